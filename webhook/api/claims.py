@@ -1,0 +1,151 @@
+"""ResourceClaim and ResourceClaimTemplate. Source: KEP-4381, KEP-5055; `semantics.md` L-9 to L-14.
+
+A claim's specification has three shapes: `exactly` and `firstAvailable` (v1beta2, v1), and the flat request of
+v1beta1. All read into the same values; `DeviceRequest.flat` remembers what was written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from webhook.api.field import JSON
+from webhook.api.meta import ObjectMeta
+from webhook.api.taints import DeviceToleration, decode_tolerations
+
+if TYPE_CHECKING:
+    from webhook.api.decode import Reader
+
+
+class ExactRequest(msgspec.Struct, frozen=True, gc=False):
+    """What is asked for: a class of devices, and the taints that may be on them.
+
+    `name` is empty except in alternatives.
+    """
+
+    name: str = ""
+    device_class_name: str = ""
+    admin_access: bool = False
+    tolerations: tuple[DeviceToleration, ...] = ()
+
+
+class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
+    """One request of a claim: exact, or a list of alternatives of which the first that fits is taken."""
+
+    name: str
+    exactly: ExactRequest | None = None
+    first_available: tuple[ExactRequest, ...] = ()
+    flat: bool = False
+
+
+class AllocationResult(msgspec.Struct, frozen=True, gc=False):
+    """One allocated device, with the tolerations copied from the request (L-12)."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    tolerations: tuple[DeviceToleration, ...] = ()
+
+
+class Consumer(msgspec.Struct, frozen=True, gc=False):
+    """An entry of `reservedFor`: usually a pod, sometimes a PodGroup (E-18)."""
+
+    api_group: str
+    resource: str
+    name: str
+    uid: str
+
+
+class ResourceClaim(msgspec.Struct, frozen=True, gc=False):
+    """A claim. `allocation` is None until devices are allocated. `spec` is kept raw, for comparison only."""
+
+    meta: ObjectMeta
+    requests: tuple[DeviceRequest, ...] = ()
+    allocation: tuple[AllocationResult, ...] | None = None
+    reserved_for: tuple[Consumer, ...] = ()
+    spec: JSON = None
+
+
+class ResourceClaimTemplate(msgspec.Struct, frozen=True, gc=False):
+    """A template; `spec.metadata` goes into every claim generated from it."""
+
+    meta: ObjectMeta
+    requests: tuple[DeviceRequest, ...] = ()
+    claim_meta: ObjectMeta = ObjectMeta()
+    spec: JSON = None
+
+
+_FLAT_FIELDS = frozenset(
+    {"deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"}
+)
+
+
+def decode_claim(reader: Reader) -> ResourceClaim:
+    """A ResourceClaim of any version."""
+    return ResourceClaim(
+        reader.meta(),
+        _decode_requests(reader.child_or_empty("spec")),
+        *_decode_status(reader.child_or_empty("status")),
+        reader.raw.get("spec"),
+    )
+
+
+def decode_template(reader: Reader) -> ResourceClaimTemplate:
+    """A ResourceClaimTemplate of any version."""
+    spec = reader.child_or_empty("spec")
+    return ResourceClaimTemplate(
+        reader.meta(), _decode_requests(spec.child_or_empty("spec")), spec.meta(), reader.raw.get("spec")
+    )
+
+
+def _decode_requests(spec: Reader) -> tuple[DeviceRequest, ...]:
+    devices = spec.child("devices")
+    if devices is None:
+        return ()
+    return tuple([_decode_request(each) for each in devices.each("requests")])
+
+
+def _decode_request(reader: Reader) -> DeviceRequest:
+    exactly = reader.child("exactly")
+    flat = exactly is None and not _FLAT_FIELDS.isdisjoint(reader.raw)
+    if flat:
+        exactly = reader
+    return DeviceRequest(
+        reader.text("name"),
+        None if exactly is None else _decode_exact(exactly, ""),
+        tuple([_decode_exact(each, each.text("name")) for each in reader.each("firstAvailable")]),
+        flat,
+    )
+
+
+def _decode_exact(reader: Reader, name: str) -> ExactRequest:
+    return ExactRequest(
+        name,
+        reader.text("deviceClassName"),
+        reader.boolean("adminAccess") or False,
+        decode_tolerations(reader),
+    )
+
+
+def _decode_status(status: Reader) -> tuple[tuple[AllocationResult, ...] | None, tuple[Consumer, ...]]:
+    allocation = status.child("allocation")
+    results: tuple[AllocationResult, ...] | None = None
+    if allocation is not None:
+        results = tuple([_decode_result(each) for each in allocation.child_or_empty("devices").each("results")])
+    return results, tuple([_decode_consumer(each) for each in status.each("reservedFor")])
+
+
+def _decode_result(reader: Reader) -> AllocationResult:
+    return AllocationResult(
+        reader.text("request"),
+        reader.text("driver"),
+        reader.text("pool"),
+        reader.text("device"),
+        decode_tolerations(reader),
+    )
+
+
+def _decode_consumer(reader: Reader) -> Consumer:
+    return Consumer(reader.text("apiGroup"), reader.text("resource"), reader.text("name"), reader.text("uid"))

@@ -1,0 +1,191 @@
+"""Untrusted JSON to values: a cursor that turns wrong types into field errors and never raises.
+
+What is missing or null reads as Go's zero value, as in the API server. Whether a value is *right* is asked in
+`validation`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.field import FieldError, Path, outline, type_invalid
+from webhook.api.meta import ObjectMeta, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+
+    from webhook.api.field import JSON
+
+_INT64: Final = range(-(2**63), 2**63)
+
+
+class Reader:
+    """A JSON object under a cursor.
+
+    Getters return the value or its zero; a value of another type is noted in `errors`, which all readers of one
+    object share, and reads as zero. The path is built only when somebody asks for it.
+    """
+
+    __slots__ = ("_parent", "_step", "errors", "raw")
+
+    def __init__(
+        self,
+        raw: dict[str, JSON],
+        errors: list[FieldError],
+        parent: Reader | Path | None = None,
+        step: str = "",
+    ) -> None:
+        self.raw = raw
+        self.errors = errors
+        self._parent = parent
+        self._step = step
+
+    @classmethod
+    def of(cls, value: JSON, errors: list[FieldError], path: Path | None = None) -> Reader:
+        """A reader at the root of an object; anything but a JSON object is an error and reads as empty."""
+        if isinstance(value, dict):
+            return cls(value, errors, path)
+        errors.append(type_invalid(path or Path.root(), outline(value), "an object"))
+        return cls({}, errors, path)
+
+    @property
+    def path(self) -> Path:
+        """Where this object stands, as written in the manifest."""
+        parent = self._parent
+        if parent is None:
+            return Path.root()
+        base = parent if isinstance(parent, Path) else parent.path
+        return Path(base, self._step) if self._step else base
+
+    def wrong(self, name: str, expected: str) -> None:
+        """Note that the field has a value of another type than `expected` says."""
+        self.errors.append(type_invalid(self.path.child(name), outline(self.raw[name]), expected))
+
+    def has(self, name: str) -> bool:
+        """Whether the field is there with a value other than null."""
+        return self.raw.get(name) is not None
+
+    def text(self, name: str) -> str:
+        """A string; missing and null read as empty."""
+        value = self.raw.get(name)
+        if value.__class__ is str:
+            return value
+        if value is not None:
+            self.wrong(name, "a string")
+        return ""
+
+    def optional_text(self, name: str) -> str | None:
+        """A string behind a pointer: missing and empty differ (R-6)."""
+        return self.text(name) if self.has(name) else None
+
+    def integer(self, name: str) -> int | None:
+        """A 64-bit integer, or None. `true` is not a number, and neither is 1.5; 1.0 is not either, as in Go."""
+        value = self.raw.get(name)
+        if value is None or (value.__class__ is int and value in _INT64):
+            return value
+        self.wrong(name, "a 64-bit integer")
+        return None
+
+    def boolean(self, name: str) -> bool | None:
+        """`true`, `false` or None."""
+        value = self.raw.get(name)
+        if value is None or value is True or value is False:
+            return value
+        self.wrong(name, "true or false")
+        return None
+
+    def time(self, name: str) -> datetime | None:
+        """An RFC 3339 time, or None. The empty string is an error, null is not (T-9)."""
+        value = self.raw.get(name)
+        if value is None:
+            return None
+        if value.__class__ is str:
+            time = parse_time(value)
+            if time is not None:
+                return time
+        self.wrong(name, 'a time like "2026-01-31T12:00:00Z" (RFC 3339)')
+        return None
+
+    def child(self, name: str) -> Reader | None:
+        """A nested object, or None if it is missing."""
+        value = self.raw.get(name)
+        if value.__class__ is dict:
+            return Reader(value, self.errors, self, f".{name}")
+        if value is not None:
+            self.wrong(name, "an object")
+        return None
+
+    def child_or_empty(self, name: str) -> Reader:
+        """A nested object; a missing one reads as empty, as Go's structs without a pointer do."""
+        return self.child(name) or Reader({}, self.errors, self, f".{name}")
+
+    def list(self, name: str) -> list[JSON]:
+        """A list as it stands; missing and null read as empty."""
+        value = self.raw.get(name)
+        if value.__class__ is list:
+            return value
+        if value is not None:
+            self.wrong(name, "a list")
+        return []
+
+    def each(self, name: str) -> Iterator[Reader]:
+        """The objects of a list, in order."""
+        for position in range(len(self.list(name))):
+            yield self.entry(name, position)
+
+    def entry(self, name: str, position: int) -> Reader:
+        """One object of a list. A null entry reads as an empty object, as in Go."""
+        value = self.raw[name][position]
+        step = f".{name}[{position}]"
+        if value.__class__ is dict:
+            return Reader(value, self.errors, self, step)
+        reader = Reader({}, self.errors, self, step)
+        if value is not None:
+            self.errors.append(type_invalid(reader.path, outline(value), "an object"))
+        return reader
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of strings."""
+        values = self.list(name)
+        for position, value in enumerate(values):
+            if value.__class__ is not str:
+                self.errors.append(type_invalid(self.path.child(name).index(position), outline(value), "a string"))
+        return tuple(value for value in values if value.__class__ is str)
+
+    def map(self, name: str) -> Mapping[str, JSON]:
+        """A map with free keys; missing and null read as empty."""
+        value = self.raw.get(name)
+        if value.__class__ is dict:
+            return value
+        if value is not None:
+            self.wrong(name, "an object")
+        return {}
+
+    def text_map(self, name: str) -> Mapping[str, str]:
+        """A map of strings, such as annotations."""
+        values = self.map(name)
+        for key, value in values.items():
+            if value.__class__ is not str and value is not None:
+                self.errors.append(type_invalid(self.path.child(name).key(key), outline(value), "a string"))
+        return {key: value if value.__class__ is str else "" for key, value in values.items()}
+
+    def entries(self, name: str) -> Iterator[tuple[str, Reader]]:
+        """The objects of a map with free keys."""
+        for key, value in self.map(name).items():
+            path = self.path.child(name).key(key)
+            yield key, Reader.of({} if value is None else value, self.errors, path)
+
+    def meta(self) -> ObjectMeta:
+        """The object's `metadata`."""
+        meta = self.child("metadata")
+        if meta is None:
+            return ObjectMeta()
+        return ObjectMeta(
+            meta.text("name"),
+            meta.text("generateName"),
+            meta.text("namespace"),
+            meta.text("uid"),
+            meta.text("resourceVersion"),
+            meta.text_map("annotations"),
+        )

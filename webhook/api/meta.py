@@ -1,0 +1,98 @@
+"""Names of resources, object metadata, and Kubernetes' notion of a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+GROUP: Final = "resource.k8s.io"
+OWN_GROUP: Final = "devicetaint.io"
+
+
+class GroupVersionResource(NamedTuple):
+    """A resource as the API server addresses it; `resource` is the plural, in lower case."""
+
+    group: str
+    version: str
+    resource: str
+
+    def __str__(self) -> str:
+        return f"{self.resource}.{self.version}.{self.group}"
+
+
+class GroupVersionKind(NamedTuple):
+    """A kind as a manifest names it."""
+
+    group: str
+    version: str
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        """`group/version`, or the bare version for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @classmethod
+    def parse(cls, api_version: str, kind: str) -> GroupVersionKind:
+        """From the two fields of a manifest."""
+        group, slash, version = api_version.rpartition("/")
+        return cls(group if slash else "", version, kind)
+
+    def __str__(self) -> str:
+        return f"{self.api_version} {self.kind}"
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, gc=False):
+    """The part of `metadata` that decisions look at. Empty text means the field is missing."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    annotations: Mapping[str, str] = {}
+
+    @property
+    def display_name(self) -> str:
+        """The name; or the prefix the server will complete, marked with a star."""
+        if self.name or not self.generate_name:
+            return self.name
+        return f"{self.generate_name}*"
+
+
+# Go's time.RFC3339 as encoding/json accepts it. ASCII digits only.
+_RFC3339: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,][0-9]+)?(?:(Z)|([+-])([0-9]{2}):([0-9]{2}))"
+)
+
+
+@lru_cache(maxsize=4096)
+def parse_time(text: str) -> datetime | None:
+    """An RFC 3339 time in UTC, cut to full seconds as the API server stores it; None if it is not one (T-9)."""
+    if len(text) > 64:
+        return None
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    try:
+        time = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+        if match[7] is not None:
+            return time
+        hours, minutes = int(match[9]), int(match[10])
+        if hours > 24 or minutes > 60:  # Go's own bounds for a zone offset; Python's zones end before 24 hours
+            return None
+        offset = timedelta(hours=hours, minutes=minutes)
+        return time + offset if match[8] == "-" else time - offset
+    except (ValueError, OverflowError):
+        return None
+
+
+def format_time(time: datetime) -> str:
+    """The time as Kubernetes writes it: UTC, full seconds, `Z`."""
+    return f"{time.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat()}Z"

@@ -1,0 +1,119 @@
+"""DeviceTaintRule, its selector, and our annotations on it. Source: KEP-5055; `semantics.md` R-*."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from webhook.api.meta import OWN_GROUP, ObjectMeta
+from webhook.api.taints import NO_EXECUTE, DeviceTaint, decode_taint
+
+if TYPE_CHECKING:
+    from webhook.api.decode import Reader
+
+DATA: Final = f"{OWN_GROUP}/data"
+DESCRIPTION: Final = f"{OWN_GROUP}/description"
+EVICTIONS_PER_SECOND: Final = f"{OWN_GROUP}/evictions-per-second"
+EVICT: Final = f"{OWN_GROUP}/evict"
+EXPIRES_AT: Final = f"{OWN_GROUP}/expires-at"
+OWNER: Final = f"{OWN_GROUP}/owner"
+TICKET: Final = f"{OWN_GROUP}/ticket"
+CONFIRM_IMPACT: Final = f"{OWN_GROUP}/confirm-impact"
+RULE_ANNOTATIONS: Final = frozenset(
+    {DATA, DESCRIPTION, EVICTIONS_PER_SECOND, EVICT, EXPIRES_AT, OWNER, TICKET, CONFIRM_IMPACT}
+)
+
+_SELECTOR_FIELDS: Final = frozenset({"driver", "pool", "device", "deviceClassName", "selectors"})
+
+
+class CELSelector(msgspec.Struct, frozen=True, gc=False):
+    """One entry of `selectors`; `expression` is None when there is no `cel` at all."""
+
+    expression: str | None
+
+
+class DeviceSelector(msgspec.Struct, frozen=True, gc=False):
+    """Which devices: all that is set must hold; an empty selector selects every device.
+
+    `unknown` names fields that this code does not know. What they select cannot be judged, and must never be
+    taken for "nothing". Class and CEL selectors exist in 1.33 and 1.34, and in ResourceSlicePatch.
+    """
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+    device_class_name: str | None = None
+    selectors: tuple[CELSelector, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing narrows it down."""
+        return self == DeviceSelector()
+
+
+class Condition(msgspec.Struct, frozen=True, gc=False):
+    """A status condition."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+    last_transition_time: datetime | None = None
+
+
+class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
+    """A taint for every device that the selector matches. A missing selector is None (R-2)."""
+
+    meta: ObjectMeta
+    selector: DeviceSelector | None
+    taint: DeviceTaint
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def effective_effect(self) -> str:
+        """`NoExecute` also when our worker is asked to empty the devices."""
+        return NO_EXECUTE if self.meta.annotations.get(EVICT) == "true" else self.taint.effect
+
+
+def decode_rule(reader: Reader) -> DeviceTaintRule:
+    """A DeviceTaintRule of any version."""
+    spec = reader.child_or_empty("spec")
+    selector = spec.child("deviceSelector")
+    return DeviceTaintRule(
+        reader.meta(),
+        None if selector is None else decode_selector(selector),
+        decode_taint(spec.child_or_empty("taint")),
+        tuple([_decode_condition(each) for each in reader.child_or_empty("status").each("conditions")]),
+    )
+
+
+def decode_selector(reader: Reader) -> DeviceSelector:
+    """A device selector (or the `filter` of a patch), with the retired fields."""
+    return DeviceSelector(
+        reader.optional_text("driver"),
+        reader.optional_text("pool"),
+        reader.optional_text("device"),
+        reader.optional_text("deviceClassName"),
+        tuple([_decode_cel(each) for each in reader.each("selectors")]),
+        tuple(sorted(name for name in reader.raw if name not in _SELECTOR_FIELDS and reader.has(name))),
+    )
+
+
+def _decode_cel(reader: Reader) -> CELSelector:
+    cel = reader.child("cel")
+    return CELSelector(None if cel is None else cel.text("expression"))
+
+
+def _decode_condition(reader: Reader) -> Condition:
+    return Condition(
+        reader.text("type"),
+        reader.text("status"),
+        reader.text("reason"),
+        reader.text("message"),
+        reader.integer("observedGeneration") or 0,
+        reader.time("lastTransitionTime"),
+    )

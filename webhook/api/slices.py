@@ -1,0 +1,103 @@
+"""ResourceSlice, as far as taints are concerned. Source: KEP-4381, KEP-5055; `semantics.md` S-*, N-1 to N-6."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from webhook.api.meta import ObjectMeta
+from webhook.api.taints import DeviceTaint, decode_taint, decode_taints
+
+if TYPE_CHECKING:
+    from webhook.api.decode import Reader
+
+_FEW_DEVICES: Final = 64
+"""Up to here no limit depends on what the devices are like, so attributes need no look (S-2)."""
+_LIST_ATTRIBUTES: Final = ("bools", "ints", "strings", "versions")
+
+
+class Device(msgspec.Struct, frozen=True, gc=False):
+    """One device of a slice.
+
+    `basic`: written in v1beta1, where the content lies a level deeper. `list_attributes` is looked up only in
+    slices that are large enough for it to matter.
+    """
+
+    name: str
+    taints: tuple[DeviceTaint, ...] = ()
+    basic: bool = False
+    consumes_counters: bool = False
+    list_attributes: bool = False
+
+
+class SliceTaint(msgspec.Struct, frozen=True, gc=False):
+    """A taint listed beside the devices (N-1): it applies to the device of that name in the pool (N-6)."""
+
+    device: str
+    taint: DeviceTaint
+
+
+class ResourceSlice(msgspec.Struct, frozen=True, gc=False):
+    """The devices that a driver publishes for one pool, or a part of them."""
+
+    meta: ObjectMeta
+    driver: str = ""
+    pool: str = ""
+    pool_generation: int = 0
+    slice_count: int = 0
+    node_name: str | None = None
+    devices: tuple[Device, ...] = ()
+    has_devices: bool = False
+    has_shared_counters: bool = False
+    slice_taints: tuple[SliceTaint, ...] = ()
+    distinct_taints: tuple[DeviceTaint, ...] = ()
+    """Every taint of a device, once: what holds for these holds for the hundreds that repeat them."""
+
+
+def decode_slice(reader: Reader) -> ResourceSlice:
+    """A ResourceSlice of any version."""
+    spec = reader.child_or_empty("spec")
+    pool = spec.child_or_empty("pool")
+    crowded = len(spec.list("devices")) > _FEW_DEVICES
+    devices = tuple([_decode_device(each, crowded=crowded) for each in spec.each("devices")])
+    return ResourceSlice(
+        meta=reader.meta(),
+        driver=spec.text("driver"),
+        pool=pool.text("name"),
+        pool_generation=pool.integer("generation") or 0,
+        slice_count=pool.integer("resourceSliceCount") or 0,
+        node_name=spec.optional_text("nodeName"),
+        devices=devices,
+        has_devices=spec.has("devices"),
+        has_shared_counters=spec.has("sharedCounters"),
+        slice_taints=tuple([_decode_slice_taint(each) for each in spec.each("taints")]),
+        distinct_taints=tuple({id(taint): taint for device in devices for taint in device.taints}.values()),
+    )
+
+
+def _decode_device(reader: Reader, *, crowded: bool) -> Device:
+    basic = reader.child("basic") if "basic" in reader.raw else None
+    content = basic or reader
+    return Device(
+        reader.text("name"),
+        decode_taints(content),
+        basic is not None,
+        bool(content.raw.get("consumesCounters")),
+        crowded and _has_list_attributes(content),
+    )
+
+
+def _has_list_attributes(device: Reader) -> bool:
+    """Whether an attribute holds a list (1.36 and later; it halves the number of devices, S-2)."""
+    for attribute in device.map("attributes").values():
+        # One value per attribute: the usual attribute is decided by one look at its only key.
+        if isinstance(attribute, dict) and any(
+            attribute.get(name) is not None for name in attribute if name in _LIST_ATTRIBUTES
+        ):
+            return True
+    return False
+
+
+def _decode_slice_taint(reader: Reader) -> SliceTaint:
+    return SliceTaint(reader.text("device"), decode_taint(reader.child_or_empty("taint")))

@@ -1,0 +1,124 @@
+"""DeviceTaint and DeviceToleration. Source: KEP-5055; `semantics.md` T-*, L-*, N-7 to N-12."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from webhook.api.field import JSON
+
+if TYPE_CHECKING:
+    from webhook.api.decode import Reader
+
+NO_SCHEDULE: Final = "NoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+NONE: Final = "None"
+EQUAL: Final = "Equal"
+EXISTS: Final = "Exists"
+
+_USUAL_FIELDS: Final = 4  # key, value, effect, timeAdded
+_REMEMBERED_LENGTH: Final = 512
+_REMEMBERED_TAINTS: Final = 16_384
+
+
+class TaintExtras(msgspec.Struct, frozen=True, gc=False):
+    """The fields that only the 1.35-era revision of KEP-5055 has (N-9 to N-12)."""
+
+    data: JSON = None
+    description: str | None = None
+    evictions_per_second: int | None = None
+
+
+class DeviceTaint(msgspec.Struct, frozen=True, gc=False):
+    """A taint on a device.
+
+    `effect` is an open set: unknown ones must survive, and act as `None` (T-11). `time_added` is UTC in full
+    seconds.
+    """
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: datetime | None = None
+    extras: TaintExtras | None = None
+
+
+class DeviceToleration(msgspec.Struct, frozen=True, gc=False):
+    """A toleration of a device request.
+
+    Empty key: all keys. Empty operator: `Equal` (D-6). Empty effect: all effects. `toleration_seconds` None: for
+    ever; zero and negative: not at all (E-10).
+    """
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+def decode_taint(reader: Reader) -> DeviceTaint:
+    """One taint, whatever revision it was written for."""
+    return DeviceTaint(
+        reader.text("key"),
+        reader.text("value"),
+        reader.text("effect"),
+        reader.time("timeAdded"),
+        _decode_extras(reader),
+    )
+
+
+def _decode_extras(reader: Reader) -> TaintExtras | None:
+    raw = reader.raw
+    if "data" not in raw and "description" not in raw and "evictionsPerSecond" not in raw:
+        return None
+    return TaintExtras(raw.get("data"), reader.optional_text("description"), reader.integer("evictionsPerSecond"))
+
+
+def decode_toleration(reader: Reader) -> DeviceToleration:
+    """One toleration; all versions write it the same way."""
+    return DeviceToleration(
+        reader.text("key"),
+        reader.text("operator"),
+        reader.text("value"),
+        reader.text("effect"),
+        reader.integer("tolerationSeconds"),
+    )
+
+
+def decode_taints(reader: Reader, name: str = "taints") -> tuple[DeviceTaint, ...]:
+    """A list of taints. Equal entries are one value in memory: a slice repeats a few of them hundreds of times."""
+    return tuple([_remembered(raw) or _decode_entry(reader, name, at) for at, raw in enumerate(reader.list(name))])
+
+
+_usual_fields: Final = itemgetter("key", "value", "effect", "timeAdded")
+_memory: Final[dict[tuple[JSON, ...], DeviceTaint]] = {}
+"""Taints that were read without fault, by their text. Strings only, short ones, and few enough to be bounded."""
+
+
+def _remembered(raw: JSON) -> DeviceTaint | None:
+    try:
+        return _memory.get(_usual_fields(raw)) if len(raw) == _USUAL_FIELDS else None
+    except (KeyError, TypeError):  # a field is missing, or is of a type that nobody expects
+        return None
+
+
+def _decode_entry(reader: Reader, name: str, position: int) -> DeviceTaint:
+    entry = reader.entry(name, position)
+    known_errors = len(reader.errors)
+    taint = decode_taint(entry)
+    if len(reader.errors) == known_errors and len(entry.raw) == _USUAL_FIELDS and taint.time_added is not None:
+        texts = tuple(entry.raw.get(field) for field in ("key", "value", "effect", "timeAdded"))
+        if all(text.__class__ is str for text in texts) and sum(len(str(text)) for text in texts) <= _REMEMBERED_LENGTH:
+            if len(_memory) >= _REMEMBERED_TAINTS:
+                _memory.clear()
+            _memory[texts] = taint
+    return taint
+
+
+def decode_tolerations(reader: Reader) -> tuple[DeviceToleration, ...]:
+    """The `tolerations` of a request, an alternative or an allocation result."""
+    return tuple([decode_toleration(each) for each in reader.each("tolerations")])

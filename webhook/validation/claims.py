@@ -1,0 +1,124 @@
+"""Field rules of ResourceClaim and ResourceClaimTemplate, as far as tolerations are concerned.
+
+`semantics.md` L-9 to L-13. Requests are named by the normalized path, whatever shape was written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from webhook.api.field import FieldError, Path, invalid
+from webhook.api.taints import EQUAL
+from webhook.validation.meta import object_meta_errors
+from webhook.validation.taints import toleration_list_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from webhook.api.claims import DeviceRequest, ExactRequest, ResourceClaim, ResourceClaimTemplate
+    from webhook.api.field import JSON
+    from webhook.api.taints import DeviceToleration
+    from webhook.validation.releases import Release
+
+SPEC: Final = Path.root().child("spec")
+TEMPLATE_SPEC: Final = SPEC.child("spec")
+_RESULTS: Final = Path.root().child("status", "allocation", "devices", "results")
+_DEFAULTS: Final[dict[str, JSON]] = {"operator": "Equal", "allocationMode": "ExactCount", "count": 1}
+
+
+def claim_errors(new: ResourceClaim, old: ResourceClaim | None, release: Release) -> Iterator[FieldError]:
+    """A claim that is created; an update can only be refused for touching the spec (L-11)."""
+    yield from object_meta_errors(new.meta, created=old is None)
+    if old is not None:
+        if semantic(new.spec) != semantic(old.spec):
+            yield invalid(SPEC, "", "field is immutable")
+        if release.minor > 35:
+            return
+    yield from request_errors(SPEC, new.requests, release)
+
+
+def template_errors(
+    new: ResourceClaimTemplate, old: ResourceClaimTemplate | None, release: Release
+) -> Iterator[FieldError]:
+    """A template; on update the stored rules hold as well, also on 1.37 (L-11)."""
+    yield from object_meta_errors(new.meta, created=old is None)
+    if old is not None and semantic(new.spec) != semantic(old.spec):
+        yield invalid(SPEC, "", "field is immutable")
+    if old is None or not release.declarative:
+        yield from request_errors(TEMPLATE_SPEC, new.requests, release)
+        return
+    # What was there before is judged after the conversion only, so it is told at the normalized path (V-5).
+    for path, exact in exact_requests(TEMPLATE_SPEC, new.requests):
+        written = _defaulted(exact.tolerations)
+        known = any(written == _defaulted(stored.tolerations) for _, stored in exact_requests(SPEC, old.requests))
+        for error in toleration_list_errors(path.child("tolerations"), exact.tolerations, release):
+            yield replace(error, declarative=False) if known else error
+
+
+def _defaulted(tolerations: tuple[DeviceToleration, ...]) -> list[DeviceToleration]:
+    return [structs.replace(entry, operator=entry.operator or EQUAL) for entry in tolerations]
+
+
+def claim_status_errors(new: ResourceClaim, old: ResourceClaim | None, release: Release) -> Iterator[FieldError]:
+    """A claim's status: an allocation is checked when it appears and cannot change (L-13)."""
+    if new.allocation is None:
+        return
+    if old is not None and old.allocation is not None:
+        if new.allocation != old.allocation:
+            yield invalid(Path.root().child("status", "allocation"), "", "field is immutable")
+        return
+    for position, result in enumerate(new.allocation):
+        yield from toleration_list_errors(_RESULTS.index(position).child("tolerations"), result.tolerations, release)
+
+
+def request_errors(spec: Path, requests: tuple[DeviceRequest, ...], release: Release) -> Iterator[FieldError]:
+    """The tolerations of all requests and alternatives."""
+    for path, exact in exact_requests(spec, requests):
+        if exact.tolerations:
+            yield from toleration_list_errors(path.child("tolerations"), exact.tolerations, release)
+
+
+def exact_requests(spec: Path, requests: tuple[DeviceRequest, ...]) -> Iterator[tuple[Path, ExactRequest]]:
+    """Each request and alternative that can carry tolerations, with its path (L-9, L-10)."""
+    of_template = spec is TEMPLATE_SPEC
+    for position, request in enumerate(requests):
+        if request.exactly is not None:
+            yield _exactly_path(of_template, position, request.flat), request.exactly
+        for index, alternative in enumerate(request.first_available):
+            yield _alternative_path(of_template, position, index), alternative
+
+
+@lru_cache(maxsize=512)
+def _exactly_path(of_template: bool, position: int, flat: bool) -> Path:  # noqa: FBT001 -- a key of the cache
+    path = _request_path(of_template, position)
+    return path.only_normalized("exactly") if flat else path.child("exactly")
+
+
+@lru_cache(maxsize=512)
+def _alternative_path(of_template: bool, position: int, index: int) -> Path:  # noqa: FBT001 -- likewise
+    return _request_path(of_template, position).child("firstAvailable").index(index)
+
+
+def _request_path(of_template: bool, position: int) -> Path:  # noqa: FBT001 -- likewise
+    return (TEMPLATE_SPEC if of_template else SPEC).child("devices", "requests").index(position)
+
+
+def semantic(value: JSON) -> JSON:
+    """The value with everything left out that the API server treats as if it were missing.
+
+    Null, empty lists, maps and strings, and defaults spelt out compare equal to their absence (L-11).
+    """
+    if isinstance(value, dict):
+        reduced = {key: semantic(entry) for key, entry in value.items()}
+        return {
+            key: entry
+            for key, entry in reduced.items()
+            if entry is not None and entry not in ("", [], {}) and _DEFAULTS.get(key) != entry
+        }
+    if isinstance(value, list):
+        return [semantic(entry) for entry in value]
+    return value

@@ -1,0 +1,107 @@
+"""What the source documents forbid and released servers accept.
+
+These are judged on new or changed values only, and a policy can turn them down to warnings. `semantics.md` L-7,
+L-8, N-9 to N-11, section 12.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from webhook.api.field import FieldError, Path, invalid, too_many
+from webhook.api.meta import parse_time
+from webhook.api.rules import DATA, DESCRIPTION, EVICT, EVICTIONS_PER_SECOND, EXPIRES_AT
+from webhook.api.taints import EXISTS
+from webhook.validation.claims import SPEC, TEMPLATE_SPEC, exact_requests
+from webhook.validation.meta import METADATA
+from webhook.validation.taints import data_errors, description_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from webhook.api.claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.api.taints import DeviceToleration
+
+TOLERATIONS_MAX: Final = 16
+_DIGITS: Final = re.compile(r"[0-9]{1,18}")
+ANNOTATIONS: Final = METADATA.child("annotations")
+
+
+def documented_claim_errors(new: ResourceClaim, old: ResourceClaim | None) -> Iterator[FieldError]:
+    """A claim's tolerations; its spec is immutable, so an update has nothing new."""
+    if old is None:
+        yield from _request_errors(SPEC, new.requests)
+
+
+def documented_template_errors(new: ResourceClaimTemplate, old: ResourceClaimTemplate | None) -> Iterator[FieldError]:
+    """A template's tolerations; likewise."""
+    if old is None:
+        yield from _request_errors(TEMPLATE_SPEC, new.requests)
+
+
+def _request_errors(spec: Path, requests: tuple[DeviceRequest, ...]) -> Iterator[FieldError]:
+    for path, exact in exact_requests(spec, requests):
+        if exact.tolerations:
+            for error in _toleration_list_errors(path.child("tolerations"), exact.tolerations):
+                yield replace(error, documented=True, declarative=True)  # told at the path as written
+
+
+def _toleration_list_errors(path: Path, tolerations: Sequence[DeviceToleration]) -> Iterator[FieldError]:
+    if len(tolerations) > TOLERATIONS_MAX:
+        yield too_many(path, len(tolerations), TOLERATIONS_MAX)
+    for position, toleration in enumerate(tolerations):
+        if not toleration.key and toleration.operator != EXISTS:
+            at = path.index(position).child("operator")
+            detail = 'must be "Exists" when key is empty, which means all keys and all values; or name a key'
+            yield invalid(at, toleration.operator or "Equal", detail)
+
+
+def documented_rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None) -> Iterator[FieldError]:
+    """Our annotations on a rule, as far as they are new or changed."""
+    annotations = new.meta.annotations
+    if not annotations:
+        return
+    before = old.meta.annotations if old else {}
+    for name, errors in _ANNOTATION_RULES.items():
+        text = annotations.get(name)
+        if text is not None and text != before.get(name):
+            for error in errors(ANNOTATIONS.key(name), text):
+                yield replace(error, documented=True)
+
+
+def _data_annotation(path: Path, text: str) -> Iterator[FieldError]:
+    try:
+        data = msgspec.json.decode(text.encode(errors="surrogatepass"))
+    except (msgspec.DecodeError, RecursionError) as error:
+        yield invalid(path, text, f"must be a JSON object: {error}")
+        return
+    yield from data_errors(path, data, len(text.encode(errors="surrogatepass")))
+
+
+def _rate_annotation(path: Path, text: str) -> Iterator[FieldError]:
+    if not _DIGITS.fullmatch(text) or int(text) == 0:
+        yield invalid(path, text, 'must be a whole number above zero, such as "10"')
+
+
+def _evict_annotation(path: Path, text: str) -> Iterator[FieldError]:
+    if text not in ("true", "false"):
+        yield invalid(path, text, 'must be "true" or "false"')
+
+
+def _time_annotation(path: Path, text: str) -> Iterator[FieldError]:
+    if parse_time(text) is None:
+        yield invalid(path, text, 'must be a time like "2026-01-31T12:00:00Z" (RFC 3339)')
+
+
+_ANNOTATION_RULES: Final[dict[str, Callable[[Path, str], Iterator[FieldError]]]] = {
+    DATA: _data_annotation,
+    DESCRIPTION: description_errors,
+    EVICTIONS_PER_SECOND: _rate_annotation,
+    EVICT: _evict_annotation,
+    EXPIRES_AT: _time_annotation,
+}

@@ -1,0 +1,204 @@
+"""The formats of names, in the API server's words.
+
+Each function returns the messages for a value, none if it is right. Lengths are bytes, expressions ASCII and
+anchored to the end of the text (T-6). Answers for short values are remembered: a slice repeats the same keys
+hundreds of times. Source: apimachinery/pkg/api/validate/content, apimachinery/pkg/util/validation.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.field import FieldError, Path, invalid, required, too_long
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_ALNUM: Final = "[A-Za-z0-9]"
+_NAME_PATTERN: Final = f"([A-Za-z0-9][-A-Za-z0-9_.]*)?{_ALNUM}"
+_LABEL_PATTERN: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN_PATTERN: Final = rf"{_LABEL_PATTERN}(\.{_LABEL_PATTERN})*"
+_C_IDENTIFIER_PATTERN: Final = "[A-Za-z_][A-Za-z0-9_]*"
+_REASON_PATTERN: Final = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
+
+_NAME: Final = re.compile(_NAME_PATTERN)
+_LABEL: Final = re.compile(_LABEL_PATTERN)
+_SUBDOMAIN: Final = re.compile(_SUBDOMAIN_PATTERN)
+_C_IDENTIFIER: Final = re.compile(_C_IDENTIFIER_PATTERN)
+_REASON: Final = re.compile(_REASON_PATTERN)
+# Semantic Versioning 2.0.0, as github.com/blang/semver parses it: no leading zeros, no `v`.
+_NUMBER: Final = "(?:0|[1-9][0-9]*)"
+_SEMVER: Final = re.compile(
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}"
+    rf"(?:-(?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)(?:\.(?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*)?"
+    r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
+)
+
+_ALPHANUMERIC: Final = (
+    "consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+)
+_NAME_WRONG: Final = (
+    f"must {_ALPHANUMERIC} (e.g. 'MyName',  or 'my.name',  or '123-abc', "
+    f"regex used for validation is '{_NAME_PATTERN}')"
+)
+_KEY_WRONG: Final = (
+    f"a valid label key must {_ALPHANUMERIC} (e.g. 'MyName',  or 'my.name',  or '123-abc', "
+    f"regex used for validation is '{_NAME_PATTERN}') "
+    "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+)
+_VALUE_WRONG: Final = (
+    f"a valid label must be an empty string or {_ALPHANUMERIC} (e.g. 'MyValue',  or 'my_value',  or '12345', "
+    f"regex used for validation is '({_NAME_PATTERN})?')"
+)
+_SUBDOMAIN_WRONG: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    f"and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN_PATTERN}')"
+)
+_LABEL_WRONG: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+    f"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL_PATTERN}')"
+)
+
+LABEL_MAX_BYTES: Final = 63
+SUBDOMAIN_MAX_BYTES: Final = 253
+DRIVER_MAX_BYTES: Final = 63
+_REMEMBERED_LENGTH: Final = 512
+
+Messages = tuple[str, ...]
+
+
+def _size(value: str) -> int:
+    """Bytes in UTF-8; lone surrogates, which JSON can spell, count as the three bytes Go turns them into."""
+    return len(value) if value.isascii() else len(value.encode(errors="surrogatepass"))
+
+
+def _remembered(check: Callable[[str], Messages]) -> Callable[[str], Messages]:
+    """Remember answers for values short enough that a hostile client cannot fill the memory with them."""
+    cached = lru_cache(maxsize=16_384)(check)
+
+    def look_up(value: str) -> Messages:
+        return cached(value) if len(value) <= _REMEMBERED_LENGTH else check(value)
+
+    look_up.__doc__ = check.__doc__
+    return look_up
+
+
+def dns1123_subdomain(value: str) -> Messages:
+    """A lower-case DNS-1123 subdomain of at most 253 bytes; its labels have no limit of their own (T-5)."""
+    messages: list[str] = []
+    if _size(value) > SUBDOMAIN_MAX_BYTES:
+        messages.append(f"must be no more than {SUBDOMAIN_MAX_BYTES} bytes")
+    if not _SUBDOMAIN.fullmatch(value):
+        messages.append(_SUBDOMAIN_WRONG)
+    return tuple(messages)
+
+
+def dns1123_label(value: str) -> Messages:
+    """A lower-case DNS-1123 label of at most 63 bytes (R-5)."""
+    messages: list[str] = []
+    if _size(value) > LABEL_MAX_BYTES:
+        messages.append(f"must be no more than {LABEL_MAX_BYTES} bytes")
+    if not _LABEL.fullmatch(value):
+        messages.append("must not contain dots" if _SUBDOMAIN.fullmatch(value) else _LABEL_WRONG)
+    return tuple(messages)
+
+
+def _label_key(value: str) -> Messages:
+    """A label key: `name` or `prefix/name` (T-2 to T-5)."""
+    prefix, slash, name = value.rpartition("/")
+    if "/" in prefix:
+        return (_KEY_WRONG,)
+    messages: list[str] = []
+    if slash and not prefix:
+        messages.append("prefix part must be non-empty")
+    elif slash:
+        messages.extend(f"prefix part {message}" for message in dns1123_subdomain(prefix))
+    if not name:
+        messages.append("name part must be non-empty")
+    elif _size(name) > LABEL_MAX_BYTES:
+        messages.append(f"name part must be no more than {LABEL_MAX_BYTES} bytes")
+    if not _NAME.fullmatch(name):
+        messages.append(f"name part {_NAME_WRONG}")
+    return tuple(messages)
+
+
+def _label_value(value: str) -> Messages:
+    """A label value: empty, or like a name (T-7)."""
+    messages: list[str] = []
+    if _size(value) > LABEL_MAX_BYTES:
+        messages.append(f"must be no more than {LABEL_MAX_BYTES} bytes")
+    if value and not _NAME.fullmatch(value):
+        messages.append(_VALUE_WRONG)
+    return tuple(messages)
+
+
+label_key = _remembered(_label_key)
+label_value = _remembered(_label_value)
+
+
+def condition_reason(value: str) -> Messages:
+    """A condition's reason (R-12)."""
+    if _REASON.fullmatch(value):
+        return ()
+    return (
+        (
+            "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
+            "characters or '_,:', and must end with an alphanumeric character or '_' "
+            f"(e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', "
+            f"regex used for validation is '{_REASON_PATTERN}')"
+        ),
+    )
+
+
+def c_identifier(value: str) -> Messages:
+    """A C identifier (P-5)."""
+    if _C_IDENTIFIER.fullmatch(value):
+        return ()
+    return (
+        (
+            "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric "
+            f"characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', "
+            f"regex used for validation is '{_C_IDENTIFIER_PATTERN}')"
+        ),
+    )
+
+
+def semantic_version(value: str) -> Messages:
+    """A version by semver.org 2.0.0 (P-7)."""
+    return () if _SEMVER.fullmatch(value) else ("must be a string compatible with semver.org spec 2.0.0",)
+
+
+def driver_name(path: Path, value: str) -> Iterator[FieldError]:
+    """A driver's name: as CSI drivers, so upper case passes, by way of Unicode's lower case (R-3)."""
+    if not value:
+        yield required(path)
+        return
+    if _size(value) > DRIVER_MAX_BYTES:
+        yield too_long(path, DRIVER_MAX_BYTES)
+    for message in dns1123_subdomain(go_lower(value)):
+        yield invalid(path, value, message)
+
+
+def go_lower(value: str) -> str:
+    """Lower case one character at a time, as Go's strings.ToLower; Python's adds a combining dot to `İ`."""
+    return value.lower() if value.isascii() else "".join(char.lower()[:1] for char in value)
+
+
+def pool_name(path: Path, value: str) -> Iterator[FieldError]:
+    """A pool's name: subdomains with slashes between (R-4)."""
+    if not value:
+        yield required(path)
+        return
+    if _size(value) > SUBDOMAIN_MAX_BYTES:
+        yield too_long(path, SUBDOMAIN_MAX_BYTES)
+    for part in value.split("/"):
+        for message in dns1123_subdomain(part):
+            yield invalid(path, part, message)
+
+
+def each_invalid(path: Path, value: str, messages: Messages, *, declarative: bool = False) -> Iterator[FieldError]:
+    """An `Invalid` for each message."""
+    for message in messages:
+        yield invalid(path, value, message, declarative=declarative)

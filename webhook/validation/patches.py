@@ -1,0 +1,80 @@
+"""Field rules of ResourceSlicePatch. `semantics.md` P-3 to P-7, P-20 to P-24."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.field import FieldError, Path, invalid, required, too_long
+from webhook.validation.formats import c_identifier, dns1123_subdomain, each_invalid, semantic_version
+from webhook.validation.meta import object_meta_errors
+from webhook.validation.rules import selector_errors
+from webhook.validation.taints import taint_list_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from webhook.api.patches import PatchedAttribute, ResourceSlicePatch
+    from webhook.validation.releases import Release
+
+DEVICES: Final = Path.root().child("spec", "devices")
+ATTRIBUTES_AND_CAPACITIES_MAX: Final = 32
+PATCH_TAINTS_MAX: Final = 16
+DOMAIN_MAX_BYTES: Final = 63
+IDENTIFIER_MAX_BYTES: Final = 32
+TEXT_MAX_BYTES: Final = 64
+
+
+def patch_errors(new: ResourceSlicePatch, old: ResourceSlicePatch | None, release: Release) -> Iterator[FieldError]:
+    """A ResourceSlicePatch that is created (`old` is None) or updated."""
+    yield from object_meta_errors(new.meta, created=old is None)
+    if new.filter is not None:
+        yield from selector_errors(DEVICES.child("filter"), new.filter, old.filter if old else None)
+    number = len(new.attributes) + len(new.capacity)
+    if number > ATTRIBUTES_AND_CAPACITIES_MAX:
+        detail = f"the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}"
+        yield invalid(DEVICES, number, detail)
+    for attribute in new.attributes:
+        path = DEVICES.child("attributes").key(attribute.name)
+        yield from qualified_name_errors(path, attribute.name)
+        yield from attribute_errors(path, attribute)
+    for name in new.capacity:
+        yield from qualified_name_errors(DEVICES.child("capacity").key(name), name)
+    if old is None or old.taints != new.taints:
+        yield from taint_list_errors(DEVICES.child("taints"), new.taints, release, maximum=PATCH_TAINTS_MAX)
+
+
+def qualified_name_errors(path: Path, name: str) -> Iterator[FieldError]:
+    """`domain/identifier`; here the domain must be given (P-4, P-5)."""
+    domain, slash, identifier = name.partition("/")
+    if not slash:
+        yield invalid(path, name, "must include a domain, such as `driver.example.com/name`")
+        domain, identifier = "", name
+    elif not domain:
+        yield required(path, "the domain must not be empty")
+    if domain:
+        if len(domain.encode(errors="surrogatepass")) > DOMAIN_MAX_BYTES:
+            yield too_long(path, DOMAIN_MAX_BYTES)
+        yield from each_invalid(path, domain, dns1123_subdomain(domain))
+    if not identifier:
+        yield required(path, "the name must not be empty")
+        return
+    if len(identifier.encode(errors="surrogatepass")) > IDENTIFIER_MAX_BYTES:
+        yield too_long(path, IDENTIFIER_MAX_BYTES)
+    yield from each_invalid(path, identifier, c_identifier(identifier))
+
+
+def attribute_errors(path: Path, attribute: PatchedAttribute) -> Iterator[FieldError]:
+    """Exactly one value, short enough and, for versions, one by semver.org (P-7, P-8)."""
+    if not attribute.kinds:
+        yield required(path, "exactly one value must be specified")
+        return
+    if len(attribute.kinds) > 1:
+        yield invalid(path, list(attribute.kinds), "exactly one value must be specified")
+        return
+    kind, value = attribute.kinds[0], attribute.value
+    if kind in ("string", "version") and isinstance(value, str):
+        at = path.child(kind)
+        if len(value.encode(errors="surrogatepass")) > TEXT_MAX_BYTES:
+            yield too_long(at, TEXT_MAX_BYTES)
+        if kind == "version":
+            yield from each_invalid(at, value, semantic_version(value))

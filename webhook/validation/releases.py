@@ -1,0 +1,51 @@
+"""What differs between the releases of Kubernetes that serve device taints. `semantics.md` section 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """The limits and habits of one minor release."""
+
+    minor: int
+    taints_per_device: int = 16
+    effects: frozenset[str] = frozenset({NONE, NO_SCHEDULE, NO_EXECUTE})
+    ratchets: bool = True
+    """Whether what an update leaves alone is not judged again (T-12 to T-14)."""
+    declarative: bool = True
+    """Whether effects and operators are also checked before conversion, without ratcheting by name (T-13, V-5)."""
+    devices_with_taints: int = 64
+    """How many devices a slice may have when one of them has a taint (S-2)."""
+    counters_halve_devices: bool = True
+    list_attributes_halve_devices: bool = True
+    class_selectors: bool = False
+    """Whether a rule's selector still has deviceClassName and CEL selectors (V-2)."""
+
+
+MAX_DEVICES: Final = 128
+_OLD_EFFECTS: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
+
+RELEASES: Final = {
+    minor: Release(
+        minor=minor,
+        taints_per_device=4,
+        effects=_OLD_EFFECTS,
+        ratchets=False,
+        declarative=False,
+        devices_with_taints=MAX_DEVICES,
+        counters_halve_devices=False,
+        list_attributes_halve_devices=False,
+        class_selectors=True,
+    )
+    for minor in (33, 34)
+} | {
+    35: Release(minor=35, declarative=False, list_attributes_halve_devices=False),
+    36: Release(minor=36, declarative=False),
+    37: Release(minor=37),
+}
+NEWEST: Final = RELEASES[max(RELEASES)]

@@ -1,0 +1,139 @@
+"""Field rules of DeviceTaintRule. `semantics.md` R-*, T-12."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.field import FieldError, Path, duplicate, invalid, not_supported, required, too_long, too_many
+from webhook.expressions.syntax import expression_problem
+from webhook.validation.formats import (
+    condition_reason,
+    dns1123_label,
+    dns1123_subdomain,
+    driver_name,
+    each_invalid,
+    label_key,
+    pool_name,
+)
+from webhook.validation.meta import object_meta_errors, resource_version_errors
+from webhook.validation.taints import effect_errors, extras_errors, name_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from webhook.api.rules import Condition, DeviceSelector, DeviceTaintRule
+    from webhook.validation.releases import Release
+
+SPEC: Final = Path.root().child("spec")
+SELECTOR: Final = SPEC.child("deviceSelector")
+TAINT: Final = SPEC.child("taint")
+CONDITIONS: Final = Path.root().child("status", "conditions")
+SELECTORS_MAX: Final = 32
+EXPRESSION_MAX_BYTES: Final = 10 * 1024
+CONDITIONS_MAX: Final = 8
+REASON_MAX_BYTES: Final = 1024
+MESSAGE_MAX_BYTES: Final = 32 * 1024
+_STATUSES: Final = frozenset({"True", "False", "Unknown"})
+
+
+def rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, release: Release) -> Iterator[FieldError]:
+    """A DeviceTaintRule that is created (`old` is None) or updated; nothing in it is immutable (R-8)."""
+    yield from object_meta_errors(new.meta, created=old is None)
+    if new.selector is not None:
+        yield from selector_errors(SELECTOR, new.selector, old.selector if old else None)
+    yield from name_errors(TAINT, new.taint)
+    if old is None or not release.ratchets or old.taint.effect != new.taint.effect:
+        yield from effect_errors(TAINT, new.taint, release)
+    if old is None or old.taint.extras != new.taint.extras:
+        yield from extras_errors(TAINT, new.taint.extras)
+
+
+def versioned_rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, release: Release) -> Iterator[FieldError]:
+    """As `rule_errors`, for v1, which also wants to know what an update is based on (R-15)."""
+    if old is not None and not new.meta.resource_version:
+        yield from resource_version_errors(new.meta)  # and the server looks no further
+        return
+    yield from rule_errors(new, old, release)
+
+
+def selector_errors(path: Path, new: DeviceSelector, old: DeviceSelector | None) -> Iterator[FieldError]:
+    """A device selector. A field that is set but empty is wrong, not a wildcard (R-3 to R-6)."""
+    if new.driver is not None:
+        yield from driver_name(path.child("driver"), new.driver)
+    if new.pool is not None:
+        yield from pool_name(path.child("pool"), new.pool)
+    if new.device is not None:
+        yield from each_invalid(path.child("device"), new.device, dns1123_label(new.device))
+    if new.device_class_name is not None:
+        messages = dns1123_subdomain(new.device_class_name)
+        yield from each_invalid(path.child("deviceClassName"), new.device_class_name, messages)
+    if old is None or old.selectors != new.selectors:
+        yield from cel_selector_errors(path.child("selectors"), new)
+
+
+def cel_selector_errors(path: Path, selector: DeviceSelector) -> Iterator[FieldError]:
+    """CEL selectors: how many, and for each that it is there, short enough, and parses (R-10, R-11)."""
+    if len(selector.selectors) > SELECTORS_MAX:
+        yield too_many(path, len(selector.selectors), SELECTORS_MAX)
+        return
+    for position, entry in enumerate(selector.selectors):
+        cel = path.index(position).child("cel")
+        if entry.expression is None:
+            yield required(cel)
+            continue
+        at = cel.child("expression")
+        if len(entry.expression.encode(errors="surrogatepass")) > EXPRESSION_MAX_BYTES:
+            yield too_long(at, EXPRESSION_MAX_BYTES)
+            continue
+        problem = expression_problem(entry.expression)
+        if problem is not None:
+            yield invalid(at, entry.expression, problem)
+
+
+def rule_status_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, release: Release) -> Iterator[FieldError]:
+    """The status conditions of a rule (R-12)."""
+    del old
+    seen: set[str] = set()
+    for position, condition in enumerate(new.conditions):
+        at = CONDITIONS.index(position)
+        if condition.type in seen:
+            yield duplicate(at if release.minor >= 37 else at.child("type"), condition.type)
+        seen.add(condition.type)
+        yield from condition_errors(at, condition, release)
+    if len(new.conditions) > CONDITIONS_MAX:
+        yield too_many(CONDITIONS, len(new.conditions), CONDITIONS_MAX)
+
+
+def versioned_rule_status_errors(
+    new: DeviceTaintRule, old: DeviceTaintRule | None, release: Release
+) -> Iterator[FieldError]:
+    """As `rule_status_errors`, for v1 (R-15)."""
+    if not new.meta.resource_version:
+        return resource_version_errors(new.meta)
+    return rule_status_errors(new, old, release)
+
+
+def condition_errors(at: Path, condition: Condition, release: Release) -> Iterator[FieldError]:
+    """One condition; the reasons for empty fields changed in 1.37 (R-12)."""
+    new_words = release.minor >= 37
+    if not condition.type and new_words:
+        yield required(at.child("type"), "is required")
+    else:
+        yield from each_invalid(at.child("type"), condition.type, label_key(condition.type))
+    if not condition.status and new_words:
+        yield required(at.child("status"))
+    elif condition.status not in _STATUSES:
+        yield not_supported(at.child("status"), condition.status, _STATUSES)
+    if condition.observed_generation < 0:
+        at_generation = at.child("observedGeneration")
+        yield invalid(at_generation, condition.observed_generation, "must be greater than or equal to zero")
+    if condition.last_transition_time is None:
+        yield required(at.child("lastTransitionTime"))
+    if not condition.reason:
+        yield required(at.child("reason"))
+    else:
+        yield from each_invalid(at.child("reason"), condition.reason, condition_reason(condition.reason))
+        if len(condition.reason.encode(errors="surrogatepass")) > REASON_MAX_BYTES:
+            yield too_long(at.child("reason"), REASON_MAX_BYTES)
+    if len(condition.message.encode(errors="surrogatepass")) > MESSAGE_MAX_BYTES:
+        yield too_long(at.child("message"), MESSAGE_MAX_BYTES)

@@ -1,0 +1,116 @@
+"""Field rules of ResourceSlice, as far as taints are concerned. `semantics.md` S-*, T-13, N-1 to N-4."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.field import FieldError, Path, invalid, required, too_many
+from webhook.validation.formats import dns1123_label, driver_name, each_invalid
+from webhook.validation.meta import object_meta_errors
+from webhook.validation.releases import MAX_DEVICES, Release
+from webhook.validation.taints import effect_errors, taint_errors, taint_is_fine, taint_list_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from webhook.api.slices import Device, ResourceSlice
+
+SLICE_TAINTS_MAX: Final = 32
+SPEC: Final = Path.root().child("spec")
+_DEVICES: Final = SPEC.child("devices")
+
+
+def slice_errors(new: ResourceSlice, old: ResourceSlice | None, release: Release) -> Iterator[FieldError]:
+    """A ResourceSlice that is created (`old` is None) or updated."""
+    yield from object_meta_errors(new.meta, created=old is None)
+    yield from driver_name(SPEC.child("driver"), new.driver)
+    if old is not None:
+        yield from _immutable_errors(new, old)
+    if new.has_shared_counters and new.has_devices and release.minor >= 35:
+        yield invalid(SPEC, "", "only one of `sharedCounters` or `devices` is allowed")
+    yield from device_list_errors(new, old, release)
+    yield from slice_taint_errors(new, release)
+
+
+def _immutable_errors(new: ResourceSlice, old: ResourceSlice) -> Iterator[FieldError]:
+    """What an update may not change (S-5)."""
+    for path, value, before in (
+        (SPEC.child("driver"), new.driver, old.driver),
+        (SPEC.child("pool", "name"), new.pool, old.pool),
+        (SPEC.child("nodeName"), new.node_name, old.node_name),
+    ):
+        if value != before:
+            yield invalid(path, value, "field is immutable")
+
+
+def device_list_errors(new: ResourceSlice, old: ResourceSlice | None, release: Release) -> Iterator[FieldError]:
+    """How many devices, and the taints of each (S-1, S-2, T-13)."""
+    devices = new.devices
+    maximum = max_devices(devices, release)
+    crowded = len(devices) > maximum
+    if crowded:
+        yield too_many(_DEVICES, len(devices), maximum)
+    ratchets = release.ratchets and old is not None
+    before = {device.name: device for device in reversed(old.devices)} if ratchets and old else {}
+    unchanged = ratchets and old is not None and devices == old.devices
+    fine = all(taint_is_fine(taint, release) for taint in new.distinct_taints)
+    for position, device in enumerate(devices):
+        if fine and len(device.taints) <= release.taints_per_device:
+            continue
+        path = taints_path(position, device)
+        if crowded and release.declarative:
+            # From 1.37 on only what is checked before conversion is still reported (S-1).
+            if not unchanged:
+                for index, taint in enumerate(device.taints):
+                    yield from effect_errors(path.index(index), taint, release)
+            continue
+        stored = before.get(device.name)
+        if stored is not None and stored.taints == device.taints:
+            # Key, value and count ratchet by name. The effect does so only where the whole list is as it was,
+            # or before 1.37 (T-13, seen on 1.37.0).
+            if release.declarative and not unchanged:
+                for index, taint in enumerate(device.taints):
+                    yield from effect_errors(path.index(index), taint, release)
+            continue
+        yield from taint_list_errors(path, device.taints, release)
+
+
+def taints_path(position: int, device: Device) -> Path:
+    """The list of a device's taints, with the level that only v1beta1 has."""
+    path = _DEVICES.index(position)
+    return (path.only_written("basic") if device.basic else path).child("taints")
+
+
+def max_devices(devices: tuple[Device, ...], release: Release) -> int:
+    """128, or 64 if any device has a taint or another of the features that make devices large (S-2)."""
+    limit = release.devices_with_taints
+    if len(devices) <= limit:
+        return MAX_DEVICES
+    for device in devices:
+        if (
+            device.taints
+            or (device.consumes_counters and release.counters_halve_devices)
+            or (device.list_attributes and release.list_attributes_halve_devices)
+        ):
+            return limit
+    return MAX_DEVICES
+
+
+def slice_taint_errors(new: ResourceSlice, release: Release) -> Iterator[FieldError]:
+    """Taints listed beside the devices, in the 1.35-era revision (N-1 to N-4)."""
+    taints = new.slice_taints
+    if not taints:
+        return
+    path = SPEC.child("taints")
+    if new.devices:
+        yield invalid(SPEC, "", "only one of `devices` or `taints` is allowed")
+    if len(taints) > SLICE_TAINTS_MAX:
+        yield too_many(path, len(taints), SLICE_TAINTS_MAX)
+        return
+    for position, entry in enumerate(taints):
+        at = path.index(position)
+        if not entry.device:
+            yield required(at.child("device"))
+        else:
+            yield from each_invalid(at.child("device"), entry.device, dns1123_label(entry.device))
+        yield from taint_errors(at.child("taint"), entry.taint, release)

@@ -1,0 +1,153 @@
+"""What strict field validation refuses: fields that no server has, or none of today's.
+
+A server without it drops such fields, and what is left may mean something else. On a cluster a webhook sees none of
+this (V-2); it is for manifests.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.api.field import FieldError, Finding, Path, Severity, forbidden
+from webhook.api.meta import OWN_GROUP
+from webhook.api.schema import (
+    DOCUMENTED_SLICE_FIELDS,
+    DOCUMENTED_TAINT_FIELDS,
+    RETIRED_SELECTOR_FIELDS,
+    SELECTOR,
+    SLICE_SPEC,
+    TAINT,
+    Fields,
+    Reference,
+    base_name,
+    fields_of,
+    type_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from webhook.api.field import JSON
+    from webhook.api.meta import GroupVersionKind
+    from webhook.validation.releases import Release
+
+RETIRED: Final = "DT016"
+NEVER_SERVED: Final = "DT017"
+LINTED_AS_WELL: Final = frozenset({"DT015", RETIRED, NEVER_SERVED})
+"""Lint codes whose advice is not needed where a finding from here stands at the same path."""
+
+_ANNOTATIONS: Final = {
+    "data": f"{OWN_GROUP}/data",
+    "description": f"{OWN_GROUP}/description",
+    "evictionsPerSecond": f"{OWN_GROUP}/evictions-per-second",
+}
+_SIMILARITY: Final = 0.75
+
+
+class _Place(NamedTuple):
+    """An object on the way down, with its type and how one gets there."""
+
+    value: dict[str, JSON]
+    type: str
+    path: Path
+    above: _Place | None
+
+
+def strict_findings(value: JSON, kind: GroupVersionKind, release: Release) -> Iterator[Finding]:
+    """A finding for each field of an object that its kind does not have in the release.
+
+    Errors, save for fields of the source documents: those are read here, so they are only told about.
+    """
+    root = type_of(kind)
+    if root is not None and isinstance(value, dict):
+        yield from _walk(_Place(value, root, Path.root(), None), release)
+
+
+def _walk(place: _Place, release: Release) -> Iterator[Finding]:
+    fields = fields_of(place.type)
+    for name, value in place.value.items():
+        held = fields.get(name)
+        if held is None:
+            held = yield from _unserved(place, name, release)
+        below = Reference.parse(held)
+        if below is not None:
+            path = place.path.child(name)
+            for entry, at in _objects(value, below.container, path):
+                yield from _walk(_Place(entry, below.type, at, place), release)
+
+
+def _objects(value: JSON, container: str, path: Path) -> Iterator[tuple[dict[str, JSON], Path]]:
+    """The objects that a field holds. What has another type is left to the decoder."""
+    if container == "[" and isinstance(value, list):
+        for position, entry in enumerate(value):
+            if isinstance(entry, dict):
+                yield entry, path.index(position)
+    elif container == "{" and isinstance(value, dict):
+        for key, entry in value.items():
+            if isinstance(entry, dict):
+                yield entry, path.key(key)
+    elif not container and isinstance(value, dict):
+        yield value, path
+
+
+def _unserved(place: _Place, name: str, release: Release) -> Generator[Finding, None, str]:
+    """A field that the type does not have: yields what to say, returns what it holds where that is known."""
+    base = base_name(place.type)
+    path = place.path.child(name)
+    if base == SELECTOR and name in RETIRED_SELECTOR_FIELDS:
+        if not release.class_selectors:
+            yield _finding(Severity.DENY, forbidden(path, _retired_text(place.value)), RETIRED)
+        return RETIRED_SELECTOR_FIELDS[name]
+    if base == TAINT and name in DOCUMENTED_TAINT_FIELDS:
+        yield _finding(Severity.WARN, forbidden(path, _annotation_text(place, name)), NEVER_SERVED)
+        return DOCUMENTED_TAINT_FIELDS[name]
+    if base == SLICE_SPEC and name in DOCUMENTED_SLICE_FIELDS:
+        text = "no released server has it: they drop the taints; set them in devices[], or make a DeviceTaintRule"
+        yield _finding(Severity.WARN, forbidden(path, text), NEVER_SERVED)
+        return DOCUMENTED_SLICE_FIELDS[name]
+    yield _finding(Severity.DENY, forbidden(path, f"unknown field{_suggestion(place, name)}"), None)
+    return ""
+
+
+def _finding(severity: Severity, error: FieldError, code: str | None) -> Finding:
+    return Finding(severity, error, code)
+
+
+def _retired_text(selector: dict[str, JSON]) -> str:
+    text = "servers from 1.35 on drop it"
+    if all(name in RETIRED_SELECTOR_FIELDS or value is None for name, value in selector.items()):
+        text += ", which leaves an EMPTY selector: every device of every driver"
+    return f"{text}; use driver, pool, device"
+
+
+def _annotation_text(place: _Place, name: str) -> str:
+    in_rule = place.above is not None and base_name(place.above.type) == "DeviceTaintRuleSpec"
+    where = "use annotation" if in_rule else "on a DeviceTaintRule use annotation"
+    return f"no released server has it: they drop it; {where} {_ANNOTATIONS[name]}"
+
+
+def _suggestion(place: _Place, name: str) -> str:
+    """Where the field may have been meant to stand, or what it may have been meant to be called."""
+    fields = fields_of(place.type)
+    close = get_close_matches(name, [field for field in fields if field not in place.value], 1, _SIMILARITY)
+    if close:
+        return f', did you mean "{close[0]}"?'
+    below = next(_below(fields, name), None)
+    if below is not None:
+        return f', did you mean "{below}"?'
+    above = place.above
+    while above is not None:
+        if name in fields_of(above.type):
+            where = f'"{above.path.child(name).written}"'
+            return f", did you mean {where}?"
+        above = above.above
+    return ""
+
+
+def _below(fields: Fields, name: str) -> Iterator[str]:
+    """The field's place one level further down."""
+    for field, held in fields.items():
+        below = Reference.parse(held)
+        if below is not None and name in fields_of(below.type):
+            yield f"{field}[].{name}" if below.container == "[" else f"{field}.{name}"

@@ -1,0 +1,131 @@
+"""Field rules of DeviceTaint and DeviceToleration. `semantics.md` T-*, L-*, N-9 to N-11."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from webhook.api.field import FieldError, Path, invalid, not_supported, outline, required, too_long, too_many
+from webhook.api.taints import EQUAL, EXISTS, DeviceTaint, DeviceToleration, TaintExtras
+from webhook.validation.formats import each_invalid, label_key, label_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from webhook.validation.releases import Release
+
+OPERATORS: Final = frozenset({EQUAL, EXISTS})
+DATA_MAX_BYTES: Final = 10 * 1024
+DESCRIPTION_MAX_BYTES: Final = 1024
+_REMEMBERED_LENGTH: Final = 512
+
+
+def taint_list_errors(
+    path: Path, taints: Sequence[DeviceTaint], release: Release, *, maximum: int | None = None
+) -> Iterator[FieldError]:
+    """A device's taints: how many, and each of them (S-1)."""
+    if maximum is None:
+        maximum = release.taints_per_device
+    crowded = len(taints) > maximum
+    if crowded:
+        yield too_many(path, len(taints), maximum)
+    for position, taint in enumerate(taints):
+        at = path.index(position)
+        # From 1.37 on a list that is too long is not looked into, but effects are checked elsewhere (S-1).
+        if not (crowded and release.declarative):
+            yield from name_errors(at, taint)
+        yield from effect_errors(at, taint, release)
+        yield from extras_errors(at, taint.extras)
+
+
+def taint_errors(path: Path, taint: DeviceTaint, release: Release) -> Iterator[FieldError]:
+    """One taint, judged as new."""
+    yield from name_errors(path, taint)
+    yield from effect_errors(path, taint, release)
+    yield from extras_errors(path, taint.extras)
+
+
+def taint_is_fine(taint: DeviceTaint, release: Release) -> bool:
+    """Whether a taint has no errors, told without building paths and remembered, as slices repeat their taints."""
+    if taint.effect not in release.effects or taint.extras is not None:
+        return False
+    if len(taint.key) + len(taint.value) > _REMEMBERED_LENGTH:
+        return not any(name_errors(Path.root(), taint))
+    return _names_are_fine(taint.key, taint.value)
+
+
+@lru_cache(maxsize=16_384)
+def _names_are_fine(key: str, value: str) -> bool:
+    return not any(name_errors(Path.root(), DeviceTaint(key, value)))
+
+
+def name_errors(path: Path, taint: DeviceTaint) -> Iterator[FieldError]:
+    """Key and value (T-1 to T-7)."""
+    yield from each_invalid(path.child("key"), taint.key, label_key(taint.key))
+    if taint.value:
+        yield from each_invalid(path.child("value"), taint.value, label_value(taint.value))
+
+
+def effect_errors(path: Path, taint: DeviceTaint, release: Release) -> Iterator[FieldError]:
+    """The effect (T-8)."""
+    if not taint.effect:
+        yield required(path.child("effect"), declarative=release.declarative)
+    elif taint.effect not in release.effects:
+        yield not_supported(path.child("effect"), taint.effect, release.effects, declarative=release.declarative)
+
+
+def extras_errors(path: Path, extras: TaintExtras | None) -> Iterator[FieldError]:
+    """The fields of the 1.35-era revision: data, description, rate (N-9 to N-11)."""
+    if extras is None:
+        return
+    if extras.data is not None:
+        yield from data_errors(path.child("data"), extras.data, len(msgspec.json.encode(extras.data)))
+    if extras.description is not None:
+        yield from description_errors(path.child("description"), extras.description)
+    rate = extras.evictions_per_second
+    if rate is not None and rate <= 0:
+        yield invalid(path.child("evictionsPerSecond"), rate, "must be greater than zero")
+
+
+def data_errors(path: Path, data: object, size_bytes: int) -> Iterator[FieldError]:
+    """Free-form JSON beside a taint: an object of at most 10 KiB (N-9)."""
+    if not isinstance(data, dict):
+        yield invalid(path, outline(data), "must be a JSON object")
+    if size_bytes > DATA_MAX_BYTES:
+        yield too_long(path, DATA_MAX_BYTES)
+
+
+def description_errors(path: Path, description: str) -> Iterator[FieldError]:
+    """Free text beside a taint (N-10)."""
+    if len(description.encode(errors="surrogatepass")) > DESCRIPTION_MAX_BYTES:
+        yield too_long(path, DESCRIPTION_MAX_BYTES)
+
+
+def toleration_list_errors(
+    path: Path, tolerations: Sequence[DeviceToleration], release: Release
+) -> Iterator[FieldError]:
+    """The tolerations of a request, an alternative or an allocation result (L-9)."""
+    for position, toleration in enumerate(tolerations):
+        yield from toleration_errors(path.index(position), toleration, release)
+
+
+def toleration_errors(path: Path, toleration: DeviceToleration, release: Release) -> Iterator[FieldError]:
+    """One toleration (L-1 to L-6). What the documents ask beyond that is in `documented`."""
+    declarative = release.declarative
+    if toleration.key:
+        messages = label_key(toleration.key)
+        if messages:
+            yield from each_invalid(path.child("key"), toleration.key, messages, declarative=declarative)
+    if toleration.operator == EXISTS:
+        if toleration.value:
+            yield invalid(path.child("value"), toleration.value, "must be empty for operator `Exists`")
+    elif toleration.operator in ("", EQUAL):  # the API server defaults it before it looks (D-6)
+        messages = label_value(toleration.value)
+        if messages:
+            yield from each_invalid(path.child("value"), toleration.value, messages)
+    else:
+        yield not_supported(path.child("operator"), toleration.operator, OPERATORS, declarative=declarative)
+    if toleration.effect and toleration.effect not in release.effects:
+        yield not_supported(path.child("effect"), toleration.effect, release.effects, declarative=declarative)
