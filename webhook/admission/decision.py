@@ -1,0 +1,83 @@
+"""The outcome of a review."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.field import FieldError, Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from webhook.api.field import JSON
+
+WARNING_MAX: Final = 256
+"""Characters of one warning; the API server cuts longer ones (apiserver/pkg/endpoints/filters/warning.go)."""
+WARNINGS_MAX: Final = 4096
+"""Characters of all warnings of an answer."""
+_ROOM_FOR_REST: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Findings, and what to change. Whether the request is allowed follows from the findings."""
+
+    findings: tuple[Finding, ...] = ()
+    patch: tuple[dict[str, JSON], ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    problem: str | None = None
+    """Why the request itself made no sense, which refuses it with 400."""
+
+    @property
+    def allowed(self) -> bool:
+        """No finding denies it."""
+        return self.problem is None and not any(finding.severity is Severity.DENY for finding in self.findings)
+
+    @property
+    def denials(self) -> tuple[Finding, ...]:
+        """The findings that refuse the request."""
+        return tuple(finding for finding in self.findings if finding.severity is Severity.DENY)
+
+    @property
+    def errors(self) -> tuple[FieldError, ...]:
+        """The field errors that refuse the request."""
+        return tuple(finding.error for finding in self.denials)
+
+    @property
+    def code(self) -> int:
+        """200; 400 for a request that makes no sense; 403 where policy refuses; 422 where the object is wrong."""
+        if self.problem is not None:
+            return 400
+        denials = self.denials
+        if not denials:
+            return 200
+        return 403 if all(finding.policy for finding in denials) else 422
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The warnings to show, cut to what the API server lets through."""
+        texts = [_warning(finding) for finding in self.findings if finding.severity is Severity.WARN]
+        kept: list[str] = []
+        room = WARNINGS_MAX - _ROOM_FOR_REST
+        for text in texts:
+            room -= len(text)
+            if room < 0:
+                kept.append(f"and {len(texts) - len(kept)} more warnings")
+                break
+            kept.append(text)
+        return tuple(kept)
+
+
+ALLOWED: Final = Decision()
+
+
+def _warning(finding: Finding) -> str:
+    tail = f" [{finding.code}]" if finding.code else ""
+    error = finding.error
+    # Lint findings carry a sentence; rules turned down to warnings carry what they would have refused.
+    text = f"{error.field}: {error.detail}" if finding.code else str(error)
+    text = " ".join(text.split())
+    if len(text) + len(tail) > WARNING_MAX:
+        text = f"{text[: WARNING_MAX - len(tail) - 3]}..."
+    return text + tail

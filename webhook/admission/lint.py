@@ -1,0 +1,300 @@
+"""Advice that needs no cluster: what is valid and still not what its author means.
+
+Every finding is a warning with a stable code; docs/admission.md explains each. What an update leaves as it was is
+not told again.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
+from webhook.api.field import FieldError, Finding, Path, Severity, invalid
+from webhook.api.meta import OWN_GROUP
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.rules import RULE_ANNOTATIONS, DeviceTaintRule
+from webhook.api.slices import ResourceSlice
+from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
+from webhook.validation.claims import SPEC, TEMPLATE_SPEC, exact_requests
+from webhook.validation.documented import TOLERATIONS_MAX
+from webhook.validation.meta import METADATA
+from webhook.validation.patches import DEVICES
+from webhook.validation.rules import SELECTOR, TAINT
+from webhook.validation.slices import SPEC as SLICE_SPEC
+from webhook.validation.slices import taints_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from webhook.api.rules import DeviceSelector
+
+LINTS: Final = {
+    "DT001": "toleration without effect",
+    "DT002": "tolerationSeconds without effect NoExecute",
+    "DT003": "duplicate toleration",
+    "DT004": "shadowed toleration",
+    "DT005": "key in a reserved domain",
+    "DT006": "unknown effect",
+    "DT007": "timeAdded in the future",
+    "DT008": "timeAdded in the past",
+    "DT009": "tolerationSeconds that overflow",
+    "DT010": "tolerationSeconds that give no time",
+    "DT011": "selector that selects every device",
+    "DT012": "rule without selector",
+    "DT013": "toleration of effect None",
+    "DT014": "upper case in a driver name",
+    "DT015": "unknown selector field",
+    "DT016": "retired selector field",
+    "DT017": "field that no released server has",
+    "DT018": "unknown annotation of ours",
+}
+
+MAX_SECONDS: Final = 9_223_372_036
+"""The in-tree controller counts nanoseconds in 64 bits; more seconds than these overflow and evict at once (E-10)."""
+CLOCK_SKEW: Final = timedelta(seconds=60)
+_ACTING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
+_KNOWN_EFFECTS: Final = _ACTING | {NONE}
+_RESERVED: Final = ("kubernetes.io", "k8s.io")
+
+
+def lint(new: object, old: object | None, now: datetime) -> Iterator[Finding]:
+    """Advice on an object, less what its stored form already gave reason for."""
+    findings = _lint(new, now)
+    if old is None:
+        yield from findings
+        return
+    if isinstance(new, ResourceClaim | ResourceClaimTemplate):
+        return  # their specs are immutable
+    known: set[tuple[str | None, str, str]] | None = None
+    for finding in findings:
+        if known is None:
+            known = {_identity(before) for before in _lint(old, now)}
+        if _identity(finding) not in known:
+            yield finding
+
+
+def _identity(finding: Finding) -> tuple[str | None, str, str]:
+    return finding.code, finding.error.field, str(finding.error.bad_value)
+
+
+def _lint(value: object, now: datetime) -> Iterator[Finding]:
+    match value:
+        case DeviceTaintRule():
+            yield from _rule(value, now)
+        case ResourceClaim():
+            for path, exact in exact_requests(SPEC, value.requests):
+                yield from tolerations_lint(path.child("tolerations"), exact.tolerations)
+        case ResourceClaimTemplate():
+            for path, exact in exact_requests(TEMPLATE_SPEC, value.requests):
+                yield from tolerations_lint(path.child("tolerations"), exact.tolerations)
+        case ResourceSlice():
+            yield from _slice(value, now)
+        case ResourceSlicePatch():
+            for position, taint in enumerate(value.taints):
+                yield from _taint(DEVICES.child("taints").index(position), taint, now)
+            if value.filter is None or value.filter.empty:
+                yield _advice("DT011", DEVICES.child("filter"), None, "is empty: the patch applies to every device")
+        case _:
+            pass
+
+
+def _advice(code: str, path: Path, value: object, text: str) -> Finding:
+    return Finding(
+        Severity.WARN, FieldError(invalid(path, value, text).type, path, value, text, declarative=True), code
+    )
+
+
+# --- rules and taints ---------------------------------------------------------------------------
+
+
+def _rule(rule: DeviceTaintRule, now: datetime) -> Iterator[Finding]:
+    selector = rule.selector
+    effect = rule.effective_effect
+    if selector is None:
+        text = "is missing: eviction takes that for no device, but the 1.33 to 1.37 schedulers for every device"
+        yield _advice("DT012", SELECTOR, None, text)
+    elif selector.empty:
+        text = "is empty and selects every device of every driver"
+        if effect == NO_EXECUTE:
+            text += "; all pods that use one are evicted"
+        yield _advice("DT011", SELECTOR, None, text)
+    else:
+        yield from _selector(selector)
+    yield from _taint(TAINT, rule.taint, now)
+    yield from _extras(TAINT, rule.taint)
+    for name in rule.meta.annotations:
+        if name.startswith(f"{OWN_GROUP}/") and name not in RULE_ANNOTATIONS:
+            path = METADATA.child("annotations").key(name)
+            known = ", ".join(sorted(known.partition("/")[2] for known in RULE_ANNOTATIONS))
+            yield _advice("DT018", path, name, f"is not known here; known are {known}")
+
+
+def _selector(selector: DeviceSelector) -> Iterator[Finding]:
+    if selector.driver is not None and selector.driver != selector.driver.lower():
+        text = "has upper case, which drivers' names should not have; the match is exact"
+        yield _advice("DT014", SELECTOR.child("driver"), selector.driver, text)
+    retired = [
+        name
+        for name, is_set in (
+            ("deviceClassName", selector.device_class_name is not None),
+            ("selectors", bool(selector.selectors)),
+        )
+        if is_set
+    ]
+    alone = selector.driver is None and selector.pool is None and selector.device is None and not selector.unknown
+    for name in retired:
+        text = "is dropped by servers from 1.35 on"
+        if alone:
+            text += ", which leaves an empty selector: every device"
+        yield _advice("DT016", SELECTOR.child(name), name, f"{text}; use driver, pool, device")
+    for name in selector.unknown:
+        text = "is not known here: what it selects cannot be judged and counts as every device"
+        yield _advice("DT015", SELECTOR.child(name), name, text)
+
+
+def _slice(value: ResourceSlice, now: datetime) -> Iterator[Finding]:
+    soon = now + CLOCK_SKEW
+    if any(_looks_odd(taint, soon) for taint in value.distinct_taints):
+        for position, device in enumerate(value.devices):
+            for index, taint in enumerate(device.taints):
+                if _looks_odd(taint, soon):
+                    path = taints_path(position, device).index(index)
+                    yield from _taint(path, taint, now, past=False)
+                    yield from _extras(path, taint)
+    for position, entry in enumerate(value.slice_taints):
+        path = SLICE_SPEC.child("taints").index(position).child("taint")
+        yield from _taint(path, entry.taint, now, past=False)
+
+
+def _looks_odd(taint: DeviceTaint, soon: datetime) -> bool:
+    """Whether there may be something to say, told without building a path: slices have hundreds of taints."""
+    time = taint.time_added
+    return (
+        (time is not None and time > soon)
+        or taint.effect not in _KNOWN_EFFECTS
+        or taint.extras is not None
+        or _reserved_domain(taint.key) is not None
+    )
+
+
+def _taint(path: Path, taint: DeviceTaint, now: datetime, *, past: bool = True) -> Iterator[Finding]:
+    domain = _reserved_domain(taint.key)
+    if domain:
+        text = f"is in {domain}, which is reserved for Kubernetes itself; use a domain of yours"
+        yield _advice("DT005", path.child("key"), taint.key, text)
+    if taint.effect and taint.effect not in _KNOWN_EFFECTS:
+        text = "is not known and acts as None: nothing is kept away or evicted"
+        yield _advice("DT006", path.child("effect"), taint.effect, text)
+    time = taint.time_added
+    if time is None:
+        return
+    if time > now + CLOCK_SKEW:
+        text = "is in the future: evictions wait until then"
+        yield _advice("DT007", path.child("timeAdded"), time.isoformat(), text)
+    elif past and taint.effect == NO_EXECUTE and time < now - CLOCK_SKEW:
+        seconds = int((now - time).total_seconds())
+        text = f"lies {seconds} s back: tolerationSeconds up to that are already over, and those pods go at once"
+        yield _advice("DT008", path.child("timeAdded"), time.isoformat(), text)
+
+
+def _extras(path: Path, taint: DeviceTaint) -> Iterator[Finding]:
+    extras = taint.extras
+    if extras is None:
+        return
+    for name, annotation, value in (
+        ("data", "data", extras.data),
+        ("description", "description", extras.description),
+        ("evictionsPerSecond", "evictions-per-second", extras.evictions_per_second),
+    ):
+        if value is not None:
+            text = f"is dropped by every released server; on a rule use annotation {OWN_GROUP}/{annotation}"
+            yield _advice("DT017", path.child(name), name, text)
+
+
+@lru_cache(maxsize=4096)
+def _reserved_domain(key: str) -> str | None:
+    """The reserved domain that a key lies in, if any. Long keys never get here: field rules come first."""
+    prefix, slash, _ = key.rpartition("/")
+    if not slash:
+        return None
+    for domain in _RESERVED:
+        if prefix == domain or prefix.endswith(f".{domain}"):
+            return domain
+    return None
+
+
+# --- tolerations --------------------------------------------------------------------------------
+
+
+def tolerations_lint(path: Path, tolerations: Sequence[DeviceToleration]) -> Iterator[Finding]:
+    """Advice on one list of tolerations."""
+    compared = len(tolerations) <= TOLERATIONS_MAX  # longer lists are not compared pair by pair
+    for position, toleration in enumerate(tolerations):
+        at = path.index(position)
+        yield from _toleration(at, toleration)
+        if not compared:
+            continue
+        first = tolerations.index(toleration)
+        if first != position:
+            yield _advice("DT003", at, position, f"repeats entry {first}")
+            continue
+        other = _shadow(tolerations, position)
+        if other is not None:
+            yield _advice("DT004", at, position, f"adds nothing to entry {other}, which tolerates all that it does")
+
+
+def _shadow(tolerations: Sequence[DeviceToleration], position: int) -> int | None:
+    """The entry that makes another one superfluous; of two that say the same, the second is superfluous."""
+    toleration = tolerations[position]
+    for other, candidate in enumerate(tolerations):
+        if (
+            candidate != toleration
+            and shadows(candidate, toleration)
+            and (other < position or not shadows(toleration, candidate))
+        ):
+            return other
+    return None
+
+
+def _toleration(at: Path, toleration: DeviceToleration) -> Iterator[Finding]:
+    seconds = toleration.toleration_seconds
+    if not toleration.effect:
+        text = "is empty: allocation takes that for all effects, but in-tree eviction does not; name NoExecute too"
+        yield _advice("DT001", at.child("effect"), "", text)
+    elif toleration.effect == NONE:
+        yield _advice("DT013", at.child("effect"), NONE, "is tolerated by everyone: the entry has no effect")
+    elif toleration.effect != NO_EXECUTE and seconds is not None:
+        text = f"has no meaning with effect {toleration.effect}; only NoExecute counts seconds"
+        yield _advice("DT002", at.child("tolerationSeconds"), seconds, text)
+    if seconds is not None and seconds > MAX_SECONDS:
+        text = f"overflows in the in-tree controller and evicts at once; use at most {MAX_SECONDS}, or omit it"
+        yield _advice("DT009", at.child("tolerationSeconds"), seconds, text)
+    elif seconds is not None and seconds <= 0 and toleration.effect in ("", NO_EXECUTE):
+        text = "gives no time: the pod is evicted at once, as if the entry were not there"
+        yield _advice("DT010", at.child("tolerationSeconds"), seconds, text)
+    domain = _reserved_domain(toleration.key)
+    if domain:
+        text = f"is in {domain}: taints of nodes are tolerated in the pod, not in a claim"
+        yield _advice("DT005", at.child("key"), toleration.key, text)
+
+
+def shadows(wide: DeviceToleration, narrow: DeviceToleration) -> bool:
+    """Whether `narrow` changes nothing beside `wide`.
+
+    `wide` must match every taint that `narrow` does. For NoExecute the smallest seconds win and one without
+    seconds wins over all (E-10); in-tree eviction looks only at entries that name NoExecute (E-9), so an empty
+    effect shadows those never.
+    """
+    if wide.key not in ("", narrow.key):
+        return False
+    if wide.operator != EXISTS and (narrow.operator == EXISTS or wide.value != narrow.value):
+        return False
+    if wide.effect != narrow.effect and (wide.effect or narrow.effect == NO_EXECUTE):
+        return False
+    if narrow.effect not in ("", NO_EXECUTE) or wide.toleration_seconds is None:
+        return True
+    # Negative seconds count as none.
+    return narrow.toleration_seconds is not None and wide.toleration_seconds <= max(narrow.toleration_seconds, 0)

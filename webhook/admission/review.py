@@ -1,0 +1,190 @@
+"""AdmissionReview in and out: bytes to a request, a decision to bytes. One encoder makes every answer.
+
+Source: admission.k8s.io/v1; `status` is what kubectl shows, and for `Invalid` it shows the causes only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from webhook.api.field import JSON
+from webhook.api.meta import GroupVersionKind, GroupVersionResource
+
+if TYPE_CHECKING:
+    from webhook.admission.decision import Decision
+    from webhook.api.field import Finding
+
+_API_VERSION: Final = "admission.k8s.io/v1"
+_REASONS: Final = {400: "BadRequest", 403: "Forbidden", 422: "Invalid", 500: "InternalError", 504: "Timeout"}
+_ANONYMOUS: Final = "system:anonymous"
+
+_decoder: Final = msgspec.json.Decoder()
+_encoder: Final = msgspec.json.Encoder()
+
+
+class BadReview(Exception):  # noqa: N818 -- named for what was sent, not for what we do
+    """The body is no AdmissionReview with a uid, so there is nobody to answer."""
+
+
+class AdmissionRequest(msgspec.Struct, frozen=True):
+    """What the API server asks. `problems` are faults of the envelope that leave a uid to answer to."""
+
+    uid: str
+    operation: str
+    resource: GroupVersionResource
+    sub_resource: str = ""
+    kind: GroupVersionKind = GroupVersionKind("", "", "")
+    name: str = ""
+    namespace: str = ""
+    username: str = _ANONYMOUS
+    groups: tuple[str, ...] = ()
+    dry_run: bool = False
+    object: JSON = None
+    old_object: JSON = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def reference(self) -> str:
+        """`namespace/name`; a name that the server will complete ends in a star."""
+        name = self.name
+        if not name and isinstance(self.object, dict):
+            meta = self.object.get("metadata")
+            prefix = meta.get("generateName") if isinstance(meta, dict) else None
+            name = f"{prefix}*" if isinstance(prefix, str) and prefix else ""
+        return f"{self.namespace}/{name}" if self.namespace else name
+
+
+def decode_review(body: bytes | bytearray) -> AdmissionRequest:
+    """The request in a body. Raises BadReview where no uid can be found to answer to."""
+    try:
+        review = _decoder.decode(body)
+    except RecursionError:
+        raise BadReview("body: Invalid value: nested too deeply for an AdmissionReview") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadReview(f"body: Invalid value: not JSON: {error}") from None
+    request = review.get("request") if isinstance(review, dict) else None
+    if not isinstance(request, dict):
+        raise BadReview("request: Required value: the body must be an AdmissionReview of admission.k8s.io/v1")
+    uid = request.get("uid")
+    if not isinstance(uid, str) or not uid:
+        raise BadReview("request.uid: Required value: must be the text that the answer has to repeat")
+    problems: list[str] = []
+    if review.get("apiVersion") != _API_VERSION or review.get("kind") != "AdmissionReview":
+        problems.append(f'apiVersion, kind: Unsupported value: supported values: "{_API_VERSION}, AdmissionReview"')
+    return _request(uid, request, problems)
+
+
+def _request(uid: str, raw: dict[str, JSON], problems: list[str]) -> AdmissionRequest:
+    resource = _fields(raw, "resource", problems)
+    kind = _fields(raw, "kind", problems)
+    user = _fields(raw, "userInfo", problems)
+    groups = user.get("groups")
+    if groups is None:
+        groups = []
+    elif not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
+        problems.append("request.userInfo.groups: Invalid value: must be a list of strings")
+        groups = []
+    operation = _text(raw, "operation", "request", problems)
+    if not operation:
+        problems.append("request.operation: Required value")
+    return AdmissionRequest(
+        uid,
+        operation,
+        GroupVersionResource(
+            _text(resource, "group", "request.resource", problems),
+            _text(resource, "version", "request.resource", problems),
+            _text(resource, "resource", "request.resource", problems),
+        ),
+        _text(raw, "subResource", "request", problems),
+        GroupVersionKind(
+            _text(kind, "group", "request.kind", problems),
+            _text(kind, "version", "request.kind", problems),
+            _text(kind, "kind", "request.kind", problems),
+        ),
+        _text(raw, "name", "request", problems),
+        _text(raw, "namespace", "request", problems),
+        _text(user, "username", "request.userInfo", problems) or _ANONYMOUS,
+        tuple(groups),
+        raw.get("dryRun") is True,
+        raw.get("object"),
+        raw.get("oldObject"),
+        tuple(problems),
+    )
+
+
+def _fields(raw: dict[str, JSON], name: str, problems: list[str]) -> dict[str, JSON]:
+    value = raw.get(name)
+    if value is None:
+        return {}
+    if isinstance(value, dict):
+        return value
+    problems.append(f"request.{name}: Invalid value: must be an object")
+    return {}
+
+
+def _text(raw: dict[str, JSON], name: str, at: str, problems: list[str]) -> str:
+    value = raw.get(name)
+    if value.__class__ is str:
+        return value
+    if value is not None:
+        problems.append(f"{at}.{name}: Invalid value: must be a string")
+    return ""
+
+
+def encode_response(request: AdmissionRequest, decision: Decision) -> bytes:
+    """The whole AdmissionReview that answers a request."""
+    response: dict[str, Any] = {"uid": request.uid, "allowed": decision.allowed}
+    if decision.findings or decision.problem:
+        if not response["allowed"]:
+            response["status"] = status_of(request, decision)
+        warnings = decision.warnings
+        if warnings:
+            response["warnings"] = warnings
+    if decision.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = _encoder.encode(decision.patch)  # bytes are written as base64, as the API wants them
+    if decision.annotations:
+        response["auditAnnotations"] = decision.annotations
+    return _encoder.encode({"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response})
+
+
+def encode_failure(uid: str, code: int, message: str) -> bytes:
+    """An answer that refuses because of ourselves: 500 for a fault, 504 for time spent."""
+    status = {"status": "Failure", "message": message, "reason": _REASONS[code], "code": code}
+    response = {"uid": uid, "allowed": False, "status": status}
+    return _encoder.encode({"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response})
+
+
+def status_of(request: AdmissionRequest, decision: Decision) -> dict[str, Any]:
+    """The Status of a refusal: 422 `Invalid` with causes, 403 `Forbidden` with everything in the message too."""
+    code = decision.code
+    status: dict[str, Any] = {"metadata": {}, "status": "Failure", "reason": _REASONS[code], "code": code}
+    if decision.problem is not None:
+        return status | {"message": decision.problem}
+    denials = decision.denials
+    texts = [_line(finding) for finding in denials]
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    kind = f"{request.kind.kind}.{request.kind.group}" if request.kind.group else request.kind.kind
+    name = request.reference.rpartition("/")[2]
+    verb = "is invalid" if code == 422 else "is forbidden"
+    return status | {
+        "message": f'{kind} "{name}" {verb}: {listed}',
+        "details": {
+            "name": name,
+            "group": request.kind.group,
+            "kind": request.kind.kind,
+            "causes": [_cause(finding) for finding in denials],
+        },
+    }
+
+
+def _line(finding: Finding) -> str:
+    return f"{finding.error} (rule {finding.rule})" if finding.rule else str(finding.error)
+
+
+def _cause(finding: Finding) -> dict[str, str]:
+    error = finding.error
+    message = f"{error.body} (rule {finding.rule})" if finding.rule else error.body
+    return {"reason": error.type.value, "message": message, "field": error.field}
