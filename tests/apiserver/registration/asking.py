@@ -1,0 +1,69 @@
+"""Doing something to an object, and seeing who was asked about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.apiserver.registration.samples import collection, url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.apiserver.registration.recording import RecordingWebhook
+    from tests.apiserver.registration.samples import Json
+    from tests.controlplane.client import Client, Reply
+
+NOBODY: list[str] = []
+MUTATE = ["/mutate"]
+VALIDATE = ["/validate"]
+BOTH = ["/mutate", "/validate"]
+
+in_every_version = pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"], indirect=True)
+in_every_rule_version = pytest.mark.parametrize("rule_version", ["v1", "v1beta2", "v1alpha3"], indirect=True)
+
+
+def cases(table: dict[str, Any]) -> pytest.MarkDecorator:
+    """Parametrizes shape, with the keys as ids."""
+    return pytest.mark.parametrize("shape", table.values(), ids=table.keys())
+
+
+def asked(webhook: RecordingWebhook, obj: Json) -> list[str]:
+    """Which paths were called for the object since the last look, in order of their names.
+
+    How often does not matter: an update that fails on a cached object is tried again on the stored one.
+    """
+    calls = webhook.take()
+    resource, version = collection(obj).rpartition("/")[2], obj["apiVersion"].rpartition("/")[2]
+    for call in calls:  # in the version sent: each is listed, none is converted
+        assert (call.resource, call.version, call.requested_version) == (resource, version, version)
+        assert call.subresource == ""
+    return sorted({call.path for call in calls})
+
+
+def steps(
+    client: Client, webhook: RecordingWebhook, obj: Json, *actions: tuple[str, Callable[[], Reply]]
+) -> dict[str, list[str]]:
+    """Does one after the other, each of which must succeed, and says who was asked about it."""
+    answer = {}
+    for name, action in actions:
+        stored = action().object
+        answer[name] = asked(webhook, obj)
+        if "resourceVersion" in stored["metadata"]:
+            # Waits until the API server's cache has it. The next update starts from there, and from an older object
+            # it would ask about the wrong change first, then fail to store it and try again.
+            client.get(url(obj), resourceVersion=stored["metadata"]["resourceVersion"])
+    return answer
+
+
+def put_as_by_author(client: Client, obj: Json) -> Reply:
+    """Replaces the object with itself, as somebody would who does not know that it is being deleted."""
+    stored = client.get(url(obj)).object
+    del stored["metadata"]["managedFields"]
+    stored["metadata"].pop("deletionTimestamp", None)
+    return client.replace(url(obj), stored)
+
+
+def created(client: Client, obj: Json, *, dry_run: bool = True) -> Reply:
+    return client.create(collection(obj), obj, dry_run=dry_run)

@@ -1,0 +1,267 @@
+"""What works while the webhook does not: everything but taint rules, and those after one command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.apiserver.registration.asking import created
+from tests.apiserver.registration.recording import RecordingWebhook
+from tests.apiserver.registration.samples import (
+    DRIVER,
+    FINALIZER,
+    MANIFESTS,
+    NO_FINALIZERS,
+    OWN_NAMESPACE,
+    POLICY,
+    TAINT,
+    TOLERATION,
+    collection,
+    device,
+    exactly,
+    make_claim,
+    make_policy,
+    make_rule,
+    make_slice,
+    make_template,
+    need_namespace,
+    unused_name,
+    url,
+)
+from tests.controlplane import versions
+from tests.controlplane.client import path
+from tests.controlplane.processes import wait_until
+from tests.controlplane.registration import FILES, configurations, registered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.apiserver.registration.samples import Json
+    from tests.controlplane.plane import ControlPlane
+
+pytestmark = pytest.mark.apiserver
+
+# Somebody else may keep two cores busy; a wait that is not ours would be another 3 s, or the server's 30.
+_SLACK_SECONDS = 2.5
+
+
+def _version(plane: ControlPlane) -> str:
+    return versions.api_versions(plane.server_version)[0]
+
+
+def _rule_version(plane: ControlPlane) -> str:
+    return versions.rule_versions(plane.server_version)[0]
+
+
+def _unrelated(api_version: str, kind: str, **fields: object) -> Json:
+    metadata = {} if kind in {"Node", "Namespace"} else {"namespace": "default"}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+
+_CONTAINERS = [{"name": "c", "image": "registry.example.com/app"}]
+_LABELS = {"app": "a"}
+_POD_TEMPLATE = {"metadata": {"labels": _LABELS}, "spec": {"containers": _CONTAINERS}}
+UNRELATED = [
+    _unrelated("v1", "Namespace"),
+    _unrelated("v1", "Node"),
+    _unrelated("v1", "Pod", spec={"containers": _CONTAINERS}),
+    _unrelated("v1", "ConfigMap", data={"policy.yaml": "mode: warn"}),
+    _unrelated("v1", "Secret"),
+    _unrelated("v1", "ServiceAccount"),
+    _unrelated("v1", "Event", involvedObject={"namespace": "default"}),
+    _unrelated("coordination.k8s.io/v1", "Lease"),
+    _unrelated("apps/v1", "Deployment", spec={"selector": {"matchLabels": _LABELS}, "template": _POD_TEMPLATE}),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Nobody listens at the address of the registered webhook."""
+
+    all_fail: bool
+    """Every entry has failurePolicy Fail, the strictest that an overlay can make of it."""
+    claim: Json
+    """Like the rest it was there before, with a finalizer; in a namespace of its own."""
+    template: Json
+    resource_slice: Json
+    rule: Json
+
+    @property
+    def namespace(self) -> str:
+        """Of claim and template."""
+        return str(self.claim["metadata"]["namespace"])
+
+
+@pytest.fixture(scope="class", params=[False, True], ids=["as shipped", "with Fail everywhere"])
+def outage(
+    request: pytest.FixtureRequest, plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Outage]:
+    all_fail: bool = request.param
+    need_namespace(plane, OWN_NAMESPACE)
+    before = _held_objects(plane, unused_name(), all_fail=all_fail)
+    manifests = MANIFESTS
+    if all_fail:
+        manifests = tmp_path_factory.mktemp("manifests")
+        for name in FILES:
+            strict = (MANIFESTS / name).read_text().replace("failurePolicy: Ignore", "failurePolicy: Fail")
+            (manifests / name).parent.mkdir(exist_ok=True)
+            (manifests / name).write_text(strict)
+    with (
+        RecordingWebhook(tmp_path_factory.mktemp("webhook")) as recording,
+        registered(plane, manifests, recording.base_url, recording.ca_pem),
+    ):
+        recording.stop()
+        yield before
+
+
+def _held_objects(plane: ControlPlane, namespace: str, *, all_fail: bool) -> Outage:
+    need_namespace(plane, namespace)
+    version = _version(plane)
+    there: Json = {"namespace": namespace, "finalizers": [FINALIZER]}
+    tolerating = exactly(version, [TOLERATION])
+    objects = Outage(
+        all_fail,
+        claim=make_claim(version, tolerating, **there),
+        template=make_template(version, tolerating, **there),
+        resource_slice=make_slice(version, device(version, [TAINT]), finalizers=[FINALIZER]),
+        rule=make_rule(_rule_version(plane), finalizers=[FINALIZER]),
+    )
+    for obj in (objects.claim, objects.template, objects.resource_slice, objects.rule):
+        _ = created(plane.client, obj, dry_run=False).object
+    return objects
+
+
+class TestNobodyListens:
+    @pytest.mark.usefixtures("outage")
+    @pytest.mark.parametrize("obj", UNRELATED, ids=lambda obj: obj["kind"])
+    def test_whatever_is_not_about_device_taints_goes_on(self, plane: ControlPlane, obj: Json) -> None:
+        obj = {**obj, "metadata": {**obj["metadata"], "name": unused_name()}}
+        assert created(plane.client, obj, dry_run=False).ok
+        assert plane.client.patch(url(obj), {"metadata": {"labels": {"a": "b"}}}).ok
+        assert plane.client.delete(url(obj)).ok
+
+    @pytest.mark.usefixtures("outage")
+    def test_claims_and_slices_that_are_not_about_taints_go_on(self, plane: ControlPlane) -> None:
+        version = _version(plane)
+        objects = [
+            make_claim(version),
+            make_claim(version, exactly(version)),
+            make_claim(version, exactly(version, [TOLERATION]), namespace="kube-system"),
+            make_template(version, exactly(version, [TOLERATION]), namespace="kube-system"),
+            make_slice(version),
+            make_slice(version, device(version)),
+            make_policy(OWN_NAMESPACE, "another"),
+            make_policy("default", POLICY),
+        ]
+        replies = [created(plane.client, obj) for obj in objects]
+        assert [reply.code for reply in replies] == [201] * len(objects), replies
+
+    def test_claims_templates_slices_and_policy_go_on_as_far_as_their_failure_policy_lets_them(
+        self, plane: ControlPlane, outage: Outage
+    ) -> None:
+        version = _version(plane)
+        objects = [
+            make_claim(version, exactly(version, [TOLERATION])),
+            make_template(version, exactly(version, [TOLERATION])),
+            make_slice(version, device(version, [TAINT])),
+            make_policy(OWN_NAMESPACE, POLICY),
+        ]
+        replies = [created(plane.client, obj) for obj in objects]
+        assert [reply.code for reply in replies] == [500 if outage.all_fail else 201] * len(objects), replies
+
+    def test_new_rules_are_refused_and_the_message_names_the_entry(self, plane: ControlPlane, outage: Outage) -> None:
+        reply = created(plane.client, make_rule(_rule_version(plane)))
+        entry = "rules.mutate.devicetaint.io" if outage.all_fail else "rules.validate.devicetaint.io"
+        assert reply.code == 500
+        assert f'failed calling webhook "{entry}"' in reply.message
+
+    def test_an_old_rule_cannot_change_but_can_get_its_status_and_go(self, plane: ControlPlane, outage: Outage) -> None:
+        client, rule = plane.client, url(outage.rule)
+        softer = {"spec": {"taint": {**TAINT, "effect": "NoSchedule"}}}
+        assert client.patch(rule, softer).code == 500
+        if versions.minor(plane.server_version) >= 35:  # rules have a status
+            assert client.patch(f"{rule}/status", {"status": {"conditions": []}}).ok
+        assert client.delete(rule).ok
+        assert client.patch(rule, softer).code == 500, "the eviction controller obeys it until it is gone"
+        assert client.patch(rule, NO_FINALIZERS).ok
+        assert client.get(rule).code == 404
+
+    def test_an_old_slice_can_lose_its_taints_and_go(self, plane: ControlPlane, outage: Outage) -> None:
+        client, resource_slice = plane.client, url(outage.resource_slice)
+        assert client.patch(resource_slice, {"spec": {"devices": []}}).ok
+        assert client.delete(resource_slice).ok
+        assert client.patch(resource_slice, NO_FINALIZERS).ok
+        assert client.get(resource_slice).code == 404
+
+    def test_a_namespace_with_claims_that_wait_for_finalizers_can_be_emptied_and_deleted(
+        self, plane: ControlPlane, outage: Outage
+    ) -> None:
+        """By hand what the namespace controller and a DRA driver do."""
+        client, claim, template = plane.client, outage.claim, outage.template
+        namespace = path("v1", "namespaces", name=outage.namespace)
+        result = {"request": "r0", "driver": DRIVER, "pool": "p", "device": "d", "tolerations": [TOLERATION]}
+
+        deleted = client.delete(namespace).object
+        assert deleted["status"]["phase"] == "Terminating"
+        assert client.patch(url(claim), {"metadata": {"labels": {"a": "b"}}}).ok
+        assert client.delete(collection(claim)).ok
+        assert client.delete(collection(template)).ok
+        assert client.patch(f"{url(claim)}/status", {"status": {"allocation": {"devices": {"results": [result]}}}}).ok
+        assert client.patch(f"{url(claim)}/status", {"status": {"allocation": None}}).ok
+        assert client.patch(url(claim), NO_FINALIZERS).ok
+        assert client.patch(url(template), NO_FINALIZERS).ok
+        assert [client.get(collection(obj)).items for obj in (claim, template)] == [[], []]
+        assert client.replace(f"{namespace}/finalize", {**deleted, "spec": {"finalizers": []}}).ok
+        assert client.get(namespace).code == 404
+
+
+def test_a_claim_waits_no_longer_than_its_two_entries_say(plane: ControlPlane, tmp_path: Path) -> None:
+    """A webhook that takes calls and does not answer is the worst case: nothing refuses the connection."""
+    version = _version(plane)
+    claim = make_claim(version, exactly(version, [TOLERATION]))
+    allowed_seconds = sum(
+        entry["timeoutSeconds"]
+        for configuration in configurations(MANIFESTS)
+        for entry in configuration["webhooks"]
+        if entry["name"].startswith("claims.")
+    )
+    with (
+        RecordingWebhook(tmp_path) as recording,
+        registered(plane, MANIFESTS, recording.base_url, recording.ca_pem),
+        recording.hanging(),
+    ):
+        recording.take()
+        before = time.monotonic()
+        assert created(plane.client, claim).ok
+        waited_seconds = time.monotonic() - before
+        assert sorted(call.path for call in recording.take()) == ["/mutate", "/validate"]
+    assert allowed_seconds - 0.5 < waited_seconds < allowed_seconds + _SLACK_SECONDS
+
+
+def test_one_documented_command_lifts_it_all(plane: ControlPlane, tmp_path: Path) -> None:
+    (command,) = re.findall(
+        r"^\s*(kubectl delete .*webhookconfiguration.*)$", (MANIFESTS / "README.md").read_text(), re.MULTILINE
+    )
+    rule = make_rule(_rule_version(plane))
+    with (
+        RecordingWebhook(tmp_path) as recording,
+        registered(plane, MANIFESTS, recording.base_url, recording.ca_pem),
+    ):
+        recording.stop()
+        assert created(plane.client, rule).code == 500
+        done = plane.kubectl(*shlex.split(command)[1:])
+        assert done.code == 0, done
+        wait_until(lambda: created(plane.client, rule).ok, "rules can be created again")
+        left = [
+            plane.client.get(
+                path("admissionregistration.k8s.io/v1", f"{c['kind'].lower()}s", name=c["metadata"]["name"])
+            ).code
+            for c in configurations(MANIFESTS)
+        ]
+        assert left == [404, 404]
