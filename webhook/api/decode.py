@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from webhook.api.field import JSON
 
 _INT64: Final = range(-(2**63), 2**63)
+MAX_TYPE_ERRORS: Final = 100
+"""More than these are not noted: an object of nothing but wrong types has said enough."""
 
 
 class Reader:
@@ -46,7 +48,8 @@ class Reader:
         """A reader at the root of an object; anything but a JSON object is an error and reads as empty."""
         if isinstance(value, dict):
             return cls(value, errors, path)
-        errors.append(type_invalid(path or Path.root(), outline(value), "an object"))
+        if len(errors) < MAX_TYPE_ERRORS:
+            errors.append(type_invalid(path or Path.root(), outline(value), "an object"))
         return cls({}, errors, path)
 
     @property
@@ -60,7 +63,8 @@ class Reader:
 
     def wrong(self, name: str, expected: str) -> None:
         """Note that the field has a value of another type than `expected` says."""
-        self.errors.append(type_invalid(self.path.child(name), outline(self.raw[name]), expected))
+        if len(self.errors) < MAX_TYPE_ERRORS:
+            self.errors.append(type_invalid(self.path.child(name), outline(self.raw[name]), expected))
 
     def has(self, name: str) -> bool:
         """Whether the field is there with a value other than null."""
@@ -141,7 +145,7 @@ class Reader:
         if value.__class__ is dict:
             return Reader(value, self.errors, self, step)
         reader = Reader({}, self.errors, self, step)
-        if value is not None:
+        if value is not None and len(self.errors) < MAX_TYPE_ERRORS:
             self.errors.append(type_invalid(reader.path, outline(value), "an object"))
         return reader
 
@@ -149,7 +153,7 @@ class Reader:
         """A list of strings."""
         values = self.list(name)
         for position, value in enumerate(values):
-            if value.__class__ is not str:
+            if value.__class__ is not str and len(self.errors) < MAX_TYPE_ERRORS:
                 self.errors.append(type_invalid(self.path.child(name).index(position), outline(value), "a string"))
         return tuple(value for value in values if value.__class__ is str)
 
@@ -166,7 +170,7 @@ class Reader:
         """A map of strings, such as annotations."""
         values = self.map(name)
         for key, value in values.items():
-            if value.__class__ is not str and value is not None:
+            if value.__class__ is not str and value is not None and len(self.errors) < MAX_TYPE_ERRORS:
                 self.errors.append(type_invalid(self.path.child(name).key(key), outline(value), "a string"))
         return {key: value if value.__class__ is str else "" for key, value in values.items()}
 

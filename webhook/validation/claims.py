@@ -52,15 +52,15 @@ def template_errors(
         yield from request_errors(TEMPLATE_SPEC, new.requests, release)
         return
     # What was there before is judged after the conversion only, so it is told at the normalized path (V-5).
+    stored = {_defaulted(exact.tolerations) for _, exact in exact_requests(SPEC, old.requests)}
     for path, exact in exact_requests(TEMPLATE_SPEC, new.requests):
-        written = _defaulted(exact.tolerations)
-        known = any(written == _defaulted(stored.tolerations) for _, stored in exact_requests(SPEC, old.requests))
+        known = _defaulted(exact.tolerations) in stored
         for error in toleration_list_errors(path.child("tolerations"), exact.tolerations, release):
             yield replace(error, declarative=False) if known else error
 
 
-def _defaulted(tolerations: tuple[DeviceToleration, ...]) -> list[DeviceToleration]:
-    return [structs.replace(entry, operator=entry.operator or EQUAL) for entry in tolerations]
+def _defaulted(tolerations: tuple[DeviceToleration, ...]) -> tuple[DeviceToleration, ...]:
+    return tuple([structs.replace(entry, operator=entry.operator or EQUAL) for entry in tolerations])
 
 
 def claim_status_errors(new: ResourceClaim, old: ResourceClaim | None, release: Release) -> Iterator[FieldError]:
@@ -70,6 +70,8 @@ def claim_status_errors(new: ResourceClaim, old: ResourceClaim | None, release: 
     if old is not None and old.allocation is not None:
         if new.allocation != old.allocation:
             yield invalid(Path.root().child("status", "allocation"), "", "field is immutable")
+        return
+    if not release.allocations_checked:
         return
     for position, result in enumerate(new.allocation):
         yield from toleration_list_errors(_RESULTS.index(position).child("tolerations"), result.tolerations, release)

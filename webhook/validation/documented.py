@@ -53,7 +53,9 @@ def _request_errors(spec: Path, requests: tuple[DeviceRequest, ...]) -> Iterator
 
 def _toleration_list_errors(path: Path, tolerations: Sequence[DeviceToleration]) -> Iterator[FieldError]:
     if len(tolerations) > TOLERATIONS_MAX:
-        yield too_many(path, len(tolerations), TOLERATIONS_MAX)
+        error = too_many(path, len(tolerations), TOLERATIONS_MAX)
+        way_out = 'operator "Exists" without value covers all values of a key'
+        yield replace(error, detail=f"{error.detail}; {way_out}")
     for position, toleration in enumerate(tolerations):
         if not toleration.key and toleration.operator != EXISTS:
             at = path.index(position).child("operator")
@@ -77,8 +79,8 @@ def documented_rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None) ->
 def _data_annotation(path: Path, text: str) -> Iterator[FieldError]:
     try:
         data = msgspec.json.decode(text.encode(errors="surrogatepass"))
-    except (msgspec.DecodeError, RecursionError) as error:
-        yield invalid(path, text, f"must be a JSON object: {error}")
+    except (msgspec.DecodeError, RecursionError):
+        yield invalid(path, text, 'must be a JSON object, such as {"temperature": 97}')
         return
     yield from data_errors(path, data, len(text.encode(errors="surrogatepass")))
 

@@ -170,11 +170,12 @@ def semantic_version(value: str) -> Messages:
     return () if _SEMVER.fullmatch(value) else ("must be a string compatible with semver.org spec 2.0.0",)
 
 
-def driver_name(path: Path, value: str) -> Iterator[FieldError]:
+def driver_name(path: Path, value: str, *, empty_twice: bool = False) -> Iterator[FieldError]:
     """A driver's name: as CSI drivers, so upper case passes, by way of Unicode's lower case (R-3)."""
     if not value:
         yield required(path)
-        return
+        if not empty_twice:
+            return
     if _size(value) > DRIVER_MAX_BYTES:
         yield too_long(path, DRIVER_MAX_BYTES)
     for message in dns1123_subdomain(go_lower(value)):

@@ -23,6 +23,11 @@ class Release:
     """How many devices a slice may have when one of them has a taint (S-2)."""
     counters_halve_devices: bool = True
     list_attributes_halve_devices: bool = True
+    allocations_checked: bool = True
+    """Whether the tolerations copied into an allocation are checked (L-9)."""
+    empty_driver_twice: bool = False
+    """Whether an empty driver name is told as Invalid as well (R-3)."""
+    rule_status: bool = True
     class_selectors: bool = False
     """Whether a rule's selector still has deviceClassName and CEL selectors (V-2)."""
 
@@ -40,6 +45,9 @@ RELEASES: Final = {
         devices_with_taints=MAX_DEVICES,
         counters_halve_devices=False,
         list_attributes_halve_devices=False,
+        allocations_checked=False,
+        empty_driver_twice=True,
+        rule_status=False,
         class_selectors=True,
     )
     for minor in (33, 34)

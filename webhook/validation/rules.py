@@ -30,6 +30,8 @@ TAINT: Final = SPEC.child("taint")
 CONDITIONS: Final = Path.root().child("status", "conditions")
 SELECTORS_MAX: Final = 32
 EXPRESSION_MAX_BYTES: Final = 10 * 1024
+PARSED_MAX_BYTES: Final = 64 * 1024
+"""What is parsed of one selector's expressions together: a parser takes a second or two for as much."""
 CONDITIONS_MAX: Final = 8
 REASON_MAX_BYTES: Final = 1024
 MESSAGE_MAX_BYTES: Final = 32 * 1024
@@ -40,7 +42,7 @@ def rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, release: Rele
     """A DeviceTaintRule that is created (`old` is None) or updated; nothing in it is immutable (R-8)."""
     yield from object_meta_errors(new.meta, created=old is None)
     if new.selector is not None:
-        yield from selector_errors(SELECTOR, new.selector, old.selector if old else None)
+        yield from selector_errors(SELECTOR, new.selector, old.selector if old else None, release)
     yield from name_errors(TAINT, new.taint)
     if old is None or not release.ratchets or old.taint.effect != new.taint.effect:
         yield from effect_errors(TAINT, new.taint, release)
@@ -56,10 +58,12 @@ def versioned_rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, rel
     yield from rule_errors(new, old, release)
 
 
-def selector_errors(path: Path, new: DeviceSelector, old: DeviceSelector | None) -> Iterator[FieldError]:
+def selector_errors(
+    path: Path, new: DeviceSelector, old: DeviceSelector | None, release: Release
+) -> Iterator[FieldError]:
     """A device selector. A field that is set but empty is wrong, not a wildcard (R-3 to R-6)."""
     if new.driver is not None:
-        yield from driver_name(path.child("driver"), new.driver)
+        yield from driver_name(path.child("driver"), new.driver, empty_twice=release.empty_driver_twice)
     if new.pool is not None:
         yield from pool_name(path.child("pool"), new.pool)
     if new.device is not None:
@@ -75,17 +79,19 @@ def cel_selector_errors(path: Path, selector: DeviceSelector) -> Iterator[FieldE
     """CEL selectors: how many, and for each that it is there, short enough, and parses (R-10, R-11)."""
     if len(selector.selectors) > SELECTORS_MAX:
         yield too_many(path, len(selector.selectors), SELECTORS_MAX)
-        return
+    parsed_bytes = 0
     for position, entry in enumerate(selector.selectors):
         cel = path.index(position).child("cel")
         if entry.expression is None:
             yield required(cel)
             continue
         at = cel.child("expression")
-        if len(entry.expression.encode(errors="surrogatepass")) > EXPRESSION_MAX_BYTES:
+        size_bytes = len(entry.expression.encode(errors="surrogatepass"))
+        if size_bytes > EXPRESSION_MAX_BYTES:
             yield too_long(at, EXPRESSION_MAX_BYTES)
             continue
-        problem = expression_problem(entry.expression)
+        parsed_bytes += size_bytes
+        problem = expression_problem(entry.expression) if parsed_bytes <= PARSED_MAX_BYTES else None
         if problem is not None:
             yield invalid(at, entry.expression, problem)
 

@@ -23,7 +23,7 @@ _DEVICES: Final = SPEC.child("devices")
 def slice_errors(new: ResourceSlice, old: ResourceSlice | None, release: Release) -> Iterator[FieldError]:
     """A ResourceSlice that is created (`old` is None) or updated."""
     yield from object_meta_errors(new.meta, created=old is None)
-    yield from driver_name(SPEC.child("driver"), new.driver)
+    yield from driver_name(SPEC.child("driver"), new.driver, empty_twice=release.empty_driver_twice)
     if old is not None:
         yield from _immutable_errors(new, old)
     if new.has_shared_counters and new.has_devices and release.minor >= 35:

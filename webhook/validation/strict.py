@@ -6,7 +6,6 @@ this (V-2); it is for manifests.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.field import FieldError, Finding, Path, Severity, forbidden
@@ -129,6 +128,8 @@ def _annotation_text(place: _Place, name: str) -> str:
 
 def _suggestion(place: _Place, name: str) -> str:
     """Where the field may have been meant to stand, or what it may have been meant to be called."""
+    from difflib import get_close_matches  # noqa: PLC0415 -- only for mistakes; its import takes longer than a file
+
     fields = fields_of(place.type)
     close = get_close_matches(name, [field for field in fields if field not in place.value], 1, _SIMILARITY)
     if close:

@@ -1,0 +1,169 @@
+"""YAML means to check what it means to kubectl, which reads files with the same library as the API server."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+from webhook.files.read import parse
+
+if TYPE_CHECKING:
+    from tests.controlplane.assets import Assets
+
+pytestmark = pytest.mark.apiserver
+
+Read: TypeAlias = Callable[[str], Any]
+
+_INT64 = range(-(2**63), 2**63)
+_SEED = 20260601
+# What numbers, words and times are made of.
+_ALPHABET = "0123456789+-._eExXoObB~ynNaifTtrulsFfdSpPhHYO01_"
+_NOT_FINITE = frozenset({".nan", ".NaN", ".NAN", *(f"{s}.{w}" for s in ("", "+", "-") for w in ("inf", "Inf", "INF"))})
+
+
+@pytest.fixture(scope="module")
+def kubectl(assets: Assets) -> Read:
+    """What kubectl makes of a manifest's field `data`. It asks no server."""
+
+    def read(data: str) -> Any:
+        manifest = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: x}}\n{data}"
+        command = [str(assets.program("kubectl")), "annotate", "--local", "-f", "-", "-o", "json", "a=b"]
+        done = subprocess.run(command, input=manifest, capture_output=True, text=True, check=False, timeout=60)
+        if done.returncode:
+            return None
+        return json.loads(done.stdout)["data"]
+
+    return read
+
+
+def ours(data: str) -> Any:
+    file = parse("x", f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: x}}\n{data}".encode())
+    if file.unreadable:
+        return None
+    (manifest,) = file.manifests
+    return _as_kubectl(manifest.value["data"])
+
+
+def _as_kubectl(value: Any) -> Any:
+    """Kubectl keeps integers of more than 64 bits as floats."""
+    if isinstance(value, dict):
+        return {key: _as_kubectl(entry) for key, entry in value.items()}
+    if isinstance(value, int) and not isinstance(value, bool) and value not in _INT64:
+        return float(value)
+    return value
+
+
+def _comparable(value: Any) -> Any:
+    """Values with their types, as 1 and true and 1.0 compare equal; a large float prints without a point."""
+    if isinstance(value, dict):
+        return {key: _comparable(entry) for key, entry in value.items()}
+    if isinstance(value, int) and not isinstance(value, bool) and value not in _INT64:
+        value = float(value)
+    return type(value), value
+
+
+def scalars(number: int) -> list[str]:
+    chance = random.Random(_SEED)
+    found: list[str] = []
+    while len(found) < number:
+        text = "".join(chance.choices(_ALPHABET, k=chance.randint(1, 7)))
+        if text not in _NOT_FINITE and text.strip("-"):  # dashes alone are syntax
+            found.append(text)
+    return found
+
+
+WORDS = (
+    *("y", "Y", "yes", "Yes", "YES", "yEs", "on", "On", "ON", "true", "True", "TRUE", "n", "no", "off", "false", "OFF"),
+    *("~", "null", "Null", "NULL", "nUll", "none", "=", "<"),
+    *(
+        "0",
+        "-0",
+        "+0",
+        "00",
+        "08",
+        "017",
+        "0o17",
+        "0O17",
+        "0x1F",
+        "0X1f",
+        "0b11",
+        "0B11",
+        "-0x1F",
+        "+0o7",
+        "0o8",
+        "0b2",
+    ),
+    *("1_000", "1__0_", "0_17", "0x_f", "_1", "-_1", "1.5_0", "._5"),
+    *("12:30:45", "190:20:30", "2026-06-01", "2026-06-01T12:00:00Z", "2001-12-14t21:59:43.10-05:00", "2026-6-1"),
+    *("1.0", "1.", ".5", "-.5", "+.5", "1e3", "1E3", "1e+3", "1e-3", "1e", "e1", "1.2.3", "0.1", "1.10", "-0.0"),
+    *(
+        "9223372036854775807",
+        "9223372036854775808",
+        "18446744073709551615",
+        "18446744073709551616",
+        "-9223372036854775809",
+    ),
+    *("1e20", "1e21", "1e308", "1e309", "1152921504606846976.0", "9007199254740993", "9007199254740993.0", "1e-7"),
+    *("0xffffffffffffffff", "0x1ffffffffffffffff", "0" + "7" * 21, "0" + "7" * 22, "9" * 400),
+    *('"yes"', "'5'", "!!str 5", "! 5", "!!float 5", "!!int '7'", "!!bool yes", "!!null ''"),
+)
+
+
+def test_unquoted_text_means_the_same(kubectl: Read) -> None:
+    texts = [*WORDS, *scalars(3000)]
+    data = "data:\n" + "".join(f"  k{position}: {text}\n" for position, text in enumerate(texts))
+    theirs, mine = kubectl(data), ours(data)
+    assert theirs is not None
+    assert mine is not None
+    different = {
+        text: (theirs[f"k{position}"], mine[f"k{position}"])
+        for position, text in enumerate(texts)
+        if _comparable(theirs[f"k{position}"]) != _comparable(mine[f"k{position}"])
+    }
+    assert different == {}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param("data: {on: 1, 5: 2, 0x10: 3, 'on': 4, no: 5}", id="keys that are no text"),
+        pytest.param("b: &b {k: 1, m: 2}\ndata: {<<: *b, k: 9}", id="a merge first"),
+        pytest.param("b: &b {k: 1, m: 2}\ndata: {k: 9, <<: *b}", id="a merge last overwrites"),
+        pytest.param("b: &b {k: 1}\nc: &c {k: 2, l: 3}\ndata: {<<: [*b, *c]}", id="two merges: the first wins"),
+        pytest.param("data: {a: &x [1, {b: 2}], c: *x}", id="an alias"),
+        pytest.param("data: {a: &x 1, b: &x 2, c: *x}", id="an anchor set anew"),
+        pytest.param("data:\n  a: |\n    x\n    y\n  b: >-\n    x\n    y\n  c: 'x\n\n    y'", id="blocks of text"),
+        pytest.param("data: {a: 1, a: 2}", id="a duplicate key: the last one counts"),
+        pytest.param('data: {a: "\\x41\\u00e9\\t"}', id="escapes"),
+        pytest.param("data: {a: , b: ~}", id="nulls"),
+        pytest.param("data:\r\n  a: 1\r\n", id="Windows line ends"),
+    ],
+)
+def test_structure_means_the_same(data: str, kubectl: Read) -> None:
+    theirs = kubectl(data)
+    assert theirs is not None
+    assert _comparable(ours(data)) == _comparable(theirs)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param("data: {~: 1}", id="null as a key"),
+        pytest.param("data: {[a]: 1}", id="a list as a key"),
+        pytest.param("data: {a: .nan}", id="NaN"),
+        pytest.param("data: {a: !!int x}", id="a tag that does not fit"),
+        pytest.param("data: {a: *x}", id="an alias of nothing"),
+        pytest.param("data: {a: &x [*x]}", id="an anchor that contains itself"),
+        pytest.param("data: {<<: 1}", id="a merge of a number"),
+        pytest.param("data: {a: 'x}", id="broken"),
+        pytest.param("data: " + "[" * 20_000, id="deep"),
+    ],
+)
+def test_what_kubectl_cannot_read_is_not_read(data: str, kubectl: Read) -> None:
+    assert kubectl(data) is None
+    assert ours(data) is None

@@ -1,0 +1,90 @@
+"""Unknown fields: what check refuses is what strict validation of a real API server refuses."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.builders import (
+    kind_of,
+    make_alternatives,
+    make_basic_device,
+    make_claim,
+    make_device,
+    make_flat_request,
+    make_meta,
+    make_request,
+    make_rule,
+    make_slice,
+    make_taint,
+    make_template,
+    make_toleration,
+)
+from tests.controlplane import versions
+from tests.controlplane.client import path
+from tests.controlplane.served_fields import FILE, encoded, served_fields
+from webhook.validation.kinds import BY_KIND
+from webhook.validation.releases import NEWEST
+from webhook.validation.strict import strict_findings
+
+if TYPE_CHECKING:
+    from tests.controlplane.plane import ControlPlane
+
+pytestmark = pytest.mark.apiserver
+
+_UNKNOWN = re.compile(r'unknown field "([^"]*)"')
+
+
+@pytest.fixture
+def newest(plane: ControlPlane) -> ControlPlane:
+    """The control plane, if it is of the release that the fields were taken from."""
+    if plane.server_version != versions.DEFAULT:
+        pytest.skip(f"fields.json was made from {versions.DEFAULT}, this is {plane.server_version}")
+    return plane
+
+
+def test_fields_file_is_what_the_server_serves(newest: ControlPlane) -> None:
+    """If this fails after an upgrade: python -m tests.controlplane.served_fields"""
+    assert FILE.read_text() == encoded(served_fields(newest.client, newest.server_version))
+
+
+TYPOS: dict[str, Any] = {
+    "toleration": make_claim([make_toleration(tolerationSecond=5, timeAdded="x")]),
+    "request": make_claim(requests=[make_request() | {"tolerations": [], "deviceClassName": "x"}]),
+    "alternative": make_claim(requests=[make_alternatives([make_toleration(constraints=[])])]),
+    "flat request": make_claim(requests=[make_flat_request(exactly={})], version="v1beta1"),
+    "template": make_template() | {"status": {}},
+    "template's claim": make_template(requests=[make_request(adminaccess=True)]),
+    "device": make_slice([make_basic_device(), make_device(atributes={})]),
+    "basic device": make_slice([make_device(taints=[]), make_basic_device(atributes={})], version="v1beta1"),
+    "attributes": make_slice([make_device(attributes={"a": {"strng": "x"}}, capacity={"b": {"vlaue": "1"}})]),
+    "selector": make_rule(
+        selector={"deviceClassName": "x", "selectors": [{"cel": {"expression": "true"}}], "all": True}
+    ),
+    "taint": make_rule(taint=make_taint(data={"a": 1}, description="d", evictionsPerSecond=1), version="v1beta2"),
+    "slice taints": make_slice([], taints=[{"device": "gpu-0", "taint": make_taint()}]),
+    "metadata": make_rule(meta=make_meta("x", lables={}, ownerReferences=[{"nam": "x"}]), version="v1alpha3"),
+    "root": make_rule() | {"extra": None},
+    "free form": make_claim() | {"metadata": {"name": "x", "annotations": {"free": "form"}, "labels": {"a": "b"}}},
+}
+
+
+@pytest.mark.parametrize("manifest", TYPOS.values(), ids=TYPOS)
+def test_the_server_refuses_the_same_fields(manifest: Any, newest: ControlPlane) -> None:
+    resource = BY_KIND[kind_of(manifest)]
+    namespaced = resource.resource in ("resourceclaims", "resourceclaimtemplates")
+    url = path(manifest["apiVersion"], resource.resource, namespace="default" if namespaced else "")
+    if namespaced:
+        manifest = {**manifest, "metadata": {**manifest["metadata"], "namespace": "default"}}
+    reply = newest.client.create(url, manifest, dry_run=True, field_validation="Strict")
+    ours = [finding.error.field for finding in strict_findings(manifest, kind_of(manifest), NEWEST)]
+    below = [field for field in ours if field.startswith("spec.taints[")]  # the server stops at what it does not know
+    assert sorted(set(ours) - set(below)) == sorted(map(_as_ours, _UNKNOWN.findall(reply.message)))
+    assert reply.ok is not bool(ours), reply.message
+
+
+def _as_ours(field: str) -> str:
+    """The server's paths write keys of maps like fields."""
+    return re.sub(r"\.(attributes|capacity)\.([^.]+)", r".\1[\2]", field)

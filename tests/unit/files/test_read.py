@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.files import read as reading
+from webhook.files.read import File, parse, read
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from webhook.files.spots import Position
+
+# Bytes that have a meaning to some reader come up more often than by chance.
+HOSTILE = st.lists(
+    st.binary(max_size=8)
+    | st.sampled_from(
+        [
+            *(
+                b"---\n",
+                b"{",
+                b"}",
+                b"[",
+                b"]",
+                b": ",
+                b"- ",
+                b"\n",
+                b"&a ",
+                b"*a ",
+                b"<<: ",
+                b"!!str ",
+                b'"',
+                b"'",
+                b"| ",
+            ),
+            *(b"kind: List\n", b"apiVersion: v1\n", b"items: ", b"\xef\xbb\xbf", b"{{", b"\\ud800", b"#", b"? ", b"\t"),
+        ]
+    ),
+    max_size=40,
+).map(b"".join)
+
+
+def values(file: File) -> list[Any]:
+    return [manifest.value for manifest in file.manifests]
+
+
+def troubles(file: File) -> list[tuple[str, Position | None]]:
+    return [(error.message, error.position) for error in file.unreadable]
+
+
+@given(HOSTILE)
+def test_any_bytes_are_read_or_told(data: bytes) -> None:
+    file = parse("x", data)
+    for manifest in file.manifests:
+        assert manifest.spot.position >= (1, 1)
+    for error in file.unreadable:
+        assert error.message
+
+
+# --- documents ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "read_values"),
+    [
+        pytest.param("a: 1\n---\nb: 2\n", [{"a": 1}, {"b": 2}], id="two documents"),
+        pytest.param("---\na: 1\n--- # two\nb: 2\n---\n", [{"a": 1}, {"b": 2}], id="starts everywhere"),
+        pytest.param("# nothing\n---\n\n---\na: 1\n", [{"a": 1}], id="empty ones between"),
+        pytest.param("a: 1\r\n---\r\nb: 2\r\n", [{"a": 1}, {"b": 2}], id="Windows line ends"),
+        pytest.param('{"a": 1}\n---\nb: 2\n---\n[3]\n', [{"a": 1}, {"b": 2}, [3]], id="JSON and YAML"),
+        pytest.param("{a: 1, b: yes}", [{"a": 1, "b": True}], id="YAML that looks like JSON"),
+        pytest.param('{"a": 1} # comment', [{"a": 1}], id="JSON with a comment is YAML"),
+        pytest.param("a: '\n---x'\n", [{"a": " ---x"}], id="dashes that start no document"),
+        pytest.param("a: 1\n...\n---\nb: 2", [{"a": 1}, {"b": 2}], id="end marks"),
+        pytest.param("", [], id="nothing"),
+    ],
+)
+def test_documents_are_cut_as_kubectl_cuts_them(text: str, read_values: list[Any]) -> None:
+    file = parse("x", text.encode())
+    assert (values(file), file.unreadable) == (read_values, [])
+
+
+def test_documents_are_numbered_with_the_broken_and_without_the_empty() -> None:
+    file = parse("x", b"a: 1\n---\n---\n]\n---\nb: 2\n")
+    assert [(manifest.document, manifest.value) for manifest in file.manifests] == [(1, {"a": 1}), (3, {"b": 2})]
+    assert [position for _, position in troubles(file)] == [(4, 1)]
+
+
+def test_a_broken_document_does_not_hide_the_next() -> None:
+    file = parse("x", b'a: [\n---\n{"b": 1\n---\nc: 1\n')
+    assert values(file) == [{"c": 1}]
+    assert len(file.unreadable) == 2
+
+
+def test_positions_count_from_the_start_of_the_file() -> None:
+    file = parse("x", b'# one\n---\na: 1\n---\n\n{"b":\n 2}\n')
+    assert [manifest.spot.position for manifest in file.manifests] == [(3, 1), (6, 1)]
+    below = file.manifests[1].spot.child("b")
+    assert below is not None
+    assert below.position == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        pytest.param('{"a": 1 "b": 2}', "not JSON", id="quoted keys are JSON"),
+        pytest.param('---\n[{"a": 1,}}', "not JSON", id="also further down"),
+        pytest.param("{a: 1, b: [}", "not YAML", id="bare ones are YAML"),
+    ],
+)
+def test_of_two_readings_the_likelier_is_told(text: str, start: str) -> None:
+    ((message, _),) = troubles(parse("x", text.encode()))
+    assert message.startswith(start)
+
+
+@pytest.mark.parametrize(
+    "text", ["{{ if .Values.a }}\na: 1\n{{ end }}\n", "a: {{ .Values.a }}\n", "a: b\n  {% x %}: c\n"]
+)
+def test_templates_are_told_to_be_rendered_first(text: str) -> None:
+    ((message, position),) = troubles(parse("x", text.encode()))
+    assert "render templates first: helm template ... | device-taint-webhook check -" in message
+    assert position is not None
+
+
+def test_templates_in_quotes_are_text() -> None:
+    assert values(parse("x", b"a: '{{ x }}'\n")) == [{"a": "{{ x }}"}]
+
+
+# --- bytes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["a: é\n", '{"a": "é"}'])
+def test_a_byte_order_mark_is_no_part_of_the_text(text: str) -> None:
+    file = parse("x", b"\xef\xbb\xbf" + text.encode())
+    assert values(file) == [{"a": "é"}]
+    assert file.manifests[0].spot.position == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "position"),
+    [
+        (b"a: \xff\n", "not UTF-8: byte 0xff at offset 3", (1, 4)),
+        (b"\xef\xbb\xbfa: \xff\n", "not UTF-8: byte 0xff at offset 6", (1, 4)),
+        ("é: x\n".encode() + b"b: \xc3(", "not UTF-8: byte 0xc3 at offset 9", (2, 4)),
+        ("a: 1".encode("utf-16"), "is UTF-16; manifests must be UTF-8", None),
+        ("a: 1".encode("utf-32"), "is UTF-32; manifests must be UTF-8", None),
+    ],
+)
+def test_other_encodings_are_told_with_the_first_wrong_byte(data: bytes, message: str, position: Any) -> None:
+    assert troubles(parse("x", data)) == [(message, position)]
+
+
+def test_files_have_a_largest_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(reading, "MAX_BYTES", 2 * 1024 * 1024)
+    path = tmp_path / "large.yaml"
+    path.write_bytes(b"#" * (2 * 1024 * 1024 + 1))
+    (file,) = read([str(path)])
+    assert troubles(file) == [("is larger than 2 MiB; split it", None)]
+    path.write_bytes(b"#" * (2 * 1024 * 1024))
+    (file,) = read([str(path)])
+    assert troubles(file) == []
+
+
+# --- lists --------------------------------------------------------------------------------------
+
+
+def test_lists_are_taken_apart() -> None:
+    text = b"""\
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: a/v1, kind: A}
+- apiVersion: v1
+  kind: List
+  items: [{apiVersion: b/v1, kind: B}]
+- 3
+"""
+    file = parse("x", text)
+    assert [(manifest.document, manifest.steps, manifest.value) for manifest in file.manifests] == [
+        (1, ("items", 0), {"apiVersion": "a/v1", "kind": "A"}),
+        (1, ("items", 1, "items", 0), {"apiVersion": "b/v1", "kind": "B"}),
+        (1, ("items", 2), 3),
+    ]
+    assert [manifest.spot.position for manifest in file.manifests] == [(4, 3), (7, 11), (8, 3)]
+
+
+def test_items_of_a_typed_list_are_of_its_kind_unless_they_say_otherwise() -> None:
+    text = b'{"apiVersion": "g/v1", "kind": "ThingList", "items": [{"x": 1}, {"kind": "Other"}, null]}'
+    assert values(parse("x", text)) == [{"apiVersion": "g/v1", "kind": "Thing", "x": 1}, {"kind": "Other"}, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "read_values"),
+    [
+        pytest.param("{apiVersion: v1, kind: List, items: }", [], id="no items"),
+        pytest.param("{apiVersion: v1, kind: List}", [{"apiVersion": "v1", "kind": "List"}], id="not even the field"),
+        pytest.param("{kind: List, items: [1]}", [{"kind": "List", "items": [1]}], id="no version"),
+        pytest.param(
+            "{apiVersion: v1, kind: AllowList, items: 3}",
+            [{"apiVersion": "v1", "kind": "AllowList", "items": 3}],
+            id="a kind that only ends like one",
+        ),
+    ],
+)
+def test_what_is_no_list_is_left_alone(text: str, read_values: list[Any]) -> None:
+    assert values(parse("x", text.encode())) == read_values
+
+
+def test_lists_in_lists_have_an_end() -> None:
+    text = "{apiVersion: v1, kind: List, items: [" * 5 + "]}" * 5
+    (manifest,) = parse("x", text.encode()).manifests
+    assert manifest.steps == ("items", 0) * 3
+
+
+def test_problems_go_with_the_item_they_are_in() -> None:
+    text = b"{apiVersion: v1, kind: List, kind: List, items: [{a: 1, a: 2}, {b: 1}]}"
+    first, second = parse("x", text).manifests
+    assert [problem.steps for problem in first.problems] == [("items", 0, "a")]
+    assert second.problems == ()
+
+
+# --- places -------------------------------------------------------------------------------------
+
+
+def test_folders_are_searched_in_order_and_hidden_ones_left_out(tmp_path: Path) -> None:
+    for name in ("b.yaml", "a.yml", "c.JSON", "d.txt", ".e.yaml", "sub/f.json", ".git/g.yaml", "a/h.yaml"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('{"a": 1}')
+    found = list(read([str(tmp_path)]))
+    assert [os.path.relpath(file.name, tmp_path) for file in found] == [
+        "a.yml",
+        "b.yaml",
+        "c.JSON",
+        "a/h.yaml",
+        "sub/f.json",
+    ]
+    assert not any(file.explicit for file in found)
+
+
+def test_a_folder_without_manifests_is_told(tmp_path: Path) -> None:
+    (file,) = read([str(tmp_path)])
+    assert troubles(file) == [("holds no *.json, *.yaml, *.yml", None)]
+
+
+def test_named_files_may_be_called_anything_and_come_in_the_order_given(tmp_path: Path) -> None:
+    for name in ("b", "a.txt"):
+        (tmp_path / name).write_text(f"name: {name}")
+    names = [str(tmp_path / name) for name in ("b", "a.txt", "b")]
+    found = list(read(names))
+    assert [(file.name, values(file), file.explicit) for file in found] == [
+        (name, [{"name": os.path.basename(name)}], True)  # noqa: PTH119 -- as they were given
+        for name in names
+    ]
+
+
+def test_standard_input_is_read_for_a_dash() -> None:
+    (file,) = read(["-"], io.BytesIO(b"a: 1"))
+    assert (file.name, values(file), file.explicit) == ("<stdin>", [{"a": 1}], True)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing.yaml", "cannot be read: No such file or directory"),
+        ("nul\0.yaml", "cannot be read: embedded null byte"),
+    ],
+)
+def test_files_that_cannot_be_opened_are_told(name: str, message: str, tmp_path: Path) -> None:
+    (file,) = read([str(tmp_path / name)])
+    assert troubles(file) == [(message, None)]

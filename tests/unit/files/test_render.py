@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+
+from webhook.files.render import FORMATS, as_json, as_junit, as_text, as_values, as_yaml, summary
+from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
+from webhook.files.spots import Position
+
+
+def make_entry(level: Level = Level.ERROR, message: str = "Required value", line: int = 3, **fields: str) -> Entry:
+    return Entry(
+        level, message, Position(line, 5), **{"field": "spec.taint.effect", "reason": "FieldValueRequired", **fields}
+    )
+
+
+def make_row(*entries: Entry, file: str = "a.yaml", document: int = 1, **fields: object) -> Row:
+    given = {
+        "api_version": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "name": "gpu-7",
+        "operation": "CREATE",
+        "position": Position(1, 1),
+        "result": Result.DENIED if any(entry.level is Level.ERROR for entry in entries) else Result.ALLOWED,
+    }
+    return Row(file, document, entries=entries, **{**given, **fields})  # type: ignore[arg-type]
+
+
+def make_report(*rows: Row) -> Report:
+    report = Report(files=len({row.file for row in rows}))
+    for row in rows:
+        report.add(row)
+    return report
+
+
+PATCH = ({"op": "add", "path": "/spec/taint/timeAdded", "value": "2026-06-01T12:00:00Z"},)
+FULL = make_report(
+    make_row(make_entry(Level.WARNING, "is empty", code="DT001"), make_entry(line=2), patch=PATCH),
+    make_row(document=2, namespace="ml", kind="ResourceClaim", name="c"),
+    make_row(document=3, kind="Deployment", name="d", result=Result.SKIPPED, skipped="of other kinds"),
+    make_row(make_entry(Level.INFO, "would set x", field="", reason=""), file="b.yaml"),
+    Row("c.yaml", result=Result.DENIED, entries=(Entry(Level.ERROR, "cannot be read: no", reason=UNREADABLE),)),
+)
+
+
+def test_text_has_a_line_per_entry_by_position_and_a_summary() -> None:
+    assert as_text(FULL) == (
+        "a.yaml:2:5: error: spec.taint.effect: Required value\n"
+        "a.yaml:3:5: warning: spec.taint.effect: is empty [DT001]\n"
+        "b.yaml:3:5: info: would set x\n"
+        "c.yaml: error: cannot be read: no\n"
+        "3 files, 3 objects: 1 error, 1 warning, 1 unreadable; skipped: 1 of other kinds\n"
+    )
+
+
+def test_text_names_code_and_rule() -> None:
+    report = make_report(make_row(make_entry(code="DT001", rule="no-wildcards")))
+    assert as_text(report).splitlines()[0].endswith("Required value [DT001 | no-wildcards]")
+
+
+def test_color_marks_place_and_level_only() -> None:
+    line = as_text(make_report(make_row(make_entry())), color=True).splitlines()[0]
+    assert line == "\x1b[1ma.yaml:3:5:\x1b[0m \x1b[1;31merror:\x1b[0m spec.taint.effect: Required value"
+
+
+def test_text_cannot_steer_a_terminal() -> None:
+    report = make_report(make_row(make_entry(message="a\x1b[2J\n\u202eb\ud800"), file="x\r.yaml"))
+    first, _ = as_text(report).splitlines()
+    assert first == "x\\r.yaml:3:5: error: spec.taint.effect: a\\x1b[2J\\n\\u202eb\\ud800"
+
+
+@pytest.mark.parametrize(
+    ("report", "text"),
+    [
+        (Report(), "0 files, 0 objects: 0 errors, 0 warnings"),
+        (make_report(make_row()), "1 file, 1 object: 0 errors, 0 warnings"),
+        (make_report(make_row(make_entry(), make_entry())), "1 file, 1 object: 2 errors, 0 warnings"),
+    ],
+)
+def test_summary_counts(report: Report, text: str) -> None:
+    assert summary(report) == text
+
+
+@pytest.mark.parametrize(
+    ("report", "code"),
+    [
+        (make_report(make_row(make_entry(Level.WARNING), make_entry(Level.INFO))), 0),
+        (make_report(make_row(make_entry())), 1),
+        (FULL, 2),
+    ],
+)
+def test_exit_code_tells_findings_from_unreadable_input(report: Report, code: int) -> None:
+    assert report.exit_code == code
+
+
+def test_values_are_what_the_reference_says() -> None:
+    identity = {"file": "a.yaml", "document": 1, "apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule"}
+    identity |= {"namespace": "", "name": "gpu-7"}
+    values = as_values(FULL)
+    assert values["version"] == 1
+    assert values["summary"] == {
+        "files": 3,
+        "objects": 3,
+        "skipped": 1,
+        "errors": 1,
+        "warnings": 1,
+        "unreadable": 1,
+    }
+    assert values["findings"][0] == identity | {
+        "line": 3,
+        "column": 5,
+        "severity": "warning",
+        "reason": "FieldValueRequired",
+        "field": "spec.taint.effect",
+        "message": "is empty",
+        "code": "DT001",
+        "rule": None,
+    }
+    assert [finding["severity"] for finding in values["findings"]] == ["warning", "error", "error"]
+    assert values["objects"][0] == identity | {
+        "line": 1,
+        "column": 1,
+        "operation": "CREATE",
+        "result": "denied",
+        "skipped": None,
+        "patch": list(PATCH),
+    }
+    assert [row["result"] for row in values["objects"]] == ["denied", "allowed", "skipped", "allowed"]
+
+
+def test_json_and_yaml_parse_back_to_the_same() -> None:
+    assert json.loads(as_json(FULL)) == as_values(FULL)
+    assert yaml.safe_load(as_yaml(FULL)) == as_values(FULL)
+
+
+@pytest.mark.parametrize("output", sorted(FORMATS))
+def test_what_utf_8_cannot_hold_is_escaped(output: str) -> None:
+    report = make_report(make_row(make_entry(message="\udcff\x00"), file="\udcff.yaml", name="\ud800"))
+    assert FORMATS[output](report).encode()
+
+
+def test_junit_has_a_suite_a_file_and_a_case_an_object() -> None:
+    root = ET.fromstring(as_junit(FULL).encode())
+    assert root.attrib == {
+        "name": "device-taint-webhook check",
+        "tests": "5",
+        "failures": "1",
+        "errors": "1",
+        "skipped": "1",
+    }
+    assert [(suite.get("name"), suite.get("tests")) for suite in root] == [
+        ("a.yaml", "3"),
+        ("b.yaml", "1"),
+        ("c.yaml", "1"),
+    ]
+    denied, allowed, skipped = root[0]
+    assert denied.attrib == {"name": "DeviceTaintRule gpu-7", "classname": "a.yaml", "file": "a.yaml", "line": "1"}
+    failure, output = denied
+    assert failure.attrib == {"message": "spec.taint.effect: Required value", "type": "FieldValueRequired"}
+    assert failure.text == "a.yaml:2:5: error: spec.taint.effect: Required value"
+    assert output.text == "a.yaml:3:5: warning: spec.taint.effect: is empty [DT001]"
+    assert (allowed.get("name"), len(allowed)) == ("ResourceClaim ml/c (document 2)", 0)
+    assert skipped[0].attrib == {"message": "of other kinds"}
+    assert root[1][0][0].text == "b.yaml:3:5: info: would set x"
+    unreadable = root[2][0]
+    assert (unreadable.get("name"), unreadable[0].tag) == ("read", "error")
+
+
+def test_junit_counts_further_errors_in_the_message() -> None:
+    root = ET.fromstring(as_junit(make_report(make_row(make_entry(), make_entry(line=9), make_entry()))).encode())
+    assert root[0][0][0].get("message") == "spec.taint.effect: Required value (and 2 more)"
+    assert str(root[0][0][0].text).count("\n") == 2
+
+
+def test_junit_is_xml_whatever_is_told() -> None:
+    report = make_report(make_row(make_entry(message='<&>"\x00\x1b\ud800\ufffe é'), file="a&b\x01.yaml"))
+    root = ET.fromstring(as_junit(report).encode())
+    assert root[0].get("name") == "a&b\ufffd.yaml"
+    assert "<&>" in str(root[0][0][0].get("message"))

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from webhook.files import yaml_documents as yaml_documents_module
+from webhook.files.spots import Document, Position, Unreadable, descend
+from webhook.files.yaml_documents import EVENTS, MAX_ALIASED, MAX_DEPTH, PythonParser, yaml_documents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+_TWICE = 'duplicate key "a", which line 1 has already; the last one counts'
+
+
+@pytest.fixture(params=[PythonParser, EVENTS], ids=["python", "fastest"])
+def parser(request: pytest.FixtureRequest) -> Callable[[str], Any]:
+    chosen: Callable[[str], Any] = request.param
+    return chosen
+
+
+def only(text: str, parser: Callable[[str], Any]) -> Document:
+    (document,) = yaml_documents(text, parser=parser)
+    return document
+
+
+def refused(text: str, parser: Callable[[str], Any]) -> Unreadable:
+    with pytest.raises(Unreadable) as caught:
+        list(yaml_documents(text, parser=parser))
+    return caught.value
+
+
+def test_the_c_library_is_used_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert EVENTS is not PythonParser
+    monkeypatch.setitem(sys.modules, "yaml._yaml", None)
+    assert yaml_documents_module._fastest_parser() is PythonParser
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param("a: {b: [1, x]}", {"a": {"b": [1, "x"]}}, id="maps and lists"),
+        pytest.param("a: yes\nb: 'yes'\nc: \"on\"", {"a": True, "b": "yes", "c": "on"}, id="quotes keep text"),
+        pytest.param("a: 2026-06-01T12:00:00Z", {"a": "2026-06-01T12:00:00Z"}, id="times stay text"),
+        pytest.param("a:\nb: ~", {"a": None, "b": None}, id="nulls"),
+        pytest.param("a: |\n  x\n  y\n", {"a": "x\ny\n"}, id="a block of text"),
+        pytest.param("a: >-\r\n  x\r\n  y\r\n", {"a": "x y"}, id="Windows line ends"),
+        pytest.param("on: 1\n5: 2\n0x10: 3", {"true": 1, "5": 2, "16": 3}, id="keys as kubectl converts them"),
+        pytest.param("a: !!str 5\nb: ! 5\nc: !!int '5'", {"a": "5", "b": "5", "c": 5}, id="tags of JSON's types"),
+        pytest.param("a: !!float 5\nb: !!bool no\nc: !!null ''", {"a": 5, "b": False, "c": None}, id="and more"),
+        pytest.param("!!map {a: !!seq [1]}", {"a": [1]}, id="tags of containers"),
+        pytest.param("a: &x [1]\nb: *x", {"a": [1], "b": [1]}, id="an alias of a list"),
+        pytest.param("a: &x k\n*x : v", {"a": "k", "k": "v"}, id="an alias as a key"),
+        pytest.param("a: &x 1\nb: &x 2\nc: *x", {"a": 1, "b": 2, "c": 2}, id="an anchor set anew"),
+        pytest.param("m: &m {a: 1}\no: {<<: *m, b: 2}", {"m": {"a": 1}, "o": {"a": 1, "b": 2}}, id="a merge"),
+        pytest.param("m: &m {a: 1}\no: {<<: *m, a: 2}", {"m": {"a": 1}, "o": {"a": 2}}, id="a merge, overwritten"),
+        pytest.param("o: {<<: [{a: 1}, {a: 2, b: 3}]}", {"o": {"a": 1, "b": 3}}, id="merges: the first wins"),
+        pytest.param("o: {'<<': 1}", {"o": {"<<": 1}}, id="a quoted merge key is a key"),
+        pytest.param("%YAML 1.1\n---\na: 1", {"a": 1}, id="a directive"),
+        pytest.param("a: 1\n...\n", {"a": 1}, id="an end mark"),
+        pytest.param("[1, 2]", [1, 2], id="a list"),
+        pytest.param("text", "text", id="a text"),
+        pytest.param('a: "\\u00e9\\x41"', {"a": "éA"}, id="escapes"),
+    ],
+)
+def test_a_document_is_read_as_kubectl_reads_it(text: str, value: Any, parser: Callable[[str], Any]) -> None:
+    document = only(text, parser)
+    assert document.value == value
+    assert document.problems == ()
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n---\n", "~", "--- null\n...\n", "\n\n"])
+def test_empty_documents_are_skipped(text: str, parser: Callable[[str], Any]) -> None:
+    assert list(yaml_documents(text, parser=parser)) == []
+
+
+def test_several_documents_each_have_their_own_anchors(parser: Callable[[str], Any]) -> None:
+    assert [document.value for document in yaml_documents("a: 1\n---\nb: 2\n---\n- 3\n", parser=parser)] == [
+        {"a": 1},
+        {"b": 2},
+        [3],
+    ]
+    assert refused("a: &x 1\n---\nb: *x\n", parser).position == Position(3, 4)
+
+
+def test_positions_are_those_of_the_file(parser: Callable[[str], Any]) -> None:
+    (document,) = yaml_documents("# ü\nä: {b: [x, *]}\n".replace("*", "'ß'"), 41, parser=parser)
+    assert descend(document.spot, ("ä",)).key_position == Position(42, 1)
+    assert descend(document.spot, ("ä", "b", 1)).position == Position(42, 12)
+
+
+def test_an_alias_stands_where_it_is_written_and_its_content_at_the_anchor(parser: Callable[[str], Any]) -> None:
+    document = only("a: &x\n  k: 1\nb: *x\nc: {<<: *x}\n", parser)
+    assert descend(document.spot, ("b",)).position == Position(3, 4)
+    assert descend(document.spot, ("b", "k")).position == Position(2, 6)
+    assert descend(document.spot, ("c", "k")).position == Position(2, 6)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "problems"),
+    [
+        pytest.param(
+            "a:\n  b: 1\n  c: 2\n  b: 3\n",
+            {"a": {"b": 3, "c": 2}},
+            [(("a", "b"), (4, 3), 'duplicate key "b", which line 2 has already; the last one counts')],
+            id="a key twice",
+        ),
+        pytest.param(
+            "- {a: 1, 'a': 1, a: 1}",
+            [{"a": 1}],
+            [((0, "a"), (1, column), _TWICE) for column in (10, 18)],
+            id="a key thrice, with the same value",
+        ),
+        pytest.param(
+            "yes: 1\ntrue: 2\n",
+            {"true": 2},
+            [(("true",), (2, 1), 'duplicate key "true", which line 1 has already; the last one counts')],
+            id="keys that become the same",
+        ),
+        pytest.param(
+            "m: &m {a: 1}\no: {a: 2, <<: *m}\n",
+            {"m": {"a": 1}, "o": {"a": 1}},
+            [(("o", "a"), (2, 11), 'duplicate key "a": << replaces the value that stands before it')],
+            id="a merge after a key replaces it, as in Go",
+        ),
+    ],
+)
+def test_duplicate_keys_are_problems(text: str, value: Any, problems: list[Any], parser: Callable[[str], Any]) -> None:
+    document = only(text, parser)
+    assert document.value == value
+    assert [tuple(problem) for problem in document.problems] == problems
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "position"),
+    [
+        ("a: !foo x", "a: tag !foo has no place in a manifest", (1, 4)),
+        ("a: !!python/object:x {}", "a: tag !!python/object:x has no place in a manifest", (1, 4)),
+        ("a: !!binary aGk=", "a: tag !!binary has no place in a manifest", (1, 4)),
+        ("a: !!timestamp 2026-06-01", "a: tag !!timestamp has no place in a manifest", (1, 4)),
+        ("- !!set {a}", "[0]: tag !!set has no place in a manifest", (1, 3)),
+        ("- !!map [a]", "[0]: tag !!map has no place in a manifest", (1, 3)),
+        ("a: !!int x", "a: cannot read 'x' as !!int", (1, 4)),
+        ("a: !!bool 1", "a: cannot read '1' as !!bool", (1, 4)),
+        ("a: .nan", "a: .nan has no place in JSON, which the API server reads", (1, 4)),
+        ("a: [1, -.inf]", "a[1]: -.inf has no place in JSON, which the API server reads", (1, 8)),
+        ("a:\n  {b: 1}: 2", "a: a key must be text, not a map or a list", (2, 3)),
+        ("[a]: 2", "a key must be text, not a map or a list", (1, 1)),
+        ("a: &x {}\n*x : 1", "a key must be text; put it in quotes", (2, 1)),
+        ("~: 1", "a key must be text; put it in quotes", (1, 1)),
+        ("1.10: 1", "a key must be text; put it in quotes", (1, 1)),
+        ("a: *nowhere", "a: alias *nowhere has no anchor before it", (1, 4)),
+        ("a: &x [*x]", "a[0]: anchor &x contains itself", (1, 8)),
+        ("a: {<<: 1}", "a: << must name a map, or a list of maps", (1, 5)),
+        ("a: {<<: [{}, 1]}", "a: << must name a map, or a list of maps", (1, 5)),
+    ],
+)
+def test_what_has_no_place_in_a_manifest_is_refused_where_it_stands(
+    text: str, message: str, position: tuple[int, int], parser: Callable[[str], Any]
+) -> None:
+    error = refused(text, parser)
+    assert (error.message, error.position) == (message, position)
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("a: [1", (2, 1)),
+        ("a: b: c", (1, 5)),
+        ("a: 'x", (2, 1)),
+        ("a:\n\t- b", (2, 1)),
+        ("a: 1\n b: 2", (2, 3)),
+        ("@a", (1, 1)),
+        ("a: é\nb: \x00", (2, 4)),
+        ("%YAML 9.9\n---\na: 1", (1, 1)),
+    ],
+)
+def test_broken_yaml_is_told_with_its_position(text: str, position: tuple[int, int]) -> None:
+    error = refused(f"{text}\n", EVENTS)
+    assert error.message.startswith("not YAML: ")
+    assert error.position == position
+
+
+def test_broken_yaml_is_told_with_its_position_without_the_c_library() -> None:
+    error = refused("a: é\nb: \x00\n", PythonParser)
+    assert (error.message, error.position) == ("not YAML: special characters are not allowed", (2, 4))
+    assert refused('a: "\\ud800"\n', PythonParser).position == Position(1, 4)
+
+
+def test_billion_laughs_are_refused_at_the_alias_that_goes_too_far(parser: Callable[[str], Any]) -> None:
+    lines = ["a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    error = refused("\n".join(lines), parser)
+    # 110 + 1,110 + 11,110 from a1 to a3, and eight times 11,111 in a4
+    assert error.message == f"a4[7]: aliases stand for more than {MAX_ALIASED} values"
+    assert error.position == Position(5, 10 + 5 * 7)
+
+
+def test_merges_are_bounded_like_other_aliases(parser: Callable[[str], Any]) -> None:
+    wide = ", ".join(f"k{n}: 1" for n in range(1000))
+    text = f"w: &w {{{wide}}}\n" + "".join(f"m{n}: {{<<: *w}}\n" for n in range(100))
+    # a map, a thousand keys and as many values each time
+    assert refused(text, parser).message == f"m49[<<]: aliases stand for more than {MAX_ALIASED} values"
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ("{a: ", "}")])
+def test_depth_is_bounded(opening: str, closing: str, parser: Callable[[str], Any]) -> None:
+    assert only(opening * MAX_DEPTH + "1" + closing * MAX_DEPTH, parser).value
+    error = refused(opening * (MAX_DEPTH + 1) + "1" + closing * (MAX_DEPTH + 1), parser)
+    assert error.message.endswith(f"nested more than {MAX_DEPTH} levels deep")
+    assert error.position == Position(1, len(opening) * MAX_DEPTH + 1)
+
+
+def test_depth_that_ends_other_parsers_is_refused(parser: Callable[[str], Any]) -> None:
+    assert refused("[" * 300_000, parser).position == Position(1, MAX_DEPTH + 1)
+    assert refused("- " * 300_000, parser).position == Position(1, 2 * MAX_DEPTH + 1)

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.builders import (
+    VALID_MANIFESTS,
+    kind_of,
+    make_alternatives,
+    make_basic_device,
+    make_claim,
+    make_device,
+    make_meta,
+    make_patch,
+    make_request,
+    make_result,
+    make_rule,
+    make_slice,
+    make_status,
+    make_taint,
+    make_template,
+    make_toleration,
+)
+from webhook.api.field import Severity
+from webhook.api.meta import GroupVersionKind
+from webhook.validation.releases import NEWEST, RELEASES
+from webhook.validation.strict import strict_findings
+
+if TYPE_CHECKING:
+    from webhook.api.field import Finding
+
+
+def findings(manifest: Any, minor: int = 37) -> list[Finding]:
+    return list(strict_findings(manifest, kind_of(manifest), RELEASES[minor]))
+
+
+def told(manifest: Any, minor: int = 37) -> list[str]:
+    return [f"{finding.severity.value} {finding.error}" for finding in findings(manifest, minor)]
+
+
+@pytest.mark.parametrize("manifest", VALID_MANIFESTS.values(), ids=VALID_MANIFESTS)
+def test_valid_manifests_have_no_unknown_field(manifest: Any) -> None:
+    assert told(manifest) == []
+
+
+@pytest.mark.parametrize(
+    ("manifest", "path", "suggestion"),
+    [
+        pytest.param(
+            make_claim([make_toleration(tolerationSecond=5)]),
+            "spec.devices.requests[0].exactly.tolerations[0].tolerationSecond",
+            "tolerationSeconds",
+            id="a letter missing",
+        ),
+        pytest.param(
+            make_claim([make_toleration(tolerationseconds=5)]),
+            "spec.devices.requests[0].exactly.tolerations[0].tolerationseconds",
+            "tolerationSeconds",
+            id="another case",
+        ),
+        pytest.param(
+            make_claim(requests=[make_request() | {"tolerations": []}]),
+            "spec.devices.requests[0].tolerations",
+            "exactly.tolerations",
+            id="a level too high",
+        ),
+        pytest.param(
+            make_template(requests=[{"name": "gpu", "deviceClassName": "gpu"}]),
+            "spec.spec.devices.requests[0].deviceClassName",
+            "exactly.deviceClassName",
+            id="the flat request of v1beta1 in v1",
+        ),
+        pytest.param(
+            make_claim(requests=[make_alternatives([make_toleration(constraints=[])])]),
+            "spec.devices.requests[0].firstAvailable[0].tolerations[0].constraints",
+            "spec.devices.constraints",
+            id="levels too deep",
+        ),
+        pytest.param(
+            make_slice([make_device() | {"taints": []}], version="v1beta1"),
+            "spec.devices[0].taints",
+            "basic.taints",
+            id="a device of v1 in v1beta1",
+        ),
+        pytest.param(make_slice([make_basic_device()]), "spec.devices[0].basic", None, id="a device of v1beta1 in v1"),
+        pytest.param(make_rule(taint=None) | {"taint": make_taint()}, "taint", "spec.taint", id="beside the spec"),
+        pytest.param(make_rule(meta=make_meta(lables={})), "metadata.lables", "labels", id="in the metadata"),
+        pytest.param(
+            make_rule(selector={"driver": "d", "node": "n"}), "spec.deviceSelector.node", None, id="nothing like it"
+        ),
+        pytest.param(make_rule() | {"extra": None}, "extra", None, id="null does not hide it"),
+        pytest.param(
+            make_claim(status=make_status(make_result() | {"taints": []})),
+            "status.allocation.devices.results[0].taints",
+            None,
+            id="in the status",
+        ),
+        pytest.param(
+            make_patch(attributes={"example.com/a": {"integer": 1}}),
+            "spec.devices.attributes[example.com/a].integer",
+            None,
+            id="in a map of ours",
+        ),
+        pytest.param(make_patch(filter_={"devices": "a"}), "spec.devices.filter.devices", "device", id="in our filter"),
+        pytest.param(
+            make_slice([make_device(attributes={"a": {"strng": "x"}})]),
+            "spec.devices[0].attributes[a].strng",
+            "string",
+            id="in a map of theirs",
+        ),
+    ],
+)
+def test_unknown_fields_are_errors_with_what_was_probably_meant(
+    manifest: Any, path: str, suggestion: str | None
+) -> None:
+    hint = f', did you mean "{suggestion}"?' if suggestion else ""
+    assert told(manifest) == [f"deny {path}: Forbidden: unknown field{hint}"]
+
+
+def test_a_field_that_is_there_already_is_not_suggested() -> None:
+    assert told(make_rule(taint=make_taint(effects="x"))) == ["deny spec.taint.effects: Forbidden: unknown field"]
+
+
+def test_free_form_content_is_left_alone() -> None:
+    claim = make_claim()
+    claim["metadata"]["annotations"] = {"anything": "goes"}
+    claim["metadata"]["managedFields"] = [{"manager": "m", "fieldsV1": {"f:spec": {}}}]
+    claim["spec"]["devices"]["config"] = [{"opaque": {"driver": "d", "parameters": {"any": {"depth": 1}}}}]
+    assert told(claim) == []
+
+
+@pytest.mark.parametrize("value", [3, "x", [1], None, {"a": [3]}])
+def test_wrong_types_are_left_to_the_decoder(value: Any) -> None:
+    slice_ = make_slice()
+    for field in ("devices", "pool", "nodeSelector"):
+        slice_["spec"][field] = value if not isinstance(value, dict) else {}
+    assert told(slice_) == []
+    assert list(strict_findings(value, GroupVersionKind("g", "v1", "X"), NEWEST)) == []
+
+
+# --- retired fields -----------------------------------------------------------------------------
+
+CEL = [{"cel": {"expression": "true"}}]
+EMPTY = ", which leaves an EMPTY selector: every device of every driver"
+
+
+@pytest.mark.parametrize(
+    ("selector", "fields", "text"),
+    [
+        pytest.param({"deviceClassName": "gpu"}, ["deviceClassName"], EMPTY, id="only the class"),
+        pytest.param({"selectors": CEL, "driver": None}, ["selectors"], EMPTY, id="only CEL, null does not count"),
+        pytest.param(
+            {"deviceClassName": "gpu", "selectors": CEL}, ["deviceClassName", "selectors"], EMPTY, id="only both"
+        ),
+        pytest.param({"deviceClassName": "gpu", "driver": "d"}, ["deviceClassName"], "", id="beside the driver"),
+    ],
+)
+@pytest.mark.parametrize("version", ["v1alpha3", "v1beta2", "v1"])
+def test_retired_selector_fields_are_errors_from_1_35_on(
+    selector: Any, fields: list[str], text: str, version: str
+) -> None:
+    rule = make_rule(selector=selector, version=version)
+    expected = [
+        f"deny spec.deviceSelector.{field}: Forbidden: servers from 1.35 on drop it{text}; use driver, pool, device"
+        for field in fields
+    ]
+    assert told(rule) == told(rule, 35) == expected
+    assert {finding.code for finding in findings(rule)} == {"DT016"}
+    assert told(rule, 34) == told(rule, 33) == []
+
+
+def test_what_is_in_retired_fields_is_judged_as_well() -> None:
+    rule = make_rule(selector={"selectors": [{"cel": {"expresion": "true"}}]})
+    assert told(rule, 34) == [
+        'deny spec.deviceSelector.selectors[0].cel.expresion: Forbidden: unknown field, did you mean "expression"?'
+    ]
+
+
+def test_our_own_patches_still_have_those_fields() -> None:
+    assert told(make_patch(filter_={"deviceClassName": "gpu", "selectors": CEL})) == []
+
+
+# --- fields that only the source documents have -------------------------------------------------
+
+EXTRAS: dict[str, Any] = {"data": {"any": {"thing": 1}}, "description": "d", "evictionsPerSecond": 5}
+ANNOTATIONS = ("data", "description", "evictions-per-second")
+
+
+def test_documented_taint_fields_name_the_annotation_to_use() -> None:
+    assert told(make_rule(taint=make_taint(**EXTRAS))) == [
+        f"warn spec.taint.{field}: Forbidden: no released server has it: they drop it; "
+        f"use annotation devicetaint.io/{annotation}"
+        for field, annotation in zip(EXTRAS, ANNOTATIONS, strict=True)
+    ]
+
+
+def test_in_a_slice_the_annotation_needs_a_rule() -> None:
+    assert told(make_slice([make_device(taints=[make_taint(data={})])])) == [
+        (
+            "warn spec.devices[0].taints[0].data: Forbidden: no released server has it: they drop it; "
+            "on a DeviceTaintRule use annotation devicetaint.io/data"
+        )
+    ]
+
+
+def test_slice_level_taints_are_told_and_looked_into() -> None:
+    taint = make_taint(efect="x", effect=None)
+    manifest = make_slice([], taints=[{"device": "gpu-0", "taint": taint, "pool": "p"}])
+    assert told(manifest) == [
+        (
+            "warn spec.taints: Forbidden: no released server has it: they drop the taints; "
+            "set them in devices[], or make a DeviceTaintRule"
+        ),
+        'deny spec.taints[0].taint.efect: Forbidden: unknown field, did you mean "effect"?',
+        'deny spec.taints[0].pool: Forbidden: unknown field, did you mean "spec.pool"?',
+    ]
+    assert [finding.code for finding in findings(manifest)] == ["DT017", None, None]
+
+
+def test_our_own_patches_have_all_fields_of_a_taint() -> None:
+    assert told(make_patch(taints=[make_taint(**EXTRAS)])) == []
+
+
+def test_slices_of_the_first_revision_are_known() -> None:
+    manifest = make_slice([make_basic_device(taints=[make_taint()])], version="v1alpha3")
+    assert told(manifest) == []
+    manifest["spec"]["device"] = []
+    assert [finding.severity for finding in findings(manifest)] == [Severity.DENY]

@@ -1,0 +1,306 @@
+"""One manifest, judged as the API server's review of it would be: by the same functions, plus strict field names."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from webhook.admission.chain import mutate, validate
+from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.review import AdmissionRequest, BadReview, decode_review
+from webhook.api.field import Finding, Path, Severity, not_supported, required, type_invalid
+from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
+from webhook.files.report import Entry, Level, Result, Row
+from webhook.files.spots import Spot, descend, find, path_of
+from webhook.validation.kinds import BY_KIND, KINDS
+from webhook.validation.strict import LINTED_AS_WELL, strict_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from webhook.admission.context import AdmissionContext
+    from webhook.api.field import JSON, FieldError
+    from webhook.files.read import Manifest
+
+OTHER_KIND: Final = "of other kinds"
+NO_OBJECT: Final = "without apiVersion and kind"
+POLICY: Final = "policy not judged by this version"
+OTHER_REVIEW: Final = "review of another resource"
+
+_POLICY_KEY: Final = "policy.yaml"
+_POLICY_KIND: Final = "DeviceTaintPolicy"
+_REVIEW: Final = GroupVersionKind("admission.k8s.io", "v1", "AdmissionReview")
+_LEVELS: Final = {Severity.DENY: Level.ERROR, Severity.WARN: Level.WARNING, Severity.AUDIT: Level.INFO}
+_GROUPS: Final = frozenset({GROUP, OWN_GROUP})
+_OBJECT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec"})
+_WRAPPED_VERSION: Final = "v1beta1"
+"""The version whose claims and slices have a shape of their own, so that they compare with no other."""
+_SOME_VERSION: Final = "1"
+_BAD_REQUEST: Final = "BadRequest"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What makes an object the same one in two files; a missing namespace is the default one."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, value: Mapping[str, JSON]) -> Identity | None:
+        """Of an object; None for what has no name."""
+        kind = GroupVersionKind.parse(_text(value, "apiVersion"), _text(value, "kind"))
+        meta = _meta(value)
+        name = _text(meta, "name")
+        return cls(kind.group, kind.kind, _text(meta, "namespace") or "default", name) if name else None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What all manifests of a run are judged by. `old` holds the objects that the cluster is said to have."""
+
+    context: AdmissionContext
+    username: str = ""
+    groups: tuple[str, ...] = ()
+    old: Mapping[Identity, JSON] = field(default_factory=dict)
+    verbose: bool = False
+
+
+def judged(manifest: Manifest, terms: Terms, *, explicit: bool = True) -> Row:
+    """The row of a manifest. `explicit`: its file was named; one found in a folder may be of no concern to us."""
+    value = manifest.value
+    row = Row(manifest.file, manifest.document, manifest.spot.position)
+    if isinstance(value, dict):
+        meta = _meta(value)
+        row = replace(
+            row,
+            api_version=_text(value, "apiVersion"),
+            kind=_text(value, "kind"),
+            namespace=_text(meta, "namespace"),
+            name=_text(meta, "name") or _prefix(meta),
+        )
+    if row.api_version and row.kind:
+        return _judged_kind(row, manifest, terms)
+    if not explicit and not (isinstance(value, dict) and _OBJECT_FIELDS & value.keys()):
+        return _skipped(row, NO_OBJECT, terms)
+    return _refused(row, manifest, *_no_object_errors(value))
+
+
+def _judged_kind(row: Row, manifest: Manifest, terms: Terms) -> Row:
+    """The row of an object that says what it is."""
+    kind = GroupVersionKind.parse(row.api_version, row.kind)
+    if kind == _REVIEW:
+        return _judged_review(row, manifest, terms)
+    if kind in BY_KIND:
+        return _judged_object(row, manifest, kind, terms)
+    mistake = _mistaken_kind(kind)
+    if mistake is not None:
+        return _refused(row, manifest, mistake)
+    if _holds_policy(manifest.value):
+        entry = Entry(Level.INFO, f"{row.reference}: skipped, {POLICY}", row.position)
+        return replace(row, result=Result.SKIPPED, skipped=POLICY, entries=(entry,))
+    return _skipped(row, OTHER_KIND, terms)
+
+
+def _no_object_errors(value: JSON) -> Iterator[FieldError]:
+    """Why a document is no object of the API."""
+    root = Path.root()
+    if not isinstance(value, dict):
+        yield type_invalid(root, "a list" if isinstance(value, list) else value, "an object with apiVersion and kind")
+        return
+    for name in ("apiVersion", "kind"):
+        given = value.get(name)
+        if given is not None and not isinstance(given, str):
+            yield type_invalid(root.child(name), given, "a string")
+        elif not given:
+            yield required(root.child(name))
+
+
+def _skipped(row: Row, reason: str, terms: Terms) -> Row:
+    entries: tuple[Entry, ...] = ()
+    if terms.verbose:
+        entries = (Entry(Level.INFO, f"{row.reference or 'document'}: skipped, {reason}", row.position),)
+    return replace(row, result=Result.SKIPPED, skipped=reason, entries=entries)
+
+
+def _refused(row: Row, manifest: Manifest, *errors: FieldError) -> Row:
+    findings = [Finding(Severity.DENY, error) for error in errors]
+    return replace(row, result=Result.DENIED, entries=tuple(_entries(manifest.spot, findings)))
+
+
+def _mistaken_kind(kind: GroupVersionKind) -> FieldError | None:
+    """Why a kind that nobody serves was probably meant to be one of those judged here."""
+    if kind.group not in _GROUPS:
+        return None
+    versions = [known.api_version for known in BY_KIND if known.kind == kind.kind]
+    if versions:
+        return not_supported(Path.root().child("apiVersion"), kind.api_version, versions)
+    from difflib import get_close_matches  # noqa: PLC0415 -- only for mistakes; its import takes longer than a file
+
+    close = get_close_matches(kind.kind, sorted({known.kind for known in BY_KIND}), 1, 0.8)
+    return not_supported(Path.root().child("kind"), kind.kind, close) if close else None
+
+
+def _holds_policy(value: Mapping[str, JSON]) -> bool:
+    """Whether it is a policy document, or the ConfigMap of one."""
+    if _text(value, "kind") == _POLICY_KIND:
+        return _text(value, "apiVersion").partition("/")[0] == f"policy.{OWN_GROUP}"
+    data = value.get("data")
+    if _text(value, "apiVersion") != "v1" or _text(value, "kind") != "ConfigMap" or not isinstance(data, dict):
+        return False
+    return any(line.split("#")[0].split() == ["kind:", _POLICY_KIND] for line in _text(data, _POLICY_KEY).splitlines())
+
+
+# --- objects and reviews ------------------------------------------------------------------------
+
+
+def _judged_object(row: Row, manifest: Manifest, kind: GroupVersionKind, terms: Terms) -> Row:
+    old, note = _old_object(manifest.value, kind, terms.old)
+    value = manifest.value if old is None else _as_applied(manifest.value, old)
+    request = AdmissionRequest(
+        uid=f"{manifest.file}#{manifest.document}",
+        operation="CREATE" if old is None else "UPDATE",
+        resource=BY_KIND[kind],
+        kind=kind,
+        name=_text(_meta(value), "name"),
+        namespace=row.namespace,
+        dry_run=True,
+        object=value,
+        old_object=old,
+    )
+    if terms.username:
+        request = structs.replace(request, username=terms.username, groups=terms.groups)
+    entries = [Entry(Level.WARNING, note, row.position)] if note else []
+    return _reviewed(row, manifest, request, manifest.spot, entries, terms)
+
+
+def _judged_review(row: Row, manifest: Manifest, terms: Terms) -> Row:
+    """A document that is a review itself: its own operation, user and old object."""
+    try:
+        request = decode_review(json.dumps(manifest.value).encode())
+    except BadReview as error:
+        entry = Entry(Level.ERROR, str(error), row.position, reason=_BAD_REQUEST)
+        return replace(row, result=Result.DENIED, entries=(entry,))
+    row = replace(row, name=request.reference, namespace="")
+    if request.resource not in KINDS:
+        return _skipped(row, OTHER_REVIEW, terms)
+    return _reviewed(row, manifest, request, descend(manifest.spot, ("request", "object")), [], terms)
+
+
+def _reviewed(
+    row: Row, manifest: Manifest, request: AdmissionRequest, spot: Spot, entries: list[Entry], terms: Terms
+) -> Row:
+    """The answers of both webhooks to a request, told where `spot` says its object stands."""
+    entries.extend(_duplicates(manifest))
+    strict = _strict(request, terms)
+    entries.extend(_entries(spot, strict, at_keys=True))
+    told = {finding.error.path.written for finding in strict}
+    patch = mutate(request, terms.context).patch
+    if patch:
+        request = structs.replace(request, object=apply_patch(request.object, patch))
+    decision = validate(request, terms.context)
+    if decision.problem is not None:
+        entries.append(Entry(Level.ERROR, decision.problem, row.position, reason=_BAD_REQUEST))
+    findings = [
+        finding
+        for finding in decision.findings
+        if finding.code not in LINTED_AS_WELL or finding.error.path.written not in told
+    ]
+    entries.extend(_entries(spot, findings))
+    if terms.verbose:
+        entries.extend(_changes(spot, patch))
+    denied = any(entry.level is Level.ERROR for entry in entries)
+    return replace(
+        row,
+        operation=request.operation,
+        result=Result.DENIED if denied else Result.ALLOWED,
+        patch=patch,
+        entries=tuple(sorted(entries, key=lambda entry: entry.position or (0, 0))),
+    )
+
+
+def _strict(request: AdmissionRequest, terms: Terms) -> list[Finding]:
+    """Unknown fields of what a request writes; the decoder has answered for the rest of a status update."""
+    value = request.object
+    if not isinstance(value, dict) or request.sub_resource:
+        return []
+    kind = GroupVersionKind.parse(_text(value, "apiVersion"), _text(value, "kind"))
+    return list(strict_findings(value, kind, terms.context.release))
+
+
+def _duplicates(manifest: Manifest) -> Iterator[Entry]:
+    for problem in manifest.problems:
+        path = path_of(problem.steps[len(manifest.steps) :]).written
+        yield Entry(Level.ERROR, problem.message, problem.position, path, "DuplicateKey")
+
+
+def _old_object(value: Mapping[str, JSON], kind: GroupVersionKind, old: Mapping[Identity, JSON]) -> tuple[JSON, str]:
+    """The object as the cluster is said to have it, or None; and why not, if one of that name cannot be compared."""
+    identity = Identity.of(value)
+    found = old.get(identity) if identity else None
+    if found is None:
+        return None, ""
+    version = GroupVersionKind.parse(_text(found, "apiVersion"), kind.kind).version
+    if (version == _WRAPPED_VERSION) != (kind.version == _WRAPPED_VERSION):
+        return None, f"the old object is in {version}, which does not compare with {kind.version}: judged as new"
+    return found, ""
+
+
+def _as_applied(new: Mapping[str, JSON], old: Mapping[str, JSON]) -> JSON:
+    """The new object as `kubectl apply` would send it: with the resourceVersion of what it changes."""
+    meta = new.get("metadata")
+    if not isinstance(meta, dict) or meta.get("resourceVersion"):
+        return new
+    version = _text(_meta(old), "resourceVersion") or _SOME_VERSION
+    return {**new, "metadata": {**meta, "resourceVersion": version}}
+
+
+# --- entries ------------------------------------------------------------------------------------
+
+
+def _entries(spot: Spot, findings: Iterable[Finding], *, at_keys: bool = False) -> Iterator[Entry]:
+    for finding in findings:
+        error = finding.error
+        place, found = find(spot, error.path)
+        position = place.key_position if at_keys and found else None
+        advice = finding.code is not None and finding.severity is Severity.WARN
+        yield Entry(
+            _LEVELS[finding.severity],
+            error.detail if advice else error.body,
+            position or place.position,
+            error.field,
+            error.type.value,
+            finding.code,
+            finding.rule,
+        )
+
+
+def _changes(spot: Spot, patch: Iterable[Mapping[str, JSON]]) -> Iterator[Entry]:
+    """What /mutate would set; parents that it makes on the way are not worth a line."""
+    for operation in patch:
+        if operation["value"] == {}:
+            continue
+        steps = [step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]]
+        path = path_of(int(step) if step.isdigit() else step for step in steps)
+        place, _ = find(spot, path)
+        yield Entry(Level.INFO, f"would set {path.written} to {json.dumps(operation['value'])}", place.position)
+
+
+def _meta(value: Mapping[str, JSON]) -> Mapping[str, JSON]:
+    meta = value.get("metadata")
+    return meta if isinstance(meta, dict) else {}
+
+
+def _prefix(meta: Mapping[str, JSON]) -> str:
+    prefix = _text(meta, "generateName")
+    return f"{prefix}*" if prefix else ""
+
+
+def _text(value: Mapping[str, JSON], name: str) -> str:
+    text = value.get(name)
+    return text if isinstance(text, str) else ""

@@ -1,0 +1,205 @@
+"""JSON to values with positions. Positions are looked up only when somebody asks: a dump is large, a finding rare."""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from functools import cached_property
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from webhook.files.spots import Document, Position, Problem, Unreadable
+from webhook.files.yaml_documents import MAX_DEPTH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from webhook.files.spots import Step, Steps
+
+_BLANK: Final = re.compile(r"[ \t\n\r]*")
+_CONSTANT: Final = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
+_MAYBE_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_ESCAPE: Final = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+_CONTAINERS: Final = (dict, list)
+_decode: Final = json.JSONDecoder().raw_decode
+
+
+class Lines:
+    """Offsets of a text as lines and columns."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(match.end() for match in re.finditer("\n", self._text))]
+
+    def position(self, offset: int) -> Position:
+        """The line and column of the character at an offset."""
+        line = bisect_right(self._starts, offset)
+        return Position(line, offset - self._starts[line - 1] + 1)
+
+
+class JsonSpot:
+    """Where a value stands. What is below is found by skipping from sibling to sibling at the decoder's speed."""
+
+    def __init__(self, text: str, lines: Lines, offset: int, key_offset: int | None = None) -> None:
+        self._text = text
+        self._lines = lines
+        self._offset = offset
+        self._key_offset = key_offset
+
+    @property
+    def position(self) -> Position:
+        """Of the value."""
+        return self._lines.position(self._offset)
+
+    @property
+    def key_position(self) -> Position | None:
+        """Of the key before it."""
+        return None if self._key_offset is None else self._lines.position(self._key_offset)
+
+    def child(self, step: Step) -> JsonSpot | None:
+        """The spot one step below; of a duplicate key the last."""
+        return self._children.get(step)
+
+    def steps(self) -> Iterable[Step]:
+        """All steps below."""
+        return self._children.keys()
+
+    @cached_property
+    def _children(self) -> dict[Step, JsonSpot]:
+        return dict(self.members())
+
+    def members(self) -> Iterator[tuple[Step, JsonSpot]]:
+        """Everything one step below, in order and with duplicates."""
+        text, opening = self._text, self._text[self._offset]
+        if opening not in "{[":
+            return
+        at = _skip(text, self._offset + 1)
+        number = 0
+        while text[at] not in "}]":
+            step: Step = number
+            key_offset = None
+            if opening == "{":
+                key_offset = at
+                step, at = _decode(text, at)
+                at = _skip(text, _skip(text, at) + 1)  # the colon
+            yield step, JsonSpot(text, self._lines, at, key_offset)
+            _, at = _decode(text, at)
+            at = _skip(text, at)
+            if text[at] == ",":
+                at = _skip(text, at + 1)
+            number += 1
+
+
+def _skip(text: str, at: int) -> int:
+    match = _BLANK.match(text, at)
+    return match.end() if match else at
+
+
+class _Decoder:
+    """One document after another. Remembers whether a map had a key twice, which plain decoding hides."""
+
+    def __init__(self) -> None:
+        self.duplicates = False
+        self._decoder = json.JSONDecoder(
+            object_pairs_hook=self._map, parse_float=_finite, parse_constant=self._constant
+        )
+
+    def _map(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) != len(pairs):
+            self.duplicates = True
+        return values
+
+    def _constant(self, name: str) -> NoReturn:
+        raise _ConstantError(name)
+
+    def decode(self, text: str, at: int) -> tuple[Any, int]:
+        self.duplicates = False
+        return self._decoder.raw_decode(text, at)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if isfinite(number):
+        return number
+    raise ValueError(f"number {text[:20]} is out of range")
+
+
+class _ConstantError(ValueError):
+    """NaN or an infinity, which Python's decoder accepts and JSON does not."""
+
+
+class NotJSON(Unreadable):
+    """The text has another syntax than JSON, so it may still be YAML."""
+
+
+def json_documents(text: str, lines: Lines, start: int, end: int) -> Iterator[Document]:
+    """The documents between two offsets of a text: JSON values one after another, as kubectl reads them.
+
+    Half a surrogate pair reads as U+FFFD, as in Go: no UTF-8 can hold it. Raises NotJSON, or Unreadable where no
+    other reading could help.
+    """
+    decoder = _Decoder()
+    if _MAYBE_SURROGATE.search(text, start, end):
+        text = _ESCAPE.sub(lambda match: "\\ufffd" if match[1] else match[0], text)  # as long as before
+    at = _skip(text, start)
+    while at < end:
+        value, after = _value(decoder, text, lines, at)
+        if value is not None:
+            _check_depth(value, lines.position(at))
+            spot = JsonSpot(text, lines, at)
+            problems = tuple(_duplicates(spot)) if decoder.duplicates else ()
+            yield Document(value, spot, problems)
+        at = _skip(text, after)
+
+
+def _value(decoder: _Decoder, text: str, lines: Lines, at: int) -> tuple[Any, int]:
+    try:
+        return decoder.decode(text, at)
+    except json.JSONDecodeError as error:
+        raise NotJSON(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", lines.position(error.pos)) from None
+    except _ConstantError as error:
+        found = next((match.start(1) for match in _CONSTANT.finditer(text, at) if match[1]), at)
+        raise Unreadable(f"not JSON: {error} is no JSON value", lines.position(found)) from None
+    except RecursionError:
+        raise _too_deep(lines.position(at)) from None
+    except ValueError as error:  # a number of more digits than Python converts
+        raise Unreadable(f"not JSON: {error}", lines.position(at)) from None
+
+
+def _too_deep(position: Position) -> Unreadable:
+    return Unreadable(f"nested more than {MAX_DEPTH} levels deep", position)
+
+
+def _check_depth(value: Any, position: Position) -> None:
+    level = [value] if value.__class__ in _CONTAINERS else []
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return
+        level = [
+            below
+            for container in level
+            for below in (container.values() if container.__class__ is dict else container)
+            if below.__class__ in _CONTAINERS
+        ]
+    if level:
+        raise _too_deep(position)
+
+
+def _duplicates(spot: JsonSpot, steps: Steps = ()) -> Iterator[Problem]:
+    """Where a map has a key twice."""
+    first: dict[Step, Position] = {}
+    for step, below in spot.members():
+        position = below.key_position
+        if position is not None:
+            if step in first:
+                message = f'duplicate key "{step}", which line {first[step].line} has already; the last one counts'
+                yield Problem((*steps, step), position, message)
+            first.setdefault(step, position)
+        yield from _duplicates(below, (*steps, step))

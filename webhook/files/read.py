@@ -1,0 +1,208 @@
+"""Manifests from files, folders and standard input, as kubectl would take them, with the position of everything.
+
+What a manifest means is not asked here; only lists are taken apart.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.files.json_documents import Lines, NotJSON, json_documents
+from webhook.files.spots import Document, Position, Problem, Unreadable, descend
+from webhook.files.yaml_documents import yaml_documents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import BinaryIO
+
+    from webhook.files.spots import Spot, Steps
+
+STDIN: Final = "-"
+SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+MAX_BYTES: Final = 128 * 1024 * 1024
+"""Of one file: a hundred objects of the largest size that an API server stores, and room."""
+
+_DOCUMENT_START: Final = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
+_JSON_START: Final = re.compile(r"(?:---)?[ \t\r\n]*([\[{])")
+_QUOTED_START: Final = re.compile(r"(?:---)?[\[{ \t\r\n]*\"")
+_TEMPLATE: Final = re.compile(r"\{\{|\{%|<%")
+_BOM: Final = b"\xef\xbb\xbf"
+_OTHER_BOMS: Final = {
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+_LISTS_IN_LISTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object of a file. `document` counts from 1; `steps` lead to it where it is an entry of a list."""
+
+    file: str
+    document: int
+    value: Any
+    spot: Spot
+    steps: Steps = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(slots=True)
+class File:
+    """What a file holds. `explicit`: it was named, not found in a folder."""
+
+    name: str
+    explicit: bool = True
+    manifests: list[Manifest] = field(default_factory=list)
+    unreadable: list[Unreadable] = field(default_factory=list)
+
+
+def read(names: Iterable[str], stdin: BinaryIO | None = None) -> Iterator[File]:
+    """The files of the names, of the folders' names, and standard input for `-`; one at a time."""
+    for name in names:
+        if name == STDIN:
+            yield _read_stream("<stdin>", stdin or sys.stdin.buffer)
+        elif os.path.isdir(name):  # noqa: PTH112 -- a Path would shorten "./x", and names are shown as they were given
+            yield from _read_folder(name)
+        else:
+            yield _read_file(name, explicit=True)
+
+
+def parse(name: str, data: bytes, *, explicit: bool = True) -> File:
+    """The manifests in the bytes of a file. What can be read is there even if other documents cannot."""
+    file = File(name, explicit)
+    try:
+        text = decode_text(data)
+    except Unreadable as error:
+        file.unreadable.append(error)
+        return file
+    for number, found in enumerate(_documents(text), 1):
+        if isinstance(found, Unreadable):
+            file.unreadable.append(_with_template_hint(found, text))
+            continue
+        file.manifests.extend(_flattened(name, number, found, found.value, found.spot, ()))
+    return file
+
+
+def decode_text(data: bytes) -> str:
+    """UTF-8, with or without a byte order mark. Raises Unreadable with the offset of the first wrong byte."""
+    for mark, encoding in _OTHER_BOMS.items():
+        if data.startswith(mark):
+            raise Unreadable(f"is {encoding}; manifests must be UTF-8")
+    start = len(_BOM) if data.startswith(_BOM) else 0
+    try:
+        return data[start:].decode()
+    except UnicodeDecodeError as error:
+        before = data[start : start + error.start].decode()
+        position = Position(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        wrong = data[start + error.start]
+        raise Unreadable(f"not UTF-8: byte 0x{wrong:02x} at offset {start + error.start}", position) from None
+
+
+def _read_folder(name: str) -> Iterator[File]:
+    found = False
+    for folder, below, files in os.walk(name):
+        below[:] = sorted(entry for entry in below if not entry.startswith("."))
+        for entry in sorted(files):
+            if not entry.startswith(".") and os.path.splitext(entry)[1].lower() in SUFFIXES:  # noqa: PTH122 -- as above
+                found = True
+                yield _read_file(os.path.join(folder, entry), explicit=False)  # noqa: PTH118 -- as above
+    if not found:
+        yield File(name, unreadable=[Unreadable(f"holds no {', '.join(f'*{each}' for each in sorted(SUFFIXES))}")])
+
+
+def _read_file(name: str, *, explicit: bool) -> File:
+    try:
+        with Path(name).open("rb") as stream:
+            return _read_stream(name, stream, explicit=explicit)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return File(name, explicit, unreadable=[Unreadable(f"cannot be read: {reason}")])
+
+
+def _read_stream(name: str, stream: BinaryIO, *, explicit: bool = True) -> File:
+    data = stream.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        return File(
+            name, explicit, unreadable=[Unreadable(f"is larger than {MAX_BYTES // 1024 // 1024} MiB; split it")]
+        )
+    return parse(name, data, explicit=explicit)
+
+
+def _documents(text: str) -> Iterator[Document | Unreadable]:
+    """Each document, or why it cannot be read.
+
+    The text is cut at the lines that start a document before anything is parsed, as kubectl does: a broken
+    document does not hide the next.
+    """
+    lines = Lines(text)
+    starts = [match.start() for match in _DOCUMENT_START.finditer(text)]
+    if not starts or text[: starts[0]].strip():
+        starts.insert(0, 0)
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        yield from _chunk(text, lines, start, end)
+
+
+def _chunk(text: str, lines: Lines, start: int, end: int) -> Iterator[Document | Unreadable]:
+    """What stands between two starts of documents: JSON if it looks so and is, else YAML."""
+    not_json: NotJSON | None = None
+    content = _JSON_START.match(text, start, end)
+    if content is not None:
+        try:
+            yield from list(json_documents(text, lines, content.start(1), end))  # all of them or none
+        except NotJSON as error:
+            not_json = error
+        except Unreadable as error:
+            yield error
+            return
+        else:
+            return
+    try:
+        yield from yaml_documents(text[start:end], lines.position(start).line)
+    except Unreadable as error:
+        meant_as_json = not_json is not None and _QUOTED_START.match(text, start, end)
+        yield not_json if not_json is not None and meant_as_json else error
+
+
+def _with_template_hint(error: Unreadable, text: str) -> Unreadable:
+    match = _TEMPLATE.search(text)
+    if match is None:
+        return error
+    line = text.count("\n", 0, match.start()) + 1
+    hint = f'line {line} has "{match[0]}"; render templates first: helm template ... | device-taint-webhook check -'
+    return Unreadable(f"{error.message} ({hint})", error.position)
+
+
+def _flattened(name: str, number: int, document: Document, value: Any, spot: Spot, steps: Steps) -> Iterator[Manifest]:
+    """The value, or if it is a list its items, which may leave out what the list says for them."""
+    items = _items(value) if len(steps) < 2 * _LISTS_IN_LISTS else None
+    if items is None:
+        problems = tuple(problem for problem in document.problems if problem.steps[: len(steps)] == steps)
+        yield Manifest(name, number, value, spot, steps, problems)
+        return
+    inherited = {}
+    if value["kind"] != "List":
+        inherited = {"apiVersion": value["apiVersion"], "kind": value["kind"].removesuffix("List")}
+    for position, item in enumerate(items):
+        if isinstance(item, dict) and inherited and "kind" not in item and "apiVersion" not in item:
+            item = {**inherited, **item}  # noqa: PLW2901 -- the item, made whole
+        below: Steps = ("items", position)
+        yield from _flattened(name, number, document, item, descend(spot, below), (*steps, *below))
+
+
+def _items(value: Any) -> list[Any] | None:
+    """The items of `v1 List` and `<Kind>List`; None for anything else."""
+    if not isinstance(value, dict):
+        return None
+    kind, items = value.get("kind"), value.get("items")
+    if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(value.get("apiVersion"), str):
+        return None
+    if items is None and "items" in value:
+        return []
+    return items if isinstance(items, list) else None

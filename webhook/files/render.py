@@ -1,0 +1,233 @@
+"""A report as text for people, JSON and YAML for programs, JUnit for CI viewers.
+
+The structure of JSON and YAML is stable: fields may be added, none goes or changes its meaning while `version` is 1.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.files.report import UNREADABLE, Level, Report, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from webhook.files.report import Entry, Row
+
+VERSION: Final = 1
+
+_COLORS: Final = {Level.ERROR: "\x1b[1;31m", Level.WARNING: "\x1b[1;33m", Level.INFO: "\x1b[36m"}
+_BOLD: Final = "\x1b[1m"
+_PLAIN: Final = "\x1b[0m"
+
+
+def as_text(report: Report, *, color: bool = False) -> str:
+    """`FILE:LINE:COL: error: path: message [DT001]`, by file and position, and a summary."""
+    lines = [_line(row, entry, color=color) for row, entry in sorted(report.entries(), key=_Order(report))]
+    return "\n".join([*lines, summary(report)]) + "\n"
+
+
+class _Order:
+    """Files in the order they were read, entries by position."""
+
+    def __init__(self, report: Report) -> None:
+        self._files: dict[str, int] = {}
+        for row in report.rows:
+            self._files.setdefault(row.file, len(self._files))
+
+    def __call__(self, pair: tuple[Row, Entry]) -> tuple[int, int, int]:
+        row, entry = pair
+        line, column = entry.position or (0, 0)
+        return self._files[row.file], line, column
+
+
+def _line(row: Row, entry: Entry, *, color: bool) -> str:
+    where = row.file if entry.position is None else f"{row.file}:{entry.position.line}:{entry.position.column}"
+    text = f"{entry.field}: {entry.message}" if entry.field else entry.message
+    tags = " | ".join(filter(None, (entry.code, entry.rule)))
+    tail = f" [{tags}]" if tags else ""
+    level = entry.level.value
+    if color:
+        return f"{_BOLD}{_visible(where)}:{_PLAIN} {_COLORS[entry.level]}{level}:{_PLAIN} {_visible(text + tail)}"
+    return f"{_visible(where)}: {level}: {_visible(text + tail)}"
+
+
+def _visible(text: str) -> str:
+    """The text on one line, with everything escaped that could steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def summary(report: Report) -> str:
+    """`3 files, 7 objects: 2 errors, 1 warning`, and what was left out."""
+    found = [_counted(report.errors, "error"), _counted(report.warnings, "warning")]
+    if report.unreadable:
+        found.append(f"{report.unreadable} unreadable")
+    text = f"{_counted(report.files, 'file')}, {_counted(report.judged, 'object')}: {', '.join(found)}"
+    if report.skipped:
+        reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(report.skipped.items()))
+        text += f"; skipped: {reasons}"
+    return text
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def as_values(report: Report) -> dict[str, Any]:
+    """The structure behind JSON and YAML.
+
+    `findings` is flat, one entry per thing to say, each with the object it belongs to; `objects` has a row per object,
+    with the JSON patch that /mutate would answer. Lines and columns count from 1 and are null for a whole file;
+    `document` counts from 1 and is 0 for a whole file.
+    """
+    values = {
+        "version": VERSION,
+        "summary": {
+            "files": report.files,
+            "objects": report.judged,
+            "skipped": report.skipped.total(),
+            "errors": report.errors,
+            "warnings": report.warnings,
+            "unreadable": report.unreadable,
+        },
+        "findings": [
+            {
+                **_identity(row),
+                "line": entry.position.line if entry.position else None,
+                "column": entry.position.column if entry.position else None,
+                "severity": entry.level.value,
+                "reason": entry.reason,
+                "field": entry.field,
+                "message": entry.message,
+                "code": entry.code,
+                "rule": entry.rule,
+            }
+            for row, entry in report.entries()
+            if entry.level is not Level.INFO
+        ],
+        "objects": [
+            {
+                **_identity(row),
+                "line": row.position.line if row.position else None,
+                "column": row.position.column if row.position else None,
+                "operation": row.operation,
+                "result": row.result.value,
+                "skipped": row.skipped or None,
+                "patch": list(row.patch),
+            }
+            for row in report.rows
+            if row.document
+        ],
+    }
+    cleaned: dict[str, Any] = _encodable(values)
+    return cleaned
+
+
+def _identity(row: Row) -> dict[str, Any]:
+    return {
+        "file": row.file,
+        "document": row.document,
+        "apiVersion": row.api_version,
+        "kind": row.kind,
+        "namespace": row.namespace,
+        "name": row.name,
+    }
+
+
+def _encodable(value: Any) -> Any:
+    """The value without half surrogate pairs, which file names can hold and UTF-8 cannot."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_encodable(entry) for entry in value]
+    return value
+
+
+def as_json(report: Report) -> str:
+    """The report as JSON."""
+    return json.dumps(as_values(report), indent=2, ensure_ascii=False) + "\n"
+
+
+def as_yaml(report: Report) -> str:
+    """The same as YAML."""
+    import yaml  # noqa: PLC0415 -- only here; the reader has it already
+
+    text: str = yaml.safe_dump(as_values(report), sort_keys=False, allow_unicode=True, width=120)
+    return text
+
+
+def as_junit(report: Report) -> str:
+    """One suite a file, one case an object; warnings go to the case's output."""
+    from xml.etree import ElementTree as ET  # noqa: PLC0415 -- only here, and only to write
+
+    root = ET.Element("testsuites", {"name": "device-taint-webhook check"})
+    totals = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
+    for file, rows in _by_file(report.rows).items():
+        suite = ET.SubElement(root, "testsuite", {"name": _xml(file)})
+        counts = dict.fromkeys(totals, 0)
+        for row in rows:
+            outcome = _case(suite, row, ET.SubElement)
+            counts["tests"] += 1
+            if outcome:
+                counts[outcome] += 1
+        suite.attrib.update({name: str(number) for name, number in counts.items()})
+        for name, number in counts.items():
+            totals[name] += number
+    root.attrib.update({name: str(number) for name, number in totals.items()})
+    ET.indent(root)
+    return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
+
+
+def _by_file(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.file, []).append(row)
+    return found
+
+
+def _case(suite: Any, row: Row, element: Callable[..., Any]) -> str:
+    """The test case of a row; gives the counter that it adds to, if any."""
+    where = f" (document {row.document})" if row.document > 1 else ""
+    name = (row.reference or "object") + where if row.document else "read"
+    attributes = {"name": _xml(name), "classname": _xml(row.file), "file": _xml(row.file)}
+    if row.position:
+        attributes["line"] = str(row.position.line)
+    case = element(suite, "testcase", attributes)
+    outcome = ""
+    errors = [entry for entry in row.entries if entry.level is Level.ERROR]
+    if errors:
+        outcome = "errors" if any(entry.reason == UNREADABLE for entry in errors) else "failures"
+        first = errors[0]
+        text = f"{first.field}: {first.message}" if first.field else first.message
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        failure = element(case, outcome.removesuffix("s"), {"message": _xml(text + more), "type": first.reason})
+        failure.text = _xml("\n".join(_lines(row, errors)))
+    elif row.result is Result.SKIPPED:
+        outcome = "skipped"
+        element(case, "skipped", {"message": _xml(row.skipped)})
+    others = [entry for entry in row.entries if entry.level is not Level.ERROR]
+    if others:
+        element(case, "system-out").text = _xml("\n".join(_lines(row, others)))
+    return outcome
+
+
+def _lines(row: Row, entries: Iterable[Entry]) -> Iterator[str]:
+    return (_line(row, entry, color=False) for entry in entries)
+
+
+def _xml(text: str) -> str:
+    """The text without what XML 1.0 has no way to say."""
+    return "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
+
+
+FORMATS: Final[Mapping[str, Callable[[Report], str]]] = {
+    "text": as_text,
+    "json": as_json,
+    "yaml": as_yaml,
+    "junit": as_junit,
+}

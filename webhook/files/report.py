@@ -1,0 +1,113 @@
+"""What a run over files found, as values: one entry per thing to say, one row per object. `render` prints them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from webhook.files.spots import Position
+
+
+class Level(StrEnum):
+    """How much an entry weighs. An unreadable document is an error whose result is another exit code."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Result(StrEnum):
+    """What became of an object."""
+
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    SKIPPED = "skipped"
+
+
+UNREADABLE = "Unreadable"
+"""The reason of entries about input that could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing to say. `reason` is the API server's (FieldValueInvalid ...) or ours (DuplicateKey, Unreadable)."""
+
+    level: Level
+    message: str
+    position: Position | None = None
+    field: str = ""
+    reason: str = ""
+    code: str | None = None
+    rule: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One object, or with `document` 0 a whole file, and everything to say about it."""
+
+    file: str
+    document: int = 0
+    position: Position | None = None
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    operation: str = ""
+    result: Result = Result.ALLOWED
+    skipped: str = ""
+    """Why nothing judged it."""
+    patch: tuple[dict[str, Any], ...] = ()
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def reference(self) -> str:
+        """`Kind namespace/name`, as far as known."""
+        name = f"{self.namespace}/{self.name}" if self.namespace and self.name else self.name
+        return " ".join(filter(None, (self.kind, name)))
+
+    def count(self, level: Level) -> int:
+        """How many entries of a level there are."""
+        return sum(entry.level is level for entry in self.entries)
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything a run found. `judged` and `skipped` count objects, `skipped` by the reason."""
+
+    files: int = 0
+    rows: list[Row] = field(default_factory=list)
+    judged: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    errors: int = 0
+    warnings: int = 0
+    unreadable: int = 0
+
+    def add(self, row: Row) -> None:
+        """One more object or file."""
+        self.rows.append(row)
+        if row.document and row.result is not Result.SKIPPED:
+            self.judged += 1
+        elif row.document:
+            self.skipped[row.skipped] += 1
+        self.warnings += row.count(Level.WARNING)
+        unreadable = sum(entry.reason == UNREADABLE for entry in row.entries)
+        self.unreadable += unreadable
+        self.errors += row.count(Level.ERROR) - unreadable
+
+    def entries(self) -> Iterator[tuple[Row, Entry]]:
+        """All entries with their rows."""
+        for row in self.rows:
+            for entry in row.entries:
+                yield row, entry
+
+    @property
+    def exit_code(self) -> int:
+        """0 fine, 1 findings, 2 something could not be read."""
+        if self.unreadable:
+            return 2
+        return 1 if self.errors else 0

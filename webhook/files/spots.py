@@ -1,0 +1,143 @@
+"""Where values stand in a file, and how a field path finds them. Lines and columns count from 1."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+
+from webhook.api.field import Path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Step: TypeAlias = "str | int"
+Steps: TypeAlias = "tuple[Step, ...]"
+
+
+class Position(NamedTuple):
+    """A character of a file."""
+
+    line: int
+    column: int
+
+
+class Spot(Protocol):
+    """Where a value stands; `key_position` is None for list entries and whole documents."""
+
+    @property
+    def position(self) -> Position:
+        """Of the value's first character."""
+        ...
+
+    @property
+    def key_position(self) -> Position | None:
+        """Of the key before it."""
+        ...
+
+    def child(self, step: Step) -> Spot | None:
+        """The field (text) or the list entry (a number) below, or None."""
+        ...
+
+    def steps(self) -> Iterable[Step]:
+        """The steps that `child` knows."""
+        ...
+
+
+class Unreadable(Exception):  # noqa: N818 -- it says what became of the input
+    """Input that cannot be read, and where. `position` is None if the file as a whole is meant."""
+
+    def __init__(self, message: str, position: Position | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.position = position
+
+
+class Problem(NamedTuple):
+    """Something in a document that can be read, but should not be written so."""
+
+    steps: Steps
+    position: Position
+    message: str
+
+
+class Document(NamedTuple):
+    """A document of a file: its value as JSON, and where everything in it stands."""
+
+    value: object
+    spot: Spot
+    problems: tuple[Problem, ...] = ()
+
+
+def path_of(steps: Iterable[Step]) -> Path:
+    """The steps as a field path: names with dots, list entries and keys that are no plain names in brackets."""
+    path = Path.root()
+    for step in steps:
+        if isinstance(step, int):
+            path = path.index(step)
+        else:
+            path = path.child(step) if _PLAIN_NAME.fullmatch(step) else path.key(step)
+    return path
+
+
+def descend(spot: Spot, steps: Iterable[Step]) -> Spot:
+    """The spot at the steps, or the nearest parent that exists."""
+    for step in steps:
+        below = spot.child(step)
+        if below is None:
+            return spot
+        spot = below
+    return spot
+
+
+def find(spot: Spot, path: Path) -> tuple[Spot, bool]:
+    """The spot of a path as written below `spot`, and whether it is there; else its nearest parent."""
+    for text in _written(path):
+        below = _child(spot, text)
+        if below is None:
+            return spot, False
+        spot = below
+    return spot, True
+
+
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_-]*")
+_ENTRY: Final = re.compile(r"\.(.*)\[([0-9]+)\]", re.DOTALL)
+
+
+def _written(path: Path) -> list[str]:
+    steps: list[str] = []
+    at: Path | None = path
+    while at is not None:
+        if at.written_step:
+            steps.append(at.written_step)
+        at = at.parent
+    steps.reverse()
+    return steps
+
+
+def _child(spot: Spot, text: str) -> Spot | None:
+    """One step of a path, which may be `.name`, `[3]`, `[key]` or `.name[3]`."""
+    if text.startswith("["):
+        return _bracketed(spot, text[1:-1])
+    below = spot.child(text[1:])
+    if below is None:
+        entry = _ENTRY.fullmatch(text)
+        named = spot.child(entry[1]) if entry else None
+        return named.child(int(entry[2])) if entry and named else None
+    return below
+
+
+def _bracketed(spot: Spot, inner: str) -> Spot | None:
+    if inner.isascii() and inner.isdigit():
+        entry = spot.child(int(inner))
+        if entry is not None:
+            return entry
+    return spot.child(inner) or next(_shortened(spot, inner), None)
+
+
+def _shortened(spot: Spot, inner: str) -> Iterator[Spot]:
+    """Map keys that a path shows shortened in the middle."""
+    for key in spot.steps():
+        if isinstance(key, str) and Path.root().key(key).written == f"[{inner}]":
+            below = spot.child(key)
+            if below is not None:
+                yield below

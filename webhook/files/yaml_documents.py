@@ -1,0 +1,326 @@
+"""YAML to values with positions, from the parser's events.
+
+`yaml.compose` would do most of this, but its recursion in C ends the process on deep nesting ("[" a hundred
+thousand times), and it forgets where an alias stands. Here nothing nests deeper than MAX_DEPTH, and nothing is built
+that an alias could blow up.
+"""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    StreamEndEvent,
+)
+from yaml.parser import Parser
+from yaml.reader import Reader, ReaderError
+from yaml.scanner import Scanner
+
+from webhook.files.scalars import Scalar, key_text, plain_value
+from webhook.files.spots import Document, Position, Problem, Unreadable, path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from webhook.files.spots import Step
+
+MAX_DEPTH: Final = 100
+"""No Kubernetes object nests half as deep."""
+MAX_ALIASED: Final = 100_000
+"""How many values (keys too) of one document may come from aliases."""
+_CORE: Final = "tag:yaml.org,2002:"
+_MERGE: Final = "<<"
+_HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
+
+
+class PythonParser(Reader, Scanner, Parser):
+    """PyYAML's parser without its C library."""
+
+    def __init__(self, stream: str) -> None:
+        Reader.__init__(self, stream)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+
+
+def _fastest_parser() -> Callable[[str], Any]:
+    try:
+        from yaml._yaml import CParser  # noqa: PLC0415 -- not every build of PyYAML has it, nor a public name
+    except ImportError:
+        return PythonParser
+    return CParser
+
+
+EVENTS: Final = _fastest_parser()
+
+
+class YamlSpot:
+    """Where a value stands: marks from the parser, children by key or by index."""
+
+    __slots__ = ("_base", "_children", "_key_mark", "_mark")
+
+    def __init__(self, base: int, mark: Any, children: dict[str, YamlSpot] | list[YamlSpot] | None = None) -> None:
+        self._base = base
+        self._mark = mark
+        self._key_mark: Any = None
+        self._children = children
+
+    @property
+    def position(self) -> Position:
+        """Of the value."""
+        return Position(self._base + self._mark.line, self._mark.column + 1)
+
+    @property
+    def key_position(self) -> Position | None:
+        """Of the key before it."""
+        mark = self._key_mark
+        return None if mark is None else Position(self._base + mark.line, mark.column + 1)
+
+    def child(self, step: Step) -> YamlSpot | None:
+        """The spot one step below."""
+        children = self._children
+        if isinstance(children, dict):
+            return children.get(step) if isinstance(step, str) else None
+        if children and isinstance(step, int) and 0 <= step < len(children):
+            return children[step]
+        return None
+
+    def steps(self) -> Iterable[Step]:
+        """All steps below."""
+        children = self._children
+        return children.keys() if isinstance(children, dict) else range(len(children or ()))
+
+    def named(self, key_mark: Any) -> YamlSpot:
+        """The same with a key before it."""
+        self._key_mark = key_mark
+        return self
+
+    def again_at(self, mark: Any) -> YamlSpot:
+        """What an alias refers to, standing where the alias does."""
+        return YamlSpot(self._base, mark, self._children)
+
+    def entries(self) -> dict[str, YamlSpot]:
+        """The children of a mapping."""
+        return self._children if isinstance(self._children, dict) else {}
+
+
+def yaml_documents(text: str, first_line: int = 1, parser: Callable[[str], Any] | None = None) -> Iterator[Document]:
+    """The documents of a text, empty ones left out; its first line is number `first_line` of the file.
+
+    Raises Unreadable where the text is no YAML, or YAML that has no place in a manifest.
+    """
+    try:
+        yield from _Builder((parser or EVENTS)(text), first_line).documents()
+    except yaml.MarkedYAMLError as error:
+        words = " ".join(filter(None, (error.context, error.problem)))
+        mark = error.problem_mark or error.context_mark
+        at = Position(first_line + mark.line, mark.column + 1) if mark else Position(first_line, 1)
+        raise Unreadable(f"not YAML: {words}", at) from None
+    except ReaderError as error:
+        raise Unreadable(f"not YAML: {error.reason}", _reader_position(text, error, first_line)) from None
+
+
+def _reader_position(text: str, error: ReaderError, first_line: int) -> Position:
+    """The line and column of a character that YAML does not allow; the C library counts in bytes."""
+    if error.encoding == "unicode":
+        before = text[: error.position]
+    else:
+        before = text.encode()[: error.position].decode(errors="ignore")
+    return Position(first_line + before.count("\n"), len(before) - before.rfind("\n"))
+
+
+class _Anchor:
+    """What an alias stands for. `size` is None while the anchored value is still being read."""
+
+    __slots__ = ("size", "spot", "value")
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.spot: YamlSpot | None = None
+        self.size: int | None = None
+
+
+class _Builder:
+    """Values from events, one document at a time."""
+
+    def __init__(self, parser: Any, base: int) -> None:
+        self._next: Callable[[], Any] = parser.get_event
+        self._base = base
+        self._start_document()
+
+    def _start_document(self) -> None:
+        self._anchors: dict[str, _Anchor] = {}
+        self._problems: list[Problem] = []
+        self._steps: list[Step] = []
+        self._size = 0
+        self._aliased = 0
+
+    def documents(self) -> Iterator[Document]:
+        """Every document that is not empty."""
+        while (event := self._next()).__class__ is not StreamEndEvent:
+            if event.__class__ is not DocumentStartEvent:
+                continue
+            self._start_document()
+            value, spot = self._node(self._next())
+            if value is not None:
+                yield Document(value, spot, tuple(self._problems))
+
+    def _node(self, event: Any) -> tuple[Any, YamlSpot]:
+        self._size += 1
+        kind = event.__class__
+        if kind is AliasEvent:
+            return self._alias(event)
+        anchor = before = None
+        if event.anchor is not None:
+            anchor = self._anchors[event.anchor] = _Anchor()
+            before = self._size - 1
+        value: Any
+        if kind is ScalarEvent:
+            value = self._scalar(event)
+            spot = YamlSpot(self._base, event.start_mark)
+        else:
+            self._enter(event)
+            value, spot = self._mapping(event) if kind is MappingStartEvent else self._sequence(event)
+        if anchor is not None and before is not None:
+            anchor.value, anchor.spot, anchor.size = value, spot, self._size - before
+        return value, spot
+
+    def _enter(self, event: Any) -> None:
+        """A mapping or sequence starts: what must hold for it."""
+        kind = "map" if event.__class__ is MappingStartEvent else "seq"
+        if event.tag not in (None, "!", _CORE + kind):
+            self._refuse(event, f"tag {_short(event.tag)} has no place in a manifest")
+        if len(self._steps) >= MAX_DEPTH:
+            self._refuse(event, f"nested more than {MAX_DEPTH} levels deep")
+
+    def _scalar(self, event: Any) -> Scalar:
+        tag = event.tag
+        if tag is None:
+            value = plain_value(event.value) if event.implicit[0] else event.value
+        else:
+            value = self._tagged(event, tag)
+        if value.__class__ is str and not value.isascii() and _HALF_PAIR.search(value):
+            self._refuse(event, "half a surrogate pair is no character")  # PyYAML without its C library reads it
+        if value.__class__ is float and not isfinite(value):
+            self._refuse(event, f"{event.value} has no place in JSON, which the API server reads")
+        return value
+
+    def _tagged(self, event: Any, tag: str) -> Scalar:
+        """Tags of JSON's own types are allowed where they say what is true; `!!str` is the usual one."""
+        text: str = event.value
+        if tag in ("!", _CORE + "str"):
+            return text
+        if tag not in _TYPES:
+            self._refuse(event, f"tag {_short(tag)} has no place in a manifest")
+        value = plain_value(text)
+        if value.__class__ not in _TYPES[tag]:
+            self._refuse(event, f"cannot read {text!r} as {_short(tag)}")
+        return value
+
+    def _alias(self, event: Any) -> tuple[Any, YamlSpot]:
+        anchor = self._anchors.get(event.anchor)
+        if anchor is None:
+            self._refuse(event, f"alias *{event.anchor} has no anchor before it")
+        if anchor.size is None or anchor.spot is None:
+            self._refuse(event, f"anchor &{event.anchor} contains itself")
+        self._size += anchor.size
+        self._aliased += anchor.size
+        if self._aliased > MAX_ALIASED:
+            self._refuse(event, f"aliases stand for more than {MAX_ALIASED} values")
+        return anchor.value, anchor.spot.again_at(event.start_mark)
+
+    def _sequence(self, start: Any) -> tuple[list[Any], YamlSpot]:
+        values: list[Any] = []
+        spots: list[YamlSpot] = []
+        steps = self._steps
+        while (event := self._next()).__class__ is not SequenceEndEvent:
+            steps.append(len(values))
+            value, spot = self._node(event)
+            steps.pop()
+            values.append(value)
+            spots.append(spot)
+        return values, YamlSpot(self._base, start.start_mark, spots)
+
+    def _mapping(self, start: Any) -> tuple[dict[str, Any], YamlSpot]:
+        values: dict[str, Any] = {}
+        spots: dict[str, YamlSpot] = {}
+        merged: set[str] = set()
+        steps = self._steps
+        while (event := self._next()).__class__ is not MappingEndEvent:
+            if _is_merge(event):
+                self._merge(event, values, spots, merged)
+                continue
+            key = self._key(event)
+            steps.append(key)
+            if key in values and key not in merged:
+                first = (spots[key].key_position or spots[key].position).line
+                self._complain(event, f'duplicate key "{key}", which line {first} has already; the last one counts')
+            value, spot = self._node(self._next())
+            steps.pop()
+            values[key] = value
+            spots[key] = spot.named(event.start_mark)
+            merged.discard(key)
+        return values, YamlSpot(self._base, start.start_mark, spots)
+
+    def _key(self, event: Any) -> str:
+        if event.__class__ not in (ScalarEvent, AliasEvent):
+            self._refuse(event, "a key must be text, not a map or a list")
+        value, _ = self._node(event)
+        key = key_text(value) if not isinstance(value, dict | list) else None
+        if key is None:
+            self._refuse(event, "a key must be text; put it in quotes")
+        return key
+
+    def _merge(self, event: Any, values: dict[str, Any], spots: dict[str, YamlSpot], merged: set[str]) -> None:
+        """The key `<<`. As kubectl reads it, what is merged also overwrites the keys that stand before it."""
+        self._steps.append(_MERGE)
+        value, spot = self._node(self._next())
+        self._steps.pop()
+        sources = value if isinstance(value, list) else [value]
+        if not all(isinstance(source, dict) for source in sources):
+            self._refuse(event, "<< must name a map, or a list of maps")
+        places = [spot.child(index) for index in range(len(sources))] if isinstance(value, list) else [spot]
+        for source, place in zip(reversed(sources), reversed(places), strict=True):  # earlier ones win
+            for key, entry in source.items():
+                if key in values and key not in merged:
+                    self._complain(event, f'duplicate key "{key}": << replaces the value that stands before it', key)
+                values[key] = entry
+                merged.add(key)
+            if place is not None:
+                spots.update(place.entries())
+
+    def _complain(self, event: Any, message: str, *below: Step) -> None:
+        self._problems.append(Problem((*self._steps, *below), self._position(event), message))
+
+    def _refuse(self, event: Any, message: str) -> NoReturn:
+        path = path_of(self._steps).written
+        raise Unreadable(f"{path}: {message}" if path else message, self._position(event))
+
+    def _position(self, event: Any) -> Position:
+        return Position(self._base + event.start_mark.line, event.start_mark.column + 1)
+
+
+_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    f"{_CORE}int": (int,),
+    f"{_CORE}float": (float, int),
+    f"{_CORE}bool": (bool,),
+    f"{_CORE}null": (type(None),),
+}
+
+
+def _short(tag: str) -> str:
+    return f"!!{tag.removeprefix(_CORE)}" if tag.startswith(_CORE) else tag
+
+
+def _is_merge(event: Any) -> bool:
+    if event.__class__ is not ScalarEvent or event.value != _MERGE:
+        return False
+    return bool(event.implicit[0]) or event.tag == f"{_CORE}merge"
