@@ -1,0 +1,74 @@
+"""Fixtures that more than one folder of tests needs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from tests.controlplane import assets as control_plane_assets
+from tests.controlplane.gobuild import AssetsUnavailableError
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.webhook_process import WebhookProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.controlplane.assets import Assets
+
+FAKE_NODES = ("node-0", "node-1")
+
+_Started = TypeVar("_Started", ControlPlane, WebhookProcess)
+
+
+@pytest.fixture(scope="session")
+def assets(request: pytest.FixtureRequest) -> Assets:
+    """etcd, kube-apiserver and their kin, built on first use (minutes; progress is shown)."""
+    return _assets(request)
+
+
+@pytest.fixture(scope="session")
+def plane(request: pytest.FixtureRequest, assets: Assets) -> Iterator[ControlPlane]:
+    """etcd and kube-apiserver: nothing acts on objects there, so a verdict is all that happens to them."""
+    with ControlPlane(assets) as control_plane:
+        yield from _keeping_logs_of_failures(request, control_plane)
+
+
+@pytest.fixture(scope="session")
+def full_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """Another control plane, with controllers, scheduler, and kwok as kubelet of two nodes."""
+    with ControlPlane(
+        _assets(request, "kube-controller-manager", "kube-scheduler", "kwok"), controllers=[], scheduler=True, kwok=True
+    ) as control_plane:
+        for name in FAKE_NODES:
+            control_plane.add_node(name)
+        yield from _keeping_logs_of_failures(request, control_plane)
+
+
+@pytest.fixture(scope="session")
+def webhook_server(request: pytest.FixtureRequest) -> Iterator[WebhookProcess]:
+    """Our server as a process of its own, standalone, with default settings."""
+    with WebhookProcess() as server:
+        yield from _keeping_logs_of_failures(request, server)
+
+
+def _assets(request: pytest.FixtureRequest, *programs: str) -> Assets:
+    """What is found, if the given programs are among it; else the test is skipped, or fails in CI."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    try:
+        with capture.global_and_fixture_disabled():  # a first build takes minutes: let its progress be seen
+            found = control_plane_assets.find(kwok="kwok" in programs)
+        for name in programs:  # setup-envtest, for one, brings no controller-manager
+            found.program(name)
+    except AssetsUnavailableError as e:
+        if os.environ.get("CI", "").lower() not in {"", "0", "false"}:
+            pytest.fail(f"in CI the control plane must be there: {e}")
+        pytest.skip(f"no control plane: {e}")
+    return found
+
+
+def _keeping_logs_of_failures(request: pytest.FixtureRequest, started: _Started) -> Iterator[_Started]:
+    failed_before = request.session.testsfailed
+    yield started
+    started.keep_logs = request.session.testsfailed > failed_before

@@ -1,0 +1,145 @@
+"""Where etcd, kube-apiserver, kubectl and their kin are: found, or built from the pinned Go modules next door.
+
+As a command it prints the folder:  python -m tests.controlplane.assets [--version 1.37.0] [--kwok]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.controlplane import versions
+from tests.controlplane.gobuild import AssetsUnavailableError, GoProgram, built
+
+if TYPE_CHECKING:
+    from tests.controlplane.gobuild import Progress
+
+_HERE = Path(__file__).parent
+_REQUIRED = ("etcd", "kube-apiserver", "kubectl")
+_PROGRAMS = (*_REQUIRED, "kube-controller-manager", "kube-scheduler")
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """The programs of a control plane."""
+
+    folder: Path
+    """Holds etcd, kube-apiserver, kubectl, mostly also kube-controller-manager and kube-scheduler."""
+    version: str
+    """Of Kubernetes, without v: 1.37.0."""
+    kwok: Path | None = None
+    """The kwok executable, if it was asked for."""
+
+    def program(self, name: str) -> Path:
+        """The path of one program.
+
+        Raises: AssetsUnavailableError if there is none.
+        """
+        path = self.kwok if name == "kwok" else self.folder / name
+        if path is None or not os.access(path, os.X_OK):
+            raise AssetsUnavailableError(f"{self.folder} has no {name}")
+        return path
+
+
+def find(version: str | None = None, *, kwok: bool = False, progress: Progress | None = None) -> Assets:
+    """The programs of KUBEBUILDER_ASSETS if that is set, else our own build, made now if need be.
+
+    The version is an argument, else ENVTEST_K8S_VERSION, else versions.DEFAULT; what KUBEBUILDER_ASSETS holds is
+    taken as it is unless a version was asked for. kwok: build that too, if it is not among them.
+
+    Raises: AssetsUnavailableError.
+    """
+    tell = progress if progress is not None else _to_stderr
+    wanted = (version or os.environ.get("ENVTEST_K8S_VERSION") or "").removeprefix("v")
+    given = os.environ.get("KUBEBUILDER_ASSETS")
+    if given:
+        assets = _given(Path(given), wanted)
+    else:
+        program = controlplane(wanted or versions.DEFAULT)
+        assets = Assets(built(program, tell), wanted or versions.DEFAULT)
+    if not kwok:
+        return assets
+    beside = assets.folder / "kwok"
+    path = beside if os.access(beside, os.X_OK) else built(_kwok(), tell) / "kwok"
+    return Assets(assets.folder, assets.version, path)
+
+
+def controlplane(version: str) -> GoProgram:
+    """The one executable that is every program, for a Kubernetes release whose go.mod is here.
+
+    Raises: AssetsUnavailableError for any other release.
+    """
+    module = _HERE / "binaries"
+    modfile = "go.mod" if version == versions.DEFAULT else f"kubernetes-{version}.mod"
+    if not (module / modfile).is_file():
+        raise AssetsUnavailableError(
+            f"no module for Kubernetes {version}; there is {', '.join(available())}, "
+            "and KUBEBUILDER_ASSETS for any other"
+        )
+    _, minor, _ = version.split(".")
+    stamp = "-X k8s.io/component-base/version."
+    ldflags = f"-s -w {stamp}gitVersion=v{version} {stamp}gitMajor=1 {stamp}gitMinor={minor}"
+    return GoProgram(f"kubernetes-{version}", module, modfile=modfile, ldflags=ldflags, links=_PROGRAMS)
+
+
+def available() -> tuple[str, ...]:
+    """The Kubernetes releases that can be built, the default first."""
+    others = sorted(path.stem.removeprefix("kubernetes-") for path in (_HERE / "binaries").glob("kubernetes-*.mod"))
+    return (versions.DEFAULT, *others)
+
+
+def _kwok() -> GoProgram:
+    module = _HERE / "kwok"
+    pinned = re.search(r"^\s*sigs\.k8s\.io/kwok v(\S+)", (module / "go.mod").read_text(), re.MULTILINE)
+    assert pinned is not None
+    return GoProgram(f"kwok-{pinned[1]}", module, package="sigs.k8s.io/kwok/cmd/kwok")
+
+
+def _given(folder: Path, wanted: str) -> Assets:
+    missing = [name for name in _REQUIRED if not os.access(folder / name, os.X_OK)]
+    if missing:
+        raise AssetsUnavailableError(f"KUBEBUILDER_ASSETS={folder} has no {', '.join(missing)}")
+    try:
+        answer = subprocess.run(
+            [folder / "kube-apiserver", "--version"], check=True, capture_output=True, text=True, timeout=30
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as e:
+        raise AssetsUnavailableError(f"KUBEBUILDER_ASSETS={folder}: kube-apiserver --version: {e}") from e
+    version = answer.strip().removeprefix("Kubernetes v")
+    if wanted and wanted != version:
+        raise AssetsUnavailableError(
+            f"KUBEBUILDER_ASSETS={folder} holds Kubernetes {version}, asked for was {wanted}: "
+            "unset one of KUBEBUILDER_ASSETS and ENVTEST_K8S_VERSION"
+        )
+    return Assets(folder.absolute(), version)
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Finds or builds, and prints the folder (with --kwok a second line, kwok's path)."""
+    parser = argparse.ArgumentParser(prog="python -m tests.controlplane.assets", description=__doc__)
+    parser.add_argument("--version", help=f"Kubernetes release: {', '.join(available())}")
+    parser.add_argument("--kwok", action="store_true", help="kwok too; its path is a second line")
+    arguments = parser.parse_args()
+    try:
+        assets = find(arguments.version, kwok=arguments.kwok)
+    except AssetsUnavailableError as e:
+        print(e, file=sys.stderr)
+        return 1
+    print(assets.folder)
+    if assets.kwok is not None:
+        print(assets.kwok)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Child processes with a log, a deadline for being ready, and an end that is certain."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+POLL_SECONDS = 0.05
+
+# Asks the kernel to end the child when the thread that started it dies (PR_SET_PDEATHSIG is 1, SIGTERM 15), so
+# that a test run killed without a chance to clean up leaves nothing behind. Survives execv.
+_DIE_WITH_PARENT = "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,15,0,0,0);os.execv(sys.argv[1],sys.argv[1:])"
+
+
+class NotReadyError(Exception):
+    """Something did not happen in time, or a process ended; the message has the end of its log."""
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on right now; somebody may take it before you do."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 30.0) -> None:
+    """Polls until the condition holds.
+
+    Raises: NotReadyError after the given seconds, naming what was waited for.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise NotReadyError(f"not within {seconds:g} s: {what}")
+        time.sleep(POLL_SECONDS)
+
+
+class Process:
+    """One running child; start it from a thread that outlives it."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        grace_seconds: float = 10.0,
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._grace_seconds = grace_seconds
+        arguments = [str(part) for part in command]
+        if sys.platform == "linux":
+            arguments = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, *arguments]
+        # A session of its own: an interrupt from the terminal is for the tests, which then end it in order.
+        with log.open("ab") as output:
+            self._popen = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environment) if environment is not None else None,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The child's process id, also after its end."""
+        return self._popen.pid
+
+    @property
+    def code(self) -> int | None:
+        """The exit code (negative: the signal that ended it), None while it runs."""
+        return self._popen.poll()
+
+    def tail(self, lines: int = 20) -> str:
+        """The end of what the process has written."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def wait_ready(self, ready: Callable[[], bool], *, seconds: float = 60.0) -> None:
+        """Polls until ready() holds.
+
+        Raises: NotReadyError if it does not in time, or if the process ends before.
+        """
+
+        def ready_or_ended() -> bool:
+            return self.code is not None or ready()
+
+        try:
+            wait_until(ready_or_ended, f"{self.name} ready", seconds=seconds)
+        except NotReadyError as e:
+            raise NotReadyError(f"{e}\n{self.log}:\n{self.tail()}") from None
+        if self.code is not None:
+            raise NotReadyError(f"{self.name} ended with {self.code}\n{self.log}:\n{self.tail()}")
+
+    def terminate(self) -> None:
+        """Sends SIGTERM and does not wait."""
+        if self._popen.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._popen.terminate()
+
+    def stop(self) -> int:
+        """SIGTERM, after the grace SIGKILL; returns the exit code. Fine to call again."""
+        self.terminate()
+        try:
+            return self._popen.wait(timeout=self._grace_seconds)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            return self._popen.wait()

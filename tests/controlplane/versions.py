@@ -1,0 +1,65 @@
+"""What each Kubernetes release serves of device taints, and what must be switched on for all of it.
+
+Source: KEP-5055's graduation, pkg/features/kube_features.go of each release; semantics.md section 0, V-1.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT = "1.37.0"
+"""The release that tests run on unless ENVTEST_K8S_VERSION names another."""
+
+GROUP = "resource.k8s.io"
+
+# minor release -> version of resource.k8s.io -> does it have DeviceTaintRule?
+_SERVED: Mapping[int, Mapping[str, bool]] = MappingProxyType(
+    {
+        33: {"v1beta2": False, "v1beta1": False, "v1alpha3": True},
+        34: {"v1": False, "v1beta2": False, "v1beta1": False, "v1alpha3": True},
+        35: {"v1": False, "v1beta2": False, "v1beta1": False, "v1alpha3": True},
+        36: {"v1": False, "v1beta2": True, "v1beta1": False, "v1alpha3": True},
+        37: {"v1": True, "v1beta2": True, "v1beta1": False, "v1alpha3": True},
+    }
+)
+
+# minor release -> gates that are off by default there and that device taints need
+_GATES: Mapping[int, tuple[str, ...]] = MappingProxyType(
+    {
+        33: ("DynamicResourceAllocation", "DRADeviceTaints"),
+        34: ("DRADeviceTaints",),
+        35: ("DRADeviceTaints", "DRADeviceTaintRules"),
+        36: ("DRADeviceTaintRules",),
+        37: (),
+    }
+)
+
+
+def minor(version: str) -> int:
+    """37 for "1.37.0" and "v1.37.0"; a release newer than this file knows counts as the newest known."""
+    number = int(version.removeprefix("v").split(".")[1])
+    return min(max(number, min(_SERVED)), max(_SERVED))
+
+
+def api_versions(version: str) -> tuple[str, ...]:
+    """Every version of resource.k8s.io that the release can serve, the preferred one first."""
+    return tuple(_SERVED[minor(version)])
+
+
+def rule_versions(version: str) -> tuple[str, ...]:
+    """Those of them that have DeviceTaintRule."""
+    return tuple(name for name, has_rule in _SERVED[minor(version)].items() if has_rule)
+
+
+def feature_gates(version: str) -> dict[str, bool]:
+    """The gates to set so that device taints and their rules work."""
+    return dict.fromkeys(_GATES[minor(version)], True)
+
+
+def runtime_config(version: str) -> dict[str, bool]:
+    """--runtime-config that serves all of resource.k8s.io."""
+    return {f"{GROUP}/{name}": True for name in api_versions(version)}

@@ -1,0 +1,138 @@
+"""Our own server as a user starts it: a process of its own, with certificates from files, on free ports."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+from tests.controlplane.pki import Authority
+from tests.controlplane.processes import NotReadyError, Process, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).parents[2]
+SERVE = (sys.executable, "-m", "webhook", "serve")
+_HOST = "127.0.0.1"
+_ATTEMPTS = 3  # as for the control plane: free ports are only very probably free
+
+
+class WebhookProcess:
+    """Starts on entry and is ready (/readyz) when entry returns; SIGTERM on exit.
+
+    If the block ends in an exception, or keep_logs was set, the folder with log and certificates stays and is
+    named on stderr.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        standalone: bool = True,
+        command: Sequence[str] = SERVE,
+        authority: Authority | None = None,
+    ) -> None:
+        """arguments are added to the command line; authority signs the serving certificate for 127.0.0.1."""
+        self._arguments = [*(["--standalone"] if standalone else []), *arguments]
+        self._command = command
+        self.authority = authority or Authority("test-webhook-ca")
+        self.keep_logs = False
+
+    base_url: str
+    """https://127.0.0.1:<port>, to which the paths /validate and /mutate are added."""
+    health_url: str
+    """http://127.0.0.1:<port>, with /healthz and /readyz."""
+    metrics_url: str
+    """http://127.0.0.1:<port>/metrics"""
+    folder: Path
+    """Log and certificates."""
+    cert_dir: Path
+    """tls.crt, tls.key, ca.crt: write new ones here to rotate."""
+    process: Process
+    """The running server."""
+
+    @property
+    def ca_pem(self) -> bytes:
+        """What a client has to trust."""
+        return self.authority.pem
+
+    def metrics(self) -> str:
+        """The metrics, in Prometheus' text format."""
+        code, text = _get(self.metrics_url)
+        assert code == 200, text
+        return text
+
+    def ready(self) -> bool:
+        """/readyz answers 200."""
+        try:
+            return _get(f"{self.health_url}/readyz")[0] == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def stop(self) -> int:
+        """Sends SIGTERM, waits, and gives the exit code."""
+        return self.process.stop()
+
+    def __enter__(self) -> Self:
+        self.folder = Path(tempfile.mkdtemp(prefix="webhook-"))
+        self.cert_dir = self.folder / "certs"
+        self.authority.server(_HOST).write(self.cert_dir)
+        (self.cert_dir / "ca.crt").write_bytes(self.ca_pem)
+        try:
+            for attempt in range(1, _ATTEMPTS + 1):
+                self._start()
+                try:
+                    self.process.wait_ready(self.ready, seconds=30)
+                    break
+                except NotReadyError:
+                    self.stop()
+                    if attempt == _ATTEMPTS or "address already in use" not in self.process.tail(100):
+                        raise
+        except BaseException:
+            self._clean_up(keep=True)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.stop()
+        self._clean_up(keep=self.keep_logs or kind is not None)
+
+    def _start(self) -> None:
+        port, health, metrics = free_port(), free_port(), free_port()
+        self.base_url = f"https://{_HOST}:{port}"
+        self.health_url = f"http://{_HOST}:{health}"
+        self.metrics_url = f"http://{_HOST}:{metrics}/metrics"
+        command = [
+            *self._command,
+            f"--bind-address={_HOST}",
+            f"--port={port}",
+            f"--cert-dir={self.cert_dir}",
+            f"--health-probe-bind-address={_HOST}:{health}",
+            f"--metrics-bind-address={_HOST}:{metrics}",
+            *self._arguments,
+        ]
+        # What a developer has set for a server of their own is not for this one.
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("DEVICE_TAINT_WEBHOOK_")}
+        environment = {**inherited, "PYTHONPATH": str(ROOT)}
+        self.process = Process("webhook", command, self.folder / "webhook.log", environment=environment)
+
+    def _clean_up(self, *, keep: bool) -> None:
+        if keep:
+            print(f"log of the webhook: {self.folder}", file=sys.stderr)
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _get(url: str) -> tuple[int, str]:
+    """(status, body), whatever proxies the environment names."""
+    parts = urlsplit(url)
+    with contextlib.closing(http.client.HTTPConnection(parts.netloc, timeout=5)) as connection:
+        connection.request("GET", parts.path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
