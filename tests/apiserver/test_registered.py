@@ -1,0 +1,96 @@
+"""Generated objects on the whole way: kubectl's request, the API server, our registered webhook, the answer.
+
+What users get is what was compared: the server's own refusal, or ours, or the object as both left it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.apiserver.comparison import request_of, send
+from tests.apiserver.generator import Case, creations
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.registration import calls, registered
+from tests.controlplane.webhook_process import WebhookProcess
+from webhook.admission.chain import validate
+from webhook.admission.context import AdmissionContext
+from webhook.validation.releases import NEWEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.controlplane.assets import Assets
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+OBJECTS = 300
+NOW = datetime(2026, 7, 1, tzinfo=UTC)
+"""No field error and no documented rule looks at the time."""
+ROWS = (
+    ("ResourceClaim", "v1"),
+    ("ResourceClaim", "v1beta1"),
+    ("ResourceClaimTemplate", "v1beta2"),
+    ("ResourceSlice", "v1"),
+    ("ResourceSlice", "v1beta1"),
+    ("DeviceTaintRule", "v1"),
+    ("DeviceTaintRule", "v1alpha3"),
+)
+
+
+@pytest.fixture(scope="module")
+def plane_with_webhook(assets: Assets) -> Iterator[ControlPlane]:
+    with (
+        ControlPlane(assets, feature_gates={"DRAListTypeAttributes": True}) as plane,
+        WebhookProcess() as webhook,
+        registered(plane, MANIFESTS, webhook.base_url, webhook.ca_pem),
+    ):
+        yield plane
+
+
+def test_registered_webhook_gives_users_what_was_compared(plane_with_webhook: ControlPlane) -> None:
+    plane = plane_with_webhook
+    by_server: list[Case] = []
+    by_us: list[Case] = []
+    passed: list[Case] = []
+    wrong: list[str] = []
+
+    @seed(1)
+    @settings(
+        max_examples=OBJECTS,
+        phases=[Phase.generate],
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.one_of([creations(kind, version, NEWEST) for kind, version in ROWS]))
+    def judge(case: Case) -> None:
+        reply = send(plane.client, case)
+        ours = validate(request_of(case, None), AdmissionContext(now=NOW))
+        of_documents = {(error.field, error.type.value) for error in ours.errors if error.documented}
+        told = {(cause.field, cause.reason) for cause in reply.causes} if reply.code == 422 else set()
+        if "denied the request" in reply.message:
+            by_us.append(case)
+            if not of_documents or told != of_documents:
+                wrong.append(f"{case}: we said {sorted(of_documents)}, the user was told {sorted(told)}")
+        elif reply.ok:
+            passed.append(case)
+            if not ours.allowed:
+                wrong.append(f"{case}: passed, though we refuse it: {ours.errors}")
+        else:
+            by_server.append(case)
+            if ours.allowed:
+                wrong.append(f"{case}: refused by the server alone: {reply.message}")
+
+    judge()
+    assert wrong == []
+    assert min(len(by_server), len(by_us), len(passed)) >= 10, (len(by_server), len(by_us), len(passed))
+    counted = calls(plane)
+    assert counted.failed.total() == 0
+    assert counted.answered.total() >= len(by_us) + len(passed) / 2
