@@ -1,0 +1,108 @@
+"""The stage with a real control plane, which calls our server by the shipped webhook configurations."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+from tests.controlplane import versions
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.registration import Calls, calls, register
+from tests.controlplane.webhook_process import ROOT, WebhookProcess
+from tests.demo.chapters import BEFORE, IN_A_CLUSTER
+from tests.demo.telling import STORY, Outcome, Storyteller, run_program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.controlplane.assets import Assets
+    from tests.controlplane.processes import Process
+    from tests.demo.terminal import Terminal
+
+_VALIDATING = "validating"
+
+
+class Cluster:
+    """A control plane and our server, both running."""
+
+    def __init__(self, plane: ControlPlane, webhook: WebhookProcess) -> None:
+        self.plane = plane
+        self.webhook = webhook
+        self.story = story_for(plane.server_version, plane.folder / "story")
+        self._before = Calls()
+
+    def register(self) -> None:
+        """Has the API server call our server. Raises: NotReadyError."""
+        register(self.plane, ROOT / "manifests", self.webhook.base_url, self.webhook.ca_pem)
+        self._before = calls(self.plane)
+
+    def calls(self) -> tuple[int, int]:
+        """How often the API server has called our server since then, and how many calls failed, by its own count."""
+        now = calls(self.plane)
+        answered, failed = now.answered - self._before.answered, now.failed - self._before.failed
+        return answered.total() + failed.total(), failed.total()
+
+    @property
+    def processes(self) -> dict[str, Process]:
+        """All that runs, by name."""
+        return {**self.plane.processes, "webhook": self.webhook.process}
+
+    def run(self, command: str) -> Outcome:
+        """kubectl as the cluster's admin, or our command line."""
+        program, *arguments = shlex.split(command)
+        if program != "kubectl":
+            # check needs no cluster, and gets none
+            environment = {k: v for k, v in os.environ.items() if k != "KUBECONFIG"}
+            return run_program(command, self.story, environment)
+        with contextlib.chdir(self.story):
+            result = self.plane.kubectl(*arguments)
+        # A warning is written when the answer comes, before the line that says what became of the object.
+        return Outcome(result.stderr + result.stdout, result.code)
+
+    def validations(self) -> int:
+        """By the API server's own count."""
+        answered = calls(self.plane).answered
+        return sum(count for (kind, _), count in answered.items() if kind == _VALIDATING)
+
+    def log(self) -> str:
+        """All of it."""
+        return self.webhook.process.log.read_text()
+
+
+@contextlib.contextmanager
+def started(assets: Assets, terminal: Terminal) -> Iterator[Cluster]:
+    """Starts both, told as set-up; nothing is registered yet. An exception keeps the logs and names their folders."""
+    with contextlib.ExitStack() as stack:
+        with terminal.task(f"starting etcd and kube-apiserver {assets.version}"):
+            plane = stack.enter_context(ControlPlane(assets))
+        with terminal.task("starting our webhook, with a certificate of its own"):
+            webhook = stack.enter_context(WebhookProcess())
+        yield Cluster(plane, webhook)
+
+
+def tell(stage: Cluster, terminal: Terminal) -> None:
+    """The whole story. Raises: StoryError; NotReadyError if the API server does not call our server."""
+    teller = Storyteller(terminal, stage)
+    terminal.blank()
+    terminal.title(BEFORE.title)
+    teller.act(BEFORE)
+    terminal.blank()
+    with terminal.task("registering it by manifests/base/*-webhook.yaml"):
+        stage.register()
+    teller.tell(IN_A_CLUSTER)
+
+
+def story_for(version: str, folder: Path) -> Path:
+    """Where the story's files are; a copy in `folder` for a release that does not serve them as they are."""
+    claims, rules = versions.api_versions(version)[0], versions.rule_versions(version)[0]
+    if (claims, rules) == ("v1", "v1"):
+        return STORY
+    folder.mkdir()
+    for file in STORY.glob("*.yaml"):
+        text = file.read_text()
+        served = rules if "kind: DeviceTaintRule" in text else claims
+        (folder / file.name).write_text(text.replace("resource.k8s.io/v1\n", f"resource.k8s.io/{served}\n"))
+    return folder

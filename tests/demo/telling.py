@@ -1,0 +1,140 @@
+"""Telling chapters on a stage, and holding each step to what the story says of it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from tests.controlplane.processes import NotReadyError, wait_until
+from tests.controlplane.webhook_process import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from tests.demo.chapters import Chapter, Step
+    from tests.demo.terminal import Terminal
+
+STORY = ROOT / "tests" / "demo" / "story"
+_LOG_SECONDS = 5.0
+
+
+class StoryError(Exception):
+    """Something came out otherwise than the story says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command wrote, in the order in which a terminal shows it, and its code."""
+
+    output: str
+    code: int
+
+
+class Stage(Protocol):
+    """Where commands run."""
+
+    def run(self, command: str) -> Outcome:
+        """Runs a command of the story in the folder of its files."""
+
+    def validations(self) -> int:
+        """How often our validating webhook has been asked so far."""
+
+    def log(self) -> str:
+        """What our server has logged so far."""
+
+
+class Storyteller:
+    """Tells chapters one after the other."""
+
+    def __init__(self, terminal: Terminal, stage: Stage) -> None:
+        self._terminal = terminal
+        self._stage = stage
+        self._found: dict[str, set[str]] = {}
+
+    def tell(self, chapters: Iterable[Chapter]) -> None:
+        """All of them, numbered.
+
+        Raises: StoryError at the first thing that does not come out as told.
+        """
+        for number, chapter in enumerate(chapters, start=1):
+            self._terminal.chapter(number, chapter.title)
+            self.act(chapter)
+
+    def act(self, chapter: Chapter) -> None:
+        """One chapter, without its title. Raises: StoryError."""
+        asked, log = self._stage.validations(), len(self._stage.log())
+        for step in chapter.steps:
+            self._step(step)
+        if chapter.remark:
+            self._terminal.say(chapter.remark)
+        if chapter.asked is not None and (self._stage.validations() > asked) is not chapter.asked:
+            raise StoryError(f"our validating webhook was {'not ' if chapter.asked else ''}asked: {chapter.title}")
+        if chapter.logged:
+            self._await_log(chapter.logged, log)
+
+    def _step(self, step: Step) -> None:
+        if step.next_second:
+            now = _second()
+            wait_until(lambda: _second() > now, "a new second", seconds=5)
+        self._terminal.command(step.command, "$ " if step.typed else "")
+        outcome = self._stage.run(step.command)
+        self._terminal.output(outcome.output)
+        if step.typed and outcome.code != 0:
+            self._terminal.output(f"(exit code {outcome.code})")
+        for problem in self._problems(step, outcome):
+            raise StoryError(f"{step.command}: {problem}")
+
+    def _problems(self, step: Step, outcome: Outcome) -> Iterable[str]:
+        if outcome.code != step.code:
+            yield f"ended with {outcome.code}, the story says {step.code}"
+        for text in step.says:
+            if text not in outcome.output:
+                yield f"the story says that it answers: {text}"
+        for text in step.never:
+            if text in outcome.output:
+                yield f"the story does not say that it answers: {text}"
+        if step.new:
+            match = re.search(step.new, outcome.output)
+            known = self._found.setdefault(step.new, set())
+            if match is None or match[0] in known:
+                yield f"nothing new matches {step.new}; before: {', '.join(sorted(known)) or 'nothing'}"
+            else:
+                known.add(match[0])
+
+    def _await_log(self, text: str, start: int) -> None:
+        try:
+            wait_until(lambda: text in self._stage.log()[start:], f"in our server's log: {text}", seconds=_LOG_SECONDS)
+        except NotReadyError as e:
+            raise StoryError(str(e)) from None
+
+
+def run_program(command: str, folder: Path, environment: dict[str, str]) -> Outcome:
+    """Our command line, as this checkout has it.
+
+    Raises: StoryError for any other program.
+    """
+    program, *arguments = shlex.split(command)
+    if program != "device-taint-webhook":
+        raise StoryError(f"the story cannot run {program}")
+    done = subprocess.run(
+        [sys.executable, "-m", "webhook", *arguments],
+        cwd=folder,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return Outcome(done.stdout, done.returncode)
+
+
+def _second() -> int:
+    return int(time.time())  # noqa: TID251 -- the clock on the wall is what is waited for

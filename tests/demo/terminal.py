@@ -1,0 +1,122 @@
+"""What the demo writes: chapters, commands with their output, and how long things take.
+
+Colours only where they are wanted: on a terminal, and unless NO_COLOR is set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import textwrap
+import threading
+import time
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WIDEST = 100
+_TICK_SECONDS = 1.0
+_ANSI = {"bold": "1", "dim": "2", "title": "1;36", "notice": "1;33", "bad": "1;31"}
+_TEXT, _OUTPUT = "   ", "     "
+
+
+class Terminal:
+    """Writes to a terminal, a pipe or a CI log; lines are wrapped at its width, but never within a word."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream if stream is not None else sys.stdout
+        self._colours = self._stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        # one column less: some terminals wrap a line that is exactly full
+        self._width = min(shutil.get_terminal_size((WIDEST, 24)).columns - 1, WIDEST)
+
+    def title(self, text: str) -> None:
+        """The first line, or the first of a part."""
+        self._write(self._wrapped(text, ""), "title")
+
+    def chapter(self, number: int, text: str) -> None:
+        """A numbered heading, after an empty line."""
+        self.blank()
+        self._write(self._wrapped(f"{number}. {text}", "", "   "), "title")
+
+    def say(self, text: str) -> None:
+        """A sentence of ours."""
+        self._write(self._wrapped(text, _TEXT))
+
+    def command(self, line: str, prompt: str = "$ ") -> None:
+        """What a user would type; without prompt, what a program would send."""
+        self._write(self._wrapped(f"{prompt}{line}", _TEXT, f"{_TEXT}    "), "bold")
+
+    def output(self, text: str) -> None:
+        """What a program said, each line as it came but for the wrapping."""
+        for line in text.rstrip("\n").split("\n"):
+            self._write(self._wrapped(line.rstrip(), _OUTPUT, f"{_OUTPUT}  "), "dim")
+
+    def lines(self, *lines: str) -> None:
+        """Lines of ours that must not be wrapped: tables, and what is there to be copied."""
+        for line in lines:
+            self._write(f"{_TEXT}{line}")
+
+    def entry(self, name: str, text: str, column: int = 21) -> None:
+        """A line of a table: the text begins at the column, or below a longer name."""
+        indent = _TEXT + " " * column
+        if len(name) >= column:
+            self._write(f"{_TEXT}{name}")
+            name = ""
+        self._write(self._wrapped(text, f"{_TEXT}{name:<{column}}", indent))
+
+    def notice(self, text: str) -> None:
+        """Something that is not as usual."""
+        self._paragraphs(text, "notice")
+
+    def failure(self, text: str) -> None:
+        """Why the demo cannot go on, or did not go as told."""
+        self.blank()
+        self._paragraphs(text, "bad")
+
+    def blank(self) -> None:
+        """An empty line."""
+        self._write("")
+
+    @contextlib.contextmanager
+    def task(self, what: str) -> Iterator[None]:
+        """Says what is being done, that it goes on, and when it is done how many seconds that took."""
+        self._stream.write(f"{_TEXT}{what} ...")
+        self._stream.flush()
+        started = time.monotonic()
+        done = threading.Event()
+        ticking = threading.Thread(target=self._tick, args=[done], daemon=True)
+        ticking.start()
+        outcome = "stopped"
+        try:
+            yield
+            outcome = f"{time.monotonic() - started:.1f} s"
+        finally:
+            done.set()
+            ticking.join()
+            self._write(f" {outcome}")
+
+    def _tick(self, done: threading.Event) -> None:
+        while not done.wait(_TICK_SECONDS):
+            self._stream.write(".")
+            self._stream.flush()
+
+    def _wrapped(self, text: str, indent: str, further: str | None = None) -> str:
+        return textwrap.fill(
+            text,
+            self._width,
+            initial_indent=indent,
+            subsequent_indent=indent if further is None else further,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+    def _paragraphs(self, text: str, style: str) -> None:
+        for line in text.split("\n"):
+            self._write(self._wrapped(line, _TEXT), style)
+
+    def _write(self, text: str, style: str = "") -> None:
+        self._stream.write(f"\033[{_ANSI[style]}m{text}\033[0m\n" if style and self._colours else f"{text}\n")
+        self._stream.flush()

@@ -1,0 +1,177 @@
+"""That the demo fails when something comes out otherwise than it says."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import signal
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.controlplane import versions
+from tests.demo import __main__ as demo
+from tests.demo import cluster, standalone
+from tests.demo.chapters import IN_A_CLUSTER, STANDALONE, Chapter, Step
+from tests.demo.telling import STORY, Outcome, StoryError, Storyteller
+from tests.demo.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+@dataclass
+class FixedStage:
+    """Answers what it was given, one after the other, and asks our webhook `asks` times for each."""
+
+    outcomes: list[Outcome]
+    asks: int = 0
+    logs: str = ""
+    _validations: int = field(default=0)
+    _log: str = field(default="before\n")
+
+    def run(self, command: str) -> Outcome:
+        del command
+        self._validations += self.asks
+        self._log += self.logs
+        return self.outcomes.pop(0)
+
+    def validations(self) -> int:
+        return self._validations
+
+    def log(self) -> str:
+        return self._log
+
+
+def told(stage: FixedStage, *chapters: Chapter) -> str:
+    stream = io.StringIO()
+    Storyteller(Terminal(stream), stage).tell(chapters)
+    return stream.getvalue()
+
+
+def chapter(*steps: Step, asked: bool | None = None, logged: str = "") -> Chapter:
+    return Chapter(title="A title.", steps=steps, remark="A remark.", asked=asked, logged=logged)
+
+
+def outcomes(*texts: str) -> list[Outcome]:
+    return [Outcome(text, 0) for text in texts]
+
+
+def test_chapter_is_told_with_the_output_as_it_came() -> None:
+    step = Step(command="kubectl version", says=("v1",), code=1)
+    stage = FixedStage([Outcome("v1\n* v2\n", 1)])
+    assert told(stage, chapter(step)) == (
+        "\n1. A title.\n   $ kubectl version\n     v1\n     * v2\n     (exit code 1)\n   A remark.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "outcome"),
+    [
+        pytest.param(Step(command="x"), Outcome("", 1), id="another exit code"),
+        pytest.param(Step(command="x", code=1), Outcome("", 0), id="success instead of a refusal"),
+        pytest.param(Step(command="x", says=("refused",)), Outcome("created", 0), id="text is missing"),
+        pytest.param(Step(command="x", never=("Warning",)), Outcome("Warning: y", 0), id="text is not to be there"),
+        pytest.param(Step(command="x", new=r"\d+"), Outcome("none", 0), id="nothing that could be new"),
+    ],
+)
+def test_step_that_comes_out_otherwise_fails(step: Step, outcome: Outcome) -> None:
+    with pytest.raises(StoryError, match=r"^x: "):
+        told(FixedStage([outcome]), chapter(step))
+
+
+def test_time_that_should_be_new_and_is_not_fails() -> None:
+    step = Step(command="x", new=r"\d+")
+    told(FixedStage(outcomes("at 1", "at 2")), chapter(step), chapter(step))
+    with pytest.raises(StoryError, match="nothing new"):
+        told(FixedStage(outcomes("at 1", "at 1")), chapter(step), chapter(step))
+
+
+@pytest.mark.parametrize(("asked", "asks"), [(True, 0), (False, 1)])
+def test_webhook_that_is_asked_otherwise_than_told_fails(asked: bool, asks: int) -> None:  # noqa: FBT001 -- a column
+    with pytest.raises(StoryError, match="asked"):
+        told(FixedStage(outcomes("x"), asks=asks), chapter(Step(command="x"), asked=asked))
+
+
+def test_what_was_logged_before_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.demo.telling._LOG_SECONDS", 0.0)
+    told(FixedStage(outcomes("x"), logs="now\n"), chapter(Step(command="x"), logged="now"))
+    with pytest.raises(StoryError, match="log"):
+        told(FixedStage(outcomes("x"), logs="now\n"), chapter(Step(command="x"), logged="before"))
+
+
+def test_every_file_of_the_story_is_told_in_both_ways() -> None:
+    files = {path.name for path in STORY.iterdir()}
+    assert _files(IN_A_CLUSTER) == _files(STANDALONE) == files
+
+
+def _files(chapters: Iterable[Chapter]) -> set[str]:
+    commands = " ".join(step.command for told in chapters for step in told.steps)
+    return set(re.findall(r"\S+\.yaml", commands))
+
+
+def test_files_are_rewritten_for_releases_that_serve_rules_in_another_version(tmp_path: Path) -> None:
+    assert cluster.story_for(versions.DEFAULT, tmp_path / "unused") == STORY
+    folder = cluster.story_for("1.34.4", tmp_path / "story")
+    changed = {path.name for path in STORY.iterdir() if path.read_text() != (folder / path.name).read_text()}
+    assert changed == {"broken-gpu.yaml", "broken-gpu-evict.yaml", "bad-data.yaml"}
+    assert "apiVersion: resource.k8s.io/v1alpha3\nkind: DeviceTaintRule" in (folder / "broken-gpu.yaml").read_text()
+
+
+def test_output_is_wrapped_between_words_and_without_colours_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    stream = io.StringIO()
+    terminal = Terminal(stream)
+    terminal.output("* spec.devices.requests[0].exactly.tolerations: Too many\n")
+    terminal.failure("why")
+    assert stream.getvalue() == (
+        "     *\n       spec.devices.requests[0].exactly.tolerations:\n       Too many\n\n   why\n"
+    )
+
+
+class _Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    coloured, plain = _Tty(), _Tty()
+    Terminal(coloured).title("x")
+    monkeypatch.setenv(variable, value)
+    Terminal(plain).title("x")
+    assert (coloured.getvalue(), plain.getvalue()) == ("\x1b[1;36mx\x1b[0m\n", "x\n")
+
+
+@pytest.fixture
+def signal_handlers() -> Iterator[None]:
+    """Puts back what the demo sets."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("signal_handlers")
+def test_failed_demo_exits_with_1_and_names_the_folder_of_the_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, *_ = STANDALONE
+    wrong = replace(good, steps=(replace(good.steps[0], code=422),))
+    monkeypatch.setattr(standalone, "STANDALONE", (wrong,))
+    monkeypatch.setattr(sys, "argv", ["demo", "--standalone"])
+    assert demo.main() == 1
+    output = capsys.readouterr()
+    assert "The demo failed: POST /validate CREATE good-claim.yaml: ended with 200, the story says 422" in output.out
+    named = re.search(r"^log of the webhook: (\S+)$", output.err, re.MULTILINE)
+    assert named is not None
+    folder = Path(named[1])
+    assert "ready" in (folder / "webhook.log").read_text()
+    shutil.rmtree(folder)
