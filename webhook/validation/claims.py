@@ -36,7 +36,7 @@ def claim_errors(new: ResourceClaim, old: ResourceClaim | None, release: Release
     if old is not None:
         if semantic(new.spec) != semantic(old.spec):
             yield invalid(SPEC, "", "field is immutable")
-        if release.minor > 35:
+        if release.ratchets:
             return
     yield from request_errors(SPEC, new.requests, release)
 

@@ -23,6 +23,8 @@ class Release:
     """How many devices a slice may have when one of them has a taint (S-2)."""
     counters_halve_devices: bool = True
     list_attributes_halve_devices: bool = True
+    long_lists_end_the_look: bool = True
+    """Whether the entries of a list that is too long are left unjudged (S-1)."""
     allocations_checked: bool = True
     """Whether the tolerations copied into an allocation are checked (L-9)."""
     empty_driver_twice: bool = False
@@ -45,6 +47,7 @@ RELEASES: Final = {
         devices_with_taints=MAX_DEVICES,
         counters_halve_devices=False,
         list_attributes_halve_devices=False,
+        long_lists_end_the_look=False,
         allocations_checked=False,
         empty_driver_twice=True,
         rule_status=False,
@@ -52,8 +55,8 @@ RELEASES: Final = {
     )
     for minor in (33, 34)
 } | {
-    35: Release(minor=35, declarative=False, list_attributes_halve_devices=False),
-    36: Release(minor=36, declarative=False),
+    35: Release(minor=35, declarative=False, allocations_checked=False, list_attributes_halve_devices=False),
+    36: Release(minor=36, declarative=False, allocations_checked=False),
     37: Release(minor=37),
 }
 NEWEST: Final = RELEASES[max(RELEASES)]

@@ -47,32 +47,32 @@ def device_list_errors(new: ResourceSlice, old: ResourceSlice | None, release: R
     """How many devices, and the taints of each (S-1, S-2, T-13)."""
     devices = new.devices
     maximum = max_devices(devices, release)
-    crowded = len(devices) > maximum
-    if crowded:
-        yield too_many(_DEVICES, len(devices), maximum)
     ratchets = release.ratchets and old is not None
+    # What is checked before the conversion ratchets only where the whole list is as it was (T-13, seen on 1.37.0).
+    effects_again = release.declarative and not (ratchets and old is not None and devices == old.devices)
+    if len(devices) > maximum:
+        yield too_many(_DEVICES, len(devices), maximum)
+        if release.long_lists_end_the_look:
+            if effects_again:
+                for position, device in enumerate(devices):
+                    yield from _effect_list_errors(taints_path(position, device), device, release)
+            return
     before = {device.name: device for device in reversed(old.devices)} if ratchets and old else {}
-    unchanged = ratchets and old is not None and devices == old.devices
     fine = all(taint_is_fine(taint, release) for taint in new.distinct_taints)
     for position, device in enumerate(devices):
         if fine and len(device.taints) <= release.taints_per_device:
             continue
         path = taints_path(position, device)
-        if crowded and release.declarative:
-            # From 1.37 on only what is checked before conversion is still reported (S-1).
-            if not unchanged:
-                for index, taint in enumerate(device.taints):
-                    yield from effect_errors(path.index(index), taint, release)
-            continue
         stored = before.get(device.name)
-        if stored is not None and stored.taints == device.taints:
-            # Key, value and count ratchet by name. The effect does so only where the whole list is as it was,
-            # or before 1.37 (T-13, seen on 1.37.0).
-            if release.declarative and not unchanged:
-                for index, taint in enumerate(device.taints):
-                    yield from effect_errors(path.index(index), taint, release)
-            continue
-        yield from taint_list_errors(path, device.taints, release)
+        if stored is None or stored.taints != device.taints:
+            yield from taint_list_errors(path, device.taints, release)
+        elif effects_again:  # key, value and count ratchet by name
+            yield from _effect_list_errors(path, device, release)
+
+
+def _effect_list_errors(path: Path, device: Device, release: Release) -> Iterator[FieldError]:
+    for index, taint in enumerate(device.taints):
+        yield from effect_errors(path.index(index), taint, release)
 
 
 def taints_path(position: int, device: Device) -> Path:

@@ -31,12 +31,13 @@ def taint_list_errors(
     crowded = len(taints) > maximum
     if crowded:
         yield too_many(path, len(taints), maximum)
+    unseen = crowded and release.long_lists_end_the_look
     for position, taint in enumerate(taints):
         at = path.index(position)
-        # From 1.37 on a list that is too long is not looked into, but effects are checked elsewhere (S-1).
-        if not (crowded and release.declarative):
+        if not unseen:
             yield from name_errors(at, taint)
-        yield from effect_errors(at, taint, release)
+        if not unseen or release.declarative:  # effects are also checked before the conversion (S-1)
+            yield from effect_errors(at, taint, release)
         yield from extras_errors(at, taint.extras)
 
 

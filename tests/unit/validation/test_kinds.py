@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import VALID_MANIFESTS, field_errors, make_device, make_slice, make_taint
+from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, GroupVersionResource
+from webhook.validation.kinds import BY_KIND, KINDS
+from webhook.validation.releases import NEWEST, RELEASES
+
+
+def test_every_version_that_was_ever_served_is_known() -> None:
+    assert {str(resource) for resource in KINDS} == {
+        *(
+            f"{resource}.{version}.{GROUP}"
+            for resource in ("resourceclaims", "resourceclaimtemplates", "resourceslices")
+            for version in ("v1", "v1beta2", "v1beta1")
+        ),
+        *(f"devicetaintrules.{version}.{GROUP}" for version in ("v1", "v1beta2", "v1alpha3")),
+        f"resourceslices.v1alpha3.{GROUP}",
+        f"resourceslicepatches.v1alpha3.{GROUP}",
+        f"resourceslicepatches.v1alpha1.{OWN_GROUP}",
+    }
+
+
+def test_rules_do_not_exist_in_v1beta1() -> None:
+    assert GroupVersionResource(GROUP, "v1beta1", "devicetaintrules") not in KINDS  # V-1
+
+
+def test_kinds_are_found_by_manifest() -> None:
+    assert BY_KIND[GroupVersionKind(GROUP, "v1", "DeviceTaintRule")].resource == "devicetaintrules"
+    assert len(BY_KIND) == len(KINDS)
+
+
+def test_only_claims_and_rules_have_a_status_to_judge() -> None:
+    with_status = {resource.resource for resource, row in KINDS.items() if row.status_errors is not None}
+    assert with_status == {"resourceclaims", "devicetaintrules"}
+
+
+@pytest.mark.parametrize("minor", RELEASES)
+@pytest.mark.parametrize("name", VALID_MANIFESTS)
+def test_what_is_valid_is_so_in_every_release(name: str, minor: int) -> None:
+    assert field_errors(VALID_MANIFESTS[name], minor=minor) == []
+
+
+def test_newest_release_is_the_last() -> None:
+    assert RELEASES[37] is NEWEST
+    assert list(RELEASES) == [33, 34, 35, 36, 37]
+
+
+def test_releases_differ_as_documented() -> None:
+    old = replace(RELEASES[34], minor=33)
+    assert RELEASES[33] == old
+    assert [release.taints_per_device for release in RELEASES.values()] == [4, 4, 16, 16, 16]
+    assert [release.ratchets for release in RELEASES.values()] == [False, False, True, True, True]
+    assert [release.declarative for release in RELEASES.values()] == [False, False, False, False, True]
+    assert [release.class_selectors for release in RELEASES.values()] == [True, True, False, False, False]
+    assert ["None" in release.effects for release in RELEASES.values()] == [False, False, True, True, True]
+
+
+# --- the first revision of KEP-5055, which never shipped (V-3) ------------------------------------
+
+
+def first_revision(**options: object) -> dict[str, object]:
+    return make_slice(version="v1alpha3", **options)  # type: ignore[arg-type] # fields as they come
+
+
+def test_first_revision_has_eight_taints_a_device() -> None:
+    assert field_errors(first_revision(devices=[make_device(taints=[make_taint()] * 8)])) == []
+    assert field_errors(first_revision(devices=[make_device(taints=[make_taint()] * 9)])) == [
+        "spec.devices[0].taints: Too many: 9: must have at most 8 items"
+    ]
+
+
+def test_first_revision_has_no_effect_none() -> None:
+    assert field_errors(first_revision(devices=[make_device(taints=[make_taint(effect="None")])])) == [
+        'spec.devices[0].taints[0].effect: Unsupported value: "None": supported values: "NoExecute", "NoSchedule"'
+    ]

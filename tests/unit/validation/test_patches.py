@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import field_errors, make_meta, make_patch, make_taint
+from webhook.api.meta import GROUP, OWN_GROUP
+from webhook.validation.formats import c_identifier, dns1123_label, dns1123_subdomain, label_key
+
+BAD_SUBDOMAIN = dns1123_subdomain("-")[0]
+BAD_LABEL = dns1123_label("-")[0]
+BAD_IDENTIFIER = c_identifier("-")[0]
+AT = "spec.devices.attributes"
+EVICT = 'Unsupported value: "Evict": supported values: "NoExecute", "NoSchedule", "None"'
+NOTHING_SET = "Required value: exactly one value must be specified"
+
+
+@pytest.mark.parametrize(
+    ("patch", "errors"),
+    [
+        pytest.param(make_patch(), [], id="a plain one"),
+        pytest.param(make_patch(filter_=None), [], id="no filter matches all (P-2)"),
+        pytest.param(make_patch(priority=-1), [], id="a negative priority (P-11)"),
+        pytest.param(
+            make_patch(meta={}), ["metadata.name: Required value: name or generateName is required"], id="no name"
+        ),
+        pytest.param(
+            make_patch(filter_={"driver": "", "pool": "", "device": "", "deviceClassName": "", "selectors": [{}]}),
+            [
+                "spec.devices.filter.driver: Required value",
+                "spec.devices.filter.pool: Required value",
+                f'spec.devices.filter.device: Invalid value: "": {BAD_LABEL}',
+                f'spec.devices.filter.deviceClassName: Invalid value: "": {BAD_SUBDOMAIN}',
+                "spec.devices.filter.selectors[0].cel: Required value",
+            ],
+            id="a filter of which everything is wrong (P-3)",
+        ),
+        pytest.param(
+            make_patch(
+                attributes={f"a.example/a{n}": {"int": n} for n in range(16)},
+                capacity={f"a.example/c{n}": "1" for n in range(16)},
+            ),
+            [],
+            id="32 attributes and capacities (P-6)",
+        ),
+        pytest.param(
+            make_patch(
+                attributes={f"a.example/a{n}": {"int": n} for n in range(17)},
+                capacity={f"a.example/c{n}": "1" for n in range(16)},
+            ),
+            ["spec.devices: Invalid value: 33: the total number of attributes and capacities must not exceed 32"],
+            id="33 of them (P-6)",
+        ),
+        pytest.param(
+            make_patch(taints=[make_taint(key="-", effect="Evict")]),
+            [
+                f'spec.devices.taints[0].key: Invalid value: "-": {label_key("-")[0]}',
+                f"spec.devices.taints[0].effect: {EVICT}",
+            ],
+            id="a malformed taint (P-20)",
+        ),
+        pytest.param(
+            make_patch(taints=[make_taint()] * 17),
+            ["spec.devices.taints: Too many: 17: must have at most 16 items"],
+            id="17 taints (P-20)",
+        ),
+    ],
+)
+def test_new_patch(patch: Any, errors: list[str]) -> None:
+    assert field_errors(patch) == errors
+
+
+@pytest.mark.parametrize(
+    ("name", "errors"),
+    [
+        pytest.param("d.example/name", [], id="domain and identifier (P-4)"),
+        pytest.param("d" * 63 + "/" + "n" * 32, [], id="63 and 32 bytes (P-5)"),
+        pytest.param(
+            "name",
+            ['Invalid value: "name": must include a domain, such as `driver.example.com/name`'],
+            id="no domain (P-5)",
+        ),
+        pytest.param("/name", ["Required value: the domain must not be empty"], id="an empty domain (P-5)"),
+        pytest.param("d.example/", ["Required value: the name must not be empty"], id="an empty identifier (P-5)"),
+        pytest.param(
+            "",
+            [
+                'Invalid value: "": must include a domain, such as `driver.example.com/name`',
+                "Required value: the name must not be empty",
+            ],
+            id="nothing",
+        ),
+        pytest.param("d" * 64 + "/n", ["Too long: may not be more than 63 bytes"], id="64 bytes of domain (P-5)"),
+        pytest.param("D/n", [f'Invalid value: "D": {BAD_SUBDOMAIN}'], id="a malformed domain (P-5)"),
+        pytest.param(
+            "d.example/" + "n" * 33, ["Too long: may not be more than 32 bytes"], id="33 bytes of identifier (P-5)"
+        ),
+        pytest.param("d/a-b", [f'Invalid value: "a-b": {BAD_IDENTIFIER}'], id="a malformed identifier (P-5)"),
+        pytest.param("d/a/b", [f'Invalid value: "a/b": {BAD_IDENTIFIER}'], id="two slashes (P-5)"),
+    ],
+)
+def test_names_of_attributes_and_capacities(name: str, errors: list[str]) -> None:
+    assert field_errors(make_patch(attributes={name: {"int": 1}})) == [f"{AT}[{name}]: {error}" for error in errors]
+    assert field_errors(make_patch(capacity={name: "1"})) == [
+        f"spec.devices.capacity[{name}]: {error}" for error in errors
+    ]
+
+
+def test_long_name_is_shortened_in_the_path() -> None:
+    name = "d" * 60 + ".example/" + "n" * 40
+    shown = name[:47] + "..." + name[-46:]
+    assert field_errors(make_patch(attributes={name: {"int": 1}})) == [
+        f"{AT}[{shown}]: Too long: may not be more than 63 bytes",
+        f"{AT}[{shown}]: Too long: may not be more than 32 bytes",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "errors"),
+    [
+        pytest.param({"int": 0}, [], id="zero"),
+        pytest.param({"bool": False}, [], id="false"),
+        pytest.param({"string": "s" * 64}, [], id="64 bytes of text (P-7)"),
+        pytest.param({"string": "s" * 63 + "ü"}, [".string: Too long: may not be more than 64 bytes"], id="65 bytes"),
+        pytest.param({"version": "1.2.3"}, [], id="a version (P-7)"),
+        pytest.param(
+            {"version": "1.2"},
+            ['.version: Invalid value: "1.2": must be a string compatible with semver.org spec 2.0.0'],
+            id="no version (P-7)",
+        ),
+        pytest.param(
+            {"version": "1.2.3+" + "b" * 59}, [".version: Too long: may not be more than 64 bytes"], id="a long version"
+        ),
+        pytest.param({"null": {}}, [], id="null: {} (P-8)"),
+        pytest.param({"null": None}, [f": {NOTHING_SET}"], id="null: null sets nothing (P-8)"),
+        pytest.param({}, [f": {NOTHING_SET}"], id="nothing (P-7)"),
+        pytest.param(
+            {"int": 1, "null": {}},
+            [': Invalid value: ["int","null"]: exactly one value must be specified'],
+            id="two values (P-7)",
+        ),
+    ],
+)
+def test_values_of_attributes(value: Any, errors: list[str]) -> None:
+    patch = make_patch(attributes={"d/n": value})
+    assert field_errors(patch) == [f"{AT}[d/n]{error}" for error in errors]
+
+
+def test_kind_is_read_in_the_group_that_was_planned_for_it_too() -> None:
+    patch = make_patch(meta=make_meta("-"))
+    assert patch["apiVersion"] == f"{OWN_GROUP}/v1alpha1"
+    planned = patch | {"apiVersion": f"{GROUP}/v1alpha3"}
+    assert field_errors(planned) == field_errors(patch) != []
+
+
+def test_unchanged_taints_and_selectors_are_not_judged_again() -> None:
+    stored = make_patch(taints=[make_taint(effect="Evict")], filter_={"selectors": [{}]})
+    assert field_errors(stored, stored) == []
+    assert len(field_errors(make_patch(taints=[make_taint(effect="Evict2")], filter_={}), stored)) == 1
+    assert len(field_errors(make_patch(filter_={"selectors": [{}, {}]}), make_patch(filter_=None))) == 2
