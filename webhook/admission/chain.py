@@ -6,8 +6,9 @@ author sees all of it at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.context import DocumentedRules
 from webhook.admission.decision import ALLOWED, Decision
@@ -15,7 +16,7 @@ from webhook.admission.defaulting import edits_for
 from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
 from webhook.api.decode import Reader
-from webhook.api.field import FieldError, Finding, Path, Severity, not_supported
+from webhook.api.field import FieldError, Finding, Path, Severity, forbidden, not_supported
 from webhook.api.meta import GroupVersionKind
 from webhook.validation.kinds import KINDS, KindRules
 
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
 
 _WRITES: Final = frozenset({"CREATE", "UPDATE"})
 _STATUS: Final = "status"
+MAX_FINDINGS: Final = 1000
+"""Findings of one kind that are looked for and told; a hostile object could have millions."""
 _TOO_DEEP: Final = Decision(problem="request.object: Invalid value: is nested too deeply to be judged")
 
 
-@dataclass(frozen=True, slots=True)
-class _Subject:
+class _Subject(NamedTuple):
     """What a request is about, decoded. `errors` are wrong types in the new object."""
 
     row: KindRules
@@ -53,15 +55,15 @@ def _validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     if isinstance(subject, Decision):
         return subject
     context.budget.check("field rules")
-    errors = subject.errors or tuple(_field_errors(subject, request, context))
+    errors = subject.errors or tuple(islice(_field_errors(subject, request, context), MAX_FINDINGS + 1))
     if errors:
-        return _decision([Finding(Severity.DENY, error) for error in errors])
+        return _decision([Finding(Severity.DENY, error) for error in _told(errors)])
     if request.sub_resource or _by_controller(request, context):
         return ALLOWED
     context.budget.check("documented rules")
-    findings = list(_documented(subject, context))
+    findings = list(islice(_documented(subject, context), MAX_FINDINGS))
     context.budget.check("lint")
-    findings += lint(subject.new, subject.old, context.now)
+    findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
     return _decision(findings) if findings else ALLOWED
 
 
@@ -130,11 +132,10 @@ def _kind_mismatch(request: AdmissionRequest, row: KindRules) -> str | None:
     """Why the object is not of the kind that its resource says; a crafted request can make the two disagree."""
     if not isinstance(request.object, dict):
         return "request.object: Required value: must be the object that is created or updated"
-    resource = request.resource
-    expected = GroupVersionKind(resource.group, resource.version, row.kind)
-    api_version, kind = request.object.get("apiVersion"), request.object.get("kind")
-    if kind == row.kind and api_version == expected.api_version:
+    group, version, _ = request.resource
+    if request.object.get("kind") == row.kind and request.object.get("apiVersion") == f"{group}/{version}":
         return None
+    expected = GroupVersionKind(group, version, row.kind)
     return f"request.object: Invalid value: must be {expected}, as request.resource says"
 
 
@@ -143,6 +144,13 @@ def _field_errors(subject: _Subject, request: AdmissionRequest, context: Admissi
     if request.sub_resource == _STATUS and row.status_errors is not None:
         return row.status_errors(subject.new, subject.old, context.release)
     return row.errors(subject.new, subject.old, context.release)
+
+
+def _told(errors: tuple[FieldError, ...]) -> tuple[FieldError, ...]:
+    if len(errors) <= MAX_FINDINGS:
+        return errors
+    rest = forbidden(Path.root(), f"has more than {MAX_FINDINGS} errors, of which only the first are listed")
+    return (*errors[:MAX_FINDINGS], rest)
 
 
 def _by_controller(request: AdmissionRequest, context: AdmissionContext) -> bool:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from webhook.validation.releases import NEWEST, Release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
 
 CLAIM_CONTROLLER: Final = "system:serviceaccount:kube-system:resource-claim-controller"
 
@@ -51,8 +52,7 @@ UNLIMITED: Final = Budget(0.0, lambda: 0.0)
 """For callers that may take as long as they like, such as the command line."""
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionContext:
+class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     """Everything that a decision may look at, besides the request. `now` is UTC."""
 
     now: datetime
@@ -60,4 +60,4 @@ class AdmissionContext:
     documented_rules: DocumentedRules = DocumentedRules.ENFORCE
     bump_slice_time_added: bool = False
     trusted_controllers: frozenset[str] = frozenset({CLAIM_CONTROLLER})
-    budget: Budget = field(default=UNLIMITED)
+    budget: Budget = UNLIMITED

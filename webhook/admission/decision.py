@@ -63,7 +63,8 @@ class Decision:
         for text in texts:
             room -= len(text)
             if room < 0:
-                kept.append(f"and {len(texts) - len(kept)} more warnings")
+                rest = len(texts) - len(kept)
+                kept.append(f"and {rest} more warning{'' if rest == 1 else 's'}")
                 break
             kept.append(text)
         return tuple(kept)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 Edit = tuple["Pointer", "JSON"]
 BACKDATED: Final = timedelta(seconds=60)
 """A timeAdded older than this was not set by the request that carries it."""
+_STORED_MAX: Final = 64
+"""Stored taints of a device that are looked at; no server takes so many."""
 
 
 def edits_for(new: object, old: object | None, context: AdmissionContext) -> Iterator[Edit]:
@@ -69,7 +71,7 @@ def _rule_time(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime)
         # An eviction that is asked for today must not find its tolerations already used up.
         return now if _evict(new) and now - time > BACKDATED else time
     if time is None:
-        return _carried_time(new.taint, (old.taint,)) or now
+        return _times((old.taint,)).get(_identity(new.taint)) or now
     if time == old.taint.time_added:
         if new.taint.effect != old.taint.effect:
             return now  # D-4, D-5
@@ -82,20 +84,25 @@ def _evict(rule: DeviceTaintRule) -> bool:
     return rule.meta.annotations.get(EVICT) == "true"
 
 
-def _carried_time(taint: DeviceTaint, stored: Sequence[DeviceTaint]) -> datetime | None:
-    """The time of the stored entry with the same key, value and effect (what drivers' helpers do, D-2)."""
-    for entry in stored:
-        if (entry.key, entry.value, entry.effect) == (taint.key, taint.value, taint.effect):
-            return entry.time_added
-    return None
+def _identity(taint: DeviceTaint) -> tuple[str, str, str]:
+    """What makes a taint the same one as before (as drivers' helpers see it, D-2)."""
+    return taint.key, taint.value, taint.effect
+
+
+def _times(stored: Sequence[DeviceTaint]) -> dict[tuple[str, str, str], datetime | None]:
+    """The time of each stored taint; of several that are the same, the first counts."""
+    return {_identity(entry): entry.time_added for entry in reversed(stored)}
 
 
 def _missing_times(
     at: Pointer, taints: Sequence[DeviceTaint], stored: Sequence[DeviceTaint], now: datetime
 ) -> Iterator[Edit]:
+    known: dict[tuple[str, str, str], datetime | None] | None = None
     for position, taint in enumerate(taints):
         if taint.time_added is None:
-            time = _carried_time(taint, stored) or now
+            if known is None:
+                known = _times(stored)
+            time = known.get(_identity(taint)) or now
             yield (*at, position, "timeAdded"), format_time(time)
 
 
@@ -107,30 +114,36 @@ def _slice_edits(new: ResourceSlice, old: ResourceSlice | None, context: Admissi
         if before is None:
             before = {stored.name: stored for stored in reversed(old.devices)} if old else {}
         known = before.get(device.name)
-        stored = known.taints if known else ()
+        stored = known.taints[:_STORED_MAX] if known else ()
         at: Pointer = ("spec", "devices", position, *(("basic",) if device.basic else ()), "taints")
         yield from _missing_times(at, device.taints, stored, context.now)
         if context.bump_slice_time_added and stored:
             yield from _bumped_times(at, device.taints, stored, context.now)
-    stored_beside = old.slice_taints if old else ()
+    if not new.slice_taints:
+        return
+    stored_beside = reversed(old.slice_taints) if old else ()
+    times = {(entry.device, *_identity(entry.taint)): entry.taint.time_added for entry in stored_beside}
     for position, entry in enumerate(new.slice_taints):
-        same = tuple(other.taint for other in stored_beside if other.device == entry.device)
         if entry.taint.time_added is None:
-            time = _carried_time(entry.taint, same) or context.now
+            time = times.get((entry.device, *_identity(entry.taint))) or context.now
             yield ("spec", "taints", position, "taint", "timeAdded"), format_time(time)
 
 
 def _bumped_times(
     at: Pointer, taints: Sequence[DeviceTaint], stored: Sequence[DeviceTaint], now: datetime
 ) -> Iterator[Edit]:
-    """D-4 for slices, which no API server does: the entry is the one with the same key and value."""
+    """D-4 for slices, which no API server does: the entry is the only one with the same key and value."""
+    known: dict[tuple[str, str], DeviceTaint | None] = {}
+    for entry in stored:
+        name = entry.key, entry.value
+        known[name] = None if name in known else entry
     for position, taint in enumerate(taints):
-        same = [entry for entry in stored if (entry.key, entry.value) == (taint.key, taint.value)]
+        before = known.get((taint.key, taint.value))
         if (
-            len(same) == 1
-            and same[0].effect != taint.effect
+            before is not None
+            and before.effect != taint.effect
             and taint.time_added is not None
-            and same[0].time_added == taint.time_added != now.replace(microsecond=0)
+            and before.time_added == taint.time_added != now.replace(microsecond=0)
         ):
             yield (*at, position, "timeAdded"), format_time(now)
 

@@ -17,7 +17,7 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import RULE_ANNOTATIONS, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
-from webhook.validation.claims import SPEC, TEMPLATE_SPEC, exact_requests
+from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
 from webhook.validation.documented import TOLERATIONS_MAX
 from webhook.validation.meta import METADATA
 from webhook.validation.patches import DEVICES
@@ -85,11 +85,11 @@ def _lint(value: object, now: datetime) -> Iterator[Finding]:
         case DeviceTaintRule():
             yield from _rule(value, now)
         case ResourceClaim():
-            for path, exact in exact_requests(SPEC, value.requests):
-                yield from tolerations_lint(path.child("tolerations"), exact.tolerations)
+            for path, tolerations in toleration_lists(SPEC, value.requests):
+                yield from tolerations_lint(path, tolerations)
         case ResourceClaimTemplate():
-            for path, exact in exact_requests(TEMPLATE_SPEC, value.requests):
-                yield from tolerations_lint(path.child("tolerations"), exact.tolerations)
+            for path, tolerations in toleration_lists(TEMPLATE_SPEC, value.requests):
+                yield from tolerations_lint(path, tolerations)
         case ResourceSlice():
             yield from _slice(value, now)
         case ResourceSlicePatch():
@@ -231,12 +231,25 @@ def _reserved_domain(key: str) -> str | None:
 
 def tolerations_lint(path: Path, tolerations: Sequence[DeviceToleration]) -> Iterator[Finding]:
     """Advice on one list of tolerations."""
-    compared = len(tolerations) <= TOLERATIONS_MAX  # longer lists are not compared pair by pair
+    for position, toleration in enumerate(tolerations):
+        if not _is_plain(toleration):
+            yield from _toleration(path.index(position), toleration)
+    keys = {toleration.key for toleration in tolerations}
+    # Longer lists are not compared pair by pair, and different keys have nothing to compare.
+    if len(tolerations) <= TOLERATIONS_MAX and (len(keys) < len(tolerations) or "" in keys):
+        yield from _redundant(path, tolerations)
+
+
+def _is_plain(toleration: DeviceToleration) -> bool:
+    """Whether there is nothing to say about a toleration by itself, told without building a path."""
+    seconds = toleration.toleration_seconds
+    counted = seconds is None or (toleration.effect == NO_EXECUTE and 0 < seconds <= MAX_SECONDS)
+    return counted and toleration.effect in _ACTING and _reserved_domain(toleration.key) is None
+
+
+def _redundant(path: Path, tolerations: Sequence[DeviceToleration]) -> Iterator[Finding]:
     for position, toleration in enumerate(tolerations):
         at = path.index(position)
-        yield from _toleration(at, toleration)
-        if not compared:
-            continue
         first = tolerations.index(toleration)
         if first != position:
             yield _advice("DT003", at, position, f"repeats entry {first}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from webhook.admission.decision import ALLOWED
 from webhook.api.field import JSON
 from webhook.api.meta import GroupVersionKind, GroupVersionResource
 
@@ -19,9 +20,16 @@ if TYPE_CHECKING:
 _API_VERSION: Final = "admission.k8s.io/v1"
 _REASONS: Final = {400: "BadRequest", 403: "Forbidden", 422: "Invalid", 500: "InternalError", 504: "Timeout"}
 _ANONYMOUS: Final = "system:anonymous"
+MAX_VALUES: Final = 100_000
+"""Values in a review, counted by their commas. The largest slice that a server takes has some ten thousand."""
+_FEW_BYTES: Final = 256 * 1024
+"""Bodies up to here are not counted: what they can hold is soon read."""
 
 _decoder: Final = msgspec.json.Decoder()
 _encoder: Final = msgspec.json.Encoder()
+# Most answers are this one, so it is not put together anew each time.
+_ALLOWED_HEAD: Final = f'{{"apiVersion":"{_API_VERSION}","kind":"AdmissionReview","response":{{"uid":'.encode()
+_ALLOWED_TAIL: Final = b',"allowed":true}}'
 
 
 class BadReview(Exception):  # noqa: N818 -- named for what was sent, not for what we do
@@ -46,14 +54,18 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
     @property
-    def reference(self) -> str:
-        """`namespace/name`; a name that the server will complete ends in a star."""
-        name = self.name
-        if not name and isinstance(self.object, dict):
+    def display_name(self) -> str:
+        """The name; one that the server will complete ends in a star."""
+        if not self.name and isinstance(self.object, dict):
             meta = self.object.get("metadata")
             prefix = meta.get("generateName") if isinstance(meta, dict) else None
-            name = f"{prefix}*" if isinstance(prefix, str) and prefix else ""
-        return f"{self.namespace}/{name}" if self.namespace else name
+            return f"{prefix}*" if isinstance(prefix, str) and prefix else ""
+        return self.name
+
+    @property
+    def reference(self) -> str:
+        """`namespace/name`, or the name of what is in no namespace."""
+        return f"{self.namespace}/{self.display_name}" if self.namespace else self.display_name
 
 
 def decode_review(body: bytes | bytearray) -> AdmissionRequest:
@@ -73,6 +85,10 @@ def decode_review(body: bytes | bytearray) -> AdmissionRequest:
     problems: list[str] = []
     if review.get("apiVersion") != _API_VERSION or review.get("kind") != "AdmissionReview":
         problems.append(f'apiVersion, kind: Unsupported value: supported values: "{_API_VERSION}, AdmissionReview"')
+    if len(body) > _FEW_BYTES:
+        values = body.count(b",")
+        if values > MAX_VALUES:
+            problems.append(f"request: Too many: {values}: must have at most {MAX_VALUES} values")
     return _request(uid, request, problems)
 
 
@@ -135,6 +151,8 @@ def _text(raw: dict[str, JSON], name: str, at: str, problems: list[str]) -> str:
 
 def encode_response(request: AdmissionRequest, decision: Decision) -> bytes:
     """The whole AdmissionReview that answers a request."""
+    if decision is ALLOWED:
+        return _ALLOWED_HEAD + _encoder.encode(request.uid) + _ALLOWED_TAIL
     response: dict[str, Any] = {"uid": request.uid, "allowed": decision.allowed}
     if decision.findings or decision.problem:
         if not response["allowed"]:
@@ -167,7 +185,7 @@ def status_of(request: AdmissionRequest, decision: Decision) -> dict[str, Any]:
     texts = [_line(finding) for finding in denials]
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     kind = f"{request.kind.kind}.{request.kind.group}" if request.kind.group else request.kind.kind
-    name = request.reference.rpartition("/")[2]
+    name = request.display_name
     verb = "is invalid" if code == 422 else "is forbidden"
     return status | {
         "message": f'{kind} "{name}" {verb}: {listed}',

@@ -1,4 +1,4 @@
-"""ResourceClaim and ResourceClaimTemplate. Source: KEP-4381, KEP-5055; `semantics.md` L-9 to L-14.
+"""ResourceClaim and ResourceClaimTemplate. Source: KEP-4381, KEP-5055; `semantics.md` L-9 to L-13.
 
 A claim's specification has three shapes: `exactly` and `firstAvailable` (v1beta2, v1), and the flat request of
 v1beta1. All read into the same values; `DeviceRequest.flat` remembers what was written.
@@ -87,7 +87,7 @@ def decode_claim(reader: Reader) -> ResourceClaim:
     return ResourceClaim(
         reader.meta(),
         _decode_requests(reader.child_or_empty("spec")),
-        *_decode_status(reader.child_or_empty("status")),
+        *(_decode_status(reader.child_or_empty("status")) if "status" in reader.raw else (None, ())),
         reader.raw.get("spec"),
     )
 
@@ -115,7 +115,9 @@ def _decode_request(reader: Reader) -> DeviceRequest:
     return DeviceRequest(
         reader.text("name"),
         None if exactly is None else _decode_exact(exactly, ""),
-        tuple([_decode_exact(each, each.text("name")) for each in reader.each("firstAvailable")]),
+        tuple([_decode_exact(each, each.text("name")) for each in reader.each("firstAvailable")])
+        if "firstAvailable" in reader.raw
+        else (),
         flat,
     )
 

@@ -1,4 +1,4 @@
-"""ResourceSlice, as far as taints are concerned. Source: KEP-4381, KEP-5055; `semantics.md` S-*, N-1 to N-6."""
+"""ResourceSlice, as far as taints are concerned. Source: KEP-4381, KEP-5055; `semantics.md` S-*, N-1, N-2, N-4 to N-6."""
 
 from __future__ import annotations
 

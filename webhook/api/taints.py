@@ -21,7 +21,7 @@ EXISTS: Final = "Exists"
 
 _USUAL_FIELDS: Final = 4  # key, value, effect, timeAdded
 _REMEMBERED_LENGTH: Final = 512
-_REMEMBERED_TAINTS: Final = 16_384
+_REMEMBERED_ENTRIES: Final = 16_384
 
 
 class TaintExtras(msgspec.Struct, frozen=True, gc=False):
@@ -113,12 +113,44 @@ def _decode_entry(reader: Reader, name: str, position: int) -> DeviceTaint:
     if len(reader.errors) == known_errors and len(entry.raw) == _USUAL_FIELDS and taint.time_added is not None:
         texts = tuple(entry.raw.get(field) for field in ("key", "value", "effect", "timeAdded"))
         if all(text.__class__ is str for text in texts) and sum(len(str(text)) for text in texts) <= _REMEMBERED_LENGTH:
-            if len(_memory) >= _REMEMBERED_TAINTS:
+            if len(_memory) >= _REMEMBERED_ENTRIES:
                 _memory.clear()
             _memory[texts] = taint
     return taint
 
 
 def decode_tolerations(reader: Reader) -> tuple[DeviceToleration, ...]:
-    """The `tolerations` of a request, an alternative or an allocation result."""
-    return tuple([decode_toleration(each) for each in reader.each("tolerations")])
+    """The `tolerations` of a request, an alternative or an allocation result; likewise."""
+    if "tolerations" not in reader.raw:
+        return ()
+    entries = enumerate(reader.list("tolerations"))
+    return tuple([_remembered_toleration(raw) or _decode_toleration_entry(reader, at) for at, raw in entries])
+
+
+_tolerations: Final[dict[tuple[JSON, ...], DeviceToleration]] = {}
+
+
+def _remembered_toleration(raw: JSON) -> DeviceToleration | None:
+    if raw.__class__ is not dict:
+        return None
+    seconds = raw.get("tolerationSeconds")
+    if seconds is not None and seconds.__class__ is not int:
+        return None  # true and 1.0 would be found under 1
+    get = raw.get
+    try:
+        return _tolerations.get((get("key"), get("operator"), get("value"), get("effect"), seconds))
+    except TypeError:  # a field is of a type that nobody expects
+        return None
+
+
+def _decode_toleration_entry(reader: Reader, position: int) -> DeviceToleration:
+    entry = reader.entry("tolerations", position)
+    known_errors = len(reader.errors)
+    toleration = decode_toleration(entry)
+    if len(reader.errors) == known_errors:
+        texts = tuple(entry.raw.get(field) for field in ("key", "operator", "value", "effect"))
+        if sum(len(text or "") for text in texts) <= _REMEMBERED_LENGTH:
+            if len(_tolerations) >= _REMEMBERED_ENTRIES:
+                _tolerations.clear()
+            _tolerations[(*texts, toleration.toleration_seconds)] = toleration
+    return toleration

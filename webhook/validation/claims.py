@@ -19,7 +19,7 @@ from webhook.validation.taints import toleration_list_errors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from webhook.api.claims import DeviceRequest, ExactRequest, ResourceClaim, ResourceClaimTemplate
+    from webhook.api.claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
     from webhook.api.field import JSON
     from webhook.api.taints import DeviceToleration
     from webhook.validation.releases import Release
@@ -52,10 +52,10 @@ def template_errors(
         yield from request_errors(TEMPLATE_SPEC, new.requests, release)
         return
     # What was there before is judged after the conversion only, so it is told at the normalized path (V-5).
-    stored = {_defaulted(exact.tolerations) for _, exact in exact_requests(SPEC, old.requests)}
-    for path, exact in exact_requests(TEMPLATE_SPEC, new.requests):
-        known = _defaulted(exact.tolerations) in stored
-        for error in toleration_list_errors(path.child("tolerations"), exact.tolerations, release):
+    stored = {_defaulted(tolerations) for _, tolerations in toleration_lists(TEMPLATE_SPEC, old.requests)}
+    for path, tolerations in toleration_lists(TEMPLATE_SPEC, new.requests):
+        known = _defaulted(tolerations) in stored
+        for error in toleration_list_errors(path, tolerations, release):
             yield replace(error, declarative=False) if known else error
 
 
@@ -79,30 +79,33 @@ def claim_status_errors(new: ResourceClaim, old: ResourceClaim | None, release: 
 
 def request_errors(spec: Path, requests: tuple[DeviceRequest, ...], release: Release) -> Iterator[FieldError]:
     """The tolerations of all requests and alternatives."""
-    for path, exact in exact_requests(spec, requests):
-        if exact.tolerations:
-            yield from toleration_list_errors(path.child("tolerations"), exact.tolerations, release)
+    for path, tolerations in toleration_lists(spec, requests):
+        yield from toleration_list_errors(path, tolerations, release)
 
 
-def exact_requests(spec: Path, requests: tuple[DeviceRequest, ...]) -> Iterator[tuple[Path, ExactRequest]]:
-    """Each request and alternative that can carry tolerations, with its path (L-9, L-10)."""
+def toleration_lists(
+    spec: Path, requests: tuple[DeviceRequest, ...]
+) -> Iterator[tuple[Path, tuple[DeviceToleration, ...]]]:
+    """Each list of tolerations that is not empty, with its path (L-9, L-10). `spec` is SPEC or TEMPLATE_SPEC."""
     of_template = spec is TEMPLATE_SPEC
     for position, request in enumerate(requests):
-        if request.exactly is not None:
-            yield _exactly_path(of_template, position, request.flat), request.exactly
+        exact = request.exactly
+        if exact is not None and exact.tolerations:
+            yield _exactly_path(of_template, position, request.flat), exact.tolerations
         for index, alternative in enumerate(request.first_available):
-            yield _alternative_path(of_template, position, index), alternative
+            if alternative.tolerations:
+                yield _alternative_path(of_template, position, index), alternative.tolerations
 
 
 @lru_cache(maxsize=512)
 def _exactly_path(of_template: bool, position: int, flat: bool) -> Path:  # noqa: FBT001 -- a key of the cache
     path = _request_path(of_template, position)
-    return path.only_normalized("exactly") if flat else path.child("exactly")
+    return (path.only_normalized("exactly") if flat else path.child("exactly")).child("tolerations")
 
 
 @lru_cache(maxsize=512)
 def _alternative_path(of_template: bool, position: int, index: int) -> Path:  # noqa: FBT001 -- likewise
-    return _request_path(of_template, position).child("firstAvailable").index(index)
+    return _request_path(of_template, position).child("firstAvailable").index(index).child("tolerations")
 
 
 def _request_path(of_template: bool, position: int) -> Path:  # noqa: FBT001 -- likewise

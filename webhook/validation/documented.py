@@ -16,7 +16,7 @@ from webhook.api.field import FieldError, Path, invalid, too_many
 from webhook.api.meta import parse_time
 from webhook.api.rules import DATA, DESCRIPTION, EVICT, EVICTIONS_PER_SECOND, EXPIRES_AT
 from webhook.api.taints import EXISTS
-from webhook.validation.claims import SPEC, TEMPLATE_SPEC, exact_requests
+from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
 from webhook.validation.meta import METADATA
 from webhook.validation.taints import data_errors, description_errors
 
@@ -45,10 +45,9 @@ def documented_template_errors(new: ResourceClaimTemplate, old: ResourceClaimTem
 
 
 def _request_errors(spec: Path, requests: tuple[DeviceRequest, ...]) -> Iterator[FieldError]:
-    for path, exact in exact_requests(spec, requests):
-        if exact.tolerations:
-            for error in _toleration_list_errors(path.child("tolerations"), exact.tolerations):
-                yield replace(error, documented=True, declarative=True)  # told at the path as written
+    for path, tolerations in toleration_lists(spec, requests):
+        for error in _toleration_list_errors(path, tolerations):
+            yield replace(error, documented=True, declarative=True)  # told at the path as written
 
 
 def _toleration_list_errors(path: Path, tolerations: Sequence[DeviceToleration]) -> Iterator[FieldError]:

@@ -1,4 +1,4 @@
-"""Field rules of ResourceSlicePatch. `semantics.md` P-3 to P-7, P-20 to P-24."""
+"""Field rules of ResourceSlicePatch. `semantics.md` P-3 to P-7, P-20."""
 
 from __future__ import annotations
 

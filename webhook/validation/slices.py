@@ -1,4 +1,4 @@
-"""Field rules of ResourceSlice, as far as taints are concerned. `semantics.md` S-*, T-13, N-1 to N-4."""
+"""Field rules of ResourceSlice, as far as taints are concerned. `semantics.md` S-*, T-13, N-1, N-2, N-4, N-5."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def max_devices(devices: tuple[Device, ...], release: Release) -> int:
 
 
 def slice_taint_errors(new: ResourceSlice, release: Release) -> Iterator[FieldError]:
-    """Taints listed beside the devices, in the 1.35-era revision (N-1 to N-4)."""
+    """Taints listed beside the devices, in the 1.35-era revision (N-1, N-2, N-4, N-5)."""
     taints = new.slice_taints
     if not taints:
         return

@@ -10,11 +10,11 @@ import msgspec
 from webhook.api.field import FieldError, Path, invalid, not_supported, outline, required, too_long, too_many
 from webhook.api.taints import EQUAL, EXISTS, DeviceTaint, DeviceToleration, TaintExtras
 from webhook.validation.formats import each_invalid, label_key, label_value
+from webhook.validation.releases import NEWEST, Release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from webhook.validation.releases import Release
 
 OPERATORS: Final = frozenset({EQUAL, EXISTS})
 DATA_MAX_BYTES: Final = 10 * 1024
@@ -109,7 +109,21 @@ def toleration_list_errors(
 ) -> Iterator[FieldError]:
     """The tolerations of a request, an alternative or an allocation result (L-9)."""
     for position, toleration in enumerate(tolerations):
-        yield from toleration_errors(path.index(position), toleration, release)
+        if not _toleration_is_fine(toleration, release):
+            yield from toleration_errors(path.index(position), toleration, release)
+
+
+def _toleration_is_fine(toleration: DeviceToleration, release: Release) -> bool:
+    """Whether a toleration has no errors, told without building paths, and remembered while it is short."""
+    key, operator, value, effect = toleration.key, toleration.operator, toleration.value, toleration.effect
+    if (effect and effect not in release.effects) or len(key) + len(operator) + len(value) > _REMEMBERED_LENGTH:
+        return False
+    return _names_of_toleration_are_fine(key, operator, value)
+
+
+@lru_cache(maxsize=16_384)
+def _names_of_toleration_are_fine(key: str, operator: str, value: str) -> bool:
+    return not any(toleration_errors(Path.root(), DeviceToleration(key, operator, value), NEWEST))
 
 
 def toleration_errors(path: Path, toleration: DeviceToleration, release: Release) -> Iterator[FieldError]:

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import (
+    DRIVER,
+    KEY,
+    decoded,
+    make_alternatives,
+    make_claim,
+    make_flat_request,
+    make_request,
+    make_result,
+    make_status,
+    make_template,
+    make_toleration,
+)
+from webhook.api.claims import AllocationResult, Consumer, DeviceRequest, ExactRequest
+from webhook.api.meta import ObjectMeta
+from webhook.api.taints import DeviceToleration
+
+TOLERATION = DeviceToleration(KEY, "Exists", "", "NoSchedule")
+
+
+@pytest.mark.parametrize(
+    ("raw", "request_"),
+    [
+        pytest.param(
+            make_request(tolerations=[make_toleration()], adminAccess=True),
+            DeviceRequest("gpu", ExactRequest("", DRIVER, admin_access=True, tolerations=(TOLERATION,))),
+            id="an exact request",
+        ),
+        pytest.param(
+            make_flat_request(tolerations=[make_toleration()]),
+            DeviceRequest("gpu", ExactRequest("", DRIVER, tolerations=(TOLERATION,)), flat=True),
+            id="a flat request, as v1beta1 writes it",
+        ),
+        pytest.param(
+            make_alternatives([make_toleration()], None),
+            DeviceRequest(
+                "gpu",
+                None,
+                (
+                    ExactRequest("choice-0", DRIVER, tolerations=(TOLERATION,)),
+                    ExactRequest("choice-1", DRIVER),
+                ),
+            ),
+            id="alternatives",
+        ),
+        pytest.param(
+            make_request(tolerations=[make_toleration()]) | {"tolerations": [{}]},
+            DeviceRequest("gpu", ExactRequest("", DRIVER, tolerations=(TOLERATION,))),
+            id="exactly wins over flat fields",
+        ),
+        pytest.param({"name": "gpu"}, DeviceRequest("gpu"), id="a name alone is not flat"),
+        pytest.param(None, DeviceRequest(""), id="a null request reads as an empty one"),
+        pytest.param(
+            {"name": "gpu", "firstAvailable": [None]},
+            DeviceRequest("gpu", None, (ExactRequest(),)),
+            id="a null alternative reads as an empty one",
+        ),
+    ],
+)
+def test_request_is_read(raw: Any, request_: DeviceRequest) -> None:
+    claim, errors = decoded(make_claim(requests=[raw]))
+    assert (claim.requests, errors) == ((request_,), [])
+    template, errors = decoded(make_template(requests=[raw]))
+    assert (template.requests, errors) == ((request_,), [])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(None, id="null spec"),
+        pytest.param({}, id="empty spec"),
+        pytest.param({"devices": {}}, id="empty devices"),
+        pytest.param({"devices": {"requests": None}}, id="null requests"),
+    ],
+)
+def test_claim_without_requests_is_read(spec: Any) -> None:
+    claim, errors = decoded(make_claim() | {"spec": spec})
+    assert (claim.requests, claim.spec, errors) == ((), spec, [])
+
+
+def test_status_of_a_claim_is_read() -> None:
+    consumer = {"resource": "pods", "name": "train-0", "uid": "u"}
+    status = make_status(make_result([make_toleration()])) | {"reservedFor": [consumer]}
+    claim, errors = decoded(make_claim(status=status))
+    assert claim.allocation == (AllocationResult("gpu", DRIVER, "node-0", "gpu-0", (TOLERATION,)),)
+    assert claim.reserved_for == (Consumer("", "pods", "train-0", "u"),)
+    assert errors == []
+
+
+@pytest.mark.parametrize(
+    ("status", "allocation"),
+    [
+        pytest.param(None, None, id="no status"),
+        pytest.param({"allocation": None}, None, id="null allocation"),
+        pytest.param({"allocation": {}}, (), id="empty allocation"),
+        pytest.param({"allocation": {"devices": {}}}, (), id="allocation without devices"),
+    ],
+)
+def test_claim_knows_whether_it_is_allocated(status: Any, allocation: Any) -> None:
+    claim, errors = decoded(make_claim(status=status))
+    assert (claim.allocation, errors) == (allocation, [])
+
+
+def test_template_keeps_the_metadata_for_its_claims() -> None:
+    manifest = make_template()
+    manifest["spec"]["metadata"] = {"annotations": {"a": "b"}}
+    template, errors = decoded(manifest)
+    assert template.claim_meta == ObjectMeta(annotations={"a": "b"})
+    assert template.meta == ObjectMeta("training", namespace="ml")
+    assert errors == []
+
+
+def test_wrong_types_in_a_claim_are_told() -> None:
+    spec = {
+        "devices": {
+            "requests": [
+                {"name": 1, "exactly": {"deviceClassName": 2, "adminAccess": "yes", "tolerations": {}}},
+                {"name": "b", "firstAvailable": [{"name": 3, "tolerations": [4]}]},
+                5,
+            ]
+        }
+    }
+    status = {
+        "allocation": {"devices": {"results": [{"request": 1, "driver": 2, "pool": 3, "device": 4}]}},
+        "reservedFor": [{"apiGroup": 1, "resource": 2, "name": 3, "uid": 4}],
+    }
+    _, errors = decoded(make_claim(status=status) | {"spec": spec})
+    at = "spec.devices.requests"
+    assert sorted(error.field for error in errors) == sorted(
+        [
+            f"{at}[0].name",
+            f"{at}[0].exactly.deviceClassName",
+            f"{at}[0].exactly.adminAccess",
+            f"{at}[0].exactly.tolerations",
+            f"{at}[1].firstAvailable[0].name",
+            f"{at}[1].firstAvailable[0].tolerations[0]",
+            f"{at}[2]",
+            *(f"status.allocation.devices.results[0].{name}" for name in ("request", "driver", "pool", "device")),
+            *(f"status.reservedFor[0].{name}" for name in ("apiGroup", "resource", "name", "uid")),
+        ]
+    )

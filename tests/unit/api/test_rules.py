@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import DRIVER, EARLIER_TEXT, KEY, decoded, make_condition, make_rule, make_taint
+from webhook.api.meta import ObjectMeta, parse_time
+from webhook.api.rules import EVICT, CELSelector, Condition, DeviceSelector, DeviceTaintRule
+from webhook.api.taints import DeviceTaint
+
+EARLIER = parse_time(EARLIER_TEXT)
+
+
+def test_rule_is_read() -> None:
+    manifest = make_rule(annotations={"a": "b"}, conditions=[make_condition()])
+    expected = DeviceTaintRule(
+        ObjectMeta("unhealthy-gpu", annotations={"a": "b"}),
+        DeviceSelector(DRIVER, "node-0", "gpu-0"),
+        DeviceTaint(KEY, "", "NoSchedule", EARLIER),
+        (Condition("EvictionInProgress", "False", "NotStarted", "", 1, EARLIER),),
+    )
+    assert decoded(manifest) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("raw", "selector"),
+    [
+        pytest.param(None, None, id="a missing selector is not an empty one (R-2)"),
+        pytest.param({}, DeviceSelector(), id="an empty selector"),
+        pytest.param({"driver": ""}, DeviceSelector(driver=""), id="an empty name is not a missing one (R-6)"),
+        pytest.param({"driver": None}, DeviceSelector(), id="a null name is a missing one"),
+        pytest.param(
+            {"deviceClassName": "c", "selectors": [{"cel": {"expression": "true"}}, {"cel": None}, None]},
+            DeviceSelector(
+                device_class_name="c", selectors=(CELSelector("true"), CELSelector(None), CELSelector(None))
+            ),
+            id="the retired fields",
+        ),
+        pytest.param({"all": True, "b": {}, "c": None}, DeviceSelector(unknown=("all", "b")), id="unknown fields"),
+    ],
+)
+def test_selector_is_read(raw: Any, selector: DeviceSelector | None) -> None:
+    rule, errors = decoded(make_rule(selector=raw))
+    assert (rule.selector, errors) == (selector, [])
+
+
+def test_null_selector_is_a_missing_one() -> None:
+    manifest = make_rule()
+    manifest["spec"]["deviceSelector"] = None
+    rule, errors = decoded(manifest)
+    assert (rule.selector, errors) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("selector", "empty"),
+    [
+        pytest.param(DeviceSelector(), True, id="nothing set"),
+        pytest.param(DeviceSelector(driver=DRIVER), False, id="a driver"),
+        pytest.param(DeviceSelector(unknown=("all",)), False, id="something unknown"),
+    ],
+)
+def test_selector_knows_whether_it_is_empty(selector: DeviceSelector, *, empty: bool) -> None:
+    assert selector.empty is empty
+
+
+@pytest.mark.parametrize(
+    ("effect", "evict", "effective"),
+    [
+        pytest.param("NoSchedule", "true", "NoExecute", id="our worker is asked to empty the devices"),
+        pytest.param("NoSchedule", "false", "NoSchedule", id="it is not"),
+        pytest.param("None", "True", "None", id="only the exact word asks"),
+        pytest.param("NoExecute", "false", "NoExecute", id="the effect itself"),
+    ],
+)
+def test_effective_effect_heeds_the_annotation(effect: str, evict: str, effective: str) -> None:
+    rule, _ = decoded(make_rule(taint=make_taint(effect=effect), annotations={EVICT: evict}))
+    assert rule.effective_effect == effective
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"taint": None}], ids=["null spec", "empty spec", "null taint"])
+def test_rule_without_taint_is_read(spec: Any) -> None:
+    rule, errors = decoded(make_rule() | {"spec": spec})
+    assert (rule.selector, rule.taint, errors) == (None, DeviceTaint(), [])
+
+
+def test_wrong_types_in_a_rule_are_told() -> None:
+    manifest = make_rule() | {
+        "metadata": {"name": 1, "annotations": {"a": 2}},
+        "spec": {
+            "deviceSelector": {"driver": 3, "pool": 4, "device": 5, "deviceClassName": 6, "selectors": [{"cel": 7}]},
+            "taint": {"key": 8},
+        },
+        "status": {"conditions": [{"type": 9, "observedGeneration": "10", "lastTransitionTime": ""}]},
+    }
+    _, errors = decoded(manifest)
+    assert sorted(error.field for error in errors) == [
+        "metadata.annotations[a]",
+        "metadata.name",
+        "spec.deviceSelector.device",
+        "spec.deviceSelector.deviceClassName",
+        "spec.deviceSelector.driver",
+        "spec.deviceSelector.pool",
+        "spec.deviceSelector.selectors[0].cel",
+        "spec.taint.key",
+        "status.conditions[0].lastTransitionTime",
+        "status.conditions[0].observedGeneration",
+        "status.conditions[0].type",
+    ]

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import DRIVER, EARLIER_TEXT, KEY, decoded, make_basic_device, make_device, make_slice, make_taint
+from webhook.api.meta import ObjectMeta, parse_time
+from webhook.api.slices import Device, ResourceSlice, SliceTaint
+from webhook.api.taints import DeviceTaint
+
+TAINT = DeviceTaint(KEY, "", "NoSchedule", parse_time(EARLIER_TEXT))
+META = ObjectMeta("node-0-gpu")
+
+
+def test_slice_is_read() -> None:
+    manifest = make_slice(
+        [make_device("a", [make_taint()]), make_device("b", consumesCounters=[{}]), make_device("c", [])]
+    )
+    expected = ResourceSlice(
+        META,
+        DRIVER,
+        "node-0",
+        1,
+        1,
+        "node-0",
+        (Device("a", (TAINT,)), Device("b", consumes_counters=True), Device("c")),
+        has_devices=True,
+        distinct_taints=(TAINT,),
+    )
+    assert decoded(manifest) == (expected, [])
+
+
+def test_slice_of_v1beta1_is_read_to_the_same_values() -> None:
+    written = make_slice([make_basic_device("a", [make_taint()], consumesCounters=[{}])], version="v1beta1")
+    device = decoded(written)[0].devices[0]
+    assert device == Device("a", (TAINT,), basic=True, consumes_counters=True)
+
+
+@pytest.mark.parametrize(
+    ("raw", "device"),
+    [
+        pytest.param({"name": "a", "basic": None}, Device("a"), id="null basic reads as not written"),
+        pytest.param({"name": "a", "basic": {}}, Device("a", basic=True), id="empty basic is written"),
+        pytest.param(None, Device(""), id="a null device reads as an empty one"),
+    ],
+)
+def test_device_of_any_shape_is_read(raw: Any, device: Device) -> None:
+    assert decoded(make_slice([raw])) == (
+        ResourceSlice(META, DRIVER, "node-0", 1, 1, "node-0", (device,), has_devices=True),
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({}, id="missing fields"),
+        pytest.param(dict.fromkeys(["driver", "nodeName", "pool", "devices", "taints", "sharedCounters"]), id="nulls"),
+    ],
+)
+def test_empty_slice_is_read(spec: dict[str, Any]) -> None:
+    manifest = make_slice() | {"spec": spec}
+    assert decoded(manifest) == (ResourceSlice(META), [])
+
+
+def test_taints_beside_the_devices_are_read() -> None:
+    manifest = make_slice([], taints=[{"device": "a", "taint": make_taint()}, {}])
+    value, errors = decoded(manifest)
+    assert value.slice_taints == (SliceTaint("a", TAINT), SliceTaint("", DeviceTaint()))
+    assert errors == []
+
+
+@pytest.mark.parametrize(
+    ("attribute", "is_list"),
+    [
+        pytest.param({"ints": [1]}, True, id="integers"),
+        pytest.param({"bools": []}, True, id="an empty list of booleans"),
+        pytest.param({"strings": None}, False, id="null"),
+        pytest.param({"string": "x"}, False, id="a single text"),
+        pytest.param("x", False, id="no object at all"),
+    ],
+)
+def test_list_attributes_are_looked_for_in_crowded_slices_only(attribute: Any, *, is_list: bool) -> None:
+    def device(number: int) -> dict[str, Any]:
+        return make_device(f"gpu-{number}", attributes={"plain": {"int": 1}, "odd": attribute})
+
+    crowded, _ = decoded(make_slice([device(number) for number in range(65)]))
+    assert {each.list_attributes for each in crowded.devices} == {is_list}
+    small, _ = decoded(make_slice([device(number) for number in range(64)]))
+    assert {each.list_attributes for each in small.devices} == {False}
+
+
+def test_equal_taints_of_many_devices_are_distinct_once() -> None:
+    devices = [make_device(f"gpu-{number}", [make_taint(value="v")]) for number in range(5)]
+    value, _ = decoded(make_slice(devices))
+    assert len(value.distinct_taints) == 1
+
+
+def test_wrong_types_in_a_slice_are_told() -> None:
+    spec = {
+        "driver": 1,
+        "nodeName": 2,
+        "pool": {"name": 3, "generation": "4", "resourceSliceCount": 5.5},
+        "devices": [{"name": 6, "taints": {}}, {"basic": []}],
+        "taints": [{"device": 7, "taint": []}],
+    }
+    _, errors = decoded(make_slice() | {"spec": spec})
+    assert sorted({error.field for error in errors}) == [
+        "spec.devices[0].name",
+        "spec.devices[0].taints",
+        "spec.devices[1].basic",
+        "spec.driver",
+        "spec.nodeName",
+        "spec.pool.generation",
+        "spec.pool.name",
+        "spec.pool.resourceSliceCount",
+        "spec.taints[0].device",
+        "spec.taints[0].taint",
+    ]
