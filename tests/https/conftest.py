@@ -1,0 +1,59 @@
+"""Servers to talk to: one for all tests that leave it alone, and new ones with settings of their own."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from tests.https.serving import Loop, Server
+from webhook.server.settings import ListenerSettings, ReviewSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from webhook.certificates.authority import Authority
+
+
+class StartServer(Protocol):
+    def __call__(
+        self,
+        listener: ListenerSettings = ...,
+        reviews: ReviewSettings = ...,
+        client_ca: Authority | None = ...,
+    ) -> Server: ...
+
+
+QUICK_END = ListenerSettings(drain_idle_seconds=0.0, lingering_seconds=0.2)
+
+
+@pytest.fixture(scope="session")
+def loop() -> Iterator[Loop]:
+    with Loop.running() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def server(loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with the default settings, shared by tests that do not disturb it."""
+    with Server(tmp_path_factory.mktemp("server"), loop, QUICK_END, ReviewSettings()).listening() as listening:
+        yield listening
+
+
+@pytest.fixture
+def start_server(loop: Loop, tmp_path: Path) -> Iterator[StartServer]:
+    """Starts a server of the test's own."""
+    with ExitStack() as stack:
+
+        def start(
+            listener: ListenerSettings = QUICK_END,
+            reviews: ReviewSettings = ReviewSettings(),  # noqa: B008 -- frozen
+            client_ca: Authority | None = None,
+        ) -> Server:
+            server = Server(tmp_path, loop, listener, reviews)
+            server.client_ca = client_ca
+            return stack.enter_context(server.listening())
+
+        yield start

@@ -1,0 +1,298 @@
+"""What no API server sends. Each is answered with a Status that says what to do, and counted."""
+
+from __future__ import annotations
+
+import json
+import select
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.builders import UID, encoded, make_claim, make_review
+from tests.https.serving import CLOSE, Server, eventually, post, reply, status_reply
+from webhook.server.settings import ReviewSettings
+
+if TYPE_CHECKING:
+    from tests.https.conftest import StartServer
+    from tests.https.serving import Client
+
+REVIEW = encoded(make_review(make_claim()))
+NO_UID = "request.uid: Required value: must be the text that the answer has to repeat"
+NO_REQUEST = "request: Required value: the body must be an AdmissionReview of admission.k8s.io/v1"
+TOO_LARGE = "the body must not be larger than 7 MiB"
+WRONG_TYPE = "Content-Type must be application/json"
+NOT_HTTP = "this is no request of HTTP/1.1; the server's log says why when it runs with -v"
+LIMIT = 7 * 1024 * 1024
+
+
+def bad(status: str, reason: str, message: str, extra: str = "") -> bytes:
+    return status_reply(status, reason, message, extra=extra)
+
+
+def bad_review(message: str) -> bytes:
+    return bad("400 Bad Request", "BadRequest", message, CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "answer"),
+    [
+        pytest.param(post(b""), bad_review("body: Invalid value: not JSON: Input data was truncated"), id="empty body"),
+        pytest.param(
+            post(REVIEW[: len(REVIEW) // 2]),
+            bad_review("body: Invalid value: not JSON: Input data was truncated"),
+            id="truncated JSON",
+        ),
+        pytest.param(
+            post(b"[" * 100_000 + b"]" * 100_000),
+            bad_review("body: Invalid value: nested too deeply for an AdmissionReview"),
+            id="100,000 brackets",
+        ),
+        pytest.param(
+            post(b'{"request":' * 100_000 + b"1" + b"}" * 100_000),
+            bad_review("body: Invalid value: nested too deeply for an AdmissionReview"),
+            id="100,000 braces",
+        ),
+        pytest.param(post(b"null"), bad_review(NO_REQUEST), id="null"),
+        pytest.param(post(b'"x"'), bad_review(NO_REQUEST), id="a string"),
+        pytest.param(post(b"[]"), bad_review(NO_REQUEST), id="a list"),
+        pytest.param(post(b"{}"), bad_review(NO_REQUEST), id="no request"),
+        pytest.param(post(b'{"request":[]}'), bad_review(NO_REQUEST), id="request of a wrong type"),
+        pytest.param(post(b'{"request":{"uid":7}}'), bad_review(NO_UID), id="uid of a wrong type"),
+        pytest.param(post(b'{"request":{"uid":""}}'), bad_review(NO_UID), id="empty uid"),
+        pytest.param(
+            post(REVIEW, Content_Type="text/plain"),
+            bad("415 Unsupported Media Type", "UnsupportedMediaType", WRONG_TYPE),
+            id="wrong content type",
+        ),
+        pytest.param(
+            post(REVIEW, Content_Type=""),
+            bad("415 Unsupported Media Type", "UnsupportedMediaType", WRONG_TYPE),
+            id="no content type",
+        ),
+        pytest.param(
+            post(REVIEW, Content_Type="application/json-patch+json"),
+            bad("415 Unsupported Media Type", "UnsupportedMediaType", WRONG_TYPE),
+            id="content type that only begins like it",
+        ),
+        pytest.param(
+            post(REVIEW, Content_Encoding="gzip"),
+            bad(
+                "415 Unsupported Media Type",
+                "UnsupportedMediaType",
+                "reviews must be sent without Content-Encoding",
+            ),
+            id="compressed body",
+        ),
+        pytest.param(
+            post(REVIEW).replace(b"POST", b"PUT"),
+            bad("405 Method Not Allowed", "MethodNotAllowed", "reviews are sent with POST", "Allow: POST\r\n"),
+            id="PUT",
+        ),
+        pytest.param(
+            b"GET /validate HTTP/1.1\r\nHost: x\r\n\r\n",
+            bad("405 Method Not Allowed", "MethodNotAllowed", "reviews are sent with POST", "Allow: POST\r\n"),
+            id="GET",
+        ),
+        pytest.param(
+            post(REVIEW, "/"),
+            bad("404 Not Found", "NotFound", "no such path: send reviews to /validate or /mutate"),
+            id="unknown path",
+        ),
+        pytest.param(
+            post(REVIEW, "/validate/"),
+            bad("404 Not Found", "NotFound", "no such path: send reviews to /validate or /mutate"),
+            id="path with a slash too many",
+        ),
+        pytest.param(
+            post(REVIEW, "/../validate"),
+            bad("404 Not Found", "NotFound", "no such path: send reviews to /validate or /mutate"),
+            id="path with dots",
+        ),
+        pytest.param(
+            post(b"", Content_Length=str(LIMIT + 1)),
+            bad("413 Request Entity Too Large", "RequestEntityTooLarge", TOO_LARGE, CLOSE),
+            id="announced body over the limit",
+        ),
+        pytest.param(
+            post(b"", Content_Length="", Transfer_Encoding="chunked") + b"zz\r\n",
+            bad_review(NOT_HTTP),
+            id="chunk size that is no number",
+        ),
+        pytest.param(
+            b"\x16\x03\x01\x02\x00" * 20 + b"\r\n\r\n",
+            bad_review(NOT_HTTP),
+            id="another protocol",
+        ),
+        pytest.param(
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            bad_review(NOT_HTTP),
+            id="HTTP/2",
+        ),
+        pytest.param(
+            b"POST /validate HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n",
+            bad_review(NOT_HTTP),
+            id="header without a colon",
+        ),
+        pytest.param(
+            post(b"", Content_Length="-1"),
+            bad_review(NOT_HTTP),
+            id="negative length",
+        ),
+        pytest.param(
+            post(b"", Content_Length="9" * 30),
+            bad_review(NOT_HTTP),
+            id="length beyond 64 bits",
+        ),
+        pytest.param(
+            post(b"0\r\n\r\n", Transfer_Encoding="chunked"),
+            bad_review(NOT_HTTP),
+            id="two lengths, as request smugglers send",
+        ),
+        pytest.param(
+            b"POST /validate HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 70_000 + b"\r\n\r\n",
+            bad_review(NOT_HTTP),
+            id="endless header",
+        ),
+        pytest.param(
+            b"POST /validate HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 1000 + b"\r\n",
+            bad_review(NOT_HTTP),
+            id="endless headers",
+        ),
+        pytest.param(b"POST /validate HTTP/1.1\r\n\r\n", bad_review(NOT_HTTP), id="no host"),
+        pytest.param(
+            b"POST /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+            bad_review(NOT_HTTP),
+            id="endless path",
+        ),
+    ],
+)
+def test_request_that_is_no_review_is_told_what_to_do(server: Server, request_bytes: bytes, answer: bytes) -> None:
+    code = answer[9:12].decode()
+    before = server.metric("bad_requests_total", code=code)
+    with server.connect() as client:
+        client.send(request_bytes)
+        assert client.answer() == answer
+        if CLOSE.encode() in answer:
+            assert client.closed()
+    assert server.metric("bad_requests_total", code=code) == before + 1
+
+
+def test_head_gets_the_header_of_its_answer_only(server: Server) -> None:
+    with server.connect() as client:
+        client.send(b"HEAD /validate HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        received = b""
+        while data := client.socket.recv(4096):
+            received += data
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert (head.split(b"\r\n")[0], body) == (b"HTTP/1.1 405 Method Not Allowed", b"")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param(REVIEW.replace(b"jane", b"\xff\xfe"), "'utf-8' codec can't decode byte 0xff", id="invalid UTF-8"),
+        pytest.param(REVIEW + b"{}", "JSON is malformed: trailing characters", id="a second document"),
+        pytest.param(REVIEW.replace(b"false", b"NaN"), "JSON is malformed: invalid character", id="NaN"),
+    ],
+)
+def test_body_that_is_no_json_says_so(server: Server, body: bytes, message: str) -> None:
+    answer = server.ask(post(body))
+    status = json.loads(answer.partition(b"\r\n\r\n")[2])
+    assert status["message"].startswith(f"body: Invalid value: not JSON: {message}")
+    assert (status["kind"], status["reason"], status["code"]) == ("Status", "BadRequest", 400)
+
+
+@pytest.mark.parametrize(
+    "number", ["9" * 30, "-9223372036854775809", "18446744073709551616", "1e400", "1" + "0" * 5000]
+)
+def test_number_beyond_64_bits_is_an_answer_with_the_uid(server: Server, number: str) -> None:
+    review = make_review(make_claim())
+    review["request"]["object"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = 7_777_777
+    answer = server.ask(post(encoded(review).replace(b"7777777", number.encode())))
+    assert answer.startswith((b"HTTP/1.1 200 OK", b"HTTP/1.1 400 Bad Request")), answer
+    body = json.loads(answer.partition(b"\r\n\r\n")[2])
+    assert body.get("response", {}).get("uid") == UID or body["message"].startswith("body: Invalid value: ")
+
+
+def test_last_of_duplicate_keys_counts_as_in_gos_decoder(server: Server) -> None:
+    twice = REVIEW.replace(b'"request":{', b'"request":{"uid":"first",', 1)
+    answer = server.ask(post(twice))
+    expected = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": UID, "allowed": True},
+    }
+    assert answer == reply(json.dumps(expected, separators=(",", ":")).encode())
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_body_of_just_the_limit_is_read(server: Server, announced: bool) -> None:  # noqa: FBT001 -- a table's column
+    body = REVIEW + b" " * (LIMIT - len(REVIEW))
+    if announced:
+        answer = server.ask(post(body))
+    else:
+        head = post(b"", Content_Length="", Transfer_Encoding="chunked")
+        answer = server.ask(head + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+
+
+def test_chunk_that_breaks_off_in_the_middle_of_a_body_is_no_review(server: Server) -> None:
+    with server.connect() as client:
+        client.send(post(b"", Content_Length="", Transfer_Encoding="chunked", Expect="100-continue"))
+        assert client.answer() == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.send(b"4\r\nabcd\r\nzz\r\n")
+        assert client.answer() == bad_review("the body is not what its header announced: check Transfer-Encoding")
+        assert client.closed()
+
+
+def test_body_over_the_limit_without_a_length_is_cut_off(server: Server) -> None:
+    chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    with server.connect() as client:
+        client.send(post(b"", Content_Length="", Transfer_Encoding="chunked"))
+        for _ in range(LIMIT // 0x10000 + 1):
+            client.send(chunk)
+        assert client.answer() == bad("413 Request Entity Too Large", "RequestEntityTooLarge", TOO_LARGE, CLOSE)
+        assert client.closed()
+
+
+def test_limit_holds_for_a_body_that_came_with_its_header(start_server: StartServer) -> None:
+    server = start_server(reviews=ReviewSettings(body_limit_bytes=len(REVIEW)))
+    assert server.ask(post(REVIEW)).startswith(b"HTTP/1.1 200 OK")
+    answer = server.ask(post(REVIEW + b" "))
+    assert answer.startswith(b"HTTP/1.1 413 Request Entity Too Large")
+
+
+def test_bodies_of_many_clients_are_bounded_together(start_server: StartServer) -> None:
+    server = start_server(reviews=ReviewSettings(buffered_limit_bytes=3_000_000))
+    padded = REVIEW + b" " * (2_000_000 - len(REVIEW))
+    with server.connect() as patient, server.connect() as late:
+        patient.send(post(padded)[:-1])
+        late.send(post(padded)[:-1])
+        answers = {b"", *(_answer_if_any(client) for client in (patient, late))}
+        message = "too many large bodies at a time: try again"
+        assert answers == {b"", bad("429 Too Many Requests", "TooManyRequests", message, CLOSE)}
+    eventually(lambda: server.metric("reviews_in_flight") == 0)
+    assert server.ask(post(padded)).startswith(b"HTTP/1.1 200 OK"), "room is given back"
+
+
+def _answer_if_any(client: Client) -> bytes:
+    """The answer, if one comes before the other client's did."""
+    return client.answer() if select.select([client.socket], [], [], 1)[0] else b""
+
+
+def test_upgrade_is_not_taken_up(server: Server) -> None:
+    with server.connect() as client:
+        client.send(post(REVIEW, Connection="Upgrade", Upgrade="websocket"))
+        assert client.answer().startswith(b"HTTP/1.1 200 OK")
+        client.send(post(REVIEW))
+        assert client.answer().startswith(b"HTTP/1.1 200 OK")
+
+
+def test_client_that_leaves_in_the_middle_of_a_body_is_counted(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = server.metric("bad_requests_total", code="499")
+    with server.connect() as client:
+        client.send(post(REVIEW)[:-10])
+    eventually(lambda: server.metric("bad_requests_total", code="499") == before + 1)
+    assert not [record for record in caplog.records if record.exc_info]

@@ -1,0 +1,209 @@
+"""What only a process of its own can show: memory, what is imported, how soon it is ready, how it fails to start."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.builders import encoded, make_claim, make_review, make_rule, make_taint
+from tests.controlplane.webhook_process import WebhookProcess, _get
+from tests.https.serving import Client, post
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+MIB = 1024 * 1024
+REVIEW = encoded(make_review(make_claim()))
+
+
+@pytest.fixture(scope="module")
+def webhook() -> Iterator[WebhookProcess]:
+    with WebhookProcess() as running:
+        yield running
+
+
+def connect(webhook: WebhookProcess) -> Client:
+    url = urlsplit(webhook.base_url)
+    assert url.hostname
+    assert url.port
+    return Client.connect((url.hostname, url.port), ssl.create_default_context(cadata=webhook.ca_pem.decode()))
+
+
+def memory(webhook: WebhookProcess, field: str) -> int:
+    """VmRSS (now) or VmHWM (at most, since it was reset) of the process, in bytes."""
+    status = Path(f"/proc/{webhook.process.pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith(f"{field}:")]
+    return int(line.split()[1]) * 1024
+
+
+def test_idle_process_stays_below_80_mib(webhook: WebhookProcess) -> None:
+    resident = memory(webhook, "VmRSS")
+    print(f"\nidle: {resident / MIB:.1f} MiB resident")
+    assert resident < 80 * MIB
+
+
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "chunked"])
+def test_upload_of_100_mib_costs_less_than_16(webhook: WebhookProcess, announced: bool) -> None:  # noqa: FBT001 -- a table's column
+    with connect(webhook) as client:
+        client.send(post(REVIEW))
+        client.answer()
+    before = memory(webhook, "VmRSS")
+    Path(f"/proc/{webhook.process.pid}/clear_refs").write_text("5")  # resets VmHWM: proc(5)
+    framing = (
+        {"Content_Length": str(100 * MIB)} if announced else {"Content_Length": "", "Transfer_Encoding": "chunked"}
+    )
+    piece = b" " * MIB if announced else b"100000\r\n" + b" " * MIB + b"\r\n"
+    with connect(webhook) as client:
+        try:
+            client.send(post(b"", **framing))
+            for _ in range(100):
+                client.send(piece)
+            assert client.answer().startswith(b"HTTP/1.1 413 ")
+            assert client.closed()
+        except OSError:
+            pass  # cut off while it was sending
+    growth = memory(webhook, "VmHWM") - before
+    print(f"\n100 MiB: {growth / MIB:.1f} MiB more memory at most")
+    assert growth < 16 * MIB
+
+
+def test_request_for_help_on_trust_gets_what_the_readme_says(webhook: WebhookProcess) -> None:
+    """certs/README.md: a GET shows that name and CA fit."""
+    with connect(webhook) as client:
+        client.send(b"GET /validate HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = client.answer()
+    assert answer.startswith(b"HTTP/1.1 405 ")
+    assert b'"message":"reviews are sent with POST"' in answer
+
+
+def test_process_shows_its_metrics(webhook: WebhookProcess) -> None:
+    metrics = webhook.metrics()
+    names = {line.split()[2] for line in metrics.splitlines() if line.startswith("# TYPE")}
+    assert names >= {
+        "device_taint_webhook_reviews_total",
+        "device_taint_webhook_review_duration_seconds",
+        "device_taint_webhook_reviews_in_flight",
+        "device_taint_webhook_panics_total",
+        "device_taint_webhook_bad_requests_total",
+        "device_taint_webhook_certificate_expiry_timestamp_seconds",
+        "device_taint_webhook_certificate_reload_failures_total",
+        "device_taint_webhook_build_info",
+        "process_resident_memory_bytes",
+        "process_open_fds",
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/livez", "ok"),
+        ("/healthz", "ok"),
+        ("/readyz", "ok"),
+        ("/readyz?verbose", "[+]certificate ok\n[+]listener ok\nreadyz check passed\n"),
+    ],
+)
+def test_process_answers_probes(webhook: WebhookProcess, path: str, answer: str) -> None:
+    parts = urlsplit(webhook.health_url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=10)
+    connection.request("GET", path)
+    response = connection.getresponse()
+    assert (response.status, response.read().decode()) == (200, answer)
+    connection.close()
+
+
+def test_process_is_ready_soon() -> None:
+    started = time.monotonic()
+    with WebhookProcess():
+        seconds = time.monotonic() - started
+    print(f"\nstart to ready: {seconds:.2f} s")
+    assert seconds < 10  # on an idle machine below 1; this one may be busy
+
+
+def test_process_imports_nothing_it_does_not_need() -> None:
+    code = (
+        "import json, sys; from webhook.cli import main; code = main(sys.argv[1:]);"
+        "print(json.dumps(sorted(sys.modules))); sys.exit(code)"
+    )
+    with WebhookProcess(command=(sys.executable, "-c", code, "serve")) as webhook:
+        with connect(webhook) as client:
+            for path in ("/validate", "/mutate"):
+                for manifest in (make_claim(), make_rule(taint=make_taint(time_added=None))):
+                    client.send(post(encoded(make_review(manifest)), path))
+                    assert b'"allowed":true' in client.answer()
+        webhook.metrics()
+        assert webhook.stop() == 0
+        modules = {name.partition(".")[0] for name in json.loads(webhook.process.tail(1))}
+    assert not modules & {"kubernetes", "celpy", "jsonschema", "yaml", "rich"}
+    assert {"aiohttp", "uvloop"} <= modules
+
+
+def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "webhook", "serve", *arguments]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DEVICE_TAINT_WEBHOOK_")}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT, env=environment)
+
+
+def test_address_in_use_ends_with_2_and_one_line_that_says_so(webhook: WebhookProcess) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ended = start(
+            "--standalone",
+            f"--cert-dir={webhook.cert_dir}",
+            f"--health-probe-bind-address=127.0.0.1:{port}",
+            "--metrics-bind-address=0",
+        )
+    [line] = ended.stderr.splitlines()
+    assert (ended.returncode, json.loads(line)["msg"]) == (2, "stopped by an error")
+    assert "address already in use" in json.loads(line)["error"]
+
+
+def test_without_a_cluster_and_without_standalone_it_says_what_to_do(tmp_path: Path) -> None:
+    ended = start(f"--cert-dir={tmp_path}")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("device-taint-webhook serve: --standalone: Required value: ")
+
+
+def test_process_waits_for_its_certificate_and_says_what_it_waits_for(tmp_path: Path) -> None:
+    """A Secret may be mounted before an issuer has filled it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WebhookProcess, "ready", _alive)
+        with WebhookProcess() as webhook:
+            assert webhook.ready()
+            (webhook.cert_dir / "tls.key").rename(tmp_path / "tls.key")
+            webhook.stop()
+            webhook._start()
+            webhook.process.wait_ready(webhook.ready)
+            code, text = _get(f"{webhook.health_url}/readyz")
+            missing = f"[Errno 2] No such file or directory: '{webhook.cert_dir}/tls.key'"
+            assert (code, text.splitlines()) == (
+                503,
+                [
+                    f"[-]certificate failed: no certificate: {missing}",
+                    "[-]listener failed: not listening",
+                    "readyz check failed",
+                ],
+            )
+            patch.undo()
+            (tmp_path / "tls.key").rename(webhook.cert_dir / "tls.key")
+            webhook.process.wait_ready(webhook.ready)
+
+
+def _alive(webhook: WebhookProcess) -> bool:
+    try:
+        return _get(f"{webhook.health_url}/livez")[0] == 200
+    except (OSError, http.client.HTTPException):
+        return False

@@ -1,0 +1,136 @@
+"""Clients that take their time: each way of doing so has its bound, and is cut off at it."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.builders import encoded, make_claim, make_review, make_toleration
+from tests.https.conftest import QUICK_END
+from tests.https.serving import CLOSE, HOST, SECONDS, Client, eventually, post, status_reply
+from tests.https.test_reviews import ALLOWED
+from webhook.server.settings import ReviewSettings
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator
+
+    from tests.https.conftest import StartServer
+
+REVIEW = encoded(make_review(make_claim()))
+WORDY = encoded(make_review(make_claim([make_toleration(effect=f"Evict-{'x' * 200}") for _ in range(16)])))
+"""A review whose answer is many times as long: one cause for each toleration."""
+BOUND = 0.3
+SLOWNESS = 0.05
+"""Seconds between two bytes of a slow client."""
+
+
+@contextmanager
+def cut_off() -> Iterator[None]:
+    """What happens inside takes at least the bound, and far less than the defaults would allow."""
+    started = time.monotonic()
+    yield
+    assert BOUND * 0.9 < time.monotonic() - started < 7
+
+
+def drip(client: Client, data: bytes) -> None:
+    """Sends a byte at a time for as long as the server does not answer or close."""
+    for byte in data:
+        if select.select([client.socket], [], [], SLOWNESS)[0]:
+            return
+        client.send(bytes([byte]))
+
+
+def test_body_that_trickles_in_is_answered_and_cut_off(start_server: StartServer) -> None:
+    server = start_server(reviews=ReviewSettings(body_seconds=BOUND))
+    with server.connect() as client, cut_off():
+        client.send(post(REVIEW).removesuffix(REVIEW))
+        drip(client, REVIEW)
+        message = "the body did not arrive within 0.3 s"
+        assert client.answer() == status_reply("408 Request Timeout", "Timeout", message, extra=CLOSE)
+        assert client.closed()
+    assert server.metric("bad_requests_total", code="408") == 1
+
+
+def test_body_that_never_comes_is_given_up_at_the_callers_own_deadline(start_server: StartServer) -> None:
+    server = start_server()
+    with server.connect() as client, cut_off():
+        client.send(post(REVIEW, "/validate?timeout=375ms").removesuffix(REVIEW))
+        message = "the body did not arrive within 0.3 s"
+        assert client.answer() == status_reply("408 Request Timeout", "Timeout", message, extra=CLOSE)
+        assert client.closed()
+
+
+@pytest.mark.parametrize("sent_before", [0, 1], ids=["first request", "second request"])
+def test_header_that_trickles_in_is_cut_off(start_server: StartServer, sent_before: int) -> None:
+    server = start_server(replace(QUICK_END, header_seconds=BOUND))
+    with server.connect() as client:
+        for _ in range(sent_before):
+            client.send(post(REVIEW))
+            assert client.answer() == ALLOWED
+        with cut_off():
+            drip(client, post(REVIEW))
+            assert client.closed()
+
+
+def test_header_that_stops_in_the_middle_is_cut_off(start_server: StartServer) -> None:
+    server = start_server(replace(QUICK_END, header_seconds=BOUND))
+    with server.connect() as client, cut_off():
+        client.send(b"POST /validate HTT")
+        assert client.closed()
+
+
+def test_header_in_two_pieces_does_not_end_the_connection_later(start_server: StartServer) -> None:
+    """The clock of a header stops with the header, not with the connection."""
+    server = start_server(replace(QUICK_END, header_seconds=BOUND))
+    with server.connect() as client:
+        for _ in range(3):
+            client.send(post(REVIEW)[:20])
+            select.select([client.socket], [], [], BOUND / 2)
+            client.send(post(REVIEW)[20:])
+            assert client.answer() == ALLOWED
+            assert not select.select([client.socket], [], [], BOUND)[0]
+
+
+@pytest.mark.parametrize("requests", [0, 1])
+def test_idle_connection_is_closed(start_server: StartServer, requests: int) -> None:
+    server = start_server(replace(QUICK_END, idle_seconds=BOUND))
+    with server.connect() as client:
+        for _ in range(requests):
+            client.send(post(REVIEW))
+            assert client.answer() == ALLOWED
+        with cut_off():
+            assert client.closed()
+
+
+def test_handshake_that_never_comes_is_given_up(start_server: StartServer) -> None:
+    server = start_server(replace(QUICK_END, handshake_seconds=BOUND))
+    with socket.create_connection(server.address, timeout=SECONDS) as plain, cut_off():
+        assert plain.recv(1) == b""
+
+
+def test_client_that_sends_and_never_reads_is_cut_off(start_server: StartServer) -> None:
+    server = start_server(replace(QUICK_END, write_seconds=BOUND))
+    small = socket.socket()
+    small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    small.settimeout(0.5)
+    small.connect(server.address)
+    with server.trusting().wrap_socket(small, server_hostname=HOST) as client:
+        assert not _all_taken(client, post(WORDY), times=5000), "the server went on although nobody took its answers"
+    eventually(lambda: not server.listener.connections)
+
+
+def _all_taken(client: ssl.SSLSocket, request: bytes, times: int) -> bool:
+    """Whether the server takes so many requests; false once it stops reading (the timeout) or hangs up."""
+    try:
+        for _ in range(times // 100):
+            client.sendall(request * 100)
+    except OSError:
+        return False
+    return True

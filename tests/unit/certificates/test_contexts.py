@@ -1,0 +1,55 @@
+"""The listener's context before there is a certificate; the rest is seen over real connections in tests/https."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+
+from webhook.certificates.authority import Authority
+from webhook.certificates.contexts import listening_context, serving_context
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def nothing_yet() -> ssl.SSLContext | None:
+    return None
+
+
+def test_handshake_without_a_certificate_fails_with_an_alert() -> None:
+    serving = listening_context(nothing_yet, client_certificates=False)
+    asking = ssl.create_default_context()
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = asking.wrap_bio(to_client, to_server, server_hostname="localhost")
+    server = serving.wrap_bio(to_server, to_client, server_side=True)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    with pytest.raises(ssl.SSLError):
+        server.do_handshake()
+    with pytest.raises(ssl.SSLError, match="INTERNAL_ERROR"):
+        client.do_handshake()
+
+
+def test_key_with_a_password_is_refused_rather_than_asked_for(tmp_path: Path) -> None:
+    """Without a callback OpenSSL would ask at the terminal, and wait."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    now, day = datetime.now(UTC), timedelta(days=1)  # noqa: TID251 -- OpenSSL judges by today
+    pair = Authority.create("test CA", now=now, lifetime=day).serving_pair(["localhost"], now=now, lifetime=day)
+    (tmp_path / "tls.crt").write_bytes(pair.certificate)
+    (tmp_path / "tls.key").write_bytes(locked)
+    with pytest.raises(ValueError, match="the key has a password"):
+        serving_context(tmp_path / "tls.crt", tmp_path / "tls.key", None)
+
+
+def test_listening_context_keeps_to_what_is_promised() -> None:
+    context = listening_context(nothing_yet, client_certificates=True)
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.num_tickets == 0
+    assert listening_context(nothing_yet, client_certificates=False).verify_mode is ssl.CERT_NONE

@@ -1,0 +1,77 @@
+"""certs/dev/make-certs.py, run as a developer runs it."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from webhook.certificates.source import usable_leaf
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = ROOT / "certs" / "dev" / "make-certs.py"
+FILES = ["ca.crt", "tls.crt", "tls.key"]
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), f"--out={folder}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_files_are_made_fit_to_serve_and_private(tmp_path: Path) -> None:
+    made = make(tmp_path / "new", "--name=webhook.test", "--name=192.0.2.7")
+    assert (made.returncode, made.stdout) == (0, "")
+    files = contents(tmp_path / "new")
+    assert list(files) == FILES
+    assert ((tmp_path / "new" / "tls.key").stat().st_mode & 0o777) == 0o600
+    leaf = x509.load_pem_x509_certificate(files["tls.crt"])
+    usable_leaf(files["tls.crt"], files["tls.key"], leaf.not_valid_before_utc)
+    leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(files["ca.crt"]))
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert {"localhost", "host.docker.internal", "webhook.test"} <= set(names.get_values_for_type(x509.DNSName))
+    assert {"127.0.0.1", "::1", "192.0.2.7"} <= {str(ip) for ip in names.get_values_for_type(x509.IPAddress)}
+
+
+@pytest.mark.parametrize("left", FILES)
+def test_nothing_is_overwritten_without_force(tmp_path: Path, left: str) -> None:
+    (tmp_path / left).write_text("mine")
+    made = make(tmp_path)
+    assert (made.returncode, contents(tmp_path)) == (2, {left: b"mine"})
+    assert made.stderr == f"make-certs.py: {tmp_path / left}: exists; --force makes a new one in its place\n"
+    assert make(tmp_path, "--force").returncode == 0
+    assert b"mine" not in contents(tmp_path).values()
+
+
+def test_ca_bundle_is_printed_for_files_that_are_there(tmp_path: Path) -> None:
+    first = make(tmp_path, "--ca-bundle")
+    before = contents(tmp_path)
+    second = make(tmp_path, "--ca-bundle")
+    assert base64.b64decode(first.stdout) == base64.b64decode(second.stdout) == before["ca.crt"]
+    assert contents(tmp_path) == before
+
+
+def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    made = make(tmp_path / "file" / "deeper")
+    assert (made.returncode, made.stderr.count("\n")) == (2, 1)
+    assert made.stderr.startswith(f"make-certs.py: {tmp_path / 'file'}")
+
+
+def test_no_key_in_the_folder_can_be_committed() -> None:
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    paths = [f"certs/dev/{name}" for name in [*FILES, "ca.key", "deeper/tls.key"]]
+    ignored = subprocess.run([git, "check-ignore", *paths], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert ignored.stdout.splitlines() == paths
+    script = subprocess.run([git, "check-ignore", "certs/dev/make-certs.py"], check=False, cwd=ROOT)
+    assert script.returncode == 1

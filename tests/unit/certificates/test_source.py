@@ -1,0 +1,263 @@
+"""The file source: which pairs it takes, which it keeps out, and when it says that something is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from webhook.certificates.authority import Authority, Pair
+from webhook.certificates.contexts import serving_context
+from webhook.certificates.settings import FileSettings
+from webhook.certificates.source import FileSource
+from webhook.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+    from pathlib import Path
+
+START = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
+DAY = timedelta(days=1)
+FAILURES = "device_taint_webhook_certificate_reload_failures_total"
+EXPIRY = "device_taint_webhook_certificate_expiry_timestamp_seconds"
+
+
+@dataclass
+class Bench:
+    """A source over two files, with a clock that stands still until it is moved."""
+
+    folder: Path
+    now: datetime = START
+    client_ca: bool = False
+
+    def __post_init__(self) -> None:
+        self.authority = Authority.create("test CA", now=START, lifetime=30 * DAY)
+        self.metrics = Metrics(version="0", resources=())
+        settings = FileSettings(
+            certificate_file=self.folder / "tls.crt",
+            key_file=self.folder / "tls.key",
+            client_ca_file=self.folder / "ca.crt" if self.client_ca else None,
+            poll_seconds=0.001,
+            first_poll_seconds=0.001,
+        )
+        self.source = FileSource(settings, now=lambda: self.now, metrics=self.metrics)
+
+    def pair(self, *, lifetime: timedelta = 10 * DAY, made: datetime = START) -> Pair:
+        return self.authority.serving_pair(["localhost"], now=made, lifetime=lifetime)
+
+    def write(self, pair: Pair) -> Pair:
+        (self.folder / "tls.crt").write_bytes(pair.certificate)
+        (self.folder / "tls.key").write_bytes(pair.key)
+        return pair
+
+    def loaded(self) -> ssl.SSLContext:
+        """The context after a first good pair."""
+        self.write(self.pair())
+        self.source.poll()
+        assert self.source.context is not None
+        return self.source.context
+
+    def metric(self, name: str) -> float | None:
+        return self.metrics.registry.get_sample_value(name)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_good_pair_is_served_and_its_end_is_told(bench: Bench) -> None:
+    bench.loaded()
+    assert bench.source.problem is None
+    assert bench.metric(EXPIRY) == (START + 10 * DAY).timestamp()
+
+
+def test_unchanged_files_need_no_new_context(bench: Bench) -> None:
+    context = bench.loaded()
+    bench.source.poll()
+    assert bench.source.context is context
+
+
+def test_changed_pair_gets_a_context_of_its_own(bench: Bench) -> None:
+    context = bench.loaded()
+    bench.write(bench.pair())
+    bench.source.poll()
+    assert bench.source.context not in (None, context)
+
+
+def with_password(pair: Pair) -> Pair:
+    key = load_pem_private_key(pair.key, None)
+    return Pair(
+        pair.certificate, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    )
+
+
+UNFIT: dict[str, tuple[Callable[[Bench, Pair], Pair], str]] = {
+    "only the certificate is new": (
+        lambda bench, old: Pair(bench.pair().certificate, old.key),
+        "the key does not belong to the certificate",
+    ),
+    "only the key is new": (
+        lambda bench, old: Pair(old.certificate, bench.pair().key),
+        "the key does not belong to the certificate",
+    ),
+    "half a certificate": (
+        lambda bench, _: Pair((new := bench.pair()).certificate[:300], new.key),
+        "the certificate is not PEM: ",
+    ),
+    "empty certificate": (lambda bench, _: Pair(b"", bench.pair().key), "the certificate is not PEM: "),
+    "half a key": (
+        lambda bench, _: Pair((new := bench.pair()).certificate, new.key[:100]),
+        "the key is not PEM without a password: ",
+    ),
+    "key with a password": (
+        lambda bench, _: with_password(bench.pair()),
+        "the key is not PEM without a password: Password was not given but private key is encrypted",
+    ),
+    "not valid yet": (
+        lambda bench, _: bench.pair(made=START + DAY),
+        "the certificate is valid only from 2026-06-02T11:55:00Z on",
+    ),
+    "ended": (
+        lambda bench, _: bench.pair(made=START - 9 * DAY, lifetime=9 * DAY),
+        "the certificate ended at 2026-06-01T12:00:00Z",
+    ),
+    "broken intermediate": (
+        lambda bench, _: Pair(
+            (new := bench.pair()).certificate + b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            new.key,
+        ),
+        "the certificate is not PEM: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", UNFIT)
+def test_unfit_pair_is_kept_out_and_the_old_one_served_until_it_is_mended(
+    bench: Bench, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    make, reason = UNFIT[fault]
+    context = bench.loaded()
+    old = Pair((bench.folder / "tls.crt").read_bytes(), (bench.folder / "tls.key").read_bytes())
+    bench.write(make(bench, old))
+    for _ in range(3):
+        bench.source.poll()
+    assert bench.source.context is context
+    assert bench.metric(FAILURES) == 3
+    [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert record.getMessage() == "certificate not loaded"
+    assert vars(record)["error"].startswith(reason)
+    bench.write(bench.pair())
+    bench.source.poll()
+    assert bench.source.context is not context
+
+
+def test_missing_file_is_named(bench: Bench) -> None:
+    bench.source.poll()
+    path = bench.folder / "tls.crt"
+    assert bench.source.problem == f"no certificate: [Errno 2] No such file or directory: '{path}'"
+    assert bench.source.context is None
+
+
+def test_files_that_change_while_they_are_read_are_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pair that was checked must be the pair that is served, and OpenSSL reads the files itself."""
+    context = bench.loaded()
+
+    def build_and_change(certificate_file: Path, key_file: Path, client_ca: str | None) -> ssl.SSLContext:
+        built = serving_context(certificate_file, key_file, client_ca)
+        bench.write(bench.pair())
+        return built
+
+    with monkeypatch.context() as patch:
+        patch.setattr("webhook.certificates.source.serving_context", build_and_change)
+        bench.write(bench.pair())
+        bench.source.poll()
+        assert bench.source.context is context
+    bench.source.poll()
+    assert bench.source.context is not context
+
+
+def test_twelve_failures_in_a_row_are_a_problem_and_a_success_ends_it(bench: Bench) -> None:
+    bench.loaded()
+    old = (bench.folder / "tls.key").read_bytes()
+    (bench.folder / "tls.key").unlink()
+    problems = []
+    for _ in range(12):
+        bench.source.poll()
+        problems.append(bench.source.problem or "")
+    assert problems[:11] == [""] * 11
+    assert problems[11].startswith("12 failures in a row to load the changed certificate: [Errno 2]")
+    (bench.folder / "tls.key").write_bytes(old)
+    bench.source.poll()
+    assert bench.source.problem is None
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "before_end", "problem"),
+    [
+        pytest.param(10 * DAY, timedelta(minutes=61), None, id="an hour and a minute left"),
+        pytest.param(10 * DAY, timedelta(minutes=60), "ends", id="an hour left"),
+        pytest.param(timedelta(hours=2), timedelta(minutes=13), None, id="short life, more than a tenth left"),
+        pytest.param(timedelta(hours=2), timedelta(minutes=12), "ends", id="short life, a tenth left"),
+        pytest.param(10 * DAY, timedelta(), "ended", id="at its end"),
+    ],
+)
+def test_certificate_that_nears_its_end_is_a_problem(
+    bench: Bench, lifetime: timedelta, before_end: timedelta, problem: str | None
+) -> None:
+    bench.write(bench.pair(lifetime=lifetime))
+    bench.source.poll()
+    bench.now = START + lifetime - before_end
+    bench.source.poll()
+    end = (START + lifetime).strftime("%Y-%m-%dT%H:%M:%SZ")
+    expected = problem and f"the certificate {problem} at {end} and no newer one came: files unchanged"
+    assert bench.source.problem == expected
+
+
+def test_client_ca_is_part_of_the_context(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, client_ca=True)
+    (tmp_path / "ca.crt").write_bytes("# café, übrigens\n".encode() + bench.authority.certificate)
+    context = bench.loaded()
+    [ca] = context.get_ca_certs(binary_form=True)
+    assert ca == x509.load_pem_x509_certificate(bench.authority.certificate).public_bytes(Encoding.DER)
+    (tmp_path / "ca.crt").write_bytes(b"nothing")
+    bench.source.poll()
+    assert bench.source.context is context
+    assert bench.metric(FAILURES) == 1
+
+
+def test_source_waits_for_files_and_then_goes_on_polling(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: asyncio.Queue[ssl.SSLContext | None] = asyncio.Queue()
+    poll = bench.source.poll
+
+    def poll_and_tell() -> None:
+        poll()
+        seen.put_nowait(bench.source.context)
+
+    async def scenario() -> None:
+        running = asyncio.create_task(bench.source.run())
+        assert await seen.get() is None
+        bench.write(bench.pair())
+        await bench.source.loaded()
+        first = bench.source.context
+        bench.write(bench.pair())
+        while await seen.get() in (None, first):
+            pass
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    monkeypatch.setattr(bench.source, "poll", poll_and_tell)
+    asyncio.run(asyncio.wait_for(scenario(), 20))

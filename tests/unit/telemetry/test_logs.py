@@ -1,0 +1,114 @@
+"""Log lines, and what must not break them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import warnings
+from typing import TYPE_CHECKING
+
+import pytest
+
+from webhook.telemetry.logs import LogFormat, configure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+log = logging.getLogger("webhook.test")
+TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{3}Z")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """What `configure` changes is the process's; each test gives it back."""
+    root, ours = logging.getLogger(), logging.getLogger("webhook")
+    before = root.handlers[:], root.level, ours.level, logging._srcfile
+    flags = logging.logThreads, logging.logProcesses, logging.logMultiprocessing
+    yield
+    root.handlers[:], root.level, logging._srcfile = before[0], before[1], before[3]
+    ours.setLevel(before[2])
+    logging.logThreads, logging.logProcesses, logging.logMultiprocessing = flags
+    logging.captureWarnings(capture=False)
+
+
+def configured(log_format: LogFormat, *, verbose: bool = False) -> io.StringIO:
+    stream = io.StringIO()
+    configure(log_format, verbose=verbose, stream=stream)
+    return stream
+
+
+def test_json_line_has_time_level_logger_message_and_fields() -> None:
+    stream = configured(LogFormat.JSON)
+    log.info("review refused", extra={"requestUID": "u", "allowed": False, "causes": ["spec: Invalid"], "code": 422})
+    line = json.loads(stream.getvalue())
+    assert TIME.fullmatch(line.pop("ts"))
+    assert line == {
+        "level": "info",
+        "logger": "webhook.test",
+        "msg": "review refused",
+        "requestUID": "u",
+        "allowed": False,
+        "causes": ["spec: Invalid"],
+        "code": 422,
+    }
+
+
+def test_text_line_has_the_same_for_people() -> None:
+    stream = configured(LogFormat.TEXT)
+    log.warning("review refused", extra={"user": "jane", "allowed": False, "object": "", "error": 'no "key"'})
+    line = TIME.sub("T", stream.getvalue())
+    assert line == 'T WARNING webhook.test: review refused user=jane allowed=false object="" error="no \\"key\\""\n'
+
+
+@pytest.mark.parametrize("log_format", LogFormat)
+def test_values_from_outside_cannot_start_a_line(log_format: LogFormat) -> None:
+    stream = configured(log_format)
+    log.info("a\nb", extra={"user": "eve\n2026-01-01T00:00:00.000Z INFO webhook: allowed\x1b[2K\u2028"})
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+@pytest.mark.parametrize("log_format", LogFormat)
+def test_traceback_is_kept(log_format: LogFormat) -> None:
+    stream = configured(log_format)
+    try:
+        json.loads("{}")["spec"]
+    except KeyError:
+        log.exception("review failed")
+    text = stream.getvalue()
+    trace = json.loads(text)["trace"] if log_format is LogFormat.JSON else text
+    assert "Traceback (most recent call last)" in trace
+    assert "KeyError: 'spec'" in trace
+
+
+def test_unknown_types_are_written_as_text() -> None:
+    stream = configured(LogFormat.JSON)
+    log.info("odd", extra={"value": {1}})
+    assert json.loads(stream.getvalue())["value"] == "{1}"
+
+
+@pytest.mark.parametrize(("verbose", "lines"), [(False, ["info"]), (True, ["debug", "info"])])
+def test_debug_lines_are_for_the_verbose(verbose: bool, lines: list[str]) -> None:  # noqa: FBT001 -- a table's column
+    stream = configured(LogFormat.JSON, verbose=verbose)
+    log.debug("review allowed")
+    log.info("review refused")
+    assert [json.loads(line)["level"] for line in stream.getvalue().splitlines()] == lines
+
+
+def test_others_are_heard_from_warnings_on() -> None:
+    stream = configured(LogFormat.JSON, verbose=True)
+    logging.getLogger("asyncio").info("chatter")
+    logging.getLogger("asyncio").warning("slow")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.warn("old", UserWarning, stacklevel=1)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["logger"] for line in lines] == ["asyncio", "py.warnings"]
+
+
+def test_configuring_twice_does_not_write_twice() -> None:
+    configured(LogFormat.JSON)
+    stream = configured(LogFormat.TEXT)
+    log.info("once")
+    assert stream.getvalue().count("once") == 1

@@ -1,0 +1,73 @@
+"""Instruments: what is counted under which labels, and that strangers cannot add any."""
+
+from __future__ import annotations
+
+import pytest
+
+from webhook.telemetry.metrics import Metrics
+
+RESOURCES = ("resourceclaims", "resourceslices")
+
+
+def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"device_taint_webhook_{name}", labels)
+
+
+def test_review_is_counted_with_its_duration() -> None:
+    metrics = Metrics(version="1.2.3", resources=RESOURCES)
+    for seconds in (0.0004, 0.2):
+        metrics.count_review("/validate", "resourceclaims", "CREATE", 422, seconds)
+    labels = {"path": "/validate", "resource": "resourceclaims", "operation": "CREATE", "code": "422"}
+    assert sample(metrics, "reviews_total", **labels) == 2
+    assert sample(metrics, "review_duration_seconds_bucket", path="/validate", le="0.0005") == 1
+    assert sample(metrics, "review_duration_seconds_bucket", path="/validate", le="0.1") == 1
+    assert sample(metrics, "review_duration_seconds_bucket", path="/validate", le="0.25") == 2
+    assert sample(metrics, "review_duration_seconds_bucket", path="/validate", le="+Inf") == 2
+    assert sample(metrics, "review_duration_seconds_count", path="/validate") == 2
+    assert sample(metrics, "review_duration_seconds_sum", path="/validate") == pytest.approx(0.2004)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "bucket"), [(0.0005, "0.0005"), (0.00051, "0.001"), (30.0, "30.0"), (31.0, "+Inf")]
+)
+def test_duration_counts_in_the_first_bucket_that_holds_it(seconds: float, bucket: str) -> None:
+    metrics = Metrics(version="1.2.3", resources=RESOURCES)
+    metrics.count_review("/validate", "resourceclaims", "CREATE", 200, seconds)
+    [family] = [f for f in metrics.registry.collect() if f.name == "device_taint_webhook_review_duration_seconds"]
+    filled = [s.labels["le"] for s in family.samples if s.name.endswith("_bucket") and s.value == 1]
+    assert filled[0] == bucket
+
+
+def test_unknown_labels_are_counted_as_other_and_leave_nothing_behind() -> None:
+    metrics = Metrics(version="1.2.3", resources=RESOURCES)
+    for number in range(1000):
+        metrics.count_review("/mutate", f"resource-{number}", f"OPERATION-{number}", 200, 0.1)
+        metrics.count_review("/mutate", "resourceslices", "DELETE", 600 + number, 0.1)
+    other = {"path": "/mutate", "resource": "other", "operation": "other", "code": "200"}
+    assert sample(metrics, "reviews_total", **other) == 1000
+    odd_code = {"path": "/mutate", "resource": "resourceslices", "operation": "DELETE", "code": "other"}
+    assert sample(metrics, "reviews_total", **odd_code) == 1000
+    [reviews] = [metric for metric in metrics.registry.collect() if metric.name == "device_taint_webhook_reviews"]
+    assert len([s for s in reviews.samples if s.name.endswith("_total")]) == 2
+    assert len(metrics._reviews._tallies) == 2
+
+
+def test_build_is_told() -> None:
+    metrics = Metrics(version="1.2.3", resources=RESOURCES)
+    body, _ = metrics.exposition("")
+    assert b'device_taint_webhook_build_info{python_version="3.' in body
+    assert b'version="1.2.3"} 1.0\n' in body
+
+
+def test_exposition_comes_in_the_format_that_is_asked_for() -> None:
+    metrics = Metrics(version="1.2.3", resources=RESOURCES)
+    assert metrics.exposition("text/plain")[1].startswith("text/plain; version=")
+    body, content_type = metrics.exposition("application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    assert body.endswith(b"# EOF\n")
+
+
+def test_two_processes_worth_of_metrics_do_not_mix() -> None:
+    one, other = (Metrics(version="1", resources=()) for _ in range(2))
+    one.panics.inc()
+    assert (sample(one, "panics_total"), sample(other, "panics_total")) == (1, 0)

@@ -1,0 +1,98 @@
+"""The command line: verbs, help, and what is imported for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from webhook import __version__, cli
+
+HELP = """\
+Makes Kubernetes device taints safe.
+
+Usage: device-taint-webhook VERB [FLAGS]
+
+Verbs:
+  check    judge manifests in files, as the webhook would
+  serve    answer admission reviews over HTTPS
+
+`device-taint-webhook VERB --help` shows the flags of a verb; `device-taint-webhook --version` what runs.
+Exit codes: 0 fine, 1 findings, 2 usage, unreadable input or unreachable cluster.
+"""
+
+
+@pytest.fixture(autouse=True)
+def called_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/device-taint-webhook"])
+
+
+@pytest.mark.parametrize("word", ["--help", "-h", "help"])
+def test_help_goes_to_stdout(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([word]) == 0
+    assert capsys.readouterr() == (HELP, "")
+
+
+def test_no_verb_is_a_mistake_that_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert capsys.readouterr() == ("", HELP)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"device-taint-webhook {__version__}\n"
+
+
+def test_plugin_calls_itself_as_kubectl_does(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/local/bin/kubectl-dtaint", "--version"])
+    assert cli.main() == 0
+    assert capsys.readouterr().out == f"kubectl dtaint {__version__}\n"
+
+
+@pytest.mark.parametrize(("word", "hint"), [("chekc", "did you mean check?"), ("frobnicate", "verbs are check, serve")])
+def test_unknown_verb_is_named_with_a_hint(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([word]) == 2
+    assert capsys.readouterr() == ("", f"device-taint-webhook: unknown verb '{word}'; {hint}\n")
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, verb: str, run: Any) -> None:
+    module = ModuleType(f"webhook.commands.{verb}")
+    vars(module)["run"] = run
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+def test_verb_gets_the_rest_of_the_line_and_gives_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+
+    def run(arguments: list[str]) -> int:
+        seen.append(arguments)
+        return 1
+
+    stand_in(monkeypatch, "check", run)
+    assert cli.main(["check", "-o", "json", "x.yaml"]) == 1
+    assert seen == [["-o", "json", "x.yaml"]]
+
+
+def test_interrupt_is_the_shells_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    stand_in(monkeypatch, "serve", run)
+    assert cli.main(["serve"]) == 130
+
+
+def test_help_imports_no_verb() -> None:
+    code = "import sys, webhook.cli; webhook.cli.main(['--help']); print(*sys.modules, sep='\\n')"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {name.partition(".")[0] for name in modules} & {"aiohttp", "cryptography", "msgspec", "yaml", "uvloop"}
+
+
+def test_module_can_be_run() -> None:
+    command = [sys.executable, "-m", "webhook", "--version"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, f"device-taint-webhook {__version__}\n")

@@ -1,0 +1,192 @@
+"""Flags and environment to settings: what they come to, and what is said when they make no sense."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from webhook.certificates.settings import FileSettings
+from webhook.config import ConfigError, ServeSettings, parse_serve
+from webhook.server.settings import Address
+from webhook.telemetry.logs import LogFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ADDRESSES = 'must be "host:port", ":port", "[address]:port", or "0" for none'
+NEEDED = ("--standalone", "--cert-dir=/certs")
+DEFAULTS = ServeSettings(
+    address=Address(host="", port=9443),
+    certificates=FileSettings(certificate_file=Path("/certs/tls.crt"), key_file=Path("/certs/tls.key")),
+    health_address=Address(host="", port=8081),
+    metrics_address=Address(host="", port=8080),
+    shutdown_delay_seconds=0.0,
+    log_format=LogFormat.JSON,
+    verbose=False,
+)
+
+
+def parse(*arguments: str, environment: Mapping[str, str] | None = None) -> ServeSettings:
+    return parse_serve("device-taint-webhook", arguments, environment or {})
+
+
+def faults(*arguments: str, environment: Mapping[str, str] | None = None) -> list[str]:
+    with pytest.raises(ConfigError) as raised:
+        parse(*arguments, environment=environment)
+    return str(raised.value).splitlines()
+
+
+def test_defaults() -> None:
+    assert parse(*NEEDED) == DEFAULTS
+
+
+def test_every_flag_is_heard() -> None:
+    settings = parse(
+        "--standalone",
+        "--bind-address=192.0.2.1",
+        "--port=443",
+        "--tls-cert-file=a.crt",
+        "--tls-private-key-file=b.key",
+        "--client-ca-file=ca.crt",
+        "--health-probe-bind-address=[::1]:1",
+        "--metrics-bind-address=0",
+        "--shutdown-delay=2.5",
+        "--log-format=text",
+        "-v",
+    )
+    assert settings == ServeSettings(
+        address=Address(host="192.0.2.1", port=443),
+        certificates=FileSettings(
+            certificate_file=Path("a.crt"), key_file=Path("b.key"), client_ca_file=Path("ca.crt")
+        ),
+        health_address=Address(host="::1", port=1),
+        metrics_address=None,
+        shutdown_delay_seconds=2.5,
+        log_format=LogFormat.TEXT,
+        verbose=True,
+    )
+
+
+def test_environment_stands_in_for_flags_and_flags_win() -> None:
+    environment = {
+        "DEVICE_TAINT_WEBHOOK_STANDALONE": "true",
+        "DEVICE_TAINT_WEBHOOK_CERT_DIR": "/certs",
+        "DEVICE_TAINT_WEBHOOK_PORT": "1",
+        "DEVICE_TAINT_WEBHOOK_HEALTH_PROBE_BIND_ADDRESS": "localhost:2",
+        "DEVICE_TAINT_WEBHOOK_VERBOSE": "1",
+        "PORT": "3",
+    }
+    settings = parse("--port=4", environment=environment)
+    assert (settings.address.port, settings.health_address) == (4, Address(host="localhost", port=2))
+    assert settings.verbose
+    assert parse(environment=environment).address.port == 1
+
+
+@pytest.mark.parametrize("text", ["false", "0", "no", "OFF", ""])
+def test_switches_can_be_off_in_the_environment(text: str) -> None:
+    assert not parse(*NEEDED, environment={"DEVICE_TAINT_WEBHOOK_VERBOSE": text}).verbose
+
+
+@pytest.mark.parametrize(
+    ("argument", "fault"),
+    [
+        ("--port=-1", "--port: Invalid value: -1: must be between 0 and 65535"),
+        ("--port=65536", "--port: Invalid value: 65536: must be between 0 and 65535"),
+        ("--port=https", '--port: Invalid value: "https": must be between 0 and 65535'),
+        ("--port=٤٤٣", '--port: Invalid value: "٤٤٣": must be between 0 and 65535'),
+        (
+            "--log-format=xml",
+            '--log-format: Unsupported value: "xml": supported values: "json", "text"',
+        ),
+        (
+            "--shutdown-delay=-1",
+            "--shutdown-delay: Invalid value: -1: must be a number of seconds between 0 and 3600",
+        ),
+        (
+            "--shutdown-delay=nan",
+            '--shutdown-delay: Invalid value: "nan": must be a number of seconds between 0 and 3600',
+        ),
+        (
+            "--shutdown-delay=soon",
+            '--shutdown-delay: Invalid value: "soon": must be a number of seconds between 0 and 3600',
+        ),
+        ("--client-ca-file=", '--client-ca-file: Invalid value: "": must be a path'),
+        ("--metrics-bind-address=8080", f"--metrics-bind-address: Invalid value: 8080: {ADDRESSES}"),
+        ("--metrics-bind-address=::1:80", f'--metrics-bind-address: Invalid value: "::1:80": {ADDRESSES}'),
+        ("--metrics-bind-address=host:", f'--metrics-bind-address: Invalid value: "host:": {ADDRESSES}'),
+        ("--metrics-bind-address=:x", '--metrics-bind-address: Invalid value: ":x": must be between 0 and 65535'),
+        ("--polcy-file=x", "unrecognized arguments: --polcy-file=x"),
+        ("--por=1", "unrecognized arguments: --por=1"),
+        ("file", "unrecognized arguments: file"),
+    ],
+)
+def test_flag_that_makes_no_sense_is_named_with_what_would_be_right(argument: str, fault: str) -> None:
+    assert faults(*NEEDED, argument) == [fault]
+
+
+def test_variable_that_makes_no_sense_is_named_as_such() -> None:
+    environment = {"DEVICE_TAINT_WEBHOOK_PORT": "x", "DEVICE_TAINT_WEBHOOK_STANDALONE": "perhaps"}
+    assert faults("--cert-dir=/certs", environment=environment) == [
+        'DEVICE_TAINT_WEBHOOK_STANDALONE: Invalid value: "perhaps": must be true or false',
+        'DEVICE_TAINT_WEBHOOK_PORT: Invalid value: "x": must be between 0 and 65535',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (
+            (),
+            "--cert-dir: Required value: or --tls-cert-file and --tls-private-key-file; see certs/README.md",
+        ),
+        (
+            ("--tls-cert-file=a",),
+            "--tls-private-key-file: Required value: must come with --tls-cert-file",
+        ),
+        (
+            ("--tls-private-key-file=a",),
+            "--tls-cert-file: Required value: must come with --tls-private-key-file",
+        ),
+        (
+            ("--cert-dir=a", "--tls-cert-file=b"),
+            '--cert-dir: Invalid value: "a": may not be given together with --tls-cert-file and its key',
+        ),
+    ],
+)
+def test_certificate_is_given_in_one_of_two_ways(arguments: tuple[str, ...], fault: str) -> None:
+    assert faults("--standalone", *arguments) == [fault]
+
+
+def test_all_faults_are_told_at_once() -> None:
+    assert [fault.partition(":")[0] for fault in faults("--standalone", "--port=x", "--log-format=x")] == [
+        "--port",
+        "--log-format",
+        "--cert-dir",
+    ]
+
+
+def test_cluster_mode_says_what_this_version_can_do() -> None:
+    [fault] = faults("--cert-dir=/certs")
+    assert fault.startswith("--standalone: Required value: this version answers without a cluster only")
+
+
+def test_help_names_every_flag_and_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse("--help")
+    told = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert ended.value.code == 0
+    for flag in ("--standalone", "--port N", "--cert-dir D", "--shutdown-delay S", "-v, --verbose"):
+        assert flag in told
+    assert "(default 9443)" in told
+    assert "DEVICE_TAINT_WEBHOOK_PORT" in told
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [(Address(host="a", port=1), "a:1"), (Address(port=1), ":1"), (Address(host="::1", port=1), "[::1]:1")],
+)
+def test_address_reads_as_it_is_written(address: Address, text: str) -> None:
+    assert str(address) == text

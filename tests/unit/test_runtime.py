@@ -1,0 +1,177 @@
+"""Stages: order of start and stop, signals, and what happens when a part fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from webhook import runtime
+from webhook.runtime import EndedEarly, Stage, Stages, causes
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+
+class Recorder:
+    """Stages that write down what happens to them."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def stage(self, name: str, **parts: Any) -> Stage:
+        return Stage(
+            name=name,
+            work=parts["work"] if "work" in parts else self._work(name),
+            start=self._noting(f"{name} started", parts.get("start")),
+            stop=self._noting(f"{name} stopped", parts.get("stop")),
+        )
+
+    def _noting(self, event: str, also: Callable[[], Awaitable[None]] | None) -> Callable[[], Awaitable[None]]:
+        async def note() -> None:
+            self.events.append(event)
+            if also is not None:
+                await also()
+
+        return note
+
+    def _work(self, name: str) -> Callable[[], Coroutine[Any, Any, None]]:
+        async def work() -> None:
+            try:
+                await forever()
+            except asyncio.CancelledError:
+                self.events.append(f"{name} cancelled")
+                raise
+
+        return work
+
+
+async def forever() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+def signalling(*numbers: signal.Signals) -> Callable[[], Awaitable[None]]:
+    async def send() -> None:
+        for number in numbers:
+            os.kill(os.getpid(), number)
+
+    return send
+
+
+def run(*stages: Stage) -> None:
+    """Runs stages on a real loop; a test that hangs fails."""
+    asyncio.run(asyncio.wait_for(Stages(stages).run(), 20))
+
+
+IN_ORDER = ["a started", "b started"]
+BACKWARDS = ["b stopped", "b cancelled", "a stopped", "a cancelled"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stages_stop_in_reverse_after_a_signal(number: signal.Signals) -> None:
+    recorder = Recorder()
+    run(recorder.stage("a"), recorder.stage("b"), Stage(name="signal", start=signalling(number)))
+    assert recorder.events == IN_ORDER + BACKWARDS
+
+
+def test_stop_can_be_asked_for_from_inside() -> None:
+    recorder = Recorder()
+    all_stages: list[Stages] = []
+
+    async def stop() -> None:
+        await asyncio.sleep(0)  # the work of the stages has begun by then
+        all_stages[0].stop()
+
+    all_stages.append(Stages([recorder.stage("a"), recorder.stage("b"), Stage(name="stop", start=stop)]))
+    asyncio.run(asyncio.wait_for(all_stages[0].run(), 20))
+    assert recorder.events == IN_ORDER + BACKWARDS
+
+
+def test_signal_while_a_stage_is_starting_ends_the_wait() -> None:
+    async def never_ready() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await forever()
+
+    recorder = Recorder()
+    run(recorder.stage("a"), recorder.stage("b", start=never_ready))
+    assert recorder.events == ["a started", "b started", "b cancelled", "a stopped", "a cancelled"]
+
+
+def test_second_signal_ends_a_slow_stop() -> None:
+    async def slow() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await forever()
+
+    recorder = Recorder()
+    run(recorder.stage("a"), recorder.stage("b", stop=slow), Stage(name="signal", start=signalling(signal.SIGTERM)))
+    assert recorder.events == IN_ORDER + BACKWARDS
+
+
+def test_stage_that_cannot_start_stops_those_before_it() -> None:
+    async def fail() -> None:
+        await asyncio.sleep(0)  # the stage's work has begun by then
+        raise OSError("address in use")
+
+    recorder = Recorder()
+    with pytest.raises(ExceptionGroup) as raised:
+        run(recorder.stage("a"), recorder.stage("b", start=fail))
+    assert [str(cause) for cause in causes(raised.value)] == ["address in use"]
+    assert recorder.events == ["a started", "b started", "b cancelled", "a stopped", "a cancelled"]
+
+
+def test_work_that_fails_ends_the_process_in_order() -> None:
+    everything = asyncio.Event()
+
+    async def fail() -> None:
+        await everything.wait()
+        raise ValueError("broken")
+
+    async def tell() -> None:
+        everything.set()
+
+    recorder = Recorder()
+    with pytest.raises(ExceptionGroup) as raised:
+        run(recorder.stage("a", work=fail), recorder.stage("b", start=tell))
+    assert [str(cause) for cause in causes(raised.value)] == ["broken"]
+    assert recorder.events == [*IN_ORDER, "b stopped", "b cancelled", "a stopped"]
+
+
+def test_work_that_ends_by_itself_ends_the_process() -> None:
+    async def end() -> None: ...
+
+    with pytest.raises(ExceptionGroup) as raised:
+        run(Stage(name="a", work=end))
+    [cause] = causes(raised.value)
+    assert (type(cause), str(cause)) == (EndedEarly, "a ended by itself")
+
+
+def test_cancelling_from_outside_is_not_swallowed() -> None:
+    async def scenario() -> None:
+        running = asyncio.create_task(Stages([Stage(name="a")]).run())
+        await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(scenario())
+
+
+def test_stages_run_on_a_quick_loop() -> None:
+    seen: list[str] = []
+
+    async def look() -> None:
+        seen.append(type(asyncio.get_running_loop()).__module__)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    runtime.run(Stages([Stage(name="look", start=look)]))
+    assert seen == ["uvloop"]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_signal_handlers_are_given_back() -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    run(Stage(name="signal", start=signalling(signal.SIGTERM)))
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before

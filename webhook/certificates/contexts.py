@@ -1,0 +1,64 @@
+"""TLS contexts: one for the listener that never changes, and one for each certificate that is served.
+
+`load_cert_chain` on a context in use breaks it when the pair does not match: every handshake fails until a good pair
+is loaded. So each pair gets a context of its own, and the listener's switches over at the start of each handshake.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def serving_context(certificate_file: Path, key_file: Path, client_ca: str | None) -> ssl.SSLContext:
+    """A context with a pair, and the CAs (PEM) of clients if they must show one.
+
+    Raises OSError (ssl.SSLError is one) for a pair that cannot be read, parsed or does not match, and ValueError
+    for a key with a password.
+    """
+    context = _context()
+    context.load_cert_chain(certificate_file, key_file, password=_no_password)
+    if client_ca is not None:
+        context.load_verify_locations(cadata=client_ca)
+    return context
+
+
+def listening_context(newest: Callable[[], ssl.SSLContext | None], *, client_certificates: bool) -> ssl.SSLContext:
+    """The context to listen with: it has no certificate, each handshake takes what `newest` gives.
+
+    OpenSSL calls back with and without a server name. A switch takes over the certificate and the CAs for clients,
+    but not whether they are asked: that stays as the listener's context says.
+    """
+    context = _context()
+    if client_certificates:
+        context.verify_mode = ssl.CERT_REQUIRED
+
+    def switch(connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _own: ssl.SSLContext) -> int | None:
+        context = newest()
+        if context is None:
+            return int(ssl.ALERT_DESCRIPTION_INTERNAL_ERROR)
+        connection.context = context
+        return None
+
+    context.sni_callback = switch
+    return context
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    # A resumed session would skip the check of the client's certificate, and API servers do not resume.
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.num_tickets = 0
+    # All that OpenSSL offers by default is sound; which of it is quick on its machine, a client knows.
+    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password")

@@ -1,0 +1,195 @@
+"""Where the serving certificate comes from. The server knows this protocol and nothing else about certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+from typing import TYPE_CHECKING, Final, Protocol
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from webhook.certificates.contexts import serving_context
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from webhook.certificates.settings import FileSettings
+    from webhook.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+_LATE: Final = timedelta(hours=1)
+_LATE_SHARE: Final = 10
+
+
+class CertificateSource(Protocol):
+    """Something that has a certificate to serve and keeps it fresh."""
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """The newest context that is fit to be served; None until there was one. Asked at each handshake."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why the process should not count as ready, or None."""
+
+    async def loaded(self) -> None:
+        """Returns once there is a context; waits for ever if there never is."""
+
+    async def run(self) -> None:
+        """Keeps the certificate fresh; returns only when cancelled."""
+
+
+class Unusable(Exception):  # noqa: N818 -- it says what the files are
+    """The files are there but must not be served; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Material:
+    """The content of the files, to compare: equal content needs no new context."""
+
+    certificate: bytes
+    key: bytes
+    client_ca: bytes | None
+
+
+class FileSource:
+    """A pair of files whose content is polled.
+
+    A new context is built beside the one in use and swapped in only when the pair parses, belongs together and is
+    valid now. A half-written pair is thus kept out and tried again at the next poll.
+    """
+
+    def __init__(self, settings: FileSettings, *, now: Callable[[], datetime], metrics: Metrics) -> None:
+        """`now` gives the wall-clock time in UTC."""
+        self._settings = settings
+        self._now = now
+        self._metrics = metrics
+        self._context: ssl.SSLContext | None = None
+        self._material: _Material | None = None
+        self._leaf: x509.Certificate | None = None
+        self._failures = 0
+        self._error = "not read yet"
+        self._loaded = asyncio.Event()
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """The newest context that is fit to be served."""
+        return self._context
+
+    @property
+    def problem(self) -> str | None:
+        """No certificate yet, a dozen failures in a row, or the one in use nears its end."""
+        if self._leaf is None:
+            return f"no certificate: {self._error}"
+        end, left = self._leaf.not_valid_after_utc, self._leaf.not_valid_after_utc - self._now()
+        # Short-lived certificates are renewed late in absolute terms, so for them it is a share of their life.
+        late = min(_LATE, (end - self._leaf.not_valid_before_utc) / _LATE_SHARE)
+        if left <= late:
+            ends = "ends" if left > timedelta() else "ended"
+            return f"the certificate {ends} at {_text(end)} and no newer one came: {self._error or 'files unchanged'}"
+        if self._failures >= self._settings.tolerated_failures:
+            return f"{self._failures} failures in a row to load the changed certificate: {self._error}"
+        return None
+
+    async def loaded(self) -> None:
+        """Returns once there is a context."""
+        await self._loaded.wait()
+
+    async def run(self) -> None:
+        """Polls the files; returns only when cancelled."""
+        settings = self._settings
+        while True:
+            self.poll()
+            await asyncio.sleep(settings.poll_seconds if self._context else settings.first_poll_seconds)
+
+    def poll(self) -> None:
+        """Looks at the files once, and swaps the context if they changed for the better."""
+        try:
+            material = self._read()
+            if material != self._material:
+                leaf = usable_leaf(material.certificate, material.key, self._now())
+                context = self._build(material)
+                self._swap(material, leaf, context)
+        except (OSError, Unusable) as error:
+            self._fail(error)
+        else:
+            self._failures = 0
+            self._error = ""
+
+    def _read(self) -> _Material:
+        settings = self._settings
+        return _Material(
+            settings.certificate_file.read_bytes(),
+            settings.key_file.read_bytes(),
+            settings.client_ca_file.read_bytes() if settings.client_ca_file else None,
+        )
+
+    def _build(self, material: _Material) -> ssl.SSLContext:
+        """The context for these very bytes: Python loads pairs from paths only, so the files are read again after."""
+        settings = self._settings
+        client_ca = None
+        if material.client_ca is not None:
+            client_ca = _client_ca(material.client_ca)
+        context = serving_context(settings.certificate_file, settings.key_file, client_ca)
+        if self._read() != material:
+            raise Unusable("the files changed while they were read")
+        return context
+
+    def _swap(self, material: _Material, leaf: x509.Certificate, context: ssl.SSLContext) -> None:
+        self._material, self._leaf, self._context = material, leaf, context
+        self._loaded.set()
+        self._metrics.certificate_expiry.set(leaf.not_valid_after_utc.timestamp())
+        log.info(
+            "certificate loaded",
+            extra={
+                "file": str(self._settings.certificate_file),
+                "serial": f"{leaf.serial_number:x}",
+                "notAfter": _text(leaf.not_valid_after_utc),
+            },
+        )
+
+    def _fail(self, error: Exception) -> None:
+        """Counts each failure, and logs it when it differs from the one before."""
+        text = f"{error}"
+        self._failures += 1
+        self._metrics.certificate_reload_failures.inc()
+        if text != self._error:
+            log.warning("certificate not loaded", extra={"error": text, "attempt": self._failures})
+        self._error = text
+
+
+def usable_leaf(certificate: bytes, key: bytes, now: datetime) -> x509.Certificate:
+    """The first certificate of a chain in PEM, if the key belongs to it and it is valid now; raises Unusable."""
+    try:
+        leaf = x509.load_pem_x509_certificates(certificate)[0]
+    except ValueError as error:
+        raise Unusable(f"the certificate is not PEM: {error}") from None
+    try:
+        private = load_pem_private_key(key, password=None)
+    except (ValueError, TypeError) as error:  # TypeError: it has a password
+        raise Unusable(f"the key is not PEM without a password: {error}") from None
+    if private.public_key() != leaf.public_key():
+        raise Unusable("the key does not belong to the certificate")
+    if now < leaf.not_valid_before_utc:
+        raise Unusable(f"the certificate is valid only from {_text(leaf.not_valid_before_utc)} on")
+    if now >= leaf.not_valid_after_utc:
+        raise Unusable(f"the certificate ended at {_text(leaf.not_valid_after_utc)}")
+    return leaf
+
+
+def _client_ca(pem: bytes) -> str:
+    try:
+        x509.load_pem_x509_certificates(pem)
+    except ValueError as error:
+        raise Unusable(f"the client CA is not PEM: {error}") from None
+    return pem.decode("ascii", "ignore")  # comments between the blocks may be in any language
+
+
+def _text(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

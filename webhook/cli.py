@@ -1,0 +1,64 @@
+"""The command line: a verb, imported only when it is asked for, and its exit code."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from webhook import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_VERBS: Final = {
+    "check": "judge manifests in files, as the webhook would",
+    "serve": "answer admission reviews over HTTPS",
+}
+_USAGE: Final = 2
+_INTERRUPTED: Final = 130
+"""128 + SIGINT, as shells count."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one verb; gives 0 for fine, 1 for findings, 2 for usage, unreadable input or no cluster."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    verb = words.pop(0) if words else ""
+    if verb in {"-h", "--help", "help"}:
+        sys.stdout.write(_help())
+        return 0
+    if verb in {"--version", "version"}:
+        sys.stdout.write(f"{_program()} {__version__}\n")
+        return 0
+    if verb not in _VERBS:
+        sys.stderr.write(_unknown(verb) if verb else _help())
+        return _USAGE
+    try:
+        code: int = importlib.import_module(f"webhook.commands.{verb}").run(words)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return code
+
+
+def _program() -> str:
+    """The name this was called by; kubectl's plugins are called `kubectl x`, not `kubectl-x`."""
+    name = Path(sys.argv[0]).name
+    return name.replace("kubectl-", "kubectl ", 1) if name.startswith("kubectl-") else "device-taint-webhook"
+
+
+def _help() -> str:
+    program = _program()
+    verbs = "".join(f"  {verb:<8} {what}\n" for verb, what in _VERBS.items())
+    return (
+        f"Makes Kubernetes device taints safe.\n\nUsage: {program} VERB [FLAGS]\n\nVerbs:\n{verbs}\n"
+        f"`{program} VERB --help` shows the flags of a verb; `{program} --version` what runs.\n"
+        "Exit codes: 0 fine, 1 findings, 2 usage, unreadable input or unreachable cluster.\n"
+    )
+
+
+def _unknown(verb: str) -> str:
+    close = difflib.get_close_matches(verb, _VERBS, n=1)
+    hint = f"; did you mean {close[0]}?" if close else f"; verbs are {', '.join(_VERBS)}"
+    return f"{_program()}: unknown verb {verb!r}{hint}\n"

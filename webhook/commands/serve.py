@@ -1,0 +1,116 @@
+"""`serve`: answers admission reviews. The composition root of the webhook: everything is built here, and only here."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from webhook import __version__, runtime
+from webhook.certificates.contexts import listening_context
+from webhook.certificates.source import FileSource
+from webhook.config import ConfigError, ServeSettings, parse_serve
+from webhook.runtime import Stage, Stages
+from webhook.server.http import Reviews
+from webhook.server.listener import Listener
+from webhook.server.probes import Checks, exposition, health
+from webhook.telemetry import logs
+from webhook.telemetry.metrics import Metrics
+from webhook.validation.kinds import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+log = logging.getLogger(__name__)
+
+PROGRAM: Final = "device-taint-webhook"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Serves until a signal. 2 for flags that make no sense and addresses that cannot be listened on."""
+    try:
+        settings = parse_serve(PROGRAM, arguments, os.environ)
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            sys.stderr.write(f"{PROGRAM} serve: {line}\n")
+        return 2
+    logs.configure(settings.log_format, verbose=settings.verbose)
+    try:
+        runtime.run(build(settings))
+    except BaseExceptionGroup as group:
+        causes = runtime.causes(group)
+        for cause in causes:
+            known = isinstance(cause, OSError)
+            log.error("stopped by an error", extra={"error": str(cause)}, exc_info=None if known else cause)  # noqa: TRY400 -- an address in use needs no traceback
+        return 2 if all(isinstance(cause, OSError) for cause in causes) else 1
+    return 0
+
+
+def build(settings: ServeSettings) -> Stages:
+    """Every part, in the order in which they start: telling, certificates, listening, ready."""
+    metrics = Metrics(version=__version__, resources={row.resource for row in KINDS})
+    source = FileSource(settings.certificates, now=_now, metrics=metrics)
+    tls = listening_context(
+        lambda: source.context, client_certificates=settings.certificates.client_ca_file is not None
+    )
+    reviews = Listener(
+        "reviews",
+        settings.address,
+        Reviews(settings.reviews, metrics),
+        settings.listener,
+        tls=tls,
+        count_bad_request=metrics.count_bad_request,
+    )
+    checks = Checks()
+    checks.add("certificate", lambda: source.problem)
+    checks.add("listener", lambda: reviews.problem)
+    # Nobody is harmed by a probe's connection that ends, so these need no time for a last request.
+    probing = replace(settings.listener, drain_idle_seconds=0.0)
+    stages = []
+    for name, address, handler in (
+        ("health", settings.health_address, health(checks)),
+        ("metrics", settings.metrics_address, exposition(metrics.exposition)),
+    ):
+        if address is not None:
+            listener = Listener(name, address, handler, probing)
+            stages.append(Stage(name=name, start=listener.start, stop=listener.stop))
+    stages += [
+        Stage(name="certificate", work=source.run, start=source.loaded),
+        Stage(name="reviews", start=reviews.start, stop=reviews.stop),
+        _readiness(reviews, settings.shutdown_delay_seconds),
+    ]
+    return Stages(stages)
+
+
+def _readiness(reviews: Listener, delay_seconds: float) -> Stage:
+    """The last stage: its stop comes first, and tells everybody to go elsewhere while there is still someone here."""
+
+    async def start() -> None:
+        _settle_memory()
+        log.info("ready", extra={"version": __version__})
+
+    async def stop() -> None:
+        reviews.drain()
+        await asyncio.sleep(delay_seconds)
+
+    return Stage(name="readiness", start=start, stop=stop)
+
+
+def _settle_memory() -> None:
+    """Takes what start-up left out of the collector's sight, and lets it look less often.
+
+    Reviews leave hardly a cycle behind, so most of what the collector does meanwhile is to walk objects that live:
+    measured as 1 to 3 us of a small review and 15 us of a large one.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 -- the shell's clock

@@ -1,0 +1,1 @@
+"""Listening: sockets, limits, deadlines and status codes. What a review means is decided downstairs."""

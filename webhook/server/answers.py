@@ -1,0 +1,110 @@
+"""HTTP answers as bytes, and the Kubernetes Status that says what was wrong with a request.
+
+aiohttp's own Response assembles headers in a map for each answer, a quarter of the whole cost of a small review.
+An `Answer` has what aiohttp asks of a response (prepare, write_eof, keep_alive) and three headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+JSON_TYPE: Final = "application/json"
+_REASONS: Final = {
+    400: "BadRequest",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    408: "Timeout",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    429: "TooManyRequests",
+    500: "InternalError",
+}
+_STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
+_encoder: Final = msgspec.json.Encoder()
+
+
+class _Date:
+    """The Date header's line, made once a second."""
+
+    __slots__ = ("_line", "_second")
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._line = b""
+
+    def line(self) -> bytes:
+        second = int(time.time())  # noqa: TID251 -- the header tells the wall clock, nothing is decided by it
+        if second != self._second:
+            self._second = second
+            self._line = f"\r\nDate: {formatdate(second, usegmt=True)}\r\nContent-Type: ".encode()
+        return self._line
+
+
+_date: Final = _Date()
+
+
+class Answer:
+    """One whole HTTP/1.1 answer. `keep_alive` false tells the client that the connection ends with it."""
+
+    __slots__ = ("_allow", "_body", "_content_type", "_request", "_status", "keep_alive", "write_seconds")
+
+    def __init__(self, body: bytes, *, status: int = 200, content_type: str = JSON_TYPE, allow: str = "") -> None:
+        self._body = body
+        self._status = status
+        self._content_type = content_type
+        self._allow = allow
+        self._request: web.BaseRequest | None = None
+        self.keep_alive = True
+        self.write_seconds = 0.0
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Called by aiohttp before the answer is written."""
+        self._request = request
+
+    async def write_eof(self) -> None:
+        """Writes the answer. Raises ConnectionResetError if the client is gone, or does not take it in time."""
+        request = self._request
+        assert request is not None
+        transport = request.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the client is gone")
+        head = self._head()
+        # What a POST would have got: the length stays, the body goes.
+        transport.write(head if request.method == "HEAD" else head + self._body)
+        if request.protocol.writing_paused:
+            try:
+                async with asyncio.timeout(self.write_seconds):
+                    await request.writer.drain()
+            except TimeoutError:
+                transport.abort()
+                raise ConnectionResetError("the client does not read") from None
+
+    def _head(self) -> bytes:
+        optional = f"\r\nAllow: {self._allow}" if self._allow else ""
+        if not self.keep_alive:
+            optional += "\r\nConnection: close"
+        rest = f"{self._content_type}\r\nContent-Length: {len(self._body)}{optional}\r\n\r\n"
+        return _STATUS_LINES[self._status] + _date.line() + rest.encode()
+
+
+def failure(code: int, message: str, *, allow: str = "") -> Answer:
+    """A Status (meta/v1) for a request that is no review. `message` says what to do."""
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": _REASONS[code],
+        "code": code,
+    }
+    return Answer(_encoder.encode(status), status=code, allow=allow)

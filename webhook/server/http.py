@@ -1,0 +1,275 @@
+"""`POST /validate` and `POST /mutate`: bytes in, a decision from downstairs, bytes out, metrics and a log line.
+
+Everything a client can do wrong before there is a review is answered here; nothing about taints is known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.admission.chain import mutate, validate
+from webhook.admission.context import AdmissionContext, Budget, OutOfTime
+from webhook.admission.review import BadReview, decode_review, encode_failure, encode_response
+from webhook.server.answers import JSON_TYPE, Answer, failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiohttp import StreamReader, web
+
+    from webhook.admission.decision import Decision
+    from webhook.admission.review import AdmissionRequest
+    from webhook.server.settings import ReviewSettings
+    from webhook.telemetry.metrics import Metrics
+
+    Decide = Callable[[AdmissionRequest, AdmissionContext], Decision]
+
+log = logging.getLogger(__name__)
+
+_PATHS: Final = {"/validate": validate, "/mutate": mutate}
+_LOGGED_CAUSES: Final = 16
+_OK: Final = 200
+_CLIENT_GONE: Final = 499
+"""Never sent: the label under which clients are counted that went away in the middle of a body."""
+
+# Go's time.Duration as its String() prints it: the API server sends `timeout=10s`.
+_DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?(?:h|m|s|ms|us|µs|ns))+", re.ASCII)
+_DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?)(h|ms|us|µs|ns|m|s)", re.ASCII)
+_UNIT_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+class _Refused(Exception):  # noqa: N818 -- not an error of ours
+    """The request is no review; `code` and text make the Status."""
+
+    def __init__(self, code: int, message: str, *, allow: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.allow = allow
+
+
+class _Route(NamedTuple):
+    """Where a request target leads, and how long the answer may take."""
+
+    path: str
+    decide: Decide
+    seconds: float
+
+
+class Reviews:
+    """The handler of the admission port."""
+
+    def __init__(self, settings: ReviewSettings, metrics: Metrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._in_flight = 0
+        self._buffered_bytes = 0
+        metrics.reviews_in_flight.set_function(lambda: self._in_flight)
+        self._clock = time.monotonic
+        # The same few targets come all the time: one per path and timeout.
+        self._route = lru_cache(maxsize=256)(self._route_to)
+
+    async def __call__(self, request: web.BaseRequest) -> Answer:
+        """The answer to one request; whatever happens, it is one."""
+        self._in_flight += 1
+        try:
+            return await self._answer(request)
+        except _Refused as refusal:
+            return self._refuse(refusal)
+        finally:
+            self._in_flight -= 1
+
+    async def _answer(self, request: web.BaseRequest) -> Answer:
+        """The answer to a review; raises _Refused for what is none."""
+        started = self._clock()
+        route = self._route(request.raw_path)
+        if route is None:
+            raise _Refused(404, "no such path: send reviews to /validate or /mutate")
+        _refuse_unfit(request)
+        budget = Budget(route.seconds, self._clock)
+        content = request.content
+        # Most bodies come together with their header; a timer for each would cost a tenth of the answer.
+        body = content.read_nowait() if content.is_eof() else await self._receive(request, route.seconds)
+        return self._review(route, body, budget, started)
+
+    def _route_to(self, target: str) -> _Route | None:
+        """Where a request target leads. The answer gets a share of the caller's patience, so that it is heard."""
+        path, _, query = target.partition("?")
+        decide = _PATHS.get(path)
+        if decide is None:
+            return None
+        settings = self._settings
+        patience = _timeout_seconds(query) or settings.default_timeout_seconds
+        return _Route(path, decide, settings.deadline_share * min(patience, settings.longest_timeout_seconds))
+
+    async def _receive(self, request: web.BaseRequest, seconds: float) -> bytes:
+        """A body that is not all there yet, within its bounds in bytes and seconds."""
+        length = request.content_length
+        if length is not None and length > self._settings.body_limit_bytes:
+            raise self._too_large()
+        seconds = min(seconds, self._settings.body_seconds)
+        if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._read(request.content)
+        except TimeoutError:
+            raise _Refused(408, f"the body did not arrive within {seconds:g} s") from None
+        except OSError:
+            raise _Refused(_CLIENT_GONE, "the client went away") from None
+        except _Refused:
+            raise
+        except Exception as error:  # noqa: BLE001 -- the parser has a handful of types for a broken body
+            log.debug("body not readable", extra={"error": str(error)})
+            raise _Refused(400, "the body is not what its header announced: check Transfer-Encoding") from None
+
+    async def _read(self, content: StreamReader) -> bytes:
+        settings, chunks, size = self._settings, [], 0
+        try:
+            while chunk := await content.readany():
+                size += len(chunk)
+                self._buffered_bytes += len(chunk)
+                if size > settings.body_limit_bytes:
+                    raise self._too_large()
+                if self._buffered_bytes > settings.buffered_limit_bytes:
+                    raise _Refused(429, "too many large bodies at a time: try again")
+                chunks.append(chunk)
+            return b"".join(chunks)
+        finally:
+            self._buffered_bytes -= size
+
+    def _too_large(self) -> _Refused:
+        mebibytes = self._settings.body_limit_bytes / 1024 / 1024
+        return _Refused(413, f"the body must not be larger than {mebibytes:g} MiB")
+
+    def _refuse(self, refusal: _Refused) -> Answer:
+        self._metrics.count_bad_request(refusal.code)
+        log.debug("request refused", extra={"code": refusal.code, "error": str(refusal)})
+        answer = failure(400 if refusal.code == _CLIENT_GONE else refusal.code, str(refusal), allow=refusal.allow)
+        if refusal.code in {400, 408, 413, 429, _CLIENT_GONE}:
+            answer.keep_alive = False
+        return answer
+
+    def _review(self, route: _Route, body: bytes, budget: Budget, started: float) -> Answer:
+        """One review, decided. Nothing here waits, so nothing here is interrupted."""
+        if len(body) > self._settings.body_limit_bytes:
+            raise self._too_large()
+        try:
+            request = decode_review(body)
+        except BadReview as error:
+            raise _Refused(400, str(error)) from None
+        decision, fault = None, None
+        now = datetime.now(UTC)  # noqa: TID251 -- the shell asks the clock so that the core need not
+        try:
+            decision = route.decide(request, AdmissionContext(now, budget=budget))
+            code, reply = decision.code, encode_response(request, decision)
+        except OutOfTime as spent:
+            code = 504
+            reply = encode_failure(request.uid, code, f"time ran out before {spent.phase}: try again, or send less")
+        except Exception as error:  # noqa: BLE001 -- a fault of ours is an answer too; it is counted and logged
+            code, fault = 500, error
+            self._metrics.panics.inc()
+            reply = encode_failure(request.uid, code, "internal error: the webhook's log has the traceback")
+        seconds = self._clock() - started
+        self._metrics.count_review(route.path, request.resource.resource, request.operation, code, seconds)
+        # What simply passed is for the verbose only; to put its line together in vain would cost a thirtieth.
+        if decision is None or decision.findings or decision.patch or code != _OK or log.isEnabledFor(logging.DEBUG):
+            _log_review(_Outcome(route.path, request, decision, code, seconds, fault))
+        return Answer(reply)
+
+
+def _refuse_unfit(request: web.BaseRequest) -> None:
+    """What can be said of a request before its body is read."""
+    if request.method != "POST":
+        raise _Refused(405, "reviews are sent with POST", allow="POST")
+    headers = request.headers
+    content_type = headers.get("Content-Type", "")
+    if content_type != JSON_TYPE and content_type.partition(";")[0].strip().lower() != JSON_TYPE:
+        raise _Refused(415, f"Content-Type must be {JSON_TYPE}")
+    if headers.get("Content-Encoding", "identity") != "identity":
+        raise _Refused(415, "reviews must be sent without Content-Encoding")
+
+
+def _timeout_seconds(query: str) -> float | None:
+    """How long the caller waits, or None if the query does not say."""
+    for parameter in query.split("&"):
+        name, _, value = parameter.partition("=")
+        if name == "timeout":
+            return _duration_seconds(value)
+    return None
+
+
+def _duration_seconds(text: str) -> float | None:
+    """A duration as Go writes it, or None if it is not a positive one."""
+    if len(text) > 32 or not _DURATION.fullmatch(text):
+        return None
+    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION_PART.findall(text)) or None
+
+
+class _Outcome(NamedTuple):
+    """What there is to tell about a review that was answered; without a decision, time ran out or we failed."""
+
+    path: str
+    request: AdmissionRequest
+    decision: Decision | None
+    code: int
+    seconds: float
+    fault: Exception | None = None
+
+
+def _log_review(outcome: _Outcome) -> None:
+    """One line: at info for what someone may ask about, at debug for what simply passed."""
+    message, level = _headline(outcome)
+    path, request, decision, code, seconds, fault = outcome
+    fields: dict[str, object] = {
+        "path": path,
+        "requestUID": request.uid,
+        "resource": str(request.resource),
+        "operation": request.operation,
+        "object": request.reference,
+        "user": request.username,
+        "allowed": decision is not None and decision.allowed,
+        "code": code,
+        "durationSeconds": round(seconds, 6),
+    }
+    if request.sub_resource:
+        fields["subResource"] = request.sub_resource
+    if request.dry_run:
+        fields["dryRun"] = True
+    if decision is not None:
+        fields.update(_about(decision))
+    log.log(level, message, extra=fields, exc_info=fault)
+
+
+def _headline(outcome: _Outcome) -> tuple[str, int]:
+    """What happened, and who should hear of it."""
+    decision = outcome.decision
+    if outcome.fault is not None:
+        return "review failed", logging.ERROR
+    if decision is None:
+        return "review not decided in time", logging.WARNING
+    if not decision.allowed:
+        return "review refused", logging.INFO
+    if decision.patch:
+        return "review answered with a patch", logging.INFO
+    if decision.findings:
+        return "review answered with warnings", logging.INFO
+    return "review allowed", logging.DEBUG
+
+
+def _about(decision: Decision) -> dict[str, object]:
+    """What was found, without the values: these are other people's."""
+    about: dict[str, object] = {}
+    causes = [f"{finding.error.field}: {finding.error.type.value}" for finding in decision.findings[:_LOGGED_CAUSES]]
+    if causes:
+        about["causes"] = causes
+    if decision.problem is not None:
+        about["error"] = decision.problem
+    if decision.patch:
+        about["patched"] = [str(edit.get("path", "")) for edit in decision.patch[:_LOGGED_CAUSES]]
+    return about

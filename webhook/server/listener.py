@@ -1,0 +1,247 @@
+"""One listening socket: connections with bounds on how long they may take, and an end that loses no request.
+
+HTTP/1.1 is aiohttp's: its parser, its flow control. What a request means is the handler's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from aiohttp import web
+
+from webhook.server.answers import Answer, failure
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable
+
+    from aiohttp import StreamReader
+
+    from webhook.server.settings import Address, ListenerSettings
+
+log = logging.getLogger(__name__)
+
+_BACKLOG: Final = 1024
+"""Connections that may wait to be accepted: every client of a restarted API server comes at once."""
+_LOGGED_CHARACTERS: Final = 256
+_DRAIN_STEP_SECONDS: Final = 0.05
+_CUT_OFF_SECONDS: Final = 0.5
+"""For aiohttp to end what did not end by itself."""
+
+
+class Connection(web.RequestHandler):
+    """aiohttp's connection, plus a bound for headers that trickle in, and our own words for what is no HTTP.
+
+    It looks at aiohttp's inner state, which may change with any of its releases; tests/https fails when it does.
+    """
+
+    __slots__ = ("_header_of", "_header_timer", "listener")
+
+    def __init__(self, manager: web.Server, listener: Listener, **options: Any) -> None:
+        super().__init__(manager, **options)
+        self.listener = listener
+        self._header_of = -1
+        self._header_timer: asyncio.TimerHandle | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """What came in; after it, either a request is complete up to its body, or the clock of its header runs."""
+        super().data_received(data)
+        if self._messages and self._current_request is not None:
+            self._end_broken_body(self._current_request.content)
+        elif data and self._header_of != self._request_count and self._idle:
+            self._stop_header_timer()
+            self._header_of = self._request_count
+            seconds = self.listener.settings.header_seconds
+            self._header_timer = self._loop.call_later(seconds, self._header_overdue, self._request_count)
+
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 -- aiohttp's signature
+        """Called for each body that was taken, paused or not; to resume what runs costs as much as parsing it."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
+    @staticmethod
+    def _end_broken_body(content: StreamReader) -> None:
+        """Tells the handler that no more will come: nothing can follow an unfinished body but the parser's fault."""
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(web.RequestPayloadError())
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The end, whoever wanted it."""
+        self._stop_header_timer()
+        super().connection_lost(exc)
+
+    @property
+    def _idle(self) -> bool:
+        """Whether nothing is left to answer. Before the first request aiohttp may not have begun to wait for one."""
+        return not self._request_count or (self._waiter is not None and not self._waiter.done())
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing of a next request has come yet."""
+        return self._idle and self._header_of != self._request_count
+
+    def _header_overdue(self, count: int) -> None:
+        self._header_timer = None
+        if self._request_count == count and self._idle:
+            log.debug("connection closed", extra={"error": "the header took too long"})
+            self.force_close()
+
+    def _stop_header_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,  # noqa: ARG002 -- aiohttp's signature
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what is no HTTP, or to a handler that failed; the connection ends with it."""
+        answer = self.listener.malformed(message or "") if status == 400 else self.listener.broken(exc)
+        answer.keep_alive = False
+        answer.write_seconds = self.listener.settings.write_seconds
+        return cast("web.StreamResponse", answer)
+
+
+class _Server(web.Server):
+    """aiohttp's server with our connections."""
+
+    def __init__(self, listener: Listener, handler: Callable[[web.BaseRequest], Awaitable[Any]]) -> None:
+        super().__init__(handler)
+        self._listener = listener
+        self.last_accepted = 0.0
+
+    def __call__(self) -> Connection:
+        """The connection for a socket just accepted; its TLS handshake is still to come."""
+        settings = self._listener.settings
+        self.last_accepted = self._loop.time()
+        return Connection(
+            self,
+            self._listener,
+            loop=self._loop,
+            keepalive_timeout=settings.idle_seconds,
+            lingering_time=settings.lingering_seconds,
+            auto_decompress=False,
+            access_log=None,
+        )
+
+
+class Listener:
+    """A socket, its connections, and the handler that answers their requests.
+
+    The end has two parts, so that there may be time between them: from `drain` on, each answer tells its client to
+    go elsewhere next time; `stop` closes the socket and waits for what is left.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: Address,
+        handler: Callable[[web.BaseRequest], Awaitable[Answer]],
+        settings: ListenerSettings,
+        *,
+        tls: ssl.SSLContext | None = None,
+        count_bad_request: Callable[[int], None] = lambda _code: None,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.port = address.port
+        self._address = address
+        self._handler = handler
+        self._tls = tls
+        self._count_bad_request = count_bad_request
+        self._draining = False
+        self._server: _Server | None = None
+        self._socket: asyncio.Server | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why nobody can connect, or None."""
+        if self._socket is None:
+            return "not listening"
+        return "stopping" if self._draining else None
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are whose handshake is done."""
+        return len(self._server.connections) if self._server else 0
+
+    async def start(self) -> None:
+        """Listens. Raises OSError if the address is taken or not ours."""
+        self._server = _Server(self, self._handle)
+        try:
+            self._socket = await self._listen(self._server)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise OSError(error.errno, f"cannot listen on {self._address} for {self.name}: {reason}") from None
+        self.port = self._socket.sockets[0].getsockname()[1]
+        log.info("listening", extra={"server": self.name, "host": self._address.host, "port": self.port})
+
+    async def _listen(self, server: _Server) -> asyncio.Server:
+        tls: dict[str, Any] = {}
+        if self._tls is not None:
+            tls["ssl"] = self._tls
+            tls["ssl_handshake_timeout"] = self.settings.handshake_seconds
+            tls["ssl_shutdown_timeout"] = self.settings.close_seconds
+        host, port = self._address.host, self._address.port
+        loop = asyncio.get_running_loop()
+        if not host and socket.has_dualstack_ipv6():
+            # one socket for IPv6 and IPv4, so that there is one port too when any is asked for
+            both = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+            return await loop.create_server(server, sock=both, backlog=_BACKLOG, **tls)
+        return await loop.create_server(server, host or None, port, backlog=_BACKLOG, **tls)
+
+    async def _handle(self, request: web.BaseRequest) -> Answer:
+        """The handler's answer, with the connection's end told to the client where one is near."""
+        answer = await self._handler(request)
+        answer.write_seconds = self.settings.write_seconds
+        if self._draining or not request.keep_alive or not request.content.is_eof() or request.version < (1, 1):
+            answer.keep_alive = False
+        return answer
+
+    def malformed(self, reason: str) -> Answer:
+        """For bytes that are no request. The reason goes to the log only: its words are aiohttp's and the client's."""
+        self._count_bad_request(400)
+        log.debug("request not readable", extra={"server": self.name, "error": reason[:_LOGGED_CHARACTERS]})
+        return failure(400, "this is no request of HTTP/1.1; the server's log says why when it runs with -v")
+
+    def broken(self, error: BaseException | None) -> Answer:
+        """For a handler that raised, which is a fault of ours."""
+        self._count_bad_request(500)
+        log.error("request failed", extra={"server": self.name}, exc_info=error)
+        return failure(500, "internal error: the server's log has the traceback")
+
+    def drain(self) -> None:
+        """From now on each answer ends its connection."""
+        self._draining = True
+
+    async def stop(self) -> None:
+        """Closes the socket, lets requests in flight finish and idle connections bring a last one, then closes."""
+        self.drain()
+        if self._socket is None or self._server is None:
+            return
+        self._socket.close()
+        self._socket = None
+        server, now = self._server, asyncio.get_running_loop().time
+        # A socket accepted a moment ago is no connection yet: its handshake is under way.
+        idle_until = now() + self.settings.drain_idle_seconds
+        young_until = server.last_accepted + self.settings.drain_idle_seconds
+        until = now() + self.settings.drain_seconds
+        while (self.connections or now() < young_until) and now() < until:
+            if now() >= idle_until:
+                _close_quiet(server)
+            await asyncio.sleep(_DRAIN_STEP_SECONDS)
+        if self.connections:
+            log.warning("connections cut off", extra={"server": self.name, "connections": self.connections})
+        await server.shutdown(timeout=_CUT_OFF_SECONDS)
+
+
+def _close_quiet(server: _Server) -> None:
+    for connection in server.connections:
+        if isinstance(connection, Connection) and connection.quiet:
+            connection.force_close()

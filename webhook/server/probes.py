@@ -1,0 +1,78 @@
+"""Liveness, readiness and metrics: plain HTTP on ports of their own, for kubelets and Prometheus."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from webhook.server.answers import Answer, failure
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from aiohttp import web
+
+    Problem = Callable[[], str | None]
+    Handler = Callable[[web.BaseRequest], Awaitable[Answer]]
+
+_TEXT: Final = "text/plain; charset=utf-8"
+_READ_ONLY: Final = "GET, HEAD"
+
+
+class Checks:
+    """The named conditions of readiness.
+
+    A check gives None when it holds, or one sentence that says what is missing.
+    """
+
+    def __init__(self) -> None:
+        self._checks: dict[str, Problem] = {}
+
+    def add(self, name: str, problem: Problem) -> None:
+        """One more condition; names appear in `/readyz?verbose` in the order they were added."""
+        self._checks[name] = problem
+
+    def problems(self) -> Iterator[tuple[str, str | None]]:
+        """Each name with what is missing, or None."""
+        for name, problem in self._checks.items():
+            yield name, problem()
+
+
+def health(checks: Checks) -> Handler:
+    """The handler of `/livez` and `/healthz` (this process answers) and `/readyz` (it should get requests).
+
+    `/readyz?verbose` lists every check the way kube-apiserver does; a failed `/readyz` always does.
+    """
+
+    async def answer(request: web.BaseRequest) -> Answer:
+        path, _, query = request.raw_path.partition("?")
+        if path not in {"/livez", "/healthz", "/readyz"}:
+            return failure(404, "no such path: ask /livez, /readyz or /readyz?verbose")
+        if request.method not in {"GET", "HEAD"}:
+            return failure(405, "probes are asked with GET", allow=_READ_ONLY)
+        if path != "/readyz":
+            return Answer(b"ok", content_type=_TEXT)
+        results = list(checks.problems())
+        ready = all(problem is None for _, problem in results)
+        if ready and "verbose" not in query:
+            return Answer(b"ok", content_type=_TEXT)
+        lines = [
+            f"[+]{name} ok\n" if problem is None else f"[-]{name} failed: {problem}\n" for name, problem in results
+        ]
+        lines.append("readyz check passed\n" if ready else "readyz check failed\n")
+        return Answer("".join(lines).encode(), status=200 if ready else 503, content_type=_TEXT)
+
+    return answer
+
+
+def exposition(encode: Callable[[str], tuple[bytes, str]]) -> Handler:
+    """The handler of `/metrics`. `encode` gives the body and its type for an `Accept` header."""
+
+    async def answer(request: web.BaseRequest) -> Answer:
+        if request.raw_path.partition("?")[0] != "/metrics":
+            return failure(404, "no such path: ask /metrics")
+        if request.method not in {"GET", "HEAD"}:
+            return failure(405, "metrics are asked for with GET", allow=_READ_ONLY)
+        body, content_type = encode(request.headers.get("Accept", ""))
+        return Answer(body, content_type=content_type)
+
+    return answer

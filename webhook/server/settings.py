@@ -1,0 +1,60 @@
+"""Settings of this room. Nothing here imports aiohttp, so that reading flags stays quick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where to listen. An empty host is every interface, port 0 any free port."""
+
+    host: str = ""
+    port: int = 0
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSettings:
+    """How long a connection may take for what, and how it ends."""
+
+    handshake_seconds: float = 10.0
+    """For the TLS handshake."""
+    header_seconds: float = 10.0
+    """From the first byte of a request to the end of its header."""
+    idle_seconds: float = 120.0
+    """Between requests. More than the 90 s after which API servers close idle connections themselves: who closes
+    first cannot cut off a request that is under way."""
+    write_seconds: float = 10.0
+    """For a client to take an answer that does not fit into the socket's buffer."""
+    lingering_seconds: float = 0.5
+    """How long the rest of a refused body is read and thrown away, so that the client sees the answer rather than a
+    reset."""
+    close_seconds: float = 2.0
+    """For a client to agree to the end of TLS."""
+    drain_idle_seconds: float = 1.0
+    """While stopping: how long a kept-alive connection may still bring a request before it is closed. A client
+    that sends while we close would not know whether its request was seen."""
+    drain_seconds: float = 25.0
+    """While stopping: how long requests in flight may take. 80 % of the 30 s that an API server waits at most,
+    and a second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewSettings:
+    """What a review may cost."""
+
+    # Two objects of 3 MiB each plus 1 MiB of envelope, as controller-runtime's pkg/webhook/admission/http.go.
+    body_limit_bytes: int = 7 * 1024 * 1024
+    buffered_limit_bytes: int = 64 * 1024 * 1024
+    """For all bodies that are being received at a time: nine of the largest, which no API server ever sends."""
+    body_seconds: float = 10.0
+    """For the body to arrive once the header is there; less if the caller's deadline comes first."""
+    default_timeout_seconds: float = 10.0
+    """What is taken for the caller's patience when the query has no `timeout`: the API's own default."""
+    longest_timeout_seconds: float = 30.0
+    """The API's maximum for timeoutSeconds."""
+    deadline_share: float = 0.8
+    """How much of the caller's patience is spent before it is told that time ran out."""
