@@ -1,0 +1,173 @@
+"""Runs this project's server and a Go webhook with the same checks side by side, and prints what they do.
+
+Each server in turn gets one core, the load generator another. Exit codes: 0 measured, 1 a floor was missed (with
+--check), 2 the figures cannot be had, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks import api_server, bodies, gobinaries, load, policies, report, servers, verdicts
+from benchmarks.gobinaries import BenchmarkError
+from benchmarks.load import LoadGenerator, Workload
+from benchmarks.report import OURS, PEER, POLICY, Figures
+from benchmarks.servers import Certificates, Command, Cores, Server
+from tests.controlplane.gobuild import AssetsUnavailableError
+from tests.controlplane.processes import NotReadyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DOCUMENT = servers.ROOT / "docs" / "performance.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long to measure."""
+
+    main_rounds: int
+    """Of claims and slices."""
+    other_rounds: int
+    seconds: float
+    starts: int
+    creates: int
+    """Through the API server, per kind and webhook; 0 for none."""
+    policy: bool = False
+    """Whether a second server of ours, with a policy, takes part."""
+
+
+FULL = Plan(main_rounds=8, other_rounds=4, seconds=2.0, starts=7, creates=api_server.CREATES)
+QUICK = Plan(main_rounds=3, other_rounds=1, seconds=1.0, starts=3, creates=0)
+
+
+class Benchmark:
+    """One run; everything it starts has ended when `run` returns."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._started = time.monotonic()
+        self._cores = Cores.here()
+        self._certificates = Certificates(folder)
+
+    def run(self) -> Figures:
+        """Measures.
+
+        Raises: BenchmarkError, NotReadyError or AssetsUnavailableError if the figures cannot be had.
+        """
+        executable, generator = gobinaries.build(self._progress)
+        figures = Figures(
+            peer_version=gobinaries.peer_version(),
+            go_version=gobinaries.go_version(),
+            load_average=os.getloadavg()[0],
+        )
+        self._measure_starts(figures, executable)
+        with contextlib.ExitStack() as stack:
+            running = {
+                command.name: stack.enter_context(Server(command, self._cores.server, self._folder))
+                for command in self._contenders(executable)
+            }
+            idle = {name: server.memory for name, server in running.items()}
+            figures.verdicts = verdicts.compare(bodies.verdict_cases(), list(running.values()), self._certificates)
+            self._progress(f"the servers agree on {figures.verdicts} reviews")
+            self._measure_load(figures, running, generator)
+            figures.memory = {name: (idle[name], server.memory) for name, server in running.items()}
+        if self._plan.creates:
+            self._measure_api_server(figures, executable)
+        return figures
+
+    def _contenders(self, executable: Path) -> list[Command]:
+        pair = [servers.ours(self._certificates, OURS), servers.peer(self._certificates, PEER, executable)]
+        if not self._plan.policy:
+            return pair
+        policy = policies.write(self._folder)
+        return [*pair, servers.ours(self._certificates, POLICY, f"--policy-file={policy}")]
+
+    def _measure_starts(self, figures: Figures, executable: Path) -> None:
+        self._progress(f"starting each server {self._plan.starts} times")
+        for _ in range(self._plan.starts):
+            for command in (servers.ours(self._certificates, OURS), servers.peer(self._certificates, PEER, executable)):
+                seconds = servers.seconds_to_ready(command, self._cores.server)
+                figures.ready_seconds.setdefault(command.name, []).append(seconds)
+
+    def _measure_load(self, figures: Figures, running: dict[str, Server], generator: Path) -> None:
+        load_generator = LoadGenerator(generator, self._certificates, self._cores)
+        pair = [running[OURS], running[PEER]]
+        for name, title, made in (
+            ("claims", "ResourceClaim", bodies.claims()),
+            ("slices", "ResourceSlice", bodies.slices()),
+            ("templates", "ResourceClaimTemplate", bodies.templates()),
+            ("rules", "DeviceTaintRule", bodies.rules()),
+        ):
+            main = name in ("claims", "slices")
+            workload = Workload(
+                name=name,
+                title=title,
+                files=self._write(name, made),
+                size=len(made[0]),
+                seconds=self._plan.seconds if main else self._plan.seconds / 2,
+                rounds=self._plan.main_rounds if main else self._plan.other_rounds,
+            )
+            contenders = list(running.values()) if name == "claims" else pair
+            figures.results.append(load.run(load_generator, workload, contenders, self._progress))
+
+    def _measure_api_server(self, figures: Figures, executable: Path) -> None:
+        missing = api_server.missing()
+        if missing:
+            figures.remarks.append(f"creates through an API server not measured: {missing}")
+            return
+        commands = servers.ours(self._certificates, OURS), servers.peer(self._certificates, PEER, executable)
+        with contextlib.ExitStack() as stack:
+            pair = [stack.enter_context(Server(command, None, self._folder)) for command in commands]
+            figures.latencies = api_server.measure(pair, self._certificates, self._plan.creates, self._progress)
+
+    def _write(self, name: str, made: Iterable[bytes]) -> list[Path]:
+        paths = []
+        for number, body in enumerate(made):
+            path = self._folder / f"{name}-{number}.json"
+            path.write_bytes(body)
+            paths.append(path)
+        return paths
+
+    def _progress(self, line: str) -> None:
+        print(f"[{time.monotonic() - self._started:4.0f} s] {line}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="under a minute, rougher, without an API server")
+    parser.add_argument("--policy", action="store_true", help=f"ours with a policy of {policies.RULES} rules as well")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into docs/{DOCUMENT.name} as well")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a floor was missed")
+    arguments = parser.parse_args()
+    try:
+        with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+            plan = replace(QUICK if arguments.quick else FULL, policy=arguments.policy)
+            figures = Benchmark(plan, Path(folder)).run()
+        markdown = figures.markdown()
+        print(markdown)
+        if arguments.write:
+            report.write(DOCUMENT, markdown)
+    except (BenchmarkError, NotReadyError, AssetsUnavailableError, ValueError) as e:
+        print(f"benchmarks: {e}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130  # as a shell reports it
+    missed = figures.missed()
+    for line in missed:
+        print(f"floor missed: {line}", file=sys.stderr)
+    return 1 if arguments.check and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""Throughput: the load generator against one server after the other, in rounds."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.gobinaries import BenchmarkError
+from benchmarks.servers import on_core
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from benchmarks.report import Progress
+    from benchmarks.servers import Certificates, Cores, Server
+
+CONNECTIONS = 16
+# Above this share of its core the load generator, not the server, may be what limits.
+_LOAD_LIMIT = 0.95
+# Below this share of its core the server did not get all the work or all the time it could have had.
+_SERVER_BUSY = 0.9
+# Calm rounds that may stand for all.
+_ENOUGH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One run of the load generator."""
+
+    per_second: float
+    p50_ms: float
+    p99_ms: float
+    cpu_us: float
+    """CPU time of the server per request."""
+    server_busy: float
+    """Share of its core."""
+    load_busy: float
+    """Share of its core that the load generator used."""
+    cipher: str
+
+    @property
+    def disturbed(self) -> bool:
+        """Something else was at work on the server's core, or the load did not suffice."""
+        return self.server_busy < _SERVER_BUSY
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The bodies of one kind of review, as files, and for how long they are sent."""
+
+    name: str
+    title: str
+    files: Sequence[Path]
+    size: int
+    """Of one body, in bytes."""
+    seconds: float
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The samples of one workload that count, by server, a round each."""
+
+    workload: Workload
+    samples: dict[str, list[Sample]]
+    rounds: int
+    """As many there were, with those that do not count."""
+
+    def median(self, server: str, figure: Callable[[Sample], float]) -> float:
+        """Over the rounds."""
+        return statistics.median(figure(sample) for sample in self.samples[server])
+
+    def ratios(self, server: str, other: str) -> list[float]:
+        """Requests per second of the server to those of the other, one for each round."""
+        pairs = zip(self.samples[server], self.samples[other], strict=True)
+        return [mine.per_second / theirs.per_second for mine, theirs in pairs]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What makes a figure doubtful."""
+        remarks = []
+        for server, samples in self.samples.items():
+            where = f"{self.workload.title}, {server}"
+            if max(sample.load_busy for sample in samples) > _LOAD_LIMIT:
+                remarks.append(f"{where}: the load generator was at its limit")
+            if any(sample.disturbed for sample in samples):
+                remarks.append(f"{where}: used less than {_SERVER_BUSY:.0%} of its core in too many rounds")
+        return remarks
+
+
+class LoadGenerator:
+    """Runs the Go program on its core."""
+
+    def __init__(self, executable: Path, certificates: Certificates, cores: Cores) -> None:
+        self._executable = executable
+        self._certificates = certificates
+        self._core = cores.load
+
+    def sample(self, server: Server, files: Sequence[Path], seconds: float) -> Sample:
+        """Loads a server.
+
+        Raises: BenchmarkError if any answer was not what it should be.
+        """
+        command = ["-url", server.url, "-ca-file", self._certificates.ca_file, "-connections", CONNECTIONS]
+        command += ["-duration", f"{seconds}s", *files]
+        before = server.cpu_seconds
+        with on_core(self._core):
+            process = subprocess.Popen(
+                [str(part) for part in (self._executable, *command)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "GOMAXPROCS": "1"},
+            )
+        try:
+            stdout, stderr = process.communicate(timeout=seconds + 60)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        used = server.cpu_seconds - before
+        if process.returncode:
+            raise BenchmarkError(f"load generator: {stderr.decode().strip()}")
+        report = json.loads(stdout)
+        if report["errors"] or report["notOK"] or report["wrongUID"] or not report["requests"]:
+            raise BenchmarkError(f"{server.name} did not answer every review: {stdout.decode().strip()}")
+        return Sample(
+            per_second=report["perSecond"],
+            p50_ms=report["p50Microseconds"] / 1e3,
+            p99_ms=report["p99Microseconds"] / 1e3,
+            cpu_us=used / report["requests"] * 1e6,
+            server_busy=used / report["seconds"],
+            load_busy=report["loadCPU"],
+            cipher=report["cipher"],
+        )
+
+
+def run(generator: LoadGenerator, workload: Workload, servers: Sequence[Server], progress: Progress) -> Result:
+    """All rounds of a workload: A B A B, so that whatever else the machine does hits both alike.
+
+    Disturbed rounds are made up for, at most as many as were planned; if hardly any is calm, all count, with a remark.
+    """
+    for server in servers:
+        generator.sample(server, workload.files, min(1.0, workload.seconds))  # warm-up, not counted
+    rounds: list[dict[str, Sample]] = []
+    calm: list[dict[str, Sample]] = []
+    while len(calm) < workload.rounds and len(rounds) < 2 * workload.rounds:
+        this = {server.name: generator.sample(server, workload.files, workload.seconds) for server in servers}
+        rounds.append(this)
+        if not any(sample.disturbed for sample in this.values()):
+            calm.append(this)
+        figures = ", ".join(f"{name} {sample.per_second:,.0f}" for name, sample in this.items())
+        state = "" if calm and calm[-1] is this else " (disturbed)"
+        progress(f"{workload.title}, round {len(rounds)}, requests a second: {figures}{state}")
+    kept = calm if len(calm) >= min(_ENOUGH, workload.rounds) else rounds
+    samples = {server.name: [this[server.name] for this in kept] for server in servers}
+    return Result(workload, samples, len(rounds))

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const body = `{"request":{"uid":"6c0d8a0e-5f0b-4d3c-9a55-0d7d3c1f2b11","object":{}}}`
+
+// load runs against a server for a moment and gives the report.
+func load(t *testing.T, handler http.HandlerFunc) Report {
+	t.Helper()
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	folder := t.TempDir()
+	ca, file := filepath.Join(folder, "ca.crt"), filepath.Join(folder, "body.json")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	for path, content := range map[string][]byte{ca: certificate, file: []byte(body)} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u, err := url.Parse(server.URL + "/validate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := run(options{url: u, ca: ca, connections: 3, duration: 50 * time.Millisecond, bodies: []string{file}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+func uidOf(t *testing.T, r *http.Request) string {
+	t.Helper()
+	content, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	var review struct{ Request struct{ UID string } }
+	if err := json.Unmarshal(content, &review); err != nil {
+		t.Error(err)
+	}
+	return review.Request.UID
+}
+
+func TestEveryRequestHasItsOwnUID(t *testing.T) {
+	var seen sync.Map
+	report := load(t, func(w http.ResponseWriter, r *http.Request) {
+		uid := uidOf(t, r)
+		if _, again := seen.LoadOrStore(uid, true); again {
+			t.Errorf("uid %s twice", uid)
+		}
+		fmt.Fprint(w, uid)
+	})
+	if report.Requests == 0 || report.Errors+report.NotOK+report.WrongUID != 0 || report.P99 < report.P50 {
+		t.Errorf("%+v", report)
+	}
+}
+
+func TestChunkedAnswersAreRead(t *testing.T) {
+	report := load(t, func(w http.ResponseWriter, r *http.Request) {
+		for part := range strings.SplitSeq(uidOf(t, r), "-") {
+			fmt.Fprint(w, "-", part)
+			w.(http.Flusher).Flush()
+		}
+		fmt.Fprint(w, strings.Repeat("x", 1<<17))
+	})
+	if report.Requests == 0 || report.Errors+report.NotOK+report.WrongUID != 0 {
+		t.Errorf("%+v", report)
+	}
+}
+
+func TestRefusalsAreCounted(t *testing.T) {
+	report := load(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusTeapot) })
+	if report.NotOK == 0 || report.Requests != 0 {
+		t.Errorf("%+v", report)
+	}
+}
+
+func TestAnswersToOtherRequestsAreCounted(t *testing.T) {
+	report := load(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })
+	if report.WrongUID == 0 || report.Requests != 0 {
+		t.Errorf("%+v", report)
+	}
+}
+
+func TestClosedConnectionsAreErrors(t *testing.T) {
+	report := load(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		fmt.Fprint(w, uidOf(t, r))
+	})
+	if report.Errors != 3 || report.FirstError == "" {
+		t.Errorf("%+v", report)
+	}
+}

@@ -1,0 +1,207 @@
+"""The figures as Markdown: the same text on the terminal and, between two markers, in a document."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from benchmarks.api_server import Latency
+    from benchmarks.load import Result
+    from benchmarks.servers import Memory
+
+BEGIN, END = "<!-- benchmark:begin -->", "<!-- benchmark:end -->"
+OURS, PEER, POLICY, NONE = "ours", "peer", "ours-policy", "none"
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a ratio of requests per second, ours to the peer's, is to be."""
+
+    floor: float
+    goal: float | None = None
+
+
+# By (workload, server).
+TARGETS = {
+    ("claims", OURS): Target(1.2, 1.5),
+    ("claims", POLICY): Target(1.0),
+    ("slices", OURS): Target(4.0, 7.0),
+}
+
+
+@dataclass(slots=True)
+class Figures:
+    """All that one run measured."""
+
+    peer_version: str
+    go_version: str
+    load_average: float
+    """Of the machine, over the minute before."""
+    verdicts: int = 0
+    results: list[Result] = field(default_factory=list)
+    memory: dict[str, tuple[Memory, Memory]] = field(default_factory=dict)
+    """By server: idle, and after all load."""
+    ready_seconds: dict[str, list[float]] = field(default_factory=dict)
+    latencies: list[Latency] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def missed(self) -> list[str]:
+        """Floors that were not reached."""
+        return [
+            f"{result.workload.title}, {server}: {ratio:.2f} of the peer's requests per second, floor {target.floor:g}"
+            for result, server, ratio, _, target in self._ratios()
+            if target is not None and ratio < target.floor
+        ]
+
+    def markdown(self) -> str:
+        """Tables with a heading each."""
+        parts = [self._setting(), self._throughput(), self._comparison(), self._processes()]
+        if self.latencies:
+            parts.append(self._through_api_server())
+        remarks = [*self.remarks, *(remark for result in self.results for remark in result.remarks)]
+        if remarks:
+            parts.append("\n".join(["Remarks on this run:", "", *(f"- {remark}" for remark in remarks)]))
+        return "\n\n".join(parts) + "\n"
+
+    def _setting(self) -> str:
+        return (
+            f"Measured on {time.strftime('%Y-%m-%d', time.gmtime())}: {_processor()}, Python"
+            f" {platform.python_version()}, {self.go_version}, controller-runtime {self.peer_version}. Load average"
+            f" before: {self.load_average:.2f}. Both servers gave the same verdict (allowed or not, fields, reasons) on"
+            f" {self.verdicts} reviews, valid and broken. Ciphers: {self._ciphers}."
+        )
+
+    @property
+    def _ciphers(self) -> str:
+        """What each server chose; it is part of what a request costs."""
+        chosen = {server: samples[0].cipher for result in self.results for server, samples in result.samples.items()}
+        return ", ".join(f"{server} {cipher}" for server, cipher in sorted(chosen.items()))
+
+    def _throughput(self) -> str:
+        rows = [
+            [
+                result.workload.title,
+                f"{result.workload.size / 1e3:.1f} KB",
+                server,
+                f"{result.median(server, lambda s: s.per_second):,.0f}",
+                f"{result.median(server, lambda s: s.p50_ms):.2f}",
+                f"{result.median(server, lambda s: s.p99_ms):.2f}",
+                f"{result.median(server, lambda s: s.cpu_us):,.0f}",
+                f"{result.median(server, lambda s: s.server_busy):.0%}",
+                f"{result.median(server, lambda s: s.load_busy):.0%}",
+            ]
+            for result in self.results
+            for server in result.samples
+        ]
+        heads = [
+            "review",
+            "size",
+            "server",
+            "requests/s",
+            "p50 ms",
+            "p99 ms",
+            "CPU µs each",
+            "server core",
+            "load core",
+        ]
+        return "### Reviews a second\n\n" + table(heads, rows, right=range(3, 9))
+
+    def _comparison(self) -> str:
+        rows = []
+        for result, server, ratio, ratios, target in self._ratios():
+            floor = f"{target.floor:g}" if target else ""
+            goal = f"{target.goal:g}" if target and target.goal else ""
+            spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+            by_cpu = result.median(PEER, lambda s: s.cpu_us) / result.median(server, lambda s: s.cpu_us)
+            title = result.workload.title
+            rows.append(
+                [
+                    title,
+                    server,
+                    f"{ratio:.2f}",
+                    spread,
+                    f"{len(ratios)} of {result.rounds}",
+                    f"{by_cpu:.2f}",
+                    floor,
+                    goal,
+                ]
+            )
+        heads = ["review", "server", "requests/s", "in single rounds", "rounds", "per CPU second", "floor", "goal"]
+        return "### Ours as a multiple of the peer\n\n" + table(heads, rows, right=range(2, 8))
+
+    def _ratios(self) -> Iterable[tuple[Result, str, float, list[float], Target | None]]:
+        for result in self.results:
+            for server in result.samples:
+                if server != PEER:
+                    ratios = sorted(result.ratios(server, PEER))
+                    middle = (ratios[(len(ratios) - 1) // 2] + ratios[len(ratios) // 2]) / 2
+                    yield result, server, middle, ratios, TARGETS.get((result.workload.name, server))
+
+    def _processes(self) -> str:
+        rows = []
+        for server, (idle, loaded) in self.memory.items():
+            seconds = sorted(self.ready_seconds.get(server, []))
+            ms = [f"{value * 1e3:.0f}" for value in seconds]
+            ready = f"{ms[len(ms) // 2]} ({ms[0]} to {ms[-1]})" if ms else ""
+            rows.append([server, _mib(idle.resident), _mib(loaded.resident), _mib(loaded.peak), ready])
+        heads = ["server", "idle MiB", "after load MiB", "peak MiB", "ready after ms"]
+        return "### Memory and start\n\n" + table(heads, rows, right=range(1, 5))
+
+    def _through_api_server(self) -> str:
+        without = {latency.kind: latency for latency in self.latencies if latency.server == NONE}
+        rows = []
+        for latency in self.latencies:
+            base = without[latency.kind]
+            added = [f"{latency.p50_ms - base.p50_ms:+.2f}", f"{latency.p99_ms - base.p99_ms:+.2f}"]
+            figures = [f"{latency.p50_ms:.2f}", f"{latency.p99_ms:.2f}"]
+            rows.append([latency.kind, latency.server, *figures, *(["", ""] if latency is base else added)])
+        heads = ["create of", "webhook", "p50 ms", "p99 ms", "added p50 ms", "added p99 ms"]
+        return "### A create through an API server\n\n" + table(heads, rows, right=range(2, 6))
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Iterable[int] = ()) -> str:
+    """A Markdown table that can be read as text; the columns in `right` are aligned right."""
+    aligned_right = set(right)
+    widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            c.rjust(w) if i in aligned_right else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return f"| {' | '.join(padded)} |"
+
+    rule = ["-" * (w - 1) + ":" if i in aligned_right else "-" * w for i, w in enumerate(widths)]
+    return "\n".join([line(heads), f"| {' | '.join(rule)} |", *(line(row) for row in rows)])
+
+
+def write(document: Path, markdown: str) -> None:
+    """Replaces what stands between the markers; all else stays as it is.
+
+    Raises: ValueError if the document does not have both, once each and in order.
+    """
+    text = document.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end or BEGIN in rest or END in after:
+        raise ValueError(f"{document.name} must have one line {BEGIN} and after it one line {END}")
+    document.write_text(f"{before}{BEGIN}\n\n{markdown}\n{END}{after}")
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.0f}"
+
+
+def _processor() -> str:
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    model = models[0].partition(":")[2].strip() if models else platform.machine()
+    return f"{os.cpu_count()} cores of {model}"
