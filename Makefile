@@ -1,0 +1,104 @@
+# device-taint-webhook: `make demo` shows it at work, `make test` runs every test, `make check` is the inner loop.
+# Everything needed is installed on first use: Python packages into .venv, the test control plane into a cache
+# outside the tree. `make help` lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+INSTALLED := $(VENV)/.installed
+CODE := webhook tests benchmarks certs
+UNIT := tests/unit tests/properties tests/architecture
+
+.PHONY: help
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(INSTALLED): requirements-dev.lock pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or later is needed (set PYTHON=...)" >&2; exit 1; }
+	@echo "==> installing the locked Python packages into $(VENV) (about a minute, once)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --disable-pip-version-check install --progress-bar off --quiet --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip --disable-pip-version-check install --progress-bar off --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: setup
+setup: $(INSTALLED) ## install the Python packages into .venv
+
+.PHONY: controlplane
+controlplane: setup ## build the test control plane (once; 5 to 10 minutes), or find KUBEBUILDER_ASSETS
+	@$(BIN)/python -m tests.controlplane.assets --kwok
+
+# --- inner loop ---------------------------------------------------------------------------------
+
+.PHONY: check
+check: setup format-check lint types contracts unit ## format, lint, types, contracts, unit tests: under a minute
+
+.PHONY: format
+format: setup ## rewrite the code in the house's format
+	@$(BIN)/ruff format $(CODE)
+	@$(BIN)/ruff check --fix --quiet $(CODE) || true
+
+.PHONY: format-check
+format-check: setup
+	@$(BIN)/ruff format --check --quiet $(CODE)
+
+.PHONY: lint
+lint: setup
+	@$(BIN)/ruff check --quiet $(CODE)
+
+.PHONY: types
+types: setup
+	@$(BIN)/mypy
+
+.PHONY: contracts
+contracts: setup
+	@$(BIN)/lint-imports --no-cache
+
+.PHONY: unit
+unit: setup ## the tests that need no control plane and no seconds
+	@$(BIN)/python -m pytest -q -m "not apiserver and not slow" $(UNIT)
+
+# --- everything ---------------------------------------------------------------------------------
+
+.PHONY: test
+test: setup format-check lint types contracts controlplane ## every test, with coverage; what CI runs
+	@rm -f .coverage .coverage.*
+	@HYPOTHESIS_PROFILE=ci COVERAGE_PROCESS_START=pyproject.toml \
+		$(BIN)/coverage run -m pytest --durations=15 tests
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/python -m tests.coverage_report
+
+.PHONY: test-matrix
+test-matrix: setup ## the comparison with 1.34 and 1.36 API servers (builds them; not in CI)
+	@for version in 1.34.4 1.36.3; do \
+		$(BIN)/python -m tests.controlplane.assets --version $$version; \
+		ENVTEST_K8S_VERSION=$$version $(BIN)/python -m pytest -s tests/apiserver/test_generated.py tests/apiserver/test_cases.py; \
+	done
+
+.PHONY: demo
+demo: setup ## the product at work against a real control plane, told in one screen or two (KEEP=1 leaves it running)
+	@$(BIN)/python -m tests.demo
+
+.PHONY: benchmark
+benchmark: setup ## throughput, latency and memory beside a Go webhook, in one run
+	@$(BIN)/python -m benchmarks $(BENCHMARK)
+
+# --- upkeep -------------------------------------------------------------------------------------
+
+.PHONY: lock
+lock: setup ## resolve the dependencies again and write both lock files, with hashes and without addresses
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet uv
+	@for extra in "" "-dev"; do \
+		$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+			--no-annotate --no-header --upgrade $${extra:+--extra dev} pyproject.toml -o requirements$$extra.lock; \
+	done
+
+.PHONY: clean
+clean: ## remove what the tests and tools left in the tree (not the caches outside)
+	@rm -rf .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -1,0 +1,32 @@
+"""What the documents promise is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from webhook.admission.lint import LINTS
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("certs/*.md"), *ROOT.glob("manifests/*.md")])
+
+
+def test_every_warning_code_has_its_entry_and_title() -> None:
+    page = (ROOT / "docs" / "admission.md").read_text()
+    assert dict(re.findall(r"^### (DT\d{3}): (.+)$", page, re.MULTILINE)) == LINTS
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    broken = [
+        f"{page.relative_to(ROOT)}: {link}"
+        for page in PAGES
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
+        if not (page.parent / link).exists()
+    ]
+    assert broken == []
+
+
+def test_make_targets_that_pages_name_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {target for page in PAGES for target in re.findall(r"`(?:[A-Z]+=\S+ )*make ([a-z-]+)`", page.read_text())}
+    assert named <= targets

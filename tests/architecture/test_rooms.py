@@ -1,0 +1,66 @@
+"""The tree, the page that describes it and the contracts that guard it say the same."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "webhook"
+# A module may pass the mark a little; past this it has two subjects. A table of cases may be longer.
+MODULE_LINES_MAX = {"webhook": 330, "benchmarks": 330, "tests": 450}
+
+
+def rooms() -> set[str]:
+    folders = {each.parent.name for each in PACKAGE.glob("*/__init__.py")}
+    modules = {each.stem for each in PACKAGE.glob("*.py")} - {"__init__"}
+    return folders | modules
+
+
+def layers() -> set[str]:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    stacked = next(contract for contract in contracts if contract["id"] == "layers")["layers"]
+    return {room.strip() for layer in stacked for room in layer.split("|")}
+
+
+def test_every_room_stands_in_the_page_and_no_other() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = page.partition("## The rooms, from the top")[2].partition("\n## ")[0]
+    listed = {
+        name for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    }
+    assert listed == rooms()
+
+
+def test_every_room_has_its_layer_and_no_other() -> None:
+    assert layers() == rooms()
+
+
+def test_no_module_has_grown_two_subjects() -> None:
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for folder, most in MODULE_LINES_MAX.items()
+        for path in (ROOT / folder).rglob("*.py")
+        if (lines := len(path.read_text().splitlines())) > most
+    }
+    assert long == {}
+
+
+def test_no_key_is_committed() -> None:
+    found = [
+        str(path.relative_to(ROOT))
+        for folder in ("certs", "manifests", "webhook", "tests", "benchmarks", "docs")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.suffix in {".pem", ".key", ".crt", ".p12"}
+    ]
+    assert found == []
+
+
+def test_lock_files_have_hashes_and_no_addresses() -> None:
+    for name in ("requirements.lock", "requirements-dev.lock"):
+        text = (ROOT / name).read_text()
+        pins = re.findall(r"^[a-z0-9][\w.-]*==", text, re.MULTILINE)
+        assert len(pins) > 10
+        assert "://" not in text
+        assert text.count("--hash=sha256:") >= len(pins)
