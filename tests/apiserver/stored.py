@@ -39,7 +39,9 @@ def store(
             assert plane.client.replace(url, created).ok
     for kind, name, spec in _invalid():
         version = rule_version if kind == "DeviceTaintRule" else slice_version
-        _write(socket_path, kind, name, version, spec)
+        meta = {"name": name, "namespace": NAMESPACE} if kind in NAMESPACED else {"name": name}
+        obj = {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": meta, "spec": spec}
+        write(socket_path, PLURALS[kind], obj)
 
 
 def _toleration(**fields: JSON) -> dict[str, JSON]:
@@ -128,19 +130,13 @@ def _invalid() -> Iterator[tuple[str, str, JSON]]:
     yield "ResourceClaim", "claim-bad-effect", _claim(_exactly("r0", _toleration(effect="Unheard")))
 
 
-def _write(socket_path: Path, kind: str, name: str, version: str, spec: JSON) -> None:
-    """Straight into etcd, through its JSON gateway."""
-    namespaced = kind in NAMESPACED
-    meta = {
-        "name": name,
-        "uid": f"00000000-0000-4000-8000-{abs(hash(name)) % 10**12:012d}",
-        "creationTimestamp": OLD_TIME,
-    }
-    if namespaced:
-        meta["namespace"] = NAMESPACE
-    obj = {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": meta, "spec": spec}
-    key = f"/registry/{PLURALS[kind]}/{f'{NAMESPACE}/' if namespaced else ''}{name}"
-    body = {"key": _base64(key), "value": _base64(json.dumps(obj))}
+def write(socket_path: Path, plural: str, obj: JSON) -> None:
+    """An object straight into etcd, through its JSON gateway: no server judges it on the way."""
+    meta = obj["metadata"]
+    uid = f"00000000-0000-4000-8000-{abs(hash(meta['name'])) % 10**12:012d}"
+    stored = {**obj, "metadata": {**meta, "uid": uid, "creationTimestamp": OLD_TIME}}
+    key = "/".join(filter(None, ("/registry", plural, meta.get("namespace"), meta["name"])))
+    body = {"key": _base64(key), "value": _base64(json.dumps(stored))}
     connection = _UnixConnection(socket_path)
     connection.request("POST", "/v3/kv/put", json.dumps(body))
     response = connection.getresponse()

@@ -1,4 +1,7 @@
-"""ResourceSlice, as far as taints are concerned. Source: KEP-4381, KEP-5055; `semantics.md` S-*, N-1, N-2, N-4 to N-6."""
+"""ResourceSlice, as far as taints are concerned.
+
+Source: KEP-4381, KEP-5055; `semantics.md` S-*, N-1, N-2, N-4 to N-6.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from webhook.api.field import JSON
 from webhook.api.meta import ObjectMeta
 from webhook.api.taints import DeviceTaint, decode_taint, decode_taints
 
@@ -53,6 +57,8 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False):
     slice_taints: tuple[SliceTaint, ...] = ()
     distinct_taints: tuple[DeviceTaint, ...] = ()
     """Every taint of a device, once: what holds for these holds for the hundreds that repeat them."""
+    raw_devices: JSON = None
+    """All of the devices as they were written, for comparison only."""
 
 
 def decode_slice(reader: Reader) -> ResourceSlice:
@@ -73,6 +79,7 @@ def decode_slice(reader: Reader) -> ResourceSlice:
         has_shared_counters=spec.has("sharedCounters"),
         slice_taints=tuple([_decode_slice_taint(each) for each in spec.each("taints")]),
         distinct_taints=tuple({id(taint): taint for device in devices for taint in device.taints}.values()),
+        raw_devices=spec.raw.get("devices"),
     )
 
 

@@ -194,7 +194,7 @@ def pool_name(path: Path, value: str) -> Iterator[FieldError]:
         return
     if _size(value) > SUBDOMAIN_MAX_BYTES:
         yield too_long(path, SUBDOMAIN_MAX_BYTES)
-    for part in value.split("/"):
+    for part in dict.fromkeys(value.split("/")):  # as the server, which tells the same fault once
         for message in dns1123_subdomain(part):
             yield invalid(path, part, message)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import FieldError, Path, invalid, required, too_many
+from webhook.validation.claims import semantic
 from webhook.validation.formats import dns1123_label, driver_name, each_invalid
 from webhook.validation.meta import object_meta_errors
 from webhook.validation.releases import MAX_DEVICES, Release
@@ -47,18 +48,21 @@ def device_list_errors(new: ResourceSlice, old: ResourceSlice | None, release: R
     """How many devices, and the taints of each (S-1, S-2, T-13)."""
     devices = new.devices
     maximum = max_devices(devices, release)
+    crowded = len(devices) > maximum
+    if crowded:
+        yield too_many(_DEVICES, len(devices), maximum)
+    fine = all(taint_is_fine(taint, release) for taint in new.distinct_taints)
+    if fine and all(len(device.taints) <= release.taints_per_device for device in devices):
+        return
     ratchets = release.ratchets and old is not None
     # What is checked before the conversion ratchets only where the whole list is as it was (T-13, seen on 1.37.0).
-    effects_again = release.declarative and not (ratchets and old is not None and devices == old.devices)
-    if len(devices) > maximum:
-        yield too_many(_DEVICES, len(devices), maximum)
-        if release.long_lists_end_the_look:
-            if effects_again:
-                for position, device in enumerate(devices):
-                    yield from _effect_list_errors(taints_path(position, device), device, release)
-            return
+    effects_again = release.declarative and not (ratchets and old is not None and _same_devices(new, old))
+    if crowded and release.long_lists_end_the_look:
+        if effects_again:
+            for position, device in enumerate(devices):
+                yield from _effect_list_errors(taints_path(position, device), device, release)
+        return
     before = {device.name: device for device in reversed(old.devices)} if ratchets and old else {}
-    fine = all(taint_is_fine(taint, release) for taint in new.distinct_taints)
     for position, device in enumerate(devices):
         if fine and len(device.taints) <= release.taints_per_device:
             continue
@@ -68,6 +72,11 @@ def device_list_errors(new: ResourceSlice, old: ResourceSlice | None, release: R
             yield from taint_list_errors(path, device.taints, release)
         elif effects_again:  # key, value and count ratchet by name
             yield from _effect_list_errors(path, device, release)
+
+
+def _same_devices(new: ResourceSlice, old: ResourceSlice) -> bool:
+    """Whether nothing at all changed in them, attributes and capacity included."""
+    return new.devices == old.devices and semantic(new.raw_devices) == semantic(old.raw_devices)
 
 
 def _effect_list_errors(path: Path, device: Device, release: Release) -> Iterator[FieldError]:

@@ -168,5 +168,12 @@ def test_status_of_a_claim(new: Any, old: Any, errors: list[str]) -> None:
     assert field_errors(new, old, status=True) == errors
 
 
+@pytest.mark.parametrize("minor", [33, 34, 35, 36])
+def test_allocations_are_checked_since_1_37(minor: int) -> None:
+    assert field_errors(claim_with(BROKEN), UNALLOCATED, status=True, minor=minor) == []
+    changed = [f"status.allocation: {IMMUTABLE}"]
+    assert field_errors(claim_with(), claim_with(BROKEN), status=True, minor=minor) == changed
+
+
 def test_spec_is_no_matter_of_the_status() -> None:
     assert field_errors(make_claim([BROKEN]), copy.deepcopy(UNALLOCATED), status=True) == []

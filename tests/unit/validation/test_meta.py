@@ -29,6 +29,16 @@ LONG = "must be no more than 253 bytes"
             id="a malformed prefix is told twice, as the name is made first",
         ),
         pytest.param(
+            {"generateName": "a" * 58 + "_"},
+            [f'metadata.generateName: Invalid value: "{"a" * 58}_": {BAD}'],
+            id="of a long prefix the server takes 58 characters",
+        ),
+        pytest.param(
+            {"generateName": "a_-"},
+            [f'metadata.name: Invalid value: "a_-xxxxx": {BAD}'],
+            id="the character before a dash is not looked at",
+        ),
+        pytest.param(
             {"name": "a", "generateName": "-"},
             [f'metadata.generateName: Invalid value: "-": {BAD}'],
             id="a prefix beside a name is judged",

@@ -151,9 +151,10 @@ def broken_slice(*, taints: list[Any] | None = None, name: str = "gpu-0", **seco
         pytest.param(broken_slice(), {}, id="nothing changed: nothing judged again (T-13)"),
         pytest.param(
             broken_slice(attributes={"a": {"int": 1}}),
-            {},
-            id="an attribute that we do not look at changed",
+            {37: ("[0].taints[0].effect",)},
+            id="an attribute changed: that counts as well (T-13)",
         ),
+        pytest.param(broken_slice(attributes={}), {}, id="an empty list of attributes is none"),
         pytest.param(
             broken_slice(taints=[BROKEN], consumesCounters=[{}]),
             {37: ("[0].taints[0].effect",)},

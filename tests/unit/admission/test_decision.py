@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from webhook.admission.decision import ALLOWED, WARNING_MAX, WARNINGS_MAX, Decision
+from webhook.api.field import Finding, Path, Severity, forbidden, invalid
+
+AT = Path.root().child("spec")
+FIELD = Finding(Severity.DENY, invalid(AT, "x", "must be y"))
+POLICY = Finding(Severity.DENY, forbidden(AT, "not yours"), rule="team-a")
+ADVICE = Finding(Severity.WARN, invalid(AT, "x", "is odd"), "DT001")
+SILENT = Finding(Severity.AUDIT, invalid(AT, "x", "is noted"))
+
+
+@pytest.mark.parametrize(
+    ("decision", "allowed", "code"),
+    [
+        pytest.param(ALLOWED, True, 200, id="nothing found"),
+        pytest.param(Decision((ADVICE,)), True, 200, id="advice"),
+        pytest.param(Decision((SILENT,)), True, 200, id="something for the audit log"),
+        pytest.param(Decision((FIELD,)), False, 422, id="a field error"),
+        pytest.param(Decision((POLICY,)), False, 403, id="a rule of the policy"),
+        pytest.param(Decision((POLICY, FIELD, ADVICE)), False, 422, id="both: the object is wrong whoever asks"),
+        pytest.param(Decision((POLICY, ADVICE)), False, 403, id="a rule of the policy beside advice"),
+        pytest.param(Decision(problem="request.uid"), False, 400, id="a request that makes no sense"),
+    ],
+)
+def test_findings_decide(decision: Decision, *, allowed: bool, code: int) -> None:
+    assert (decision.allowed, decision.code) == (allowed, code)
+
+
+def test_denials_and_errors_are_what_refuses() -> None:
+    decision = Decision((ADVICE, FIELD, SILENT, POLICY))
+    assert decision.denials == (FIELD, POLICY)
+    assert decision.errors == (FIELD.error, POLICY.error)
+
+
+def advice(text: str, code: str | None = "DT001") -> Finding:
+    return Finding(Severity.WARN, invalid(AT, "x", text), code)
+
+
+@pytest.mark.parametrize(
+    ("finding", "warning"),
+    [
+        pytest.param(ADVICE, "spec: is odd [DT001]", id="advice is a sentence with its code"),
+        pytest.param(
+            advice("must be y", None), 'spec: Invalid value: "x": must be y', id="a rule turned down says all it knows"
+        ),
+        pytest.param(advice("a\n  b\tc"), "spec: a b c [DT001]", id="a header has one line"),
+        pytest.param(
+            advice("x" * 500), "spec: " + "x" * 239 + "... [DT001]", id="cut to 256 characters, the code is kept"
+        ),
+        pytest.param(advice("ü" * 242), "spec: " + "ü" * 242 + " [DT001]", id="characters count, not bytes"),
+    ],
+)
+def test_warning_is_one_line_of_256_characters_at_most(finding: Finding, warning: str) -> None:
+    (text,) = Decision((finding,)).warnings
+    assert text == warning
+    assert len(text) <= WARNING_MAX
+
+
+@pytest.mark.parametrize("number", [1, 15, 16, 17, 100, 5000])
+def test_warnings_are_4096_characters_at_most_and_the_rest_is_counted(number: int) -> None:
+    findings = tuple(advice(f"{each} " + "x" * 300) for each in range(number))
+    warnings = Decision(findings).warnings
+    assert sum(len(text) for text in warnings) <= WARNINGS_MAX
+    if number <= 15:
+        assert len(warnings) == number
+    else:
+        rest = number - len(warnings) + 1
+        assert warnings[-1] == ("and 1 more warning" if rest == 1 else f"and {rest} more warnings")
+        assert [text.split()[1] for text in warnings[:-1]] == [str(each) for each in range(len(warnings) - 1)]
+
+
+def test_refusal_shows_its_advice_as_well() -> None:
+    assert Decision((FIELD, ADVICE)).warnings == ("spec: is odd [DT001]",)

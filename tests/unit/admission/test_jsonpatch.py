@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from webhook.admission.jsonpatch import Pointer, apply_patch, escape, patch_for, render
+
+
+@pytest.mark.parametrize(
+    ("document", "edits", "operations"),
+    [
+        pytest.param({"a": {}}, [(("a", "b"), 1)], [("add", "/a/b", 1)], id="a field of an object"),
+        pytest.param({"a": 1}, [(("a",), 2)], [("add", "/a", 2)], id="what is there is replaced by add"),
+        pytest.param(
+            {},
+            [(("a", "b", "c"), 1)],
+            [("add", "/a", {}), ("add", "/a/b", {}), ("add", "/a/b/c", 1)],
+            id="missing parents are made",
+        ),
+        pytest.param(
+            {"a": None}, [(("a", "b"), 1)], [("add", "/a", {}), ("add", "/a/b", 1)], id="null parents are made as well"
+        ),
+        pytest.param(
+            {},
+            [(("a", "b"), 1), (("a", "c"), 2)],
+            [("add", "/a", {}), ("add", "/a/b", 1), ("add", "/a/c", 2)],
+            id="a parent is made once",
+        ),
+        pytest.param(
+            {"a": [{}, {"b": 1}]},
+            [(("a", 1, "b"), 2), (("a", 0, "b"), 3)],
+            [("add", "/a/1/b", 2), ("add", "/a/0/b", 3)],
+            id="through lists",
+        ),
+        pytest.param(
+            {"a": [1, None, 2]},
+            [(("a", 1, "b"), 3)],
+            [("replace", "/a/1", {}), ("add", "/a/1/b", 3)],
+            id="a null entry is replaced, as add would insert",
+        ),
+        pytest.param(
+            {"a": {"x/y": {}, "~": {}}},
+            [(("a", "x/y", "z"), 1), (("a", "~", "~1"), 2)],
+            [("add", "/a/x~1y/z", 1), ("add", "/a/~0/~01", 2)],
+            id="slashes and tildes are escaped",
+        ),
+        pytest.param({"a": 1}, [], [], id="nothing to do"),
+    ],
+)
+def test_patch_sets_each_pointer(document: Any, edits: list[tuple[Pointer, Any]], operations: list[Any]) -> None:
+    expected = tuple({"op": op, "path": path, "value": value} for op, path, value in operations)
+    assert patch_for(document, edits) == expected
+
+
+def test_patch_carried_out_leaves_everything_else_and_the_original_alone() -> None:
+    document = {"a": [{"b": 1}, None], "c": {"d/e": 1, "f~": 2}, "g": None}
+    edits: list[tuple[Pointer, Any]] = [
+        (("a", 0, "x"), 1),
+        (("a", 1, "y"), 2),
+        (("c", "d/e"), 3),
+        (("c", "f~"), 4),
+        (("g", "h", "i"), 5),
+    ]
+    patched = apply_patch(document, patch_for(document, edits))
+    assert patched == {"a": [{"b": 1, "x": 1}, {"y": 2}], "c": {"d/e": 3, "f~": 4}, "g": {"h": {"i": 5}}}
+    assert document == {"a": [{"b": 1}, None], "c": {"d/e": 1, "f~": 2}, "g": None}
+
+
+@pytest.mark.parametrize(
+    ("step", "escaped"), [("a", "a"), ("a/b", "a~1b"), ("a~b", "a~0b"), ("~1", "~01"), ("~/", "~0~1"), (7, "7")]
+)
+def test_steps_are_escaped_as_rfc_6901_says(step: str | int, escaped: str) -> None:
+    assert escape(step) == escaped
+
+
+def test_empty_pointer_names_the_document() -> None:
+    assert render(()) == ""
+    assert apply_patch({"a": 1}, [{"op": "add", "path": "", "value": 2}]) == 2

@@ -1,0 +1,436 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.builders import (
+    NOW,
+    VALID_MANIFESTS,
+    decoded,
+    make_alternatives,
+    make_basic_device,
+    make_claim,
+    make_device,
+    make_patch,
+    make_request,
+    make_rule,
+    make_slice,
+    make_taint,
+    make_template,
+    make_toleration,
+)
+from webhook.admission.lint import LINTS, MAX_SECONDS, lint, shadows, tolerations_lint
+from webhook.api.field import Path, Severity
+from webhook.api.meta import format_time
+from webhook.api.taints import DeviceToleration
+
+
+def advice(manifest: Any, old: Any = None) -> list[str]:
+    """`code field: sentence` of every finding."""
+    value, errors = decoded(manifest)
+    before = None if old is None else decoded(old)[0]
+    assert errors == []
+    findings = list(lint(value, before, NOW))
+    assert {finding.severity for finding in findings} <= {Severity.WARN}
+    return [f"{finding.code} {finding.error.field}: {finding.error.detail}" for finding in findings]
+
+
+def ago(seconds: int) -> str:
+    return format_time(NOW - timedelta(seconds=seconds))
+
+
+AT = "spec.devices.requests[0].exactly.tolerations[0]"
+SECOND = "spec.devices.requests[0].exactly.tolerations[1]"
+NO_EFFECT = "is empty: allocation takes that for all effects, but in-tree eviction does not; name NoExecute too"
+RESERVED_KEY = "taints of nodes are tolerated in the pod, not in a claim"
+NO_TIME = "gives no time: the pod is evicted at once, as if the entry were not there"
+A, B = make_toleration("a"), make_toleration("b")
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "expected"),
+    [
+        pytest.param([make_toleration(effect=None)], [f"DT001 {AT}.effect: {NO_EFFECT}"], id="DT001: no effect"),
+        pytest.param([make_toleration(effect="NoExecute")], [], id="DT001: an effect"),
+        pytest.param(
+            [make_toleration(seconds=5)],
+            [f"DT002 {AT}.tolerationSeconds: has no meaning with effect NoSchedule; only NoExecute counts seconds"],
+            id="DT002: seconds with NoSchedule",
+        ),
+        pytest.param([make_toleration(effect="NoExecute", seconds=5)], [], id="DT002: seconds with NoExecute"),
+        pytest.param([A, A], [f"DT003 {SECOND}: repeats entry 0"], id="DT003: the same twice"),
+        pytest.param([A, B], [], id="DT003: two different ones"),
+        pytest.param(
+            [make_toleration(key=None), A],
+            [f"DT004 {SECOND}: adds nothing to entry 0, which tolerates all that it does"],
+            id="DT004: one that another covers",
+        ),
+        pytest.param(
+            [A, make_toleration(key=None)],
+            [f"DT004 {AT}: adds nothing to entry 1, which tolerates all that it does"],
+            id="DT004: also one that comes later",
+        ),
+        pytest.param(
+            [
+                make_toleration("a", "Equal", effect="NoExecute", seconds=-5),
+                make_toleration("a", "Equal", effect="NoExecute", seconds=0),
+            ],
+            [
+                f"DT010 {AT}.tolerationSeconds: {NO_TIME}",
+                f"DT010 {SECOND}.tolerationSeconds: {NO_TIME}",
+                f"DT004 {SECOND}: adds nothing to entry 0, which tolerates all that it does",
+            ],
+            id="DT004: of two that say the same, the second",
+        ),
+        pytest.param([make_toleration("a", "Equal", "v"), A | {"effect": "NoExecute"}], [], id="DT004: other effects"),
+        pytest.param(
+            [make_toleration("node.kubernetes.io/not-ready")],
+            [f"DT005 {AT}.key: is in kubernetes.io: {RESERVED_KEY}"],
+            id="DT005: a key of Kubernetes",
+        ),
+        pytest.param(
+            [make_toleration("k8s.io/x")],
+            [f"DT005 {AT}.key: is in k8s.io: {RESERVED_KEY}"],
+            id="DT005: the domain itself",
+        ),
+        pytest.param([make_toleration("mykubernetes.io/x")], [], id="DT005: a domain that only ends alike"),
+        pytest.param([make_toleration("kubernetes.io")], [], id="DT005: a name without domain"),
+        pytest.param(
+            [make_toleration(effect="NoExecute", seconds=MAX_SECONDS + 1)],
+            [
+                (
+                    f"DT009 {AT}.tolerationSeconds: overflows in the in-tree controller and evicts at once; "
+                    "use at most 9223372036, or omit it"
+                )
+            ],
+            id="DT009: more seconds than nanoseconds in 64 bits",
+        ),
+        pytest.param([make_toleration(effect="NoExecute", seconds=MAX_SECONDS)], [], id="DT009: as many as there are"),
+        *(
+            pytest.param(
+                [make_toleration(effect="NoExecute", seconds=seconds)],
+                [f"DT010 {AT}.tolerationSeconds: {NO_TIME}"],
+                id=f"DT010: {seconds} seconds",
+            )
+            for seconds in (0, -1)
+        ),
+        pytest.param([make_toleration(effect="NoExecute", seconds=1)], [], id="DT010: one second"),
+        pytest.param(
+            [make_toleration(effect=None, seconds=0)],
+            [f"DT001 {AT}.effect: {NO_EFFECT}", f"DT010 {AT}.tolerationSeconds: {NO_TIME}"],
+            id="DT010: no time without effect",
+        ),
+        pytest.param(
+            [make_toleration(effect="None")],
+            [f"DT013 {AT}.effect: is tolerated by everyone: the entry has no effect"],
+            id="DT013: effect None",
+        ),
+    ],
+)
+def test_advice_on_tolerations(tolerations: Any, expected: list[str]) -> None:
+    assert advice(make_claim(tolerations)) == expected
+
+
+def test_advice_on_tolerations_wherever_they_are() -> None:
+    odd = [make_toleration(effect=None)]
+    requests = [make_request(), make_alternatives([], odd)]
+    at = "devices.requests[1].firstAvailable[1].tolerations[0].effect"
+    assert advice(make_claim(requests=requests)) == [f"DT001 spec.{at}: {NO_EFFECT}"]
+    assert advice(make_template(requests=requests)) == [f"DT001 spec.spec.{at}: {NO_EFFECT}"]
+    flat = "spec.devices.requests[0].tolerations[0].effect"
+    assert advice(make_claim(odd, version="v1beta1")) == [f"DT001 {flat}: {NO_EFFECT}"]
+
+
+def test_specs_that_cannot_change_get_no_advice_again() -> None:
+    odd = make_claim([make_toleration(effect=None)])
+    assert advice(odd, make_claim()) == []
+    assert advice(make_template([make_toleration(effect=None)]), make_template()) == []
+
+
+def test_long_lists_are_not_compared_pair_by_pair() -> None:
+    same = [make_toleration(seconds=None)]
+    assert len(advice(make_claim(same * 16))) == 15
+    assert advice(make_claim(same * 17)) == []
+
+
+# --- taints -------------------------------------------------------------------------------------
+
+EVERY_DEVICE = "is empty and selects every device of every driver"
+UNKNOWN_EFFECT = "is not known and acts as None: nothing is kept away or evicted"
+RESERVED = "which is reserved for Kubernetes itself; use a domain of yours"
+NO_SELECTOR = "is missing: eviction takes that for no device, but the 1.33 to 1.37 schedulers for every device"
+FUTURE = "is in the future: evictions wait until then"
+DROPPED = "is dropped by every released server; on a rule use annotation devicetaint.io"
+KNOWN = "confirm-impact, data, description, evict, evictions-per-second, expires-at, owner, ticket"
+
+
+@pytest.mark.parametrize(
+    ("taint", "expected"),
+    [
+        pytest.param(
+            make_taint(key="gpu.kubernetes.io/x"),
+            [f"DT005 spec.taint.key: is in kubernetes.io, {RESERVED}"],
+            id="DT005: a key of Kubernetes",
+        ),
+        pytest.param(make_taint(key="kubernetes.io.example.com/x"), [], id="DT005: one of another domain"),
+        pytest.param(
+            make_taint(effect="Evict"), [f"DT006 spec.taint.effect: {UNKNOWN_EFFECT}"], id="DT006: an unknown effect"
+        ),
+        pytest.param(make_taint(effect="None"), [], id="DT006: a known one"),
+        pytest.param(
+            make_taint(time_added=ago(-61)), [f"DT007 spec.taint.timeAdded: {FUTURE}"], id="DT007: a time to come"
+        ),
+        pytest.param(make_taint(time_added=ago(-60)), [], id="DT007: clocks differ by a minute"),
+        pytest.param(
+            make_taint(effect="NoExecute", time_added=ago(3600)),
+            [
+                (
+                    "DT008 spec.taint.timeAdded: lies 3600 s back: tolerationSeconds up to that are already over, "
+                    "and those pods go at once"
+                )
+            ],
+            id="DT008: a time past",
+        ),
+        pytest.param(make_taint(effect="NoExecute", time_added=ago(60)), [], id="DT008: clocks differ by a minute"),
+        pytest.param(make_taint(time_added=ago(3600)), [], id="DT008: without eviction it does not matter"),
+        pytest.param(make_taint(effect="NoExecute", time_added=None), [], id="DT007, DT008: no time"),
+        pytest.param(
+            make_taint(data={}, description="", evictionsPerSecond=1),
+            [
+                f"DT017 spec.taint.data: {DROPPED}/data",
+                f"DT017 spec.taint.description: {DROPPED}/description",
+                f"DT017 spec.taint.evictionsPerSecond: {DROPPED}/evictions-per-second",
+            ],
+            id="DT017: what no released server has",
+        ),
+        pytest.param(make_taint() | {"data": None}, [], id="DT017: nothing"),
+    ],
+)
+def test_advice_on_the_taint_of_a_rule(taint: Any, expected: list[str]) -> None:
+    assert advice(make_rule(taint=taint)) == expected
+
+
+@pytest.mark.parametrize(
+    ("selector", "effect", "expected"),
+    [
+        pytest.param({}, "NoSchedule", [f"DT011 spec.deviceSelector: {EVERY_DEVICE}"], id="DT011: an empty selector"),
+        pytest.param(
+            {},
+            "NoExecute",
+            [f"DT011 spec.deviceSelector: {EVERY_DEVICE}; all pods that use one are evicted"],
+            id="DT011: an empty selector that evicts",
+        ),
+        pytest.param({"device": "gpu-0"}, "NoExecute", [], id="DT011: one that selects"),
+        pytest.param(None, "NoExecute", [f"DT012 spec.deviceSelector: {NO_SELECTOR}"], id="DT012: no selector"),
+        pytest.param(
+            {"driver": "GPU.example.com"},
+            "NoSchedule",
+            [
+                (
+                    "DT014 spec.deviceSelector.driver: has upper case, which drivers' names should not have; "
+                    "the match is exact"
+                )
+            ],
+            id="DT014: upper case in the driver",
+        ),
+        pytest.param(
+            {"all": True},
+            "NoSchedule",
+            [
+                (
+                    "DT015 spec.deviceSelector.all: is not known here: what it selects cannot be judged and counts as "
+                    "every device"
+                )
+            ],
+            id="DT015: an unknown field",
+        ),
+        pytest.param(
+            {"deviceClassName": "a", "pool": "b"},
+            "NoSchedule",
+            ["DT016 spec.deviceSelector.deviceClassName: is dropped by servers from 1.35 on; use driver, pool, device"],
+            id="DT016: a retired field beside others",
+        ),
+        pytest.param(
+            {"selectors": [{"cel": {"expression": "true"}}]},
+            "NoSchedule",
+            [
+                (
+                    "DT016 spec.deviceSelector.selectors: is dropped by servers from 1.35 on, which leaves an empty "
+                    "selector: every device; use driver, pool, device"
+                )
+            ],
+            id="DT016: a retired field alone",
+        ),
+        pytest.param(
+            {"selectors": []}, "NoSchedule", [f"DT011 spec.deviceSelector: {EVERY_DEVICE}"], id="no selectors"
+        ),
+    ],
+)
+def test_advice_on_the_selector_of_a_rule(selector: Any, effect: str, expected: list[str]) -> None:
+    assert advice(make_rule(selector=selector, taint=make_taint(effect=effect))) == expected
+
+
+def test_eviction_by_us_counts_as_eviction() -> None:
+    rule = make_rule(selector={}, annotations={"devicetaint.io/evict": "true"})
+    assert advice(rule) == [f"DT011 spec.deviceSelector: {EVERY_DEVICE}; all pods that use one are evicted"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("devicetaint.io/evict", [], id="DT018: one of ours"),
+        pytest.param("example.com/evicts", [], id="DT018: somebody else's"),
+        pytest.param(
+            "devicetaint.io/evicts",
+            [f"DT018 metadata.annotations[devicetaint.io/evicts]: is not known here; known are {KNOWN}"],
+            id="DT018: one that we do not know",
+        ),
+    ],
+)
+def test_advice_on_the_annotations_of_a_rule(name: str, expected: list[str]) -> None:
+    assert advice(make_rule(annotations={name: "true"})) == expected
+
+
+@pytest.mark.parametrize(
+    ("manifest", "expected"),
+    [
+        pytest.param(
+            make_slice(
+                [make_device(taints=[make_taint()]), make_device("b", [make_taint(), make_taint(key="k8s.io/x")])]
+            ),
+            [f"DT005 spec.devices[1].taints[1].key: is in k8s.io, {RESERVED}"],
+            id="a reserved key",
+        ),
+        pytest.param(
+            make_slice([make_basic_device(taints=[make_taint(time_added=ago(-100))])], version="v1beta1"),
+            [f"DT007 spec.devices[0].basic.taints[0].timeAdded: {FUTURE}"],
+            id="at the path as written",
+        ),
+        pytest.param(
+            make_slice([make_device(taints=[make_taint(effect="NoExecute", time_added=ago(9999))])]),
+            [],
+            id="a driver's time may lie back: it publishes again and again",
+        ),
+        pytest.param(
+            make_slice([make_device(taints=[make_taint(description="x")])]),
+            [f"DT017 spec.devices[0].taints[0].description: {DROPPED}/description"],
+            id="what no released server has",
+        ),
+        pytest.param(
+            make_slice([], taints=[{"device": "a", "taint": make_taint(key="k8s.io/x", effect="Evict")}]),
+            [
+                f"DT005 spec.taints[0].taint.key: is in k8s.io, {RESERVED}",
+                f"DT006 spec.taints[0].taint.effect: {UNKNOWN_EFFECT}",
+            ],
+            id="taints beside the devices",
+        ),
+    ],
+)
+def test_advice_on_slices(manifest: Any, expected: list[str]) -> None:
+    assert advice(manifest) == expected
+
+
+@pytest.mark.parametrize(
+    ("manifest", "expected"),
+    [
+        pytest.param(
+            make_patch(taints=[make_taint(effect="Evict")]),
+            [f"DT006 spec.devices.taints[0].effect: {UNKNOWN_EFFECT}"],
+            id="a taint",
+        ),
+        pytest.param(
+            make_patch(filter_={}),
+            ["DT011 spec.devices.filter: is empty: the patch applies to every device"],
+            id="an empty filter",
+        ),
+        pytest.param(
+            make_patch(filter_=None),
+            ["DT011 spec.devices.filter: is empty: the patch applies to every device"],
+            id="no filter",
+        ),
+    ],
+)
+def test_advice_on_patches(manifest: Any, expected: list[str]) -> None:
+    assert advice(manifest) == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param(make_rule(selector={}), make_rule(selector={}), [], id="told before"),
+        pytest.param(
+            make_rule(),
+            make_rule(selector={}),
+            [f"DT011 spec.deviceSelector: {EVERY_DEVICE}"],
+            id="new with this update",
+        ),
+        pytest.param(
+            make_rule(taint=make_taint(effect="Evict")),
+            make_rule(taint=make_taint(effect="Evict2")),
+            [f"DT006 spec.taint.effect: {UNKNOWN_EFFECT}"],
+            id="the same advice for another value",
+        ),
+        pytest.param(make_rule(selector={}), make_rule(), [], id="put right"),
+    ],
+)
+def test_advice_is_not_repeated(old: Any, new: Any, expected: list[str]) -> None:
+    assert advice(new, old) == expected
+
+
+@pytest.mark.parametrize("name", VALID_MANIFESTS)
+def test_good_manifest_gets_no_advice(name: str) -> None:
+    assert advice(VALID_MANIFESTS[name]) == []
+
+
+def test_what_is_no_object_of_ours_gets_no_advice() -> None:
+    assert list(lint(object(), None, NOW)) == []
+
+
+def test_every_code_has_a_title() -> None:
+    assert list(LINTS) == [f"DT{number:03}" for number in range(1, len(LINTS) + 1)]
+
+
+# --- shadows: each step on its own; the law is in tests/properties --------------------------------
+
+EXISTS, NO_EXECUTE = "Exists", "NoExecute"
+
+
+def toleration(key: str, operator: str, value: str, effect: str, seconds: int | None = None) -> DeviceToleration:
+    return DeviceToleration(key, operator, value, effect, seconds)
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "expected"),
+    [
+        pytest.param(("", EXISTS, "", ""), ("a", EXISTS, "", "NoSchedule"), True, id="everything"),
+        pytest.param(("a", EXISTS, "", ""), ("", EXISTS, "", ""), False, id="a key does not cover all keys"),
+        pytest.param(("a", EXISTS, "", ""), ("b", EXISTS, "", ""), False, id="another key"),
+        pytest.param(("a", EXISTS, "", "None"), ("a", "Equal", "v", "None"), True, id="all values cover one"),
+        pytest.param(("a", "Equal", "v", "None"), ("a", EXISTS, "", "None"), False, id="one value does not cover all"),
+        pytest.param(("a", "Equal", "v", "None"), ("a", "", "v", "None"), True, id="Equal spelt out or not"),
+        pytest.param(("a", "", "v", "None"), ("a", "", "w", "None"), False, id="another value"),
+        pytest.param(
+            ("a", EXISTS, "", ""), ("a", EXISTS, "", NO_EXECUTE), False, id="no effect does not stop eviction (E-9)"
+        ),
+        pytest.param(("a", EXISTS, "", NO_EXECUTE), ("a", EXISTS, "", ""), False, id="one effect does not cover all"),
+        pytest.param(("a", EXISTS, "", NO_EXECUTE), ("a", EXISTS, "", NO_EXECUTE, 5), True, id="for ever wins (E-10)"),
+        pytest.param(("a", EXISTS, "", NO_EXECUTE, 5), ("a", EXISTS, "", NO_EXECUTE), False, id="and is not covered"),
+        pytest.param(
+            ("a", EXISTS, "", NO_EXECUTE, 5), ("a", EXISTS, "", NO_EXECUTE, 9), True, id="the least wins (E-10)"
+        ),
+        pytest.param(
+            ("a", EXISTS, "", NO_EXECUTE, 9), ("a", EXISTS, "", NO_EXECUTE, 5), False, id="and is not covered"
+        ),
+        pytest.param(("a", EXISTS, "", NO_EXECUTE, 0), ("a", EXISTS, "", NO_EXECUTE, -5), True, id="negative is none"),
+        pytest.param(("a", EXISTS, "", "", 5), ("a", EXISTS, "", "NoSchedule", 9), True, id="seconds do not matter"),
+    ],
+)
+def test_entry_that_adds_nothing(wide: Any, narrow: Any, *, expected: bool) -> None:
+    assert shadows(toleration(*wide), toleration(*narrow)) is expected
+
+
+def test_list_is_linted_by_itself() -> None:
+    findings = list(tolerations_lint(Path.root().child("t"), [toleration("a", EXISTS, "", "")]))
+    assert [(finding.code, finding.error.field) for finding in findings] == [("DT001", "t[0].effect")]

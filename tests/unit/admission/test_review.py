@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.builders import UID, USER, encoded, make_admission_request, make_claim, make_patch, make_review, make_rule
+from webhook.admission.decision import ALLOWED, Decision
+from webhook.admission.review import (
+    MAX_VALUES,
+    AdmissionRequest,
+    BadReview,
+    decode_review,
+    encode_failure,
+    encode_response,
+)
+from webhook.api.field import Finding, Path, Severity, forbidden, invalid, required
+from webhook.api.meta import GroupVersionKind, GroupVersionResource
+
+TAINT = Path.root().child("spec", "taint")
+FLAT = Path.root().child("spec").only_normalized("exactly").child("operator")
+
+
+def test_request_is_read() -> None:
+    rule, old = make_rule(), make_rule(taint=None)
+    review = make_review(rule, old, sub_resource="status", groups=["a", "b"], dryRun=True)
+    assert decode_review(encoded(review)) == AdmissionRequest(
+        uid=UID,
+        operation="UPDATE",
+        resource=GroupVersionResource("resource.k8s.io", "v1", "devicetaintrules"),
+        sub_resource="status",
+        kind=GroupVersionKind("resource.k8s.io", "v1", "DeviceTaintRule"),
+        name="unhealthy-gpu",
+        username=USER,
+        groups=("a", "b"),
+        dry_run=True,
+        object=rule,
+        old_object=old,
+    )
+
+
+def test_request_with_no_more_than_a_uid_is_read() -> None:
+    body = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u"}}'
+    assert decode_review(body) == AdmissionRequest(
+        "u", "", GroupVersionResource("", "", ""), problems=("request.operation: Required value",)
+    )
+
+
+def test_core_group_and_missing_user_are_read() -> None:
+    fields = {"kind": {"version": "v1", "kind": "ConfigMap"}, "userInfo": None}
+    request = make_admission_request(make_claim(), **fields)
+    assert request.kind == GroupVersionKind("", "v1", "ConfigMap")
+    assert (request.username, request.groups) == ("system:anonymous", ())
+
+
+@pytest.mark.parametrize(
+    ("manifest", "fields", "reference"),
+    [
+        pytest.param(make_claim(), {}, "ml/training", id="a name in a namespace"),
+        pytest.param(make_rule(), {}, "unhealthy-gpu", id="a name"),
+        pytest.param(make_rule(meta={"generateName": "gpu-"}), {}, "gpu-*", id="a prefix"),
+        pytest.param(make_rule(meta={}), {}, "", id="nothing"),
+        pytest.param(make_rule(meta={"generateName": 7}), {}, "", id="a prefix that is none"),
+        pytest.param(make_rule(), {"object": None, "name": ""}, "", id="no object"),
+        pytest.param(make_rule(), {"object": {"metadata": 1}, "name": ""}, "", id="no metadata"),
+    ],
+)
+def test_request_is_referred_to_by_name(manifest: Any, fields: dict[str, Any], reference: str) -> None:
+    assert make_admission_request(manifest, **fields).reference == reference
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        pytest.param(b"", "body: Invalid value: not JSON: Input data was truncated", id="empty"),
+        pytest.param(b"{", "body: Invalid value: not JSON: Input data was truncated", id="cut"),
+        pytest.param(b"\xff", "body: Invalid value: not JSON: ", id="no UTF-8"),
+        pytest.param(b'"\xff"', "body: Invalid value: not JSON: ", id="no UTF-8 in a text"),
+        pytest.param(b"{}{}", "body: Invalid value: not JSON: ", id="two documents"),
+        pytest.param(b"NaN", "body: Invalid value: not JSON: ", id="no number"),
+        pytest.param(b"[" * 100_000, "body: Invalid value: nested too deeply for an AdmissionReview", id="deep"),
+        pytest.param(b"1" * 5_000, "body: Invalid value: not JSON: Integer value out of range", id="a long number"),
+        *(
+            pytest.param(
+                body, "request: Required value: the body must be an AdmissionReview of admission.k8s.io/v1", id=name
+            )
+            for name, body in {
+                "null": b"null",
+                "a list": b"[]",
+                "a text": b'"x"',
+                "an empty object": b"{}",
+                "a null request": b'{"request":null}',
+                "a list for a request": b'{"request":[]}',
+            }.items()
+        ),
+        *(
+            pytest.param(body, "request.uid: Required value: must be the text that the answer has to repeat", id=name)
+            for name, body in {
+                "no uid": b'{"request":{}}',
+                "an empty uid": b'{"request":{"uid":""}}',
+                "a number as uid": b'{"request":{"uid":7}}',
+            }.items()
+        ),
+    ],
+)
+def test_body_without_uid_cannot_be_answered(body: bytes, problem: str) -> None:
+    with pytest.raises(BadReview) as caught:
+        decode_review(body)
+    assert str(caught.value).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        pytest.param(
+            {"apiVersion": "admission.k8s.io/v1beta1"},
+            'apiVersion, kind: Unsupported value: supported values: "admission.k8s.io/v1, AdmissionReview"',
+            id="another version",
+        ),
+        pytest.param(
+            {"kind": "Review"},
+            'apiVersion, kind: Unsupported value: supported values: "admission.k8s.io/v1, AdmissionReview"',
+            id="another kind",
+        ),
+    ],
+)
+def test_envelope_of_another_kind_is_a_problem(changes: dict[str, Any], problem: str) -> None:
+    assert decode_review(encoded(make_review(make_rule()) | changes)).problems == (problem,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        pytest.param({"operation": ""}, "request.operation: Required value", id="no operation"),
+        pytest.param({"resource": []}, "request.resource: Invalid value: must be an object", id="resource"),
+        pytest.param({"kind": "x"}, "request.kind: Invalid value: must be an object", id="kind"),
+        pytest.param({"userInfo": 1}, "request.userInfo: Invalid value: must be an object", id="user"),
+        pytest.param(
+            {"userInfo": {"username": 1}}, "request.userInfo.username: Invalid value: must be a string", id="name"
+        ),
+        pytest.param(
+            {"userInfo": {"groups": {}}},
+            "request.userInfo.groups: Invalid value: must be a list of strings",
+            id="groups",
+        ),
+        pytest.param(
+            {"userInfo": {"groups": ["a", 1]}},
+            "request.userInfo.groups: Invalid value: must be a list of strings",
+            id="a number as group",
+        ),
+        pytest.param({"subResource": 1}, "request.subResource: Invalid value: must be a string", id="subresource"),
+        pytest.param({"name": 1}, "request.name: Invalid value: must be a string", id="name of the object"),
+        pytest.param({"namespace": 1}, "request.namespace: Invalid value: must be a string", id="namespace"),
+        pytest.param(
+            {"resource": {"group": 1, "version": "v1", "resource": "x"}},
+            "request.resource.group: Invalid value: must be a string",
+            id="group of the resource",
+        ),
+    ],
+)
+def test_fault_of_a_request_is_a_problem_to_answer(changes: dict[str, Any], problem: str) -> None:
+    request = make_admission_request(make_rule(), **changes)
+    assert (request.uid, request.problems) == (UID, (problem,))
+
+
+def test_request_of_too_many_values_is_a_problem() -> None:
+    request = make_admission_request(make_claim([{"key": "k" * 50}] * MAX_VALUES))
+    assert len(request.problems) == 1
+    assert request.problems[0].endswith(": must have at most 100000 values")
+    assert make_admission_request(make_claim([{"key": "k" * 500}] * 1_000)).problems == ()
+
+
+# --- answers: bytes, compared whole ---------------------------------------------------------------
+
+
+def deny(error: Any, rule: str | None = None) -> Finding:
+    return Finding(Severity.DENY, error, rule=rule)
+
+
+ADVICE = Finding(Severity.WARN, invalid(TAINT, "x", "is odd"), "DT001")
+REQUEST = make_admission_request(make_rule())
+HEAD = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"%s",' % UID.encode()
+
+
+@pytest.mark.parametrize(
+    ("decision", "answer"),
+    [
+        pytest.param(ALLOWED, b'"allowed":true}}', id="allowed"),
+        pytest.param(
+            Decision((ADVICE,), annotations={"decision": "warned", "rules": "DT001"}),
+            b'"allowed":true,"warnings":["spec.taint: is odd [DT001]"],'
+            b'"auditAnnotations":{"decision":"warned","rules":"DT001"}}}',
+            id="allowed with advice",
+        ),
+        pytest.param(
+            Decision(patch=({"op": "add", "path": "/a", "value": "b"},)),
+            b'"allowed":true,"patchType":"JSONPatch","patch":"%s"}}'
+            % base64.b64encode(b'[{"op":"add","path":"/a","value":"b"}]'),
+            id="allowed with a patch, in base64",
+        ),
+        pytest.param(
+            Decision((deny(required(TAINT.child("effect"))), ADVICE)),
+            b'"allowed":false,"status":{"metadata":{},"status":"Failure","reason":"Invalid","code":422,'
+            b'"message":"DeviceTaintRule.resource.k8s.io \\"unhealthy-gpu\\" is invalid: '
+            b'spec.taint.effect: Required value",'
+            b'"details":{"name":"unhealthy-gpu","group":"resource.k8s.io","kind":"DeviceTaintRule","causes":'
+            b'[{"reason":"FieldValueRequired","message":"Required value","field":"spec.taint.effect"}]}},'
+            b'"warnings":["spec.taint: is odd [DT001]"]}}',
+            id="one field error, beside advice",
+        ),
+        pytest.param(
+            Decision((deny(invalid(TAINT, "x", "must be y")), deny(required(FLAT, declarative=True)))),
+            b'"allowed":false,"status":{"metadata":{},"status":"Failure","reason":"Invalid","code":422,'
+            b'"message":"DeviceTaintRule.resource.k8s.io \\"unhealthy-gpu\\" is invalid: '
+            b'[spec.taint: Invalid value: \\"x\\": must be y, spec.operator: Required value]",'
+            b'"details":{"name":"unhealthy-gpu","group":"resource.k8s.io","kind":"DeviceTaintRule","causes":'
+            b'[{"reason":"FieldValueInvalid","message":"Invalid value: \\"x\\": must be y","field":"spec.taint"},'
+            b'{"reason":"FieldValueRequired","message":"Required value","field":"spec.operator"}]}}}}',
+            id="several field errors, one of them at the path as written",
+        ),
+        pytest.param(
+            Decision((deny(forbidden(TAINT, "not yours"), rule="team-a"),)),
+            b'"allowed":false,"status":{"metadata":{},"status":"Failure","reason":"Forbidden","code":403,'
+            b'"message":"DeviceTaintRule.resource.k8s.io \\"unhealthy-gpu\\" is forbidden: '
+            b'spec.taint: Forbidden: not yours (rule team-a)",'
+            b'"details":{"name":"unhealthy-gpu","group":"resource.k8s.io","kind":"DeviceTaintRule","causes":'
+            b'[{"reason":"FieldValueForbidden","message":"Forbidden: not yours (rule team-a)",'
+            b'"field":"spec.taint"}]}}}}',
+            id="a rule of the policy",
+        ),
+        pytest.param(
+            Decision(problem="request.operation: Required value"),
+            b'"allowed":false,"status":{"metadata":{},"status":"Failure","reason":"BadRequest","code":400,'
+            b'"message":"request.operation: Required value"}}}',
+            id="a request that makes no sense",
+        ),
+    ],
+)
+def test_answer_is_one_review(decision: Decision, answer: bytes) -> None:
+    assert encode_response(REQUEST, decision) == HEAD + answer
+
+
+@pytest.mark.parametrize(
+    ("manifest", "start"),
+    [
+        pytest.param(
+            make_rule(meta={"generateName": "gpu-"}),
+            'DeviceTaintRule.resource.k8s.io "gpu-*" is invalid: ',
+            id="prefix",
+        ),
+        pytest.param(
+            make_rule(meta={"name": "a/b"}),
+            'DeviceTaintRule.resource.k8s.io "a/b" is invalid: ',
+            id="a slash in the name",
+        ),
+        pytest.param(make_patch(), 'ResourceSlicePatch.devicetaint.io "firmware" is invalid: ', id="our own kind"),
+    ],
+)
+def test_refusal_names_the_object(manifest: Any, start: str) -> None:
+    answer = encode_response(make_admission_request(manifest), Decision((deny(required(TAINT)),)))
+    assert json.loads(answer)["response"]["status"]["message"].startswith(start)
+
+
+def test_refusal_in_the_core_group_names_the_kind_alone() -> None:
+    request = make_admission_request(make_rule(), kind={"version": "v1", "kind": "ConfigMap"}, name="policy")
+    answer = encode_response(request, Decision((deny(required(TAINT)),)))
+    assert json.loads(answer)["response"]["status"]["message"].startswith('ConfigMap "policy" is invalid: ')
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(400, "BadRequest"), (500, "InternalError"), (504, "Timeout")], ids=["400", "500", "504"]
+)
+def test_failure_of_ours_refuses(code: int, reason: str) -> None:
+    assert encode_failure('u"1', code, "spent 8 s before lint") == (
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"u\\"1","allowed":false,'
+        b'"status":{"status":"Failure","message":"spent 8 s before lint","reason":"%s","code":%d}}}'
+        % (reason.encode(), code)
+    )
+
+
+@pytest.mark.parametrize("uid", ["u", "\u2028\u0000", "ü" * 1000, '"\\'])
+def test_uid_is_repeated_whatever_it_is(uid: str) -> None:
+    request = make_admission_request(make_rule(), uid=uid)
+    assert msgspec.json.decode(encode_response(request, ALLOWED))["response"]["uid"] == uid
