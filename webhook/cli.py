@@ -54,7 +54,7 @@ def _help() -> str:
     return (
         f"Makes Kubernetes device taints safe.\n\nUsage: {program} VERB [FLAGS]\n\nVerbs:\n{verbs}\n"
         f"`{program} VERB --help` shows the flags of a verb; `{program} --version` what runs.\n"
-        "Exit codes: 0 fine, 1 findings, 2 usage, unreadable input or unreachable cluster.\n"
+        "Exit codes: 0 fine, 1 findings, 2 usage or unreadable input.\n"
     )
 
 

@@ -5,6 +5,7 @@ What users get is what was compared: the server's own refusal, or ours, or the o
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,3 +95,31 @@ def test_registered_webhook_gives_users_what_was_compared(plane_with_webhook: Co
     counted = calls(plane)
     assert counted.failed.total() == 0
     assert counted.answered.total() >= len(by_us) + len(passed) / 2
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        pytest.param('{"a":"\\ud800"}', id="half of a surrogate pair"),
+        pytest.param('{"a":' * 1_200 + "1" + "}" * 1_200, id="1,200 levels"),
+    ],
+)
+def test_drivers_parameters_hide_no_claim_from_us(plane_with_webhook: ControlPlane, parameters: str) -> None:
+    """The server keeps them raw and passes them on; a body that we could not read would be admitted unjudged."""
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "hidden", "namespace": "default"},
+        "spec": {
+            "devices": {
+                "config": [{"opaque": {"driver": "gpu.example.com", "parameters": "HERE"}}],
+                "requests": [
+                    {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "tolerations": [{"value": "v"}]}}
+                ],
+            }
+        },
+    }
+    manifest = json.dumps(claim).replace('"HERE"', parameters)
+    result = plane_with_webhook.kubectl("create", "--dry-run=server", "--validate=false", "-f", "-", stdin=manifest)
+    assert result.code != 0
+    assert "tolerations[0].operator" in result.stderr, result.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 FLAGS: Final = (True, False)
 EFFECTS: Final = ("None", "NoSchedule", "NoExecute")
 TIMES: Final = ("2026-05-01T00:00:00Z", "2026-06-01T11:59:30Z", "2026-06-01T12:00:00Z", "2027-01-01T00:00:00Z")
+NOW_IN_ANOTHER_ZONE: Final = "2026-06-01T14:00:00.5+02:00"
 
 # --- any JSON -----------------------------------------------------------------------------------
 
@@ -65,7 +67,7 @@ def lists(entries: SearchStrategy[Any], max_size: int = 3) -> SearchStrategy[Any
 keys = nearly("", "a", "gpu.example.com/xid", "k8s.io/x", "A/b", "a/b/c", "-", "k" * 64)
 values = nearly("", "v", "w", "-", "v" * 64)
 effects = nearly(*EFFECTS, "", "Evict")
-times = nearly(*TIMES, "", "yesterday", "2026-06-01T14:00:00.5+02:00")
+times = nearly(*TIMES, "", "yesterday", NOW_IN_ANOTHER_ZONE)
 
 taints = objects(
     key=keys,
@@ -197,7 +199,7 @@ right_taints: SearchStrategy[Any] = st.fixed_dictionaries(
     {"key": right_keys, "effect": st.sampled_from(EFFECTS)},
     optional={
         "value": st.sampled_from(("", "v", "w")),
-        "timeAdded": st.one_of(st.none(), st.sampled_from((*TIMES, "2026-06-01T14:00:00.5+02:00"))),
+        "timeAdded": st.one_of(st.none(), st.sampled_from((*TIMES, NOW_IN_ANOTHER_ZONE))),
     },
 )
 right_tolerations: SearchStrategy[Any] = st.one_of(
@@ -360,12 +362,23 @@ def _spoil_bytes(body: bytes, random: Random) -> bytes:
 def uid_in(body: bytes) -> str | None:
     """The uid that an answer to the body has to repeat, found by another decoder than ours; None if there is none."""
     try:
-        review = json.loads(body)
+        # Python's decoder alone would take other encodings, NaN, infinity and halves of surrogate pairs as well.
+        review = json.loads(body.decode(), parse_constant=_refuse, parse_float=_finite)
+        json.dumps(review, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
     request = review.get("request") if isinstance(review, dict) else None
     uid = request.get("uid") if isinstance(request, dict) else None
     return uid if isinstance(uid, str) and uid else None
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(constant)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
 
 
 reviews: SearchStrategy[Any] = st.builds(

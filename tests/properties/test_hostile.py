@@ -6,7 +6,7 @@ import json
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import encoded, make_context, make_review
@@ -43,7 +43,7 @@ def check(body: bytes, number: int = 4) -> None:
     uid = uid_in(body)
     found = answers(body, number)
     if not found:
-        assert uid is None or not _ours_to_read(body)
+        assert uid is None
         return
     for answer in found:
         response = answer["response"]
@@ -56,16 +56,10 @@ def check(body: bytes, number: int = 4) -> None:
         assert all(len(warning) <= 256 for warning in response.get("warnings", ()))
 
 
-def _ours_to_read(body: bytes) -> bool:
-    """Whether the body is strict JSON, as Python's decoder takes more: NaN, halves of surrogates, any number."""
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        return False
-    return not any(word in text for word in ("NaN", "Infinity", "\\ud8", "1e999", "\ufeff"))
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+# No shrinking: a smaller seed is no simpler body.
+@settings(
+    phases=[Phase.reuse, Phase.generate], suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(reviews, st.integers(0, 2**32))
 def test_spoilt_reviews_get_a_verdict(review: Any, seed: int) -> None:
     """200 bodies an example: 100,000 of them with the profile of CI."""

@@ -21,7 +21,7 @@ Verbs:
   serve    answer admission reviews over HTTPS
 
 `device-taint-webhook VERB --help` shows the flags of a verb; `device-taint-webhook --version` what runs.
-Exit codes: 0 fine, 1 findings, 2 usage, unreadable input or unreachable cluster.
+Exit codes: 0 fine, 1 findings, 2 usage or unreadable input.
 """
 
 

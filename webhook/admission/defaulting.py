@@ -65,18 +65,14 @@ def _rule_time(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime)
     """When the rule's taint, with its present effect, was added."""
     now = now.replace(microsecond=0)
     time = new.taint.time_added
-    if old is None:
-        if time is None:
-            return now
-        # An eviction that is asked for today must not find its tolerations already used up.
-        return now if _evict(new) and now - time > BACKDATED else time
     if time is None:
-        return _times((old.taint,)).get(_identity(new.taint)) or now
-    if time == old.taint.time_added:
-        if new.taint.effect != old.taint.effect:
-            return now  # D-4, D-5
-        if _evict(new) and not _evict(old):
-            return now
+        time = (_times((old.taint,)).get(_identity(new.taint)) if old else None) or now
+    elif old is not None and time == old.taint.time_added and new.taint.effect != old.taint.effect:
+        return now  # D-4, D-5
+    asked_for_now = _evict(new) and not (old is not None and _evict(old))
+    # An eviction that is asked for today must not find its tolerations already used up.
+    if asked_for_now and (now - time > BACKDATED or (old is not None and time == old.taint.time_added)):
+        return now
     return time
 
 

@@ -6,9 +6,12 @@ not told again.
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
 
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import FieldError, Finding, Path, Severity, invalid
@@ -53,7 +56,8 @@ LINTS: Final = {
 }
 
 MAX_SECONDS: Final = 9_223_372_036
-"""The in-tree controller counts nanoseconds in 64 bits; more seconds than these overflow and evict at once (E-10)."""
+"""The in-tree controller counts nanoseconds in 64 bits; more seconds overflow and may evict at once (E-10)."""
+_POSITION: Final = re.compile(r"\[[0-9]+\]")
 CLOCK_SKEW: Final = timedelta(seconds=60)
 _ACTING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 _KNOWN_EFFECTS: Final = _ACTING | {NONE}
@@ -68,6 +72,9 @@ def lint(new: object, old: object | None, now: datetime) -> Iterator[Finding]:
         return
     if isinstance(new, ResourceClaim | ResourceClaimTemplate):
         return  # their specs are immutable
+    if isinstance(new, DeviceTaintRule) and isinstance(old, DeviceTaintRule) and _acts_otherwise(new, old):
+        yield from findings  # what was harmless before may not be so now
+        return
     known: set[tuple[str | None, str, str]] | None = None
     for finding in findings:
         if known is None:
@@ -76,8 +83,13 @@ def lint(new: object, old: object | None, now: datetime) -> Iterator[Finding]:
             yield finding
 
 
+def _acts_otherwise(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
+    return new.effective_effect != old.effective_effect
+
+
 def _identity(finding: Finding) -> tuple[str | None, str, str]:
-    return finding.code, finding.error.field, str(finding.error.bad_value)
+    # Without positions: a device that is inserted must not make all those behind it news.
+    return finding.code, _POSITION.sub("[]", finding.error.field), str(finding.error.bad_value)
 
 
 def _lint(value: object, now: datetime) -> Iterator[Finding]:
@@ -123,7 +135,7 @@ def _rule(rule: DeviceTaintRule, now: datetime) -> Iterator[Finding]:
         yield _advice("DT011", SELECTOR, None, text)
     else:
         yield from _selector(selector)
-    yield from _taint(TAINT, rule.taint, now)
+    yield from _taint(TAINT, structs.replace(rule.taint, effect=effect), now)
     yield from _extras(TAINT, rule.taint)
     for name in rule.meta.annotations:
         if name.startswith(f"{OWN_GROUP}/") and name not in RULE_ANNOTATIONS:
@@ -167,6 +179,7 @@ def _slice(value: ResourceSlice, now: datetime) -> Iterator[Finding]:
     for position, entry in enumerate(value.slice_taints):
         path = SLICE_SPEC.child("taints").index(position).child("taint")
         yield from _taint(path, entry.taint, now, past=False)
+        yield from _extras(path, entry.taint)
 
 
 def _looks_odd(taint: DeviceTaint, soon: datetime) -> bool:
@@ -282,8 +295,8 @@ def _toleration(at: Path, toleration: DeviceToleration) -> Iterator[Finding]:
     elif toleration.effect != NO_EXECUTE and seconds is not None:
         text = f"has no meaning with effect {toleration.effect}; only NoExecute counts seconds"
         yield _advice("DT002", at.child("tolerationSeconds"), seconds, text)
-    if seconds is not None and seconds > MAX_SECONDS:
-        text = f"overflows in the in-tree controller and evicts at once; use at most {MAX_SECONDS}, or omit it"
+    if seconds is not None and seconds > MAX_SECONDS and toleration.effect == NO_EXECUTE:
+        text = f"overflows in the in-tree controller, which may evict at once; at most {MAX_SECONDS}, or omit it"
         yield _advice("DT009", at.child("tolerationSeconds"), seconds, text)
     elif seconds is not None and seconds <= 0 and toleration.effect in ("", NO_EXECUTE):
         text = "gives no time: the pod is evicted at once, as if the entry were not there"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from webhook.admission.decision import ALLOWED
+from webhook.admission.salvage import salvaged
 from webhook.api.field import JSON
 from webhook.api.meta import GroupVersionKind, GroupVersionResource
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 _API_VERSION: Final = "admission.k8s.io/v1"
 _REASONS: Final = {400: "BadRequest", 403: "Forbidden", 422: "Invalid", 500: "InternalError", 504: "Timeout"}
 _ANONYMOUS: Final = "system:anonymous"
-MAX_VALUES: Final = 100_000
-"""Values in a review, counted by their commas. The largest slice that a server takes has some ten thousand."""
+MAX_VALUES: Final = 400_000
+"""Values in a review, counted by their commas: a bound on the work, far above what a server takes."""
 _FEW_BYTES: Final = 256 * 1024
 """Bodies up to here are not counted: what they can hold is soon read."""
 
@@ -72,10 +73,8 @@ def decode_review(body: bytes | bytearray) -> AdmissionRequest:
     """The request in a body. Raises BadReview where no uid can be found to answer to."""
     try:
         review = _decoder.decode(body)
-    except RecursionError:
-        raise BadReview("body: Invalid value: nested too deeply for an AdmissionReview") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadReview(f"body: Invalid value: not JSON: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        review = _decode_again(body, error)
     request = review.get("request") if isinstance(review, dict) else None
     if not isinstance(request, dict):
         raise BadReview("request: Required value: the body must be an AdmissionReview of admission.k8s.io/v1")
@@ -88,8 +87,22 @@ def decode_review(body: bytes | bytearray) -> AdmissionRequest:
     if len(body) > _FEW_BYTES:
         values = body.count(b",")
         if values > MAX_VALUES:
-            problems.append(f"request: Too many: {values}: must have at most {MAX_VALUES} values")
+            problems.append(
+                f"request: Too many: {values}: must have at most {MAX_VALUES} values; send a smaller object"
+            )
     return _request(uid, request, problems)
+
+
+def _decode_again(body: bytes | bytearray, error: Exception) -> JSON:
+    again = salvaged(body)
+    if again is not None:
+        try:
+            return _decoder.decode(again)
+        except msgspec.DecodeError as second:
+            error = second
+    if isinstance(error, RecursionError):
+        raise BadReview("body: Invalid value: nested too deeply for an AdmissionReview") from None
+    raise BadReview(f"body: Invalid value: not JSON: {error}") from None
 
 
 def _request(uid: str, raw: dict[str, JSON], problems: list[str]) -> AdmissionRequest:
@@ -172,6 +185,12 @@ def encode_failure(uid: str, code: int, message: str) -> bytes:
     """An answer that refuses because of ourselves: 500 for a fault, 504 for time spent."""
     status = {"status": "Failure", "message": message, "reason": _REASONS[code], "code": code}
     response = {"uid": uid, "allowed": False, "status": status}
+    return _encoder.encode({"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response})
+
+
+def encode_unchanged(uid: str, message: str) -> bytes:
+    """An answer of /mutate that lets the object pass as it is: what we could not do must not stand in its way."""
+    response = {"uid": uid, "allowed": True, "warnings": [message]}
     return _encoder.encode({"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response})
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.field import FieldError, Path, outline, type_invalid
+from webhook.api.field import FieldError, Path, outline, too_many, type_invalid
 from webhook.api.meta import ObjectMeta, parse_time
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from webhook.api.field import JSON
 
 _INT64: Final = range(-(2**63), 2**63)
+MAX_ENTRIES: Final = 4096
+"""Entries of a list that are read: many times what any limit allows, and few enough to be read at once."""
 MAX_TYPE_ERRORS: Final = 100
 """More than these are not noted: an object of nothing but wrong types has said enough."""
 
@@ -128,8 +130,11 @@ class Reader:
         """A list as it stands; missing and null read as empty."""
         value = self.raw.get(name)
         if value.__class__ is list:
-            return value
-        if value is not None:
+            if len(value) <= MAX_ENTRIES:
+                return value
+            if len(self.errors) < MAX_TYPE_ERRORS:
+                self.errors.append(too_many(self.path.child(name), len(value), MAX_ENTRIES, declarative=True))
+        elif value is not None:
             self.wrong(name, "a list")
         return []
 

@@ -22,7 +22,7 @@ class GroupVersionResource(NamedTuple):
     resource: str
 
     def __str__(self) -> str:
-        return f"{self.resource}.{self.version}.{self.group}"
+        return f"{self.resource}.{self.version}.{self.group}" if self.group else f"{self.resource}.{self.version}"
 
 
 class GroupVersionKind(NamedTuple):

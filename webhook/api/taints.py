@@ -21,7 +21,7 @@ EXISTS: Final = "Exists"
 
 _USUAL_FIELDS: Final = 4  # key, value, effect, timeAdded
 _REMEMBERED_LENGTH: Final = 512
-_REMEMBERED_ENTRIES: Final = 16_384
+_REMEMBERED_ENTRIES: Final = 4096
 
 
 class TaintExtras(msgspec.Struct, frozen=True, gc=False):
@@ -145,12 +145,16 @@ def _remembered_toleration(raw: JSON) -> DeviceToleration | None:
 
 def _decode_toleration_entry(reader: Reader, position: int) -> DeviceToleration:
     entry = reader.entry("tolerations", position)
-    known_errors = len(reader.errors)
     toleration = decode_toleration(entry)
-    if len(reader.errors) == known_errors:
-        texts = tuple(entry.raw.get(field) for field in ("key", "operator", "value", "effect"))
-        if sum(len(text or "") for text in texts) <= _REMEMBERED_LENGTH:
-            if len(_tolerations) >= _REMEMBERED_ENTRIES:
-                _tolerations.clear()
-            _tolerations[(*texts, toleration.toleration_seconds)] = toleration
+    texts = tuple(entry.raw.get(field) for field in ("key", "operator", "value", "effect"))
+    seconds = entry.raw.get("tolerationSeconds")
+    # Types are asked again, since a reader stops taking down errors when there are too many.
+    if (
+        all(text is None or text.__class__ is str for text in texts)
+        and seconds == toleration.toleration_seconds
+        and sum(len(text or "") for text in texts) <= _REMEMBERED_LENGTH
+    ):
+        if len(_tolerations) >= _REMEMBERED_ENTRIES:
+            _tolerations.clear()
+        _tolerations[(*texts, toleration.toleration_seconds)] = toleration
     return toleration

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.admission.chain import mutate, validate
 from webhook.admission.context import AdmissionContext, Budget, OutOfTime
-from webhook.admission.review import BadReview, decode_review, encode_failure, encode_response
+from webhook.admission.review import BadReview, decode_review, encode_failure, encode_response, encode_unchanged
 from webhook.server.answers import JSON_TYPE, Answer, failure
 
 if TYPE_CHECKING:
@@ -170,17 +170,22 @@ class Reviews:
             code, reply = decision.code, encode_response(request, decision)
         except OutOfTime as spent:
             code = 504
-            reply = encode_failure(request.uid, code, f"time ran out before {spent.phase}: try again, or send less")
+            reply = _failed(route, request.uid, code, f"time ran out before {spent.phase}: try again, or send less")
         except Exception as error:  # noqa: BLE001 -- a fault of ours is an answer too; it is counted and logged
             code, fault = 500, error
             self._metrics.panics.inc()
-            reply = encode_failure(request.uid, code, "internal error: the webhook's log has the traceback")
+            reply = _failed(route, request.uid, code, "internal error: the webhook's log has the traceback")
         seconds = self._clock() - started
         self._metrics.count_review(route.path, request.resource.resource, request.operation, code, seconds)
         # What simply passed is for the verbose only; to put its line together in vain would cost a thirtieth.
         if decision is None or decision.findings or decision.patch or code != _OK or log.isEnabledFor(logging.DEBUG):
             _log_review(_Outcome(route.path, request, decision, code, seconds, fault))
         return Answer(reply)
+
+
+def _failed(route: _Route, uid: str, code: int, message: str) -> bytes:
+    """Judging fails closed, as nobody else judges the object; defaulting fails open, as the object is whole without."""
+    return encode_unchanged(uid, message) if route.decide is mutate else encode_failure(uid, code, message)
 
 
 def _refuse_unfit(request: web.BaseRequest) -> None:

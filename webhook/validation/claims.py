@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from msgspec import structs
+from msgspec import json, structs
 
 from webhook.api.field import FieldError, Path, invalid
 from webhook.api.taints import EQUAL
@@ -118,7 +118,11 @@ def semantic(value: JSON) -> JSON:
     Null, empty lists, maps and strings, and defaults spelt out compare equal to their absence (L-11).
     """
     if isinstance(value, dict):
-        reduced = {key: semantic(entry) for key, entry in value.items()}
+        # A driver's parameters are compared as they stand, types and all.
+        reduced = {
+            key: json.encode(entry, order="deterministic") if key == "parameters" else semantic(entry)
+            for key, entry in value.items()
+        }
         return {
             key: entry
             for key, entry in reduced.items()

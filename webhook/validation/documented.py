@@ -1,7 +1,7 @@
 """What the source documents forbid and released servers accept.
 
 These are judged on new or changed values only, and a policy can turn them down to warnings. `semantics.md` L-7,
-L-8, N-9 to N-11, section 12.
+L-8, N-9 to N-11.
 """
 
 from __future__ import annotations

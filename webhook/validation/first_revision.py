@@ -23,4 +23,5 @@ def first_revision_slice_errors(
     new: ResourceSlice, old: ResourceSlice | None, release: Release
 ) -> Iterator[FieldError]:
     """As any slice, with at most eight taints a device and without the effect None."""
-    yield from slice_errors(new, old, replace(release, taints_per_device=TAINTS_PER_DEVICE, effects=_EFFECTS))
+    most = min(TAINTS_PER_DEVICE, release.taints_per_device)  # 1.33 serves v1alpha3 with its own, lower limit
+    yield from slice_errors(new, old, replace(release, taints_per_device=most, effects=_EFFECTS))

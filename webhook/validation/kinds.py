@@ -74,7 +74,7 @@ def _rows() -> Iterator[tuple[GroupVersionResource, KindRules]]:
     yield GroupVersionResource(GROUP, "v1", "devicetaintrules"), _VERSIONED_RULE
     yield GroupVersionResource(GROUP, "v1beta2", "devicetaintrules"), _RULE
     yield GroupVersionResource(GROUP, "v1alpha3", "devicetaintrules"), _RULE
-    # Slices of v1alpha3 had taints in the first revision of KEP-5055 only, which never shipped.
+    # Slices of v1alpha3 are those of the first revision of KEP-5055, and of 1.33, whose limits are lower still.
     yield GroupVersionResource(GROUP, "v1alpha3", "resourceslices"), _FIRST_SLICE
     yield GroupVersionResource(OWN_GROUP, "v1alpha1", "resourceslicepatches"), _PATCH
     # KEP-5027 planned the kind for Kubernetes' own group; files that follow it are read as ours.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from webhook.api.field import FieldError, Path, invalid, required, too_long
 from webhook.validation.formats import c_identifier, dns1123_subdomain, each_invalid, semantic_version
 from webhook.validation.meta import object_meta_errors
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from webhook.api.patches import PatchedAttribute, ResourceSlicePatch
+    from webhook.api.taints import DeviceTaint
     from webhook.validation.releases import Release
 
 DEVICES: Final = Path.root().child("spec", "devices")
@@ -33,14 +36,23 @@ def patch_errors(new: ResourceSlicePatch, old: ResourceSlicePatch | None, releas
     if number > ATTRIBUTES_AND_CAPACITIES_MAX:
         detail = f"the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}"
         yield invalid(DEVICES, number, detail)
+    known = old.attributes if old else ()
     for attribute in new.attributes:
+        if attribute in known:
+            continue  # judged when it came
         path = DEVICES.child("attributes").key(attribute.name)
         yield from qualified_name_errors(path, attribute.name)
         yield from attribute_errors(path, attribute)
     for name in new.capacity:
+        if old is not None and name in old.capacity:
+            continue
         yield from qualified_name_errors(DEVICES.child("capacity").key(name), name)
-    if old is None or old.taints != new.taints:
+    if old is None or _without_times(old) != _without_times(new):
         yield from taint_list_errors(DEVICES.child("taints"), new.taints, release, maximum=PATCH_TAINTS_MAX)
+
+
+def _without_times(patch: ResourceSlicePatch) -> list[DeviceTaint]:
+    return [structs.replace(taint, time_added=None) for taint in patch.taints]
 
 
 def qualified_name_errors(path: Path, name: str) -> Iterator[FieldError]:

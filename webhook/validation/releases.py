@@ -1,4 +1,4 @@
-"""What differs between the releases of Kubernetes that serve device taints. `semantics.md` section 0."""
+"""What differs between the releases of Kubernetes that serve device taints. `semantics.md` V-*."""
 
 from __future__ import annotations
 

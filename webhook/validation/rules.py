@@ -30,8 +30,8 @@ TAINT: Final = SPEC.child("taint")
 CONDITIONS: Final = Path.root().child("status", "conditions")
 SELECTORS_MAX: Final = 32
 EXPRESSION_MAX_BYTES: Final = 10 * 1024
-PARSED_MAX_BYTES: Final = 64 * 1024
-"""What is parsed of one selector's expressions together: a parser takes a second or two for as much."""
+PARSED_MAX_BYTES: Final = 16 * 1024
+"""What is parsed of one selector's expressions together: a parser takes half a second for as much."""
 CONDITIONS_MAX: Final = 8
 REASON_MAX_BYTES: Final = 1024
 MESSAGE_MAX_BYTES: Final = 32 * 1024
@@ -99,6 +99,8 @@ def cel_selector_errors(path: Path, selector: DeviceSelector) -> Iterator[FieldE
 def rule_status_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, release: Release) -> Iterator[FieldError]:
     """The status conditions of a rule (R-12)."""
     del old
+    if not release.rule_status:
+        return
     seen: set[str] = set()
     for position, condition in enumerate(new.conditions):
         at = CONDITIONS.index(position)

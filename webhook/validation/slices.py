@@ -30,7 +30,7 @@ def slice_errors(new: ResourceSlice, old: ResourceSlice | None, release: Release
     if new.has_shared_counters and new.has_devices and release.minor >= 35:
         yield invalid(SPEC, "", "only one of `sharedCounters` or `devices` is allowed")
     yield from device_list_errors(new, old, release)
-    yield from slice_taint_errors(new, release)
+    yield from slice_taint_errors(new, old, release)
 
 
 def _immutable_errors(new: ResourceSlice, old: ResourceSlice) -> Iterator[FieldError]:
@@ -105,7 +105,7 @@ def max_devices(devices: tuple[Device, ...], release: Release) -> int:
     return MAX_DEVICES
 
 
-def slice_taint_errors(new: ResourceSlice, release: Release) -> Iterator[FieldError]:
+def slice_taint_errors(new: ResourceSlice, old: ResourceSlice | None, release: Release) -> Iterator[FieldError]:
     """Taints listed beside the devices, in the 1.35-era revision (N-1, N-2, N-4, N-5)."""
     taints = new.slice_taints
     if not taints:
@@ -116,7 +116,10 @@ def slice_taint_errors(new: ResourceSlice, release: Release) -> Iterator[FieldEr
     if len(taints) > SLICE_TAINTS_MAX:
         yield too_many(path, len(taints), SLICE_TAINTS_MAX)
         return
+    stored = old.slice_taints if old else ()
     for position, entry in enumerate(taints):
+        if entry in stored:
+            continue  # judged when it came
         at = path.index(position)
         if not entry.device:
             yield required(at.child("device"))

@@ -57,7 +57,7 @@ def taint_is_fine(taint: DeviceTaint, release: Release) -> bool:
     return _names_are_fine(taint.key, taint.value)
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=4096)
 def _names_are_fine(key: str, value: str) -> bool:
     return not any(name_errors(Path.root(), DeviceTaint(key, value)))
 
@@ -121,7 +121,7 @@ def _toleration_is_fine(toleration: DeviceToleration, release: Release) -> bool:
     return _names_of_toleration_are_fine(key, operator, value)
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=4096)
 def _names_of_toleration_are_fine(key: str, operator: str, value: str) -> bool:
     return not any(toleration_errors(Path.root(), DeviceToleration(key, operator, value), NEWEST))
 

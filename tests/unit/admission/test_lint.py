@@ -101,8 +101,8 @@ A, B = make_toleration("a"), make_toleration("b")
             [make_toleration(effect="NoExecute", seconds=MAX_SECONDS + 1)],
             [
                 (
-                    f"DT009 {AT}.tolerationSeconds: overflows in the in-tree controller and evicts at once; "
-                    "use at most 9223372036, or omit it"
+                    f"DT009 {AT}.tolerationSeconds: overflows in the in-tree controller, which may evict at "
+                    "once; at most 9223372036, or omit it"
                 )
             ],
             id="DT009: more seconds than nanoseconds in 64 bits",

@@ -78,7 +78,6 @@ def test_request_is_referred_to_by_name(manifest: Any, fields: dict[str, Any], r
         pytest.param(b"", "body: Invalid value: not JSON: Input data was truncated", id="empty"),
         pytest.param(b"{", "body: Invalid value: not JSON: Input data was truncated", id="cut"),
         pytest.param(b"\xff", "body: Invalid value: not JSON: ", id="no UTF-8"),
-        pytest.param(b'"\xff"', "body: Invalid value: not JSON: ", id="no UTF-8 in a text"),
         pytest.param(b"{}{}", "body: Invalid value: not JSON: ", id="two documents"),
         pytest.param(b"NaN", "body: Invalid value: not JSON: ", id="no number"),
         pytest.param(b"[" * 100_000, "body: Invalid value: nested too deeply for an AdmissionReview", id="deep"),
@@ -91,6 +90,7 @@ def test_request_is_referred_to_by_name(manifest: Any, fields: dict[str, Any], r
                 "null": b"null",
                 "a list": b"[]",
                 "a text": b'"x"',
+                "no UTF-8 in a text": b'"\xff"',
                 "an empty object": b"{}",
                 "a null request": b'{"request":null}',
                 "a list for a request": b'{"request":[]}',
@@ -169,7 +169,7 @@ def test_fault_of_a_request_is_a_problem_to_answer(changes: dict[str, Any], prob
 def test_request_of_too_many_values_is_a_problem() -> None:
     request = make_admission_request(make_claim([{"key": "k" * 50}] * MAX_VALUES))
     assert len(request.problems) == 1
-    assert request.problems[0].endswith(": must have at most 100000 values")
+    assert request.problems[0].endswith(f": must have at most {MAX_VALUES} values; send a smaller object")
     assert make_admission_request(make_claim([{"key": "k" * 500}] * 1_000)).problems == ()
 
 

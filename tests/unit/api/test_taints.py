@@ -145,3 +145,39 @@ def test_wrong_types_in_a_toleration_are_told() -> None:
     raw = {"key": 1, "operator": 2, "value": 3, "effect": 4, "tolerationSeconds": "5"}
     assert decode_tolerations(Reader({"tolerations": [raw]}, errors)) == (DeviceToleration(),)
     assert [error.field for error in errors] == [f"tolerations[0].{name}" for name in raw]
+
+
+def read_tolerations(*raw: Any) -> tuple[tuple[DeviceToleration, ...], list[str]]:
+    errors: list[FieldError] = []
+    return decode_tolerations(Reader({"tolerations": list(raw)}, errors)), [error.field for error in errors]
+
+
+def test_equal_tolerations_are_one_value_in_memory() -> None:
+    (first, second), _ = read_tolerations(make_toleration(seconds=1), make_toleration(seconds=1))
+    assert first is second
+
+
+@pytest.mark.parametrize("seconds", [True, 1.0, "1", [], 2**63], ids=["true", "1.0", "text", "list", "beyond 64 bits"])
+def test_toleration_is_not_taken_for_a_remembered_one_of_other_types(seconds: Any) -> None:
+    read_tolerations(make_toleration(seconds=1))
+    odd = make_toleration() | {"tolerationSeconds": seconds}
+    for _ in range(2):
+        (toleration,), fields = read_tolerations(odd)
+        assert (toleration.toleration_seconds, fields) == (None, ["tolerations[0].tolerationSeconds"])
+
+
+@pytest.mark.parametrize("value", [["v"], {}, 7], ids=["list", "object", "number"])
+def test_toleration_with_a_wrong_type_is_told_every_time(value: Any) -> None:
+    odd = make_toleration() | {"value": value}
+    for _ in range(2):
+        assert read_tolerations(odd)[1] == ["tolerations[0].value"]
+
+
+def test_memory_of_tolerations_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taints_module, "_REMEMBERED_ENTRIES", 3)
+    monkeypatch.setattr(taints_module, "_tolerations", {})
+    for number in range(10):
+        read_tolerations(make_toleration(value=f"v{number}"))
+    assert 0 < len(taints_module._tolerations) <= 3
+    read_tolerations(make_toleration(value="v" * 600))
+    assert all(len(toleration.value) < 600 for toleration in taints_module._tolerations.values())

@@ -262,3 +262,8 @@ def test_first_of_two_devices_with_one_name_is_the_stored_one() -> None:
     old = make_slice([make_device("a", [BROKEN]), make_device("a")])
     new = make_slice([make_device("a", [BROKEN]), make_device("b")])
     assert field_errors(new, old, minor=36) == []
+
+
+def test_device_with_too_many_taints_is_told_among_others() -> None:
+    devices = [make_device("a", [make_taint()]), make_device("b", [make_taint()] * 17), make_device("c")]
+    assert field_errors(make_slice(devices)) == ["spec.devices[1].taints: Too many: 17: must have at most 16 items"]

@@ -1,0 +1,48 @@
+"""A second look at bodies that the fast decoder does not take, so that no object escapes judgement by a corner of JSON.
+
+An API server passes on what it keeps raw, such as a driver's opaque parameters: nested as deeply as 10 KiB allow, with
+halves of surrogate pairs and bytes that are no UTF-8. Such a part is none of ours, but it stands in the same body.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Final
+
+DEPTH_MAX: Final = 64
+"""Nothing that is judged lies deeper; what does becomes null."""
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+
+
+def salvaged(body: bytes | bytearray) -> bytes | None:
+    """The body as strict JSON with its deep parts cut out and what is no text replaced; None if it is no JSON."""
+    try:
+        value = json.loads(_pruned(bytes(body)).decode(errors="replace"), parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
+    return json.dumps(value, ensure_ascii=False).encode(errors="replace")
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+def _pruned(body: bytes) -> bytes:
+    kept: list[bytes] = []
+    depth, start = 0, 0
+    for token in _TOKEN.finditer(body):
+        text = token[0]
+        if text in b"[{":
+            depth += 1
+            if depth == DEPTH_MAX + 1:
+                kept.append(body[start : token.start()] + b"null")
+        elif text in b"]}":
+            if depth == DEPTH_MAX + 1:
+                start = token.end()
+            depth -= 1
+    if depth > DEPTH_MAX:
+        return b"".join(kept)
+    return b"".join(kept) + body[start:]
