@@ -44,12 +44,12 @@ def bad_review(message: str) -> bytes:
         ),
         pytest.param(
             post(b"[" * 100_000 + b"]" * 100_000),
-            bad_review("body: Invalid value: nested too deeply for an AdmissionReview"),
+            bad_review(NO_REQUEST),
             id="100,000 brackets",
         ),
         pytest.param(
             post(b'{"request":' * 100_000 + b"1" + b"}" * 100_000),
-            bad_review("body: Invalid value: nested too deeply for an AdmissionReview"),
+            bad_review(NO_UID),
             id="100,000 braces",
         ),
         pytest.param(post(b"null"), bad_review(NO_REQUEST), id="null"),
@@ -190,7 +190,7 @@ def test_head_gets_the_header_of_its_answer_only(server: Server) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        pytest.param(REVIEW.replace(b"jane", b"\xff\xfe"), "'utf-8' codec can't decode byte 0xff", id="invalid UTF-8"),
+        pytest.param(REVIEW[:-1] + b"\xff\xfe", "JSON is malformed: expected", id="invalid UTF-8 outside of a text"),
         pytest.param(REVIEW + b"{}", "JSON is malformed: trailing characters", id="a second document"),
         pytest.param(REVIEW.replace(b"false", b"NaN"), "JSON is malformed: invalid character", id="NaN"),
     ],
@@ -296,3 +296,9 @@ def test_client_that_leaves_in_the_middle_of_a_body_is_counted(
         client.send(post(REVIEW)[:-10])
     eventually(lambda: server.metric("bad_requests_total", code="499") == before + 1)
     assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_text_that_is_no_utf_8_does_not_keep_a_review_from_its_verdict(server: Server) -> None:
+    answer = server.ask(post(REVIEW.replace(b"jane", b"\xff\xfe")))
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["response"]["uid"] == UID

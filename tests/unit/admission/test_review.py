@@ -16,6 +16,7 @@ from webhook.admission.review import (
     decode_review,
     encode_failure,
     encode_response,
+    encode_unchanged,
 )
 from webhook.api.field import Finding, Path, Severity, forbidden, invalid, required
 from webhook.api.meta import GroupVersionKind, GroupVersionResource
@@ -285,3 +286,10 @@ def test_failure_of_ours_refuses(code: int, reason: str) -> None:
 def test_uid_is_repeated_whatever_it_is(uid: str) -> None:
     request = make_admission_request(make_rule(), uid=uid)
     assert msgspec.json.decode(encode_response(request, ALLOWED))["response"]["uid"] == uid
+
+
+def test_mutation_that_failed_lets_the_object_pass_with_a_warning() -> None:
+    assert encode_unchanged("u", "spent 8 s before defaulting") == (
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"u","allowed":true,'
+        b'"warnings":["spent 8 s before defaulting"]}}'
+    )

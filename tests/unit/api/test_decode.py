@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import NOW
-from webhook.api.decode import MAX_TYPE_ERRORS, Reader
+from webhook.api.decode import MAX_ENTRIES, MAX_TYPE_ERRORS, Reader
 from webhook.api.field import FieldError, Path
 from webhook.api.meta import ObjectMeta
 
@@ -270,3 +270,10 @@ def test_number_of_type_errors_is_bounded() -> None:
         reader = at_spec(raw)
         read(reader)
         assert len(reader.errors) == MAX_TYPE_ERRORS
+
+
+def test_list_of_absurd_length_is_told_and_not_read() -> None:
+    reader = at_spec({"field": [{}] * (MAX_ENTRIES + 1), "right": [{}] * MAX_ENTRIES})
+    assert list(reader.each("field")) == []
+    assert len(list(reader.each("right"))) == MAX_ENTRIES
+    assert texts(reader.errors) == ["spec.field: Too many: 4097: must have at most 4096 items"]

@@ -159,3 +159,10 @@ def test_unchanged_taints_and_selectors_are_not_judged_again() -> None:
     assert field_errors(stored, stored) == []
     assert len(field_errors(make_patch(taints=[make_taint(effect="Evict2")], filter_={}), stored)) == 1
     assert len(field_errors(make_patch(filter_={"selectors": [{}, {}]}), make_patch(filter_=None))) == 2
+
+
+def test_unchanged_attributes_and_capacities_are_not_judged_again() -> None:
+    stored = make_patch(attributes={"a": {}}, capacity={"b": {"value": "1"}})
+    assert len(field_errors(stored)) == 3
+    assert field_errors(stored, stored) == []
+    assert len(field_errors(make_patch(attributes={"a": {"int": 1}}, capacity={"c": {"value": "1"}}), stored)) == 2

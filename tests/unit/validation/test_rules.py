@@ -283,3 +283,9 @@ def test_update_of_the_main_resource_does_not_look_at_the_status() -> None:
     rule = make_rule(conditions=[{}], version="v1beta2")
     assert field_errors(rule, make_rule(version="v1beta2")) == []
     assert field_errors(rule) == []
+
+
+def test_status_update_must_say_what_it_is_based_on_in_v1() -> None:
+    rule = make_rule(conditions=[{}])
+    expected = ["metadata.resourceVersion: Invalid value: 0: must be specified for an update"]
+    assert field_errors(rule, rule, status=True) == expected

@@ -267,3 +267,11 @@ def test_first_of_two_devices_with_one_name_is_the_stored_one() -> None:
 def test_device_with_too_many_taints_is_told_among_others() -> None:
     devices = [make_device("a", [make_taint()]), make_device("b", [make_taint()] * 17), make_device("c")]
     assert field_errors(make_slice(devices)) == ["spec.devices[1].taints: Too many: 17: must have at most 16 items"]
+
+
+def test_taint_beside_the_devices_is_not_judged_again_while_it_stays() -> None:
+    broken = {"device": "", "taint": make_taint(effect="Evict")}
+    stored = make_slice([], taints=[broken])
+    assert field_errors(stored, stored) == []
+    added = make_slice([], taints=[broken, {"device": "", "taint": make_taint()}])
+    assert field_errors(added, stored) == ["spec.taints[1].device: Required value"]
