@@ -35,6 +35,4 @@ def expression_problem(expression: str) -> str | None:
         environment.compile(expression)
     except CELParseError as error:
         return f"compilation failed: syntax error at line {error.line}, column {error.column}"
-    except RecursionError:
-        return "compilation failed: the expression is nested too deeply"
     return None
