@@ -12,7 +12,7 @@ from webhook.api.field import FieldError, Path, outline, too_many, type_invalid
 from webhook.api.meta import ObjectMeta, parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
 
     from webhook.api.field import JSON
@@ -50,9 +50,9 @@ class Reader:
         """A reader at the root of an object; anything but a JSON object is an error and reads as empty."""
         if isinstance(value, dict):
             return cls(value, errors, path)
-        if len(errors) < MAX_TYPE_ERRORS:
-            errors.append(type_invalid(path or Path.root(), outline(value), "an object"))
-        return cls({}, errors, path)
+        reader = cls({}, errors, path)
+        reader._note(lambda: type_invalid(reader.path, outline(value), "an object"))
+        return reader
 
     @property
     def path(self) -> Path:
@@ -65,8 +65,12 @@ class Reader:
 
     def wrong(self, name: str, expected: str) -> None:
         """Note that the field has a value of another type than `expected` says."""
+        self._note(lambda: type_invalid(self.path.child(name), outline(self.raw[name]), expected))
+
+    def _note(self, error: Callable[[], FieldError]) -> None:
+        """Take down an error, which is put together only while there are not too many."""
         if len(self.errors) < MAX_TYPE_ERRORS:
-            self.errors.append(type_invalid(self.path.child(name), outline(self.raw[name]), expected))
+            self.errors.append(error())
 
     def has(self, name: str) -> bool:
         """Whether the field is there with a value other than null."""
@@ -132,8 +136,7 @@ class Reader:
         if value.__class__ is list:
             if len(value) <= MAX_ENTRIES:
                 return value
-            if len(self.errors) < MAX_TYPE_ERRORS:
-                self.errors.append(too_many(self.path.child(name), len(value), MAX_ENTRIES, declarative=True))
+            self._note(lambda: too_many(self.path.child(name), len(value), MAX_ENTRIES, declarative=True))
         elif value is not None:
             self.wrong(name, "a list")
         return []
@@ -150,8 +153,8 @@ class Reader:
         if value.__class__ is dict:
             return Reader(value, self.errors, self, step)
         reader = Reader({}, self.errors, self, step)
-        if value is not None and len(self.errors) < MAX_TYPE_ERRORS:
-            self.errors.append(type_invalid(reader.path, outline(value), "an object"))
+        if value is not None:
+            self._note(lambda: type_invalid(reader.path, outline(value), "an object"))
         return reader
 
     def texts(self, name: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -12,6 +12,8 @@ from webhook.api.field import JSON
 
 if TYPE_CHECKING:
     from webhook.api.decode import Reader
+
+_T = TypeVar("_T")
 
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
@@ -89,33 +91,44 @@ def decode_toleration(reader: Reader) -> DeviceToleration:
     )
 
 
-def decode_taints(reader: Reader, name: str = "taints") -> tuple[DeviceTaint, ...]:
+def decode_taints(reader: Reader) -> tuple[DeviceTaint, ...]:
     """A list of taints. Equal entries are one value in memory: a slice repeats a few of them hundreds of times."""
-    return tuple([_remembered(raw) or _decode_entry(reader, name, at) for at, raw in enumerate(reader.list(name))])
+    return tuple(
+        [_remembered_taint(raw) or _decode_taint_entry(reader, at) for at, raw in enumerate(reader.list("taints"))]
+    )
 
 
 _usual_fields: Final = itemgetter("key", "value", "effect", "timeAdded")
-_memory: Final[dict[tuple[JSON, ...], DeviceTaint]] = {}
+_taints: Final[dict[tuple[JSON, ...], DeviceTaint]] = {}
 """Taints that were read without fault, by their text. Strings only, short ones, and few enough to be bounded."""
+_tolerations: Final[dict[tuple[JSON, ...], DeviceToleration]] = {}
+"""Tolerations, likewise; their seconds are a number of that very type."""
 
 
-def _remembered(raw: JSON) -> DeviceTaint | None:
+def _remember(memory: dict[tuple[JSON, ...], _T], fields: tuple[JSON, ...], value: _T) -> None:
+    """Keep a value, unless its text is long; a full memory starts anew."""
+    if sum(len(field) for field in fields if field.__class__ is str) > _REMEMBERED_LENGTH:
+        return
+    if len(memory) >= _REMEMBERED_ENTRIES:
+        memory.clear()
+    memory[fields] = value
+
+
+def _remembered_taint(raw: JSON) -> DeviceTaint | None:
     try:
-        return _memory.get(_usual_fields(raw)) if len(raw) == _USUAL_FIELDS else None
+        return _taints.get(_usual_fields(raw)) if len(raw) == _USUAL_FIELDS else None
     except (KeyError, TypeError):  # a field is missing, or is of a type that nobody expects
         return None
 
 
-def _decode_entry(reader: Reader, name: str, position: int) -> DeviceTaint:
-    entry = reader.entry(name, position)
-    known_errors = len(reader.errors)
+def _decode_taint_entry(reader: Reader, position: int) -> DeviceTaint:
+    entry = reader.entry("taints", position)
     taint = decode_taint(entry)
-    if len(reader.errors) == known_errors and len(entry.raw) == _USUAL_FIELDS and taint.time_added is not None:
-        texts = tuple(entry.raw.get(field) for field in ("key", "value", "effect", "timeAdded"))
-        if all(text.__class__ is str for text in texts) and sum(len(str(text)) for text in texts) <= _REMEMBERED_LENGTH:
-            if len(_memory) >= _REMEMBERED_ENTRIES:
-                _memory.clear()
-            _memory[texts] = taint
+    texts = tuple(entry.raw.get(field) for field in ("key", "value", "effect", "timeAdded"))
+    # Types are asked again, since a reader stops taking down errors when there are too many.
+    usual = len(entry.raw) == _USUAL_FIELDS and taint.time_added is not None
+    if usual and all(text.__class__ is str for text in texts):
+        _remember(_taints, texts, taint)
     return taint
 
 
@@ -125,9 +138,6 @@ def decode_tolerations(reader: Reader) -> tuple[DeviceToleration, ...]:
         return ()
     entries = enumerate(reader.list("tolerations"))
     return tuple([_remembered_toleration(raw) or _decode_toleration_entry(reader, at) for at, raw in entries])
-
-
-_tolerations: Final[dict[tuple[JSON, ...], DeviceToleration]] = {}
 
 
 def _remembered_toleration(raw: JSON) -> DeviceToleration | None:
@@ -148,13 +158,6 @@ def _decode_toleration_entry(reader: Reader, position: int) -> DeviceToleration:
     toleration = decode_toleration(entry)
     texts = tuple(entry.raw.get(field) for field in ("key", "operator", "value", "effect"))
     seconds = entry.raw.get("tolerationSeconds")
-    # Types are asked again, since a reader stops taking down errors when there are too many.
-    if (
-        all(text is None or text.__class__ is str for text in texts)
-        and seconds == toleration.toleration_seconds
-        and sum(len(text or "") for text in texts) <= _REMEMBERED_LENGTH
-    ):
-        if len(_tolerations) >= _REMEMBERED_ENTRIES:
-            _tolerations.clear()
-        _tolerations[(*texts, toleration.toleration_seconds)] = toleration
+    if all(text is None or text.__class__ is str for text in texts) and seconds == toleration.toleration_seconds:
+        _remember(_tolerations, (*texts, toleration.toleration_seconds), toleration)
     return toleration

@@ -36,17 +36,18 @@ def patch_errors(new: ResourceSlicePatch, old: ResourceSlicePatch | None, releas
     if number > ATTRIBUTES_AND_CAPACITIES_MAX:
         detail = f"the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}"
         yield invalid(DEVICES, number, detail)
-    known = old.attributes if old else ()
+    # What is as it was stored was judged when it came. Sets: both lists are as long as their authors like.
+    known_attributes = frozenset(old.attributes if old else ())
+    known_capacity = frozenset(old.capacity if old else ())
     for attribute in new.attributes:
-        if attribute in known:
-            continue  # judged when it came
+        if attribute in known_attributes:
+            continue
         path = DEVICES.child("attributes").key(attribute.name)
         yield from qualified_name_errors(path, attribute.name)
         yield from attribute_errors(path, attribute)
     for name in new.capacity:
-        if old is not None and name in old.capacity:
-            continue
-        yield from qualified_name_errors(DEVICES.child("capacity").key(name), name)
+        if name not in known_capacity:
+            yield from qualified_name_errors(DEVICES.child("capacity").key(name), name)
     if old is None or _without_times(old) != _without_times(new):
         yield from taint_list_errors(DEVICES.child("taints"), new.taints, release, maximum=PATCH_TAINTS_MAX)
 

@@ -20,9 +20,9 @@ EARLIER = parse_time(EARLIER_TEXT)
 
 @pytest.fixture(autouse=True)
 def _forgetful() -> Iterator[None]:
-    taints_module._memory.clear()
+    taints_module._taints.clear()
     yield
-    taints_module._memory.clear()
+    taints_module._taints.clear()
 
 
 def read(*raw: Any) -> tuple[tuple[DeviceTaint, ...], list[str]]:
@@ -114,12 +114,12 @@ def test_memory_of_taints_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taints_module, "_REMEMBERED_ENTRIES", 3)
     for number in range(10):
         read(make_taint(value=f"v{number}"))
-    assert len(taints_module._memory) <= 3
+    assert len(taints_module._taints) <= 3
 
 
 def test_long_taints_are_not_remembered() -> None:
     read(make_taint(value="v" * 600))
-    assert taints_module._memory == {}
+    assert taints_module._taints == {}
 
 
 @pytest.mark.parametrize(
