@@ -12,14 +12,14 @@ import os
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import api_server, bodies, gobinaries, load, policies, report, servers, verdicts
+from benchmarks import api_server, bodies, expressions, gobinaries, load, policies, report, servers, verdicts
 from benchmarks.gobinaries import BenchmarkError
 from benchmarks.load import LoadGenerator, Workload
-from benchmarks.report import OURS, PEER, POLICY, Figures
+from benchmarks.report import MANY_RULES, OURS, PEER, POLICY, Figures
 from benchmarks.servers import Certificates, Command, Cores, Server
 from tests.controlplane.gobuild import AssetsUnavailableError
 from tests.controlplane.processes import NotReadyError
@@ -41,8 +41,6 @@ class Plan:
     starts: int
     creates: int
     """Through the API server, per kind and webhook; 0 for none."""
-    policy: bool = False
-    """Whether a second server of ours, with a policy, takes part."""
 
 
 FULL = Plan(main_rounds=8, other_rounds=4, seconds=2.0, starts=7, creates=api_server.CREATES)
@@ -81,16 +79,18 @@ class Benchmark:
             self._progress(f"the servers agree on {figures.verdicts} reviews")
             self._measure_load(figures, running, generator)
             figures.memory = {name: (idle[name], server.memory) for name, server in running.items()}
+        self._progress("expressions, in this process")
+        figures.expressions = expressions.measure()
         if self._plan.creates:
             self._measure_api_server(figures, executable)
         return figures
 
     def _contenders(self, executable: Path) -> list[Command]:
         pair = [servers.ours(self._certificates, OURS), servers.peer(self._certificates, PEER, executable)]
-        if not self._plan.policy:
-            return pair
-        policy = policies.write(self._folder)
-        return [*pair, servers.ours(self._certificates, POLICY, f"--policy-file={policy}")]
+        for name, rules in ((POLICY, policies.RULES), (MANY_RULES, policies.MANY_RULES)):
+            policy = policies.write(self._folder, rules)
+            pair.append(servers.ours(self._certificates, name, f"--policy-file={policy}"))
+        return pair
 
     def _measure_starts(self, figures: Figures, executable: Path) -> None:
         self._progress(f"starting each server {self._plan.starts} times")
@@ -104,11 +104,12 @@ class Benchmark:
         pair = [running[OURS], running[PEER]]
         for name, title, made in (
             ("claims", "ResourceClaim", bodies.claims()),
+            ("strangers", f"ResourceClaim, {bodies.STRANGERS} requesters", bodies.strangers()),
             ("slices", "ResourceSlice", bodies.slices()),
             ("templates", "ResourceClaimTemplate", bodies.templates()),
             ("rules", "DeviceTaintRule", bodies.rules()),
         ):
-            main = name in ("claims", "slices")
+            main = name in ("claims", "strangers", "slices")
             workload = Workload(
                 name=name,
                 title=title,
@@ -117,7 +118,7 @@ class Benchmark:
                 seconds=self._plan.seconds if main else self._plan.seconds / 2,
                 rounds=self._plan.main_rounds if main else self._plan.other_rounds,
             )
-            contenders = list(running.values()) if name == "claims" else pair
+            contenders = list(running.values()) if name in ("claims", "strangers") else pair
             figures.results.append(load.run(load_generator, workload, contenders, self._progress))
 
     def _measure_api_server(self, figures: Figures, executable: Path) -> None:
@@ -146,14 +147,12 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under a minute, rougher, without an API server")
-    parser.add_argument("--policy", action="store_true", help=f"ours with a policy of {policies.RULES} rules as well")
     parser.add_argument("--write", action="store_true", help=f"put the tables into docs/{DOCUMENT.name} as well")
     parser.add_argument("--check", action="store_true", help="exit 1 if a floor was missed")
     arguments = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
-            plan = replace(QUICK if arguments.quick else FULL, policy=arguments.policy)
-            figures = Benchmark(plan, Path(folder)).run()
+            figures = Benchmark(QUICK if arguments.quick else FULL, Path(folder)).run()
         markdown = figures.markdown()
         print(markdown)
         if arguments.write:

@@ -24,6 +24,7 @@ RESOURCES = {
 NAMESPACED = ("ResourceClaim", "ResourceClaimTemplate")
 # A server that remembers its last answer, or the names in it, must not look better than one that does not.
 VARIANTS = 8
+STRANGERS = 256
 _CREATED = "2026-11-20T00:00:00Z"
 
 
@@ -39,6 +40,11 @@ class Case:
 def claims() -> list[bytes]:
     """Claims of one request with two tolerations, as kubectl sends them: about 1.4 KB."""
     return [review("ResourceClaim", claim(n)) for n in range(VARIANTS)]
+
+
+def strangers() -> list[bytes]:
+    """Such claims of many requesters in many namespaces: who remembers the last few gains nothing from it."""
+    return [review("ResourceClaim", claim(n, f"ml-team-{n % 64}"), f"user-{n}@example.com") for n in range(STRANGERS)]
 
 
 def templates() -> list[bytes]:
@@ -82,7 +88,7 @@ def verdict_cases() -> Iterator[Case]:
         yield Case(f"rule, selector with {fault}", review("DeviceTaintRule", broken), allowed=False)
 
 
-def review(kind: str, obj: dict[str, Any]) -> bytes:
+def review(kind: str, obj: dict[str, Any], username: str = "jane@example.com") -> bytes:
     """An AdmissionReview of a create, with the fields that an API server sends, compact."""
     group_kind = {"group": GROUP, "version": VERSION, "kind": kind}
     resource = {"group": GROUP, "version": VERSION, "resource": RESOURCES[kind]}
@@ -98,7 +104,7 @@ def review(kind: str, obj: dict[str, Any]) -> bytes:
         **({"namespace": metadata["namespace"]} if kind in NAMESPACED else {}),
         "operation": "CREATE",
         "userInfo": {
-            "username": "jane@example.com",
+            "username": username,
             "groups": ["ml-engineers", "system:authenticated"],
         },
         "object": obj,
@@ -110,9 +116,9 @@ def review(kind: str, obj: dict[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def claim(n: int) -> dict[str, Any]:
+def claim(n: int, namespace: str = "ml-team") -> dict[str, Any]:
     """A ResourceClaim without apiVersion and kind."""
-    return {"metadata": metadata(f"training-{n}", "ml-team"), "spec": _claim_spec(n)}
+    return {"metadata": metadata(f"training-{n}", namespace), "spec": _claim_spec(n)}
 
 
 def template(n: int) -> dict[str, Any]:

@@ -9,16 +9,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RULES = 50
+MANY_RULES = 1000
 
 
-def write(folder: Path) -> Path:
+def write(folder: Path, rules: int) -> Path:
     """The policy file (JSON is YAML)."""
     document = {
         "apiVersion": "policy.devicetaint.io/v1alpha1",
         "kind": "DeviceTaintPolicy",
-        "rules": [_rule(n) for n in range(RULES)],
+        "rules": [_rule(n) for n in range(rules)],
     }
-    path = folder / "policy.yaml"
+    path = folder / f"policy-{rules}.yaml"
     path.write_text(json.dumps(document))
     return path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,11 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from benchmarks.api_server import Latency
+    from benchmarks.expressions import Evaluation
     from benchmarks.load import Result
     from benchmarks.servers import Memory
 
 BEGIN, END = "<!-- benchmark:begin -->", "<!-- benchmark:end -->"
-OURS, PEER, POLICY, NONE = "ours", "peer", "ours-policy", "none"
+OURS, PEER, NONE = "ours", "peer", "none"
+POLICY, MANY_RULES = "ours, 50 rules", "ours, 1000 rules"
 
 Progress = Callable[[str], None]
 
@@ -35,8 +38,12 @@ class Target:
 TARGETS = {
     ("claims", OURS): Target(1.2, 1.5),
     ("claims", POLICY): Target(1.0),
+    ("strangers", POLICY): Target(1.0),
     ("slices", OURS): Target(4.0, 7.0),
 }
+
+OWN_FLOOR = 0.5
+"""Of our own throughput without a policy, with a thousand rules."""
 
 
 @dataclass(slots=True)
@@ -53,6 +60,7 @@ class Figures:
     """By server: idle, and after all load."""
     ready_seconds: dict[str, list[float]] = field(default_factory=dict)
     latencies: list[Latency] = field(default_factory=list)
+    expressions: list[Evaluation] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
     def missed(self) -> list[str]:
@@ -61,11 +69,15 @@ class Figures:
             f"{result.workload.title}, {server}: {ratio:.2f} of the peer's requests per second, floor {target.floor:g}"
             for result, server, ratio, _, target in self._ratios()
             if target is not None and ratio < target.floor
+        ] + [
+            f"{result.workload.title}, {server}: {ratio:.2f} of ours without a policy, floor {OWN_FLOOR:g}"
+            for result, server, ratio in self._costs()
+            if server == MANY_RULES and ratio < OWN_FLOOR
         ]
 
     def markdown(self) -> str:
         """Tables with a heading each."""
-        parts = [self._setting(), self._throughput(), self._comparison(), self._processes()]
+        parts = [self._setting(), self._throughput(), self._comparison(), self._policy(), self._processes()]
         if self.latencies:
             parts.append(self._through_api_server())
         remarks = [*self.remarks, *(remark for result in self.results for remark in result.remarks)]
@@ -146,6 +158,23 @@ class Figures:
                     ratios = sorted(result.ratios(server, PEER))
                     middle = (ratios[(len(ratios) - 1) // 2] + ratios[len(ratios) // 2]) / 2
                     yield result, server, middle, ratios, TARGETS.get((result.workload.name, server))
+
+    def _costs(self) -> Iterable[tuple[Result, str, float]]:
+        """Requests per second with a policy, to those of ours without one."""
+        for result in self.results:
+            for server in (POLICY, MANY_RULES):
+                if server in result.samples:
+                    yield result, server, statistics.median(result.ratios(server, OURS))
+
+    def _policy(self) -> str:
+        rows = [
+            [result.workload.title, server, f"{ratio:.2f}", f"{OWN_FLOOR:g}" if server == MANY_RULES else ""]
+            for result, server, ratio in self._costs()
+        ]
+        throughput = table(["review", "server", "of ours without", "floor"], rows, right=range(2, 4))
+        cel = [[f"`{each.source}`", f"{each.compile_ms:.1f}", f"{each.evaluate_us:.0f}"] for each in self.expressions]
+        evaluated = table(["expression (`when`)", "compiled once, ms", "each evaluation, µs"], cel, right=range(1, 3))
+        return f"### What a policy costs\n\n{throughput}\n\n{evaluated}"
 
     def _processes(self) -> str:
         rows = []

@@ -13,6 +13,8 @@ from webhook.admission.context import AdmissionContext
 from webhook.admission.review import AdmissionRequest, decode_review
 from webhook.api.decode import Reader
 from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
+from webhook.policy.decide import Judge
+from webhook.policy.model import Policy
 from webhook.validation.kinds import BY_KIND, KINDS
 from webhook.validation.releases import RELEASES
 
@@ -300,6 +302,10 @@ def make_admission_request(manifest: Any, old: Any = None, **options: Any) -> Ad
 
 
 def make_context(**options: Any) -> AdmissionContext:
+    """A context; fields of the policy can be given beside its own."""
+    of_policy = {name: options.pop(name) for name in Policy.__struct_fields__ if name in options}
+    if of_policy:
+        options["judge"] = Judge(Policy(**of_policy))
     return AdmissionContext(**{"now": NOW, **options})
 
 

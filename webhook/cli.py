@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _VERBS: Final = {
+    "audit": "list claims and templates at rest that today's policy would refuse",
     "check": "judge manifests in files, as the webhook would",
     "serve": "answer admission reviews over HTTPS",
+    "test": "run test suites of policies",
 }
+_MODULES: Final = {"test": "suite"}
+"""Verbs whose module has another name; the rest are called as they are."""
 _USAGE: Final = 2
 _INTERRUPTED: Final = 130
 """128 + SIGINT, as shells count."""
@@ -36,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(_unknown(verb) if verb else _help())
         return _USAGE
     try:
-        code: int = importlib.import_module(f"webhook.commands.{verb}").run(words)
+        code: int = importlib.import_module(f"webhook.commands.{_MODULES.get(verb, verb)}").run(words)
     except KeyboardInterrupt:
         return _INTERRUPTED
     return code

@@ -10,10 +10,11 @@ import argparse
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from webhook.api.field import JSON, FieldError, Path, invalid, not_supported, required
 from webhook.certificates.settings import FileSettings
+from webhook.cluster.settings import ClusterSettings
 from webhook.server.settings import Address, ListenerSettings, ReviewSettings
 from webhook.telemetry.logs import LogFormat
 
@@ -23,8 +24,19 @@ if TYPE_CHECKING:
 ENVIRONMENT_PREFIX: Final = "DEVICE_TAINT_WEBHOOK_"
 _HIGHEST_PORT: Final = 65535
 _LONGEST_DELAY_SECONDS: Final = 3600.0
+_NAMESPACE: Final = "device-taint-webhook"
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
+
+
+class NamespacedName(NamedTuple):
+    """The name of an object in a namespace."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 class ConfigError(Exception):
@@ -44,6 +56,12 @@ class ServeSettings:
     """None switches the port off; likewise for metrics."""
     metrics_address: Address | None
     shutdown_delay_seconds: float
+    cluster: ClusterSettings | None
+    """None without a cluster."""
+    policy_file: FilePath | None
+    policy_config_map: NamespacedName | None
+    key_file: FilePath | None
+    key_secret: NamespacedName | None
     log_format: LogFormat
     verbose: bool
     listener: ListenerSettings = field(default_factory=ListenerSettings)
@@ -105,6 +123,13 @@ def _address(text: str) -> Address | None:
     return Address(host=host[1:-1] if bracketed else host, port=_port(port))
 
 
+def _namespaced(text: str) -> NamespacedName:
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise ValueError('must be "namespace/name"')
+    return NamespacedName(namespace, name)
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -116,7 +141,29 @@ def _seconds(text: str) -> float:
 
 
 _SERVE_FLAGS: Final = (
-    _Flag("standalone", "answer without a cluster: field rules, documented rules and defaulting", _switch, "false"),
+    _Flag(
+        "standalone",
+        "answer without a cluster: field rules, defaulting, and policy from --policy-file",
+        _switch,
+        "false",
+    ),
+    _Flag("kubeconfig", "how to reach the cluster; the pod's service account unless given", _file, None, "F"),
+    _Flag("policy-file", "the policy, read again when it changes; instead of the ConfigMap", _file, None, "F"),
+    _Flag(
+        "policy-configmap",
+        f"the ConfigMap with policy.yaml (default {_NAMESPACE}/device-taint-webhook-policy)",
+        _namespaced,
+        None,
+        "NS/NAME",
+    ),
+    _Flag("key-file", "the key that signs the authors of templates; instead of the Secret", _file, None, "F"),
+    _Flag(
+        "key-secret",
+        f"the Secret with that key, filled if it is empty (default {_NAMESPACE}/device-taint-webhook-key)",
+        _namespaced,
+        None,
+        "NS/NAME",
+    ),
     _Flag("bind-address", "address to listen on; every interface unless given", _text, "", "A"),
     _Flag("port", "port for reviews; 0 picks a free one and logs it", _port, "9443", "N"),
     _Flag("cert-dir", "folder with tls.crt and tls.key, in the shape of a kubernetes.io/tls Secret", _file, None, "D"),
@@ -151,14 +198,7 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
     errors: list[FieldError] = []
     values = {flag.name: _value(flag, given[flag.name], environment, errors) for flag in _SERVE_FLAGS}
     certificates = _certificates(values, errors)
-    if not errors and not values["standalone"]:
-        errors.append(
-            required(
-                _at("--standalone"),
-                "this version answers without a cluster only; to judge what a taint would hit it would need caches"
-                " of the cluster, which it does not have yet",
-            )
-        )
+    sources = _sources(values, errors)
     if errors or certificates is None:
         raise ConfigError(errors)
     return ServeSettings(
@@ -167,6 +207,7 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
         health_address=values["health-probe-bind-address"],
         metrics_address=values["metrics-bind-address"],
         shutdown_delay_seconds=values["shutdown-delay"],
+        **sources,
         log_format=values["log-format"],
         verbose=values["verbose"],
     )
@@ -215,6 +256,30 @@ def _wrong(source: str, flag: _Flag, text: str, error: ValueError) -> FieldError
         return not_supported(_at(source), text, LogFormat)
     value: JSON = int(text) if text.isascii() and text.lstrip("-").isdigit() else text
     return invalid(_at(source), value, str(error))
+
+
+def _sources(values: Mapping[str, Any], errors: list[FieldError]) -> dict[str, Any]:
+    """Where the policy and the key come from: a file, or an object of the cluster."""
+    standalone = values["standalone"]
+    for one, other in (("policy-file", "policy-configmap"), ("key-file", "key-secret")):
+        if values[one] is not None and values[other] is not None:
+            errors.append(invalid(_at(f"--{one}"), str(values[one]), f"may not be given together with --{other}"))
+    if standalone:
+        errors.extend(
+            invalid(_at(f"--{name}"), str(values[name]), "may not be given together with --standalone")
+            for name in ("kubeconfig", "policy-configmap", "key-secret")
+            if values[name] is not None
+        )
+    in_cluster = not standalone
+    config_map = NamespacedName(_NAMESPACE, "device-taint-webhook-policy") if in_cluster else None
+    secret = NamespacedName(_NAMESPACE, "device-taint-webhook-key") if in_cluster else None
+    return {
+        "cluster": ClusterSettings(kubeconfig=values["kubeconfig"]) if in_cluster else None,
+        "policy_file": values["policy-file"],
+        "policy_config_map": None if values["policy-file"] else values["policy-configmap"] or config_map,
+        "key_file": values["key-file"],
+        "key_secret": None if values["key-file"] else values["key-secret"] or secret,
+    }
 
 
 def _certificates(values: Mapping[str, Any], errors: list[FieldError]) -> FileSettings | None:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from tests.apiserver.generator import GROUP, NAMESPACE, NAMESPACED, PLURALS, Case
 from tests.controlplane.client import path
 from webhook.admission.chain import mutate, validate
-from webhook.admission.context import AdmissionContext, DocumentedRules
+from webhook.admission.context import AdmissionContext
 from webhook.admission.jsonpatch import apply_patch
 from webhook.admission.review import AdmissionRequest
 from webhook.api.meta import GroupVersionKind, GroupVersionResource, parse_time
+from webhook.policy.decide import Judge
+from webhook.policy.model import Mode, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -82,7 +84,7 @@ def request_of(case: Case, old: Mapping[str, JSON] | None) -> AdmissionRequest:
 
 def our_verdict(case: Case, old: Mapping[str, JSON] | None, release: Release, now: datetime) -> Verdict:
     """What the pure functions say, without the rules that only we have."""
-    context = AdmissionContext(now=now, release=release, documented_rules=DocumentedRules.OFF)
+    context = AdmissionContext(now=now, release=release, judge=Judge(Policy(documented_rules=Mode.OFF)))
     decision = validate(request_of(case, old), context)
     errors = frozenset((error.field, error.type.value) for error in decision.errors)
     undecodable = decision.problem is not None or any(kind == "FieldValueTypeInvalid" for _, kind in errors)

@@ -38,6 +38,11 @@ if TYPE_CHECKING:
     from tests.controlplane.plane import ControlPlane
 
 BASE = MANIFESTS / "base"
+DOCUMENTS = [
+    document
+    for name in yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
+    for document in yaml.safe_load_all((BASE / name).read_text())
+]
 CONFIGURATIONS = configurations(MANIFESTS)
 ENTRIES = [entry for configuration in CONFIGURATIONS for entry in configuration["webhooks"]]
 RULES = [(entry, rule) for entry in ENTRIES for rule in entry["rules"]]
@@ -139,10 +144,10 @@ def test_waiting_is_bounded_and_dry_runs_are_free(entry: Json) -> None:
     assert entry.get("reinvocationPolicy") == ("IfNeeded" if mutates else None)
 
 
-@every_configuration
-def test_labels_are_the_recommended_ones_and_aks_keeps_its_hands_off(configuration: Json) -> None:
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document["kind"])
+def test_labels_are_the_recommended_ones(document: Json) -> None:
     project = tomllib.loads((MANIFESTS.parent / "pyproject.toml").read_text())["project"]
-    assert configuration["metadata"]["labels"] == {
+    recommended = {
         "app.kubernetes.io/name": project["name"],
         "app.kubernetes.io/instance": project["name"],
         "app.kubernetes.io/version": project["version"],
@@ -150,6 +155,12 @@ def test_labels_are_the_recommended_ones_and_aks_keeps_its_hands_off(configurati
         "app.kubernetes.io/part-of": project["name"],
         "app.kubernetes.io/managed-by": "kustomize",
     }
+    labels = document["metadata"]["labels"]
+    assert {key: text for key, text in labels.items() if key.startswith("app.kubernetes.io/")} == recommended
+
+
+@every_configuration
+def test_aks_keeps_its_hands_off(configuration: Json) -> None:
     assert configuration["metadata"]["annotations"] == {"admissions.enforcer/disabled": "true"}
 
 
@@ -166,12 +177,24 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 @pytest.fixture
 def cleared(plane: ControlPlane) -> Iterator[ControlPlane]:
-    """A control plane from which the configurations go again, and that has noticed so: rules can be created."""
+    """A control plane without anything of the base, from which it goes again; and that has noticed so.
+
+    Others make the namespace by other means, which kubectl remarks upon.
+    """
     with contextlib.ExitStack() as stack:
         stack.callback(wait_until, lambda: _create_rule(plane), "rules can be created again")
-        for configuration in CONFIGURATIONS:
-            stack.callback(plane.client.delete, _url(configuration))
+        _remove_base(plane)
+        stack.callback(_remove_base, plane)
         yield plane
+
+
+def _remove_base(plane: ControlPlane) -> None:
+    for document in DOCUMENTS:
+        plane.client.delete(_url(document))
+    namespace = plane.client.get(path("v1", "namespaces", name=OWN_NAMESPACE))
+    if namespace.ok:  # nobody here does what the namespace controller would do
+        emptied = {**namespace.object, "spec": {"finalizers": []}}
+        plane.client.replace(path("v1", "namespaces", name=OWN_NAMESPACE, subresource="finalize"), emptied)
 
 
 def _create_rule(plane: ControlPlane) -> bool:
@@ -180,9 +203,10 @@ def _create_rule(plane: ControlPlane) -> bool:
     return plane.client.create(rules, make_rule(version), dry_run=True).ok
 
 
-def _url(configuration: Json) -> str:
-    plural = f"{configuration['kind'].lower()}s"
-    return path(configuration["apiVersion"], plural, name=configuration["metadata"]["name"])
+def _url(document: Json) -> str:
+    metadata = document["metadata"]
+    plural, namespace = f"{document['kind'].lower()}s", metadata.get("namespace", "")
+    return path(document["apiVersion"], plural, namespace=namespace, name=metadata["name"])
 
 
 def _stored(plane: ControlPlane) -> list[Json]:
@@ -238,6 +262,18 @@ def test_an_injected_ca_bundle_survives_the_next_apply(cleared: ControlPlane, ho
     injected = _stored(cleared)
     _apply(cleared, *how)
     assert _stored(cleared) == injected
+
+
+@pytest.mark.apiserver
+@either_way
+def test_a_written_key_survives_the_next_apply(cleared: ControlPlane, how: tuple[str, ...]) -> None:
+    _apply(cleared, *how)
+    secret = path("v1", "secrets", namespace=OWN_NAMESPACE, name="device-taint-webhook-key")
+    assert "data" not in cleared.client.get(secret).object
+    written = {"key": base64.b64encode(bytes(32)).decode()}
+    assert cleared.client.patch(secret, {"data": written}).ok
+    _apply(cleared, *how)
+    assert cleared.client.get(secret).object["data"] == written
 
 
 @pytest.mark.apiserver

@@ -102,7 +102,7 @@ def _with_cluster(terminal: Terminal, assets: Assets, started: float, *, keep: b
                 f"export KUBECONFIG={stage.plane.kubeconfig}",
                 f"export PATH={assets.folder}:$PATH",
                 f"cd {stage.story}",
-                "kubectl get devicetaintrules,resourceclaims",
+                "kubectl get devicetaintrules,resourceclaims -A",
             )
             _keep(terminal, stage.webhook, stage.processes, lines)
         _stopping()
@@ -142,6 +142,7 @@ def _close(terminal: Terminal, ending: str, *, keep: bool) -> None:
     terminal.title("Next:")
     if not keep:
         terminal.entry("KEEP=1 make demo", "the same, left running for you to try things")
+    terminal.entry("docs/policy.md", "a policy of your own, step by step")
     terminal.entry("docs/admission.md", "everything it says, and what to do about it")
     terminal.entry("manifests/README.md", "what is registered, and what happens while it is down")
     terminal.entry(".venv/bin/device-taint-webhook check DIR", "judge your own manifests")

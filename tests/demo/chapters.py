@@ -9,12 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 REVIEW = "POST "
+AS_CONTROLLER = "resource-claim-controller"
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One command, as typed, or one review, as `POST /path OPERATION file`."""
+    """One command, as typed, or one review, as `POST /path OPERATION file`, perhaps with `in NAMESPACE`.
+
+    With `as resource-claim-controller` it is a review of the claim that is made from the template in the file.
+    """
 
     command: str
     code: int = 0
@@ -27,6 +31,8 @@ class Step:
     """Runs when a new second has begun: times in Kubernetes have no fractions."""
     new: str = ""
     """A regular expression; what it finds differs from what it found in earlier steps."""
+    logged: str = ""
+    """What our server must log before the next step, from when this one began."""
 
     @property
     def typed(self) -> bool:
@@ -43,8 +49,6 @@ class Chapter:
     remark: str = ""
     asked: bool | None = None
     """Whether the API server asks our validating webhook meanwhile, by its own count; None: does not matter."""
-    logged: str = ""
-    """What our server must have logged meanwhile."""
 
 
 _BROKEN = (
@@ -60,6 +64,52 @@ _CARELESS = (
 _BAD_DATA = ("metadata.annotations[devicetaint.io/data]: Invalid value", "must be a JSON object")
 _HALF_TOLERANT = ("Warning: spec.devices.requests[0].exactly.tolerations[0].effect: is empty", "[DT001]")
 
+_PASSES = "A good claim passes: its pods stay an hour on a GPU that goes into maintenance."
+_REFUSED = (
+    'A toleration without key and "operator: Exists", and a list of 17: the API\'s documents forbid both, and so do we.'
+)
+_MARKED = "A rule that marks a broken GPU gets timeAdded, from which pods' tolerationSeconds count."
+_RENEWED = "A change of the effect renews timeAdded: who tolerates NoExecute for an hour has that hour from now on."
+_ADVICE = "A slip in an annotation is refused; what is valid but hardly meant gets a warning."
+_ADVICE_REMARK = "A warning refuses nothing. docs/admission.md explains each code."
+
+_POLICY = "A policy says who may tolerate what. It stands in a ConfigMap, and a second after it was written it holds."
+_SHOW_RULES = Step(command="grep -A 15 default: policy.yaml", says=("no-work-on-broken-gpus", "research-may-wait"))
+_IN_USE = '"msg":"policy in use"'
+_PLACES = "Research may wait for maintenance, an hour long; in production nobody may."
+_NOT_IN_PRODUCTION = (
+    'in namespace "production" a toleration of key "gpu.example.com/maintenance", NoSchedule',
+    "(rule default)",
+    "ask for less, or your cluster's admins for a rule",
+)
+_WILDCARD = "A toleration of every key is one of broken GPUs too: rules look at all the taints that it tolerates."
+_NOT_EVERYTHING = (
+    "spec.devices.requests[0].exactly.tolerations[0]",
+    "a toleration of every key, NoExecute, for ever: a broken GPU gives wrong results (rule no-work-on-broken-gpus)",
+)
+_EXCEPTIONS = "An exception lifts rules until it ends. This one ends in three days, that one has ended."
+_SHOW_EXCEPTIONS = Step(command="grep -A 12 exceptions: policy.yaml", says=("lab-tests-a-broken-gpu", "bench"))
+_ENDS_SOON = ("allowed by an exception until", "rule no-work-on-broken-gpus will refuse it then")
+_HAS_ENDED = ("a broken GPU gives wrong results (rule no-work-on-broken-gpus)",)
+_EXCEPTIONS_REMARK = (
+    "In its last week everybody who needs an exception is warned, and an Event and a metric tell admins."
+)
+_GENERATED = (
+    "A claim that Kubernetes makes from a template is judged by the template's author: here an admin's burn-in."
+)
+_GENERATED_REMARK = (
+    "Our mutating webhook wrote the author into the template, with a seal that nobody can forge, and the controller "
+    "copied it. The controller itself may tolerate nothing."
+)
+_SLIPS = (
+    'data[policy.yaml].rules[0].action: Unsupported value: "permit": supported values: "allow"',
+    'data[policy.yaml].rules[0].match.namespace: Forbidden: unknown field, did you mean "namespaces"?',
+    "data[policy.yaml].exceptions[0].expiresAt: Required value",
+)
+_BROKEN_POLICY = "A policy with mistakes is refused; the one that holds goes on holding."
+_BROKEN_POLICY_REMARK = (
+    "Were it stored all the same, while our webhook was down: it would not replace the last good one."
+)
 _CHECK = Chapter(
     title="`check` finds all of it beforehand: in the files, line by line, without a cluster.",
     steps=(
@@ -70,28 +120,38 @@ _CHECK = Chapter(
                 *_BROKEN,
                 *_CARELESS,
                 *_BAD_DATA,
+                *_SLIPS,
                 "broken-claim.yaml:15:",
+                "broken-policy.yaml:14:",
                 "careless-claim.yaml:20:",
                 "bad-data.yaml:7:",
                 "half-tolerant.yaml:13:",
                 "[DT001]",
-                "6 errors, 1 warning",
+                "9 errors, 3 warnings",
             ),
             never=("good-claim.yaml", "broken-gpu.yaml", "broken-gpu-evict.yaml"),
+        ),
+        Step(
+            command="device-taint-webhook check --policy policy.yaml --user mila -n research wildcard-claim.yaml",
+            code=1,
+            says=(
+                "wildcard-claim.yaml:13:",
+                "a toleration of every key, NoExecute, for ever",
+                "[no-work-on-broken-gpus]",
+            ),
         ),
     ),
     remark="Exit code 1 fails a CI job; -o junit and -o json are for its reports.",
 )
-_PASSES = "A good claim passes: its pods stay an hour on a GPU that goes into maintenance."
-_REFUSED = (
-    'A toleration without key and "operator: Exists", and a list of 17: the API\'s documents forbid both, and so do we.'
-)
-_MARKED = "A rule that marks a broken GPU gets timeAdded, from which pods' tolerationSeconds count."
-_RENEWED = "A change of the effect renews timeAdded: who tolerates NoExecute for an hour has that hour from now on."
-_ADVICE = "A slip in an annotation is refused; what is valid but hardly meant gets a warning."
-_ADVICE_REMARK = "A warning refuses nothing. docs/admission.md explains each code."
+_WARN = "If a policy goes wrong, one edit makes it warn instead of refuse."
+_TO_WARN = Step(command="sed -i.bak 's/mode: enforce/mode: warn/' policy.yaml")
+_WARN_REMARK = "`mode: off` silences it. Faulty fields stay refused in any mode."
 
 _SHOW_TIME = "kubectl get devicetaintrule gpu-7 -o jsonpath='{.spec.taint.timeAdded}'"
+_SHOW_AUTHOR = (
+    "kubectl get resourceclaims -n bench -l test=burn-in "
+    r"-o jsonpath='{.items[0].metadata.annotations.devicetaint\.io/requested-by}'"
+)
 
 BEFORE = Chapter(
     title="Before the webhook is registered, this API server takes a claim that the API's documents forbid:",
@@ -137,12 +197,16 @@ IN_A_CLUSTER = (
     Chapter(
         title=_RENEWED,
         steps=(
-            Step(command="kubectl apply -f broken-gpu-evict.yaml", says=("gpu-7 configured",), next_second=True),
+            Step(
+                command="kubectl apply -f broken-gpu-evict.yaml",
+                says=("gpu-7 configured",),
+                next_second=True,
+                logged='"patched":["/spec/taint/timeAdded"]',
+            ),
             Step(command=_SHOW_TIME, new=_TIME),
         ),
         remark="Set by our mutating webhook, on every release; API servers before 1.35 would keep the old time.",
         asked=True,
-        logged='"patched":["/spec/taint/timeAdded"]',
     ),
     Chapter(
         title=_ADVICE,
@@ -153,7 +217,70 @@ IN_A_CLUSTER = (
         remark=_ADVICE_REMARK,
         asked=True,
     ),
+    Chapter(
+        title=_POLICY,
+        steps=(
+            _SHOW_RULES,
+            Step(command="kubectl apply -f policy.yaml", says=("policy created",), never=("Warning",), logged=_IN_USE),
+        ),
+        asked=True,
+    ),
+    Chapter(
+        title=_PLACES,
+        steps=(
+            Step(command="kubectl apply -f namespaces.yaml", says=("namespace/research created",)),
+            Step(
+                command="kubectl apply -n research -f good-claim.yaml", says=("training created",), never=("Warning",)
+            ),
+            Step(command="kubectl apply -n production -f good-claim.yaml", code=1, says=_NOT_IN_PRODUCTION),
+        ),
+        asked=True,
+    ),
+    Chapter(
+        title=_WILDCARD,
+        steps=(Step(command="kubectl apply -n research -f wildcard-claim.yaml", code=1, says=_NOT_EVERYTHING),),
+        asked=True,
+    ),
+    Chapter(
+        title=_EXCEPTIONS,
+        steps=(
+            _SHOW_EXCEPTIONS,
+            Step(command="kubectl apply -n lab -f broken-gpu-claim.yaml", says=("Warning", *_ENDS_SOON, "created")),
+            Step(command="kubectl apply -n bench -f broken-gpu-claim.yaml", code=1, says=_HAS_ENDED),
+        ),
+        remark=_EXCEPTIONS_REMARK,
+        asked=True,
+    ),
+    Chapter(
+        title=_GENERATED,
+        steps=(
+            Step(command="kubectl apply -n bench -f burn-in.yaml", says=("burn-in created",), never=("Warning",)),
+            Step(command="kubectl wait -n bench --for=create resourceclaim -l test=burn-in", says=("condition met",)),
+            Step(command=_SHOW_AUTHOR, says=('"username":"test-admin"', '"system:masters"', '"mac"')),
+        ),
+        remark=_GENERATED_REMARK,
+        asked=True,
+    ),
+    Chapter(
+        title=_BROKEN_POLICY,
+        steps=(Step(command="kubectl apply -f broken-policy.yaml", code=1, says=_SLIPS),),
+        remark=_BROKEN_POLICY_REMARK,
+        asked=True,
+    ),
     _CHECK,
+    Chapter(
+        title=_WARN,
+        steps=(
+            _TO_WARN,
+            Step(command="kubectl apply -f policy.yaml", says=("policy configured",), logged=_IN_USE),
+            Step(
+                command="kubectl apply -n production -f good-claim.yaml",
+                says=("Warning", "(rule default)", "training created"),
+            ),
+        ),
+        remark=_WARN_REMARK,
+        asked=True,
+    ),
 )
 
 STANDALONE = (
@@ -206,5 +333,78 @@ STANDALONE = (
         ),
         remark=_ADVICE_REMARK,
     ),
+    Chapter(
+        title=_POLICY,
+        steps=(
+            _SHOW_RULES,
+            Step(
+                command="POST /validate CREATE policy.yaml",
+                code=200,
+                says=("allowed",),
+                never=("Warning",),
+                logged=_IN_USE,
+            ),
+        ),
+        remark="Without a cluster `serve` reads it from a file, and again when the file changes.",
+    ),
+    Chapter(
+        title=_PLACES,
+        steps=(
+            Step(command="POST /validate CREATE good-claim.yaml in research", code=200, says=("allowed",)),
+            Step(command="POST /validate CREATE good-claim.yaml in production", code=403, says=_NOT_IN_PRODUCTION),
+        ),
+    ),
+    Chapter(
+        title=_WILDCARD,
+        steps=(Step(command="POST /validate CREATE wildcard-claim.yaml in research", code=403, says=_NOT_EVERYTHING),),
+    ),
+    Chapter(
+        title=_EXCEPTIONS,
+        steps=(
+            _SHOW_EXCEPTIONS,
+            Step(
+                command="POST /validate CREATE broken-gpu-claim.yaml in lab",
+                code=200,
+                says=("Warning", *_ENDS_SOON, "allowed"),
+            ),
+            Step(command="POST /validate CREATE broken-gpu-claim.yaml in bench", code=403, says=_HAS_ENDED),
+        ),
+        remark=_EXCEPTIONS_REMARK,
+    ),
+    Chapter(
+        title=_GENERATED,
+        steps=(
+            Step(
+                command="POST /mutate CREATE burn-in.yaml in bench",
+                code=200,
+                says=("devicetaint.io~1requested-by", "system:masters"),
+            ),
+            Step(
+                command=f"POST /validate CREATE burn-in.yaml in bench as {AS_CONTROLLER}",
+                code=200,
+                says=("allowed",),
+                never=("Warning",),
+            ),
+        ),
+        remark=_GENERATED_REMARK,
+    ),
+    Chapter(
+        title=_BROKEN_POLICY,
+        steps=(Step(command="POST /validate UPDATE broken-policy.yaml", code=422, says=_SLIPS),),
+        remark=_BROKEN_POLICY_REMARK,
+    ),
     _CHECK,
+    Chapter(
+        title=_WARN,
+        steps=(
+            _TO_WARN,
+            Step(command="POST /validate UPDATE policy.yaml", code=200, says=("allowed",), logged=_IN_USE),
+            Step(
+                command="POST /validate CREATE good-claim.yaml in production",
+                code=200,
+                says=("Warning", "(rule default)", "allowed"),
+            ),
+        ),
+        remark=_WARN_REMARK,
+    ),
 )

@@ -1,4 +1,4 @@
-"""The stage with a real control plane, which calls our server by the shipped webhook configurations."""
+"""The stage with a real control plane, in which our server is installed by the shipped manifests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.registration import Calls, calls, register
 from tests.controlplane.webhook_process import ROOT, WebhookProcess
 from tests.demo.chapters import BEFORE, IN_A_CLUSTER
-from tests.demo.telling import STORY, Outcome, Storyteller, run_program
+from tests.demo.telling import Outcome, StoryError, Storyteller, copy_story, run_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from tests.controlplane.processes import Process
     from tests.demo.terminal import Terminal
 
+MANIFESTS = ROOT / "manifests"
 _VALIDATING = "validating"
+_INSTALLED = ("namespace", "access", "key")
+_NAMESPACE = "device-taint-webhook"
+_ACCOUNT = f"system:serviceaccount:{_NAMESPACE}:device-taint-webhook"
+_ACCOUNT_GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{_NAMESPACE}", "system:authenticated")
 
 
 class Cluster:
@@ -36,7 +41,7 @@ class Cluster:
 
     def register(self) -> None:
         """Has the API server call our server. Raises: NotReadyError."""
-        register(self.plane, ROOT / "manifests", self.webhook.base_url, self.webhook.ca_pem)
+        register(self.plane, MANIFESTS, self.webhook.base_url, self.webhook.ca_pem)
         self._before = calls(self.plane)
 
     def calls(self) -> tuple[int, int]:
@@ -54,7 +59,7 @@ class Cluster:
         """kubectl as the cluster's admin, or our command line."""
         program, *arguments = shlex.split(command)
         if program != "kubectl":
-            # check needs no cluster, and gets none
+            # what is no kubectl needs no cluster, and gets none
             environment = {k: v for k, v in os.environ.items() if k != "KUBECONFIG"}
             return run_program(command, self.story, environment)
         with contextlib.chdir(self.story):
@@ -76,10 +81,12 @@ class Cluster:
 def started(assets: Assets, terminal: Terminal) -> Iterator[Cluster]:
     """Starts both, told as set-up; nothing is registered yet. An exception keeps the logs and names their folders."""
     with contextlib.ExitStack() as stack:
-        with terminal.task(f"starting etcd and kube-apiserver {assets.version}"):
-            plane = stack.enter_context(ControlPlane(assets))
-        with terminal.task("starting our webhook, with a certificate of its own"):
-            webhook = stack.enter_context(WebhookProcess())
+        with terminal.task(f"starting etcd, kube-apiserver {assets.version} and kube-controller-manager"):
+            plane = stack.enter_context(ControlPlane(assets, controllers=[]))
+        with terminal.task("installing manifests/base and starting our webhook as its service account"):
+            _install(plane)
+            kubeconfig = plane.kubeconfig_of(_ACCOUNT, _ACCOUNT_GROUPS)
+            webhook = stack.enter_context(WebhookProcess(f"--kubeconfig={kubeconfig}", standalone=False))
         yield Cluster(plane, webhook)
 
 
@@ -96,13 +103,19 @@ def tell(stage: Cluster, terminal: Terminal) -> None:
 
 
 def story_for(version: str, folder: Path) -> Path:
-    """Where the story's files are; a copy in `folder` for a release that does not serve them as they are."""
+    """The story's files in `folder`, in the versions that a release serves."""
+    copy_story(folder)
     claims, rules = versions.api_versions(version)[0], versions.rule_versions(version)[0]
-    if (claims, rules) == ("v1", "v1"):
-        return STORY
-    folder.mkdir()
-    for file in STORY.glob("*.yaml"):
+    for file in folder.glob("*.yaml"):
         text = file.read_text()
         served = rules if "kind: DeviceTaintRule" in text else claims
-        (folder / file.name).write_text(text.replace("resource.k8s.io/v1\n", f"resource.k8s.io/{served}\n"))
+        file.write_text(text.replace("resource.k8s.io/v1\n", f"resource.k8s.io/{served}\n"))
     return folder
+
+
+def _install(plane: ControlPlane) -> None:
+    """The manifests but for what calls us. Raises: StoryError."""
+    files = [argument for name in _INSTALLED for argument in ("-f", MANIFESTS / "base" / f"{name}.yaml")]
+    done = plane.kubectl("apply", *files)
+    if done.code != 0:
+        raise StoryError(f"manifests/base cannot be installed: {done.stderr}")

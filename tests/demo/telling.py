@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from tests.controlplane.processes import NotReadyError, wait_until
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 STORY = ROOT / "tests" / "demo" / "story"
 _LOG_SECONDS = 5.0
+_PROGRAMS = {"cat", "grep", "sed"}
+_FAR, _SOON_DAYS = "2099-12-31", 3
+"""The story's exception ends in some days, whenever it is told; its file has a day that never comes."""
 
 
 class StoryError(Exception):
@@ -68,27 +74,29 @@ class Storyteller:
 
     def act(self, chapter: Chapter) -> None:
         """One chapter, without its title. Raises: StoryError."""
-        asked, log = self._stage.validations(), len(self._stage.log())
+        asked = self._stage.validations()
         for step in chapter.steps:
             self._step(step)
         if chapter.remark:
             self._terminal.say(chapter.remark)
         if chapter.asked is not None and (self._stage.validations() > asked) is not chapter.asked:
             raise StoryError(f"our validating webhook was {'not ' if chapter.asked else ''}asked: {chapter.title}")
-        if chapter.logged:
-            self._await_log(chapter.logged, log)
 
     def _step(self, step: Step) -> None:
         if step.next_second:
             now = _second()
             wait_until(lambda: _second() > now, "a new second", seconds=5)
         self._terminal.command(step.command, "$ " if step.typed else "")
+        log = len(self._stage.log()) if step.logged else 0
         outcome = self._stage.run(step.command)
-        self._terminal.output(outcome.output)
+        if outcome.output:
+            self._terminal.output(outcome.output)
         if step.typed and outcome.code != 0:
             self._terminal.output(f"(exit code {outcome.code})")
         for problem in self._problems(step, outcome):
             raise StoryError(f"{step.command}: {problem}")
+        if step.logged:
+            self._await_log(step.logged, log)
 
     def _problems(self, step: Step, outcome: Outcome) -> Iterable[str]:
         if outcome.code != step.code:
@@ -115,15 +123,19 @@ class Storyteller:
 
 
 def run_program(command: str, folder: Path, environment: dict[str, str]) -> Outcome:
-    """Our command line, as this checkout has it.
+    """Our command line, as this checkout has it, or a program that every system has.
 
     Raises: StoryError for any other program.
     """
     program, *arguments = shlex.split(command)
-    if program != "device-taint-webhook":
+    if program == "device-taint-webhook":
+        found = [sys.executable, "-m", "webhook"]
+    elif program in _PROGRAMS and (there := shutil.which(program, path=os.defpath)):
+        found = [there]
+    else:
         raise StoryError(f"the story cannot run {program}")
     done = subprocess.run(
-        [sys.executable, "-m", "webhook", *arguments],
+        [*found, *arguments],
         cwd=folder,
         env={**environment, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL,
@@ -134,6 +146,15 @@ def run_program(command: str, folder: Path, environment: dict[str, str]) -> Outc
         check=False,
     )
     return Outcome(done.stdout, done.returncode)
+
+
+def copy_story(folder: Path) -> Path:
+    """A copy of the story's files that may be edited, with its exception ending soon."""
+    folder.mkdir()
+    soon = datetime.now(UTC) + timedelta(days=_SOON_DAYS)  # noqa: TID251 -- the exception ends by the clock on the wall
+    for file in STORY.iterdir():
+        (folder / file.name).write_text(file.read_text().replace(_FAR, f"{soon:%Y-%m-%d}"))
+    return folder
 
 
 def _second() -> int:

@@ -17,7 +17,7 @@ from tests.controlplane import versions
 from tests.demo import __main__ as demo
 from tests.demo import cluster, standalone
 from tests.demo.chapters import IN_A_CLUSTER, STANDALONE, Chapter, Step
-from tests.demo.telling import STORY, Outcome, StoryError, Storyteller
+from tests.demo.telling import STORY, Outcome, StoryError, Storyteller, run_program
 from tests.demo.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def told(stage: FixedStage, *chapters: Chapter) -> str:
     return stream.getvalue()
 
 
-def chapter(*steps: Step, asked: bool | None = None, logged: str = "") -> Chapter:
-    return Chapter(title="A title.", steps=steps, remark="A remark.", asked=asked, logged=logged)
+def chapter(*steps: Step, asked: bool | None = None) -> Chapter:
+    return Chapter(title="A title.", steps=steps, remark="A remark.", asked=asked)
 
 
 def outcomes(*texts: str) -> list[Outcome]:
@@ -99,14 +99,26 @@ def test_webhook_that_is_asked_otherwise_than_told_fails(asked: bool, asks: int)
 
 def test_what_was_logged_before_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.demo.telling._LOG_SECONDS", 0.0)
-    told(FixedStage(outcomes("x"), logs="now\n"), chapter(Step(command="x"), logged="now"))
+    told(FixedStage(outcomes("x"), logs="now\n"), chapter(Step(command="x", logged="now")))
     with pytest.raises(StoryError, match="log"):
-        told(FixedStage(outcomes("x"), logs="now\n"), chapter(Step(command="x"), logged="before"))
+        told(FixedStage(outcomes("x"), logs="now\n"), chapter(Step(command="x", logged="before")))
+
+
+def test_command_that_says_nothing_leaves_no_line() -> None:
+    assert told(FixedStage(outcomes("")), chapter(Step(command="x"))) == "\n1. A title.\n   $ x\n   A remark.\n"
+
+
+def test_programs_that_the_story_does_not_know_are_not_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a line\n")
+    assert run_program("cat file", tmp_path, {}) == Outcome("a line\n", 0)
+    with pytest.raises(StoryError, match="cannot run rm"):
+        run_program("rm file", tmp_path, {})
 
 
 def test_every_file_of_the_story_is_told_in_both_ways() -> None:
     files = {path.name for path in STORY.iterdir()}
-    assert _files(IN_A_CLUSTER) == _files(STANDALONE) == files
+    assert _files(IN_A_CLUSTER) == files
+    assert _files(STANDALONE) == files - {"namespaces.yaml"}
 
 
 def _files(chapters: Iterable[Chapter]) -> set[str]:
@@ -115,11 +127,26 @@ def _files(chapters: Iterable[Chapter]) -> set[str]:
 
 
 def test_files_are_rewritten_for_releases_that_serve_rules_in_another_version(tmp_path: Path) -> None:
-    assert cluster.story_for(versions.DEFAULT, tmp_path / "unused") == STORY
-    folder = cluster.story_for("1.34.4", tmp_path / "story")
-    changed = {path.name for path in STORY.iterdir() if path.read_text() != (folder / path.name).read_text()}
+    newest = cluster.story_for(versions.DEFAULT, tmp_path / "newest")
+    older = cluster.story_for("1.34.4", tmp_path / "older")
+    changed = {path.name for path in STORY.iterdir() if (newest / path.name).read_text() != _text(older, path)}
     assert changed == {"broken-gpu.yaml", "broken-gpu-evict.yaml", "bad-data.yaml"}
-    assert "apiVersion: resource.k8s.io/v1alpha3\nkind: DeviceTaintRule" in (folder / "broken-gpu.yaml").read_text()
+    assert "apiVersion: resource.k8s.io/v1alpha3\nkind: DeviceTaintRule" in (older / "broken-gpu.yaml").read_text()
+
+
+def test_only_the_day_on_which_the_exception_ends_is_written_anew(tmp_path: Path) -> None:
+    story = cluster.story_for(versions.DEFAULT, tmp_path / "story")
+    changed = {path.name for path in STORY.iterdir() if path.read_text() != _text(story, path)}
+    assert changed == {"policy.yaml"}
+    texts = (STORY / "policy.yaml").read_text(), (story / "policy.yaml").read_text()
+    (before, after), *others = ((a, b) for a, b in zip(*map(str.splitlines, texts), strict=True) if a != b)
+    assert others == []
+    assert before.strip() == 'expiresAt: "2099-12-31T00:00:00Z"'
+    assert re.fullmatch(r' +expiresAt: "20\d\d-\d\d-\d\dT00:00:00Z"', after)
+
+
+def _text(folder: Path, file: Path) -> str:
+    return (folder / file.name).read_text()
 
 
 def test_output_is_wrapped_between_words_and_without_colours_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:

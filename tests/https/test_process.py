@@ -111,7 +111,7 @@ def test_process_shows_its_metrics(webhook: WebhookProcess) -> None:
         ("/livez", "ok"),
         ("/healthz", "ok"),
         ("/readyz", "ok"),
-        ("/readyz?verbose", "[+]certificate ok\n[+]listener ok\nreadyz check passed\n"),
+        ("/readyz?verbose", "[+]certificate ok\n[+]policy ok\n[+]listener ok\nreadyz check passed\n"),
     ],
 )
 def test_process_answers_probes(webhook: WebhookProcess, path: str, answer: str) -> None:
@@ -172,9 +172,12 @@ def test_address_in_use_ends_with_2_and_one_line_that_says_so(webhook: WebhookPr
 
 
 def test_without_a_cluster_and_without_standalone_it_says_what_to_do(tmp_path: Path) -> None:
-    ended = start(f"--cert-dir={tmp_path}")
+    ended = start(f"--cert-dir={tmp_path}", "--health-probe-bind-address=0", "--metrics-bind-address=0")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("device-taint-webhook serve: --standalone: Required value: ")
+    error = json.loads(ended.stderr.splitlines()[-1])["error"]
+    assert error.startswith("not in a cluster: ")
+    assert "--kubeconfig" in error
+    assert "--standalone" in error
 
 
 def test_process_waits_for_its_certificate_and_says_what_it_waits_for(tmp_path: Path) -> None:
@@ -193,6 +196,7 @@ def test_process_waits_for_its_certificate_and_says_what_it_waits_for(tmp_path: 
                 503,
                 [
                     f"[-]certificate failed: no certificate: {missing}",
+                    "[+]policy ok",
                     "[-]listener failed: not listening",
                     "readyz check failed",
                 ],

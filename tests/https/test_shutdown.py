@@ -168,7 +168,7 @@ def test_process_is_not_ready_but_serves_during_the_delay_and_a_second_signal_en
             webhook.process.terminate()
             eventually(lambda: _get(f"{webhook.health_url}/readyz")[0] == 503)
             assert _get(f"{webhook.health_url}/readyz")[1] == (
-                "[+]certificate ok\n[-]listener failed: stopping\nreadyz check failed\n"
+                "[+]certificate ok\n[+]policy ok\n[-]listener failed: stopping\nreadyz check failed\n"
             )
             assert _get(f"{webhook.health_url}/livez") == (200, "ok")
             client.send(post(REVIEW))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.builders import NOW, NOW_TEXT, decoded, make_admission_request, make_context
 from tests.properties.strategies import NEARLY_RIGHT, NOW_IN_ANOTHER_ZONE, RIGHT, nearly_right, right
 from webhook.admission.chain import mutate, validate
-from webhook.admission.context import DocumentedRules
 from webhook.admission.jsonpatch import apply_patch
+from webhook.policy.model import Mode
 
 CONTEXT = make_context()
 bumping = st.builds(lambda bump: make_context(bump_slice_time_added=bump), st.booleans())
@@ -48,7 +48,7 @@ def test_defaulting_changes_no_verdict(pair: Any, context: Any) -> None:
     new, old = pair
     patched = apply_patch(new, mutate(make_admission_request(new, old), context).patch)
     assume(_holds_no_broken_parent(new))
-    for rules in DocumentedRules:
+    for rules in Mode:
         judged = make_context(documented_rules=rules)
         before = validate(make_admission_request(new, old), judged)
         after = validate(make_admission_request(patched, old), judged)
@@ -69,7 +69,9 @@ def test_defaulting_twice_is_defaulting_once(pair: Any, context: Any, seconds: i
     new, old = pair
     assume(not seconds or not any(time in json.dumps(old) for time in (NOW_TEXT, NOW_IN_ANOTHER_ZONE)))
     patched = apply_patch(new, mutate(make_admission_request(new, old), context).patch)
-    later = make_context(now=NOW + timedelta(seconds=seconds), bump_slice_time_added=context.bump_slice_time_added)
+    later = make_context(
+        now=NOW + timedelta(seconds=seconds), bump_slice_time_added=context.policy.bump_slice_time_added
+    )
     assert mutate(make_admission_request(patched, old), later).patch == ()
 
 

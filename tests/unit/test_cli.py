@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from types import ModuleType
@@ -17,8 +18,10 @@ Makes Kubernetes device taints safe.
 Usage: device-taint-webhook VERB [FLAGS]
 
 Verbs:
+  audit    list claims and templates at rest that today's policy would refuse
   check    judge manifests in files, as the webhook would
   serve    answer admission reviews over HTTPS
+  test     run test suites of policies
 
 `device-taint-webhook VERB --help` shows the flags of a verb; `device-taint-webhook --version` what runs.
 Exit codes: 0 fine, 1 findings, 2 usage or unreadable input.
@@ -54,7 +57,9 @@ def test_plugin_calls_itself_as_kubectl_does(
     assert capsys.readouterr().out == f"kubectl dtaint {__version__}\n"
 
 
-@pytest.mark.parametrize(("word", "hint"), [("chekc", "did you mean check?"), ("frobnicate", "verbs are check, serve")])
+@pytest.mark.parametrize(
+    ("word", "hint"), [("chekc", "did you mean check?"), ("frobnicate", "verbs are audit, check, serve, test")]
+)
 def test_unknown_verb_is_named_with_a_hint(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([word]) == 2
     assert capsys.readouterr() == ("", f"device-taint-webhook: unknown verb '{word}'; {hint}\n")
@@ -76,6 +81,11 @@ def test_verb_gets_the_rest_of_the_line_and_gives_the_exit_code(monkeypatch: pyt
     stand_in(monkeypatch, "check", run)
     assert cli.main(["check", "-o", "json", "x.yaml"]) == 1
     assert seen == [["-o", "json", "x.yaml"]]
+
+
+def test_every_verb_has_its_module() -> None:
+    for verb in cli._VERBS:
+        assert importlib.util.find_spec(f"webhook.commands.{cli._MODULES.get(verb, verb)}") is not None
 
 
 def test_interrupt_is_the_shells_130(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from webhook.certificates.settings import FileSettings
-from webhook.config import ConfigError, ServeSettings, parse_serve
+from webhook.cluster.settings import ClusterSettings
+from webhook.config import ConfigError, NamespacedName, ServeSettings, parse_serve
 from webhook.server.settings import Address
 from webhook.telemetry.logs import LogFormat
 
@@ -24,6 +25,11 @@ DEFAULTS = ServeSettings(
     health_address=Address(host="", port=8081),
     metrics_address=Address(host="", port=8080),
     shutdown_delay_seconds=0.0,
+    cluster=None,
+    policy_file=None,
+    policy_config_map=None,
+    key_file=None,
+    key_secret=None,
     log_format=LogFormat.JSON,
     verbose=False,
 )
@@ -54,6 +60,8 @@ def test_every_flag_is_heard() -> None:
         "--health-probe-bind-address=[::1]:1",
         "--metrics-bind-address=0",
         "--shutdown-delay=2.5",
+        "--policy-file=policy.yaml",
+        "--key-file=key",
         "--log-format=text",
         "-v",
     )
@@ -65,6 +73,11 @@ def test_every_flag_is_heard() -> None:
         health_address=Address(host="::1", port=1),
         metrics_address=None,
         shutdown_delay_seconds=2.5,
+        cluster=None,
+        policy_file=Path("policy.yaml"),
+        policy_config_map=None,
+        key_file=Path("key"),
+        key_secret=None,
         log_format=LogFormat.TEXT,
         verbose=True,
     )
@@ -168,9 +181,44 @@ def test_all_faults_are_told_at_once() -> None:
     ]
 
 
-def test_cluster_mode_says_what_this_version_can_do() -> None:
-    [fault] = faults("--cert-dir=/certs")
-    assert fault.startswith("--standalone: Required value: this version answers without a cluster only")
+def test_without_standalone_policy_and_key_are_objects_of_the_cluster() -> None:
+    settings = parse("--cert-dir=/certs", "--kubeconfig=kube")
+    assert settings.cluster == ClusterSettings(kubeconfig=Path("kube"))
+    assert str(settings.policy_config_map) == "device-taint-webhook/device-taint-webhook-policy"
+    assert str(settings.key_secret) == "device-taint-webhook/device-taint-webhook-key"
+    assert (settings.policy_file, settings.key_file) == (None, None)
+
+
+def test_objects_of_the_cluster_can_have_other_names() -> None:
+    settings = parse("--cert-dir=/certs", "--policy-configmap=a/b", "--key-secret=c/d")
+    assert (settings.policy_config_map, settings.key_secret) == (NamespacedName("a", "b"), NamespacedName("c", "d"))
+
+
+def test_files_stand_in_for_objects_of_the_cluster() -> None:
+    settings = parse("--cert-dir=/certs", "--policy-file=p", "--key-file=k")
+    assert (settings.policy_config_map, settings.key_secret) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (
+            ("--policy-file=p", "--policy-configmap=a/b"),
+            '--policy-file: Invalid value: "p": may not be given together with --policy-configmap',
+        ),
+        (
+            ("--key-file=k", "--key-secret=a/b"),
+            '--key-file: Invalid value: "k": may not be given together with --key-secret',
+        ),
+        (
+            ("--standalone", "--kubeconfig=k"),
+            '--kubeconfig: Invalid value: "k": may not be given together with --standalone',
+        ),
+        (("--policy-configmap=b",), '--policy-configmap: Invalid value: "b": must be "namespace/name"'),
+    ],
+)
+def test_sources_that_exclude_each_other_are_refused(arguments: tuple[str, ...], fault: str) -> None:
+    assert faults("--cert-dir=/certs", *arguments) == [fault]
 
 
 def test_help_names_every_flag_and_its_default(capsys: pytest.CaptureFixture[str]) -> None:

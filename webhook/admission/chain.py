@@ -7,17 +7,22 @@ author sees all of it at once.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.admission.context import DocumentedRules
+from webhook.admission.additions import additions
+from webhook.admission.config_maps import CONFIG_MAPS, config_map_decision
 from webhook.admission.decision import ALLOWED, Decision
 from webhook.admission.defaulting import edits_for
 from webhook.admission.jsonpatch import patch_for
+from webhook.admission.judging import SILENT, Judgement, judgement
 from webhook.admission.lint import lint
+from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader
 from webhook.api.field import FieldError, Finding, Path, Severity, forbidden, not_supported
-from webhook.api.meta import GroupVersionKind
+from webhook.api.meta import OWN_GROUP, GroupVersionKind
+from webhook.policy.model import Mode
 from webhook.validation.kinds import KINDS, KindRules
 
 if TYPE_CHECKING:
@@ -25,11 +30,14 @@ if TYPE_CHECKING:
 
     from webhook.admission.context import AdmissionContext
     from webhook.admission.review import AdmissionRequest
+    from webhook.policy.model import Action
 
 _WRITES: Final = frozenset({"CREATE", "UPDATE"})
 _STATUS: Final = "status"
 MAX_FINDINGS: Final = 1000
 """Findings of one kind that are looked for and told; a hostile object could have millions."""
+_FEW_HITS: Final = 64
+"""Rules that matched, where it pays to remember the decision; a hostile object's must not stay in memory."""
 _TOO_DEEP: Final = Decision(problem="request.object: Invalid value: is nested too deeply to be judged")
 
 
@@ -51,6 +59,8 @@ def validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
 
 
 def _validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
+    if request.resource == CONFIG_MAPS:
+        return config_map_decision(request, context)
     subject = _subject(request)
     if isinstance(subject, Decision):
         return subject
@@ -58,13 +68,29 @@ def _validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     errors = subject.errors or tuple(islice(_field_errors(subject, request, context), MAX_FINDINGS + 1))
     if errors:
         return _decision([Finding(Severity.DENY, error) for error in _told(errors)])
-    if request.sub_resource or _by_controller(request, context):
+    if request.sub_resource:
         return ALLOWED
-    context.budget.check("documented rules")
-    findings = list(islice(_documented(subject, context), MAX_FINDINGS))
-    context.budget.check("lint")
-    findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
-    return _decision(findings) if findings else ALLOWED
+    findings: list[Finding] = []
+    by_controller = _by_controller(request, context)
+    if not by_controller:
+        context.budget.check("documented rules")
+        findings += islice(_documented(subject, context), MAX_FINDINGS)
+    context.budget.check("policy")
+    judged = judgement(subject.new, subject.old, request, context)
+    findings += judged.findings
+    if not by_controller:
+        context.budget.check("lint")
+        findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
+    if findings or judged.differences or judged.spoke:
+        return _decision(findings, judged, context)
+    # Nobody needs to be told that there was nothing to say; the rules are counted all the same.
+    return _allowed_by(judged.hits) if len(judged.hits) <= _FEW_HITS else Decision(hits=judged.hits)
+
+
+@lru_cache(maxsize=64)
+def _allowed_by(hits: tuple[tuple[str, Action], ...]) -> Decision:
+    """Most claims are allowed by the default and look alike in that."""
+    return Decision(hits=hits) if hits else ALLOWED
 
 
 def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
@@ -76,8 +102,14 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     if isinstance(subject, Decision) or subject.errors or request.sub_resource:
         return ALLOWED
     context.budget.check("defaulting")
-    patch = patch_for(request.object, edits_for(subject.new, subject.old, context))
-    return Decision(patch=patch, annotations={"decision": "defaulted"}) if patch else ALLOWED
+    edits = list(edits_for(subject.new, subject.old, context))
+    remarks: tuple[Finding, ...] = ()
+    if isinstance(subject.new, ResourceClaim | ResourceClaimTemplate):
+        added = additions(subject.new, subject.old, request, context)
+        edits += added.edits
+        remarks = added.remarks
+    patch = patch_for(request.object, edits)
+    return Decision(remarks, patch, {"decision": "defaulted"}) if patch else ALLOWED
 
 
 def _subject(request: AdmissionRequest) -> _Subject | Decision:
@@ -111,14 +143,22 @@ def _only_clean_up(request: AdmissionRequest) -> bool:
     """Whether an object that is being deleted loses a finalizer or the like; that must never wait for us.
 
     The old object says whether it is being deleted, as the new one is the requester's word. A changed spec is
-    judged all the same: a rule that is kept by a finalizer goes on acting.
+    judged all the same, and so are changed annotations of ours: a rule that is kept by a finalizer goes on acting.
     """
     old, new = request.old_object, request.object
     if not isinstance(old, dict) or not isinstance(new, dict):
         return False
     meta = old.get("metadata")
     deleting = isinstance(meta, dict) and meta.get("deletionTimestamp") is not None
-    return deleting and new.get("spec") == old.get("spec")
+    return deleting and new.get("spec") == old.get("spec") and _own_annotations(new) == _own_annotations(old)
+
+
+def _own_annotations(value: dict[str, Any]) -> Any:
+    meta = value.get("metadata")
+    annotations = meta.get("annotations") if isinstance(meta, dict) else None
+    if not isinstance(annotations, dict):
+        return {}
+    return {key: text for key, text in annotations.items() if key.startswith(f"{OWN_GROUP}/")}
 
 
 def _unknown(request: AdmissionRequest) -> Decision:
@@ -155,22 +195,27 @@ def _told(errors: tuple[FieldError, ...]) -> tuple[FieldError, ...]:
 
 def _by_controller(request: AdmissionRequest, context: AdmissionContext) -> bool:
     """Whether a controller brings what its template was already judged for; it could not act on advice."""
-    return request.username in context.trusted_controllers
+    return request.username in context.policy.trusted_controllers
 
 
 def _documented(subject: _Subject, context: AdmissionContext) -> Iterator[Finding]:
     documented = subject.row.documented
-    if documented is None or context.documented_rules is DocumentedRules.OFF:
+    mode = context.policy.documented_rules.at_most(context.policy.mode)
+    if documented is None or mode is Mode.OFF:
         return
-    severity = Severity.DENY if context.documented_rules is DocumentedRules.ENFORCE else Severity.WARN
+    severity = Severity.DENY if mode is Mode.ENFORCE else Severity.WARN
     for error in documented(subject.new, subject.old):
         yield Finding(severity, error)
 
 
-def _decision(findings: list[Finding]) -> Decision:
+def _decision(findings: list[Finding], judged: Judgement = SILENT, context: AdmissionContext | None = None) -> Decision:
     """The decision with its audit annotations."""
-    denied = any(finding.severity is Severity.DENY for finding in findings)
-    annotations = {"decision": "denied" if denied else "warned"}
-    codes = sorted({finding.code or finding.rule or "field" for finding in findings})
-    annotations["rules"] = ",".join(codes)
-    return Decision(tuple(findings), annotations=annotations)
+    severities = {finding.severity for finding in findings}
+    word = "denied" if Severity.DENY in severities else "warned" if Severity.WARN in severities else "allowed"
+    annotations = {"decision": word}
+    names = {finding.code or finding.rule or "field" for finding in findings}
+    if judged is not SILENT and context is not None:
+        names.update([name for name, _ in judged.hits])
+        annotations["policy-hash"] = context.policy.hash
+    annotations["rules"] = ",".join(sorted(names))
+    return Decision(tuple(findings), annotations=annotations, hits=judged.hits, differences=judged.differences)

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from webhook.api.field import Path
+from webhook.policy.decide import BUILTIN_JUDGE, Judge
+from webhook.policy.document import Loaded
+from webhook.policy.names import NO_NAMES, ClusterNames
 from webhook.validation.releases import NEWEST, Release
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-CLAIM_CONTROLLER: Final = "system:serviceaccount:kube-system:resource-claim-controller"
-
-
-class DocumentedRules(StrEnum):
-    """What becomes of rules that only the source documents have."""
-
-    ENFORCE = "enforce"
-    WARN = "warn"
-    OFF = "off"
+    from webhook.policy.model import Policy
 
 
 class OutOfTime(Exception):  # noqa: N818 -- it says what happened; it is an answer, not a fault
@@ -42,6 +36,11 @@ class Budget:
         self._clock = clock
         self._deadline = clock() + seconds
 
+    @property
+    def seconds_left(self) -> float:
+        """Until the deadline; 0 once it is past."""
+        return max(0.0, self._deadline - self._clock())
+
     def check(self, phase: str) -> None:
         """Go on, or raise OutOfTime with the phase's name."""
         if self._clock() > self._deadline:
@@ -53,11 +52,23 @@ UNLIMITED: Final = Budget(0.0, lambda: 0.0)
 
 
 class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
-    """Everything that a decision may look at, besides the request. `now` is UTC."""
+    """Everything that a decision may look at, besides the request. `now` is UTC.
+
+    `candidate` is a policy that is tried beside the one that holds. `key` signs the authors of templates; without
+    one nobody's authorship is written down or believed. `read_policy` reads a document's text for ConfigMaps: text,
+    where it stands, and what to call between steps.
+    """
 
     now: datetime
     release: Release = NEWEST
-    documented_rules: DocumentedRules = DocumentedRules.ENFORCE
-    bump_slice_time_added: bool = False
-    trusted_controllers: frozenset[str] = frozenset({CLAIM_CONTROLLER})
+    judge: Judge = BUILTIN_JUDGE
+    candidate: Judge | None = None
+    names: ClusterNames = NO_NAMES
+    key: bytes | None = None
+    read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
     budget: Budget = UNLIMITED
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that holds."""
+        return self.judge.policy

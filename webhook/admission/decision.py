@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.field import FieldError, Finding, Severity
 
@@ -11,12 +12,35 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from webhook.api.field import JSON
+    from webhook.policy.model import Action
 
 WARNING_MAX: Final = 256
 """Characters of one warning; the API server cuts longer ones (apiserver/pkg/endpoints/filters/warning.go)."""
 WARNINGS_MAX: Final = 4096
 """Characters of all warnings of an answer."""
 _ROOM_FOR_REST: Final = 40
+
+
+class Change(StrEnum):
+    """How the candidate's word differs."""
+
+    DENIED = "denied"
+    ALLOWED = "allowed"
+    WARNED = "warned"
+    SILENT = "silent"
+
+
+class Difference(NamedTuple):
+    """One request or toleration of which the candidate says something else.
+
+    `rule` is the rule that makes the difference: the candidate's that now speaks, else the active one that no longer
+    does.
+    """
+
+    path: str
+    what: str
+    rule: str
+    change: Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +50,10 @@ class Decision:
     findings: tuple[Finding, ...] = ()
     patch: tuple[dict[str, JSON], ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
+    hits: tuple[tuple[str, Action], ...] = ()
+    """The policy's rules that matched, in order, and what followed from each."""
+    differences: tuple[Difference, ...] = ()
+    """What a candidate policy would have said instead."""
     problem: str | None = None
     """Why the request itself made no sense, which refuses it with 400."""
 
@@ -74,10 +102,10 @@ ALLOWED: Final = Decision()
 
 
 def _warning(finding: Finding) -> str:
-    tail = f" [{finding.code}]" if finding.code else ""
+    tail = f" [{finding.code}]" if finding.code else f" (rule {finding.rule})" if finding.rule else ""
     error = finding.error
     # Lint findings carry a sentence; rules turned down to warnings carry what they would have refused.
-    text = f"{error.field}: {error.detail}" if finding.code else str(error)
+    text = f"{error.field}: {error.detail}" if finding.code or finding.rule else str(error)
     text = " ".join(text.split())
     if len(text) + len(tail) > WARNING_MAX:
         text = f"{text[: WARNING_MAX - len(tail) - 3]}..."

@@ -113,7 +113,7 @@ def _slice_edits(new: ResourceSlice, old: ResourceSlice | None, context: Admissi
         stored = known.taints[:_STORED_MAX] if known else ()
         at: Pointer = ("spec", "devices", position, *(("basic",) if device.basic else ()), "taints")
         yield from _missing_times(at, device.taints, stored, context.now)
-        if context.bump_slice_time_added and stored:
+        if context.policy.bump_slice_time_added and stored:
             yield from _bumped_times(at, device.taints, stored, context.now)
     if not new.slice_taints:
         return

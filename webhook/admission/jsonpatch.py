@@ -1,8 +1,8 @@
-"""A minimal JSON Patch (RFC 6902) that sets values, and makes the parents they need."""
+"""A minimal JSON Patch (RFC 6902) that sets and removes values, and makes the parents they need."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from webhook.api.field import JSON
 
 Pointer: TypeAlias = "tuple[str | int, ...]"
+
+REMOVED: Final = object()
+"""As a value: take away what the pointer shows, which must be there."""
 
 
 def escape(step: str | int) -> str:
@@ -27,7 +30,7 @@ def patch_for(document: JSON, edits: Iterable[tuple[Pointer, JSON]]) -> tuple[di
 
     Only the value itself is touched: `add` also replaces what is there. A missing object on the way is added
     first, empty, and once, however many edits need it; a null entry of a list is replaced, as `add` would insert.
-    Steps through lists must exist: edits come from what was read in them.
+    Steps through lists must exist: edits come from what was read in them. Only a list's next entry may be new.
     """
     operations: list[dict[str, JSON]] = []
     made: set[Pointer] = set()
@@ -42,7 +45,10 @@ def patch_for(document: JSON, edits: Iterable[tuple[Pointer, JSON]]) -> tuple[di
                     operation = "replace" if isinstance(step, int) else "add"
                     operations.append({"op": operation, "path": render(parent), "value": {}})
                 at = {}
-        operations.append({"op": "add", "path": render(pointer), "value": value})
+        if value is REMOVED:
+            operations.append({"op": "remove", "path": render(pointer)})
+        else:
+            operations.append({"op": "add", "path": render(pointer), "value": value})
     return tuple(operations)
 
 
@@ -50,7 +56,7 @@ def apply_patch(document: JSON, operations: Iterable[dict[str, JSON]]) -> JSON:
     """The document with the operations of `patch_for` carried out; the original is left alone."""
     for operation in operations:
         steps = [step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]]
-        document = _with(document, steps, operation["value"])
+        document = _with(document, steps, operation.get("value", REMOVED))
     return document
 
 
@@ -59,7 +65,12 @@ def _with(document: JSON, steps: list[str], value: JSON) -> JSON:
         return value
     step, rest = steps[0], steps[1:]
     if isinstance(document, list):
-        copy = list(document)
-        copy[int(step)] = _with(copy[int(step)], rest, value)
+        copy, position = list(document), int(step)
+        if position == len(copy):
+            copy.append(value)
+        else:
+            copy[position] = _with(copy[position], rest, value)
         return copy
+    if value is REMOVED and not rest:
+        return {key: entry for key, entry in document.items() if key != step}
     return {**document, step: _with(document.get(step), rest, value)}

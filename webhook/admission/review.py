@@ -164,7 +164,7 @@ def _text(raw: dict[str, JSON], name: str, at: str, problems: list[str]) -> str:
 
 def encode_response(request: AdmissionRequest, decision: Decision) -> bytes:
     """The whole AdmissionReview that answers a request."""
-    if decision is ALLOWED:
+    if decision is ALLOWED or not (decision.findings or decision.patch or decision.annotations or decision.problem):
         return _ALLOWED_HEAD + _encoder.encode(request.uid) + _ALLOWED_TAIL
     response: dict[str, Any] = {"uid": request.uid, "allowed": decision.allowed}
     if decision.findings or decision.problem:

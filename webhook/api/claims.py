@@ -15,6 +15,8 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.taints import DeviceToleration, decode_tolerations
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from webhook.api.decode import Reader
 
 
@@ -77,8 +79,9 @@ class ResourceClaimTemplate(msgspec.Struct, frozen=True, gc=False):
     spec: JSON = None
 
 
-_FLAT_FIELDS = frozenset(
-    {"deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"}
+_FLAT_FIELDS = (
+    *("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"),
+    "derivedAttributes",
 )
 
 
@@ -109,7 +112,7 @@ def _decode_requests(spec: Reader) -> tuple[DeviceRequest, ...]:
 
 def _decode_request(reader: Reader) -> DeviceRequest:
     exactly = reader.child("exactly")
-    flat = exactly is None and not _FLAT_FIELDS.isdisjoint(reader.raw)
+    flat = exactly is None and _is_flat(reader.raw)
     if flat:
         exactly = reader
     return DeviceRequest(
@@ -119,6 +122,18 @@ def _decode_request(reader: Reader) -> DeviceRequest:
         if "firstAvailable" in reader.raw
         else (),
         flat,
+    )
+
+
+def _is_flat(raw: Mapping[str, JSON]) -> bool:
+    """Whether a request of v1beta1 is an exact one.
+
+    An API server writes out empty classes beside `firstAvailable`, so presence says nothing (conversion.go,
+    hasAnyMainRequestFieldsSet).
+    """
+    return any(
+        (value := raw.get(field)) is not None and value != "" and not (value.__class__ is int and value == 0)
+        for field in _FLAT_FIELDS
     )
 
 

@@ -3,46 +3,71 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import sys
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.context import AdmissionContext
+from webhook.commands.entries import meta, text, unreadable_row
+from webhook.commands.flags import class_flag, known_names, labels_flag, renderer, time_flag, write
 from webhook.commands.manifests import Identity, Terms, judged
+from webhook.commands.policies import PolicyFile, policy_file, read_policy
+from webhook.files.dump import Dump
 from webhook.files.read import STDIN, read
-from webhook.files.render import FORMATS, as_text
-from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
+from webhook.files.render import FORMATS
+from webhook.files.report import Entry, Level, Report, Row
+from webhook.policy.decide import BUILTIN_JUDGE, Judge
+from webhook.policy.names import NO_NAMES
+from webhook.policy.requesters import asks_who, authenticated
 from webhook.validation.releases import NEWEST, RELEASES, Release
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from webhook.api.field import JSON
     from webhook.files.read import File
+    from webhook.policy.names import KnownNames
 
 _VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})(?:[.+-].*)?")
+_NOBODY: Final = 'rules of this policy look at who asks; without --user that is "system:anonymous"'
 
 
 def run(arguments: Sequence[str]) -> int:
     """Prints what is wrong; gives 0 for nothing, 1 for errors, 2 for wrong usage or input that cannot be read."""
+    parser = _parser()
     try:
-        options = _parser().parse_args(arguments)
+        options = parser.parse_args(arguments)
+        if not options.files and options.policy is None:
+            parser.error("the following arguments are required: FILE|DIR|- (or --policy)")
     except SystemExit as error:  # argparse has said why
         return error.code if isinstance(error.code, int) else 2
     report = Report()
+    now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
+    judge, candidate = _judges(options, report, now)
+    files: Iterable[File] = read(options.files)
+    names = NO_NAMES
+    if judge is not None or candidate is not None:
+        files = list(files)  # Namespaces and DeviceClasses may stand in the last one
+        names = _names(files, options)
+    context = AdmissionContext(
+        now=now,
+        release=options.kubernetes_version,
+        judge=judge or BUILTIN_JUDGE,
+        candidate=candidate,
+        names=names,
+        read_policy=read_policy,
+    )
     terms = Terms(
-        AdmissionContext(now=datetime.now(UTC), release=options.kubernetes_version),  # noqa: TID251 -- the shell asks
+        context,
         options.user,
-        tuple(options.group),
+        authenticated(options.user, options.group).groups if options.user else (),
+        options.namespace,
         _old_objects(options.old, report),
         options.verbose,
     )
-    for file in read(options.files):
+    for file in files:
         _check(file, terms, report)
-    return _write(_renderer(options.output)(report), report.exit_code)
+    return write(renderer(options.output)(report), report.exit_code)
 
 
 def _check(file: File, terms: Terms, report: Report) -> None:
@@ -53,11 +78,49 @@ def _check(file: File, terms: Terms, report: Report) -> None:
 
 
 def _add_unreadable(file: File, report: Report) -> None:
-    if file.unreadable:
-        entries = tuple(
-            Entry(Level.ERROR, error.message, error.position, reason=UNREADABLE) for error in file.unreadable
-        )
-        report.add(Row(file.name, result=Result.DENIED, entries=entries))
+    row = unreadable_row(file)
+    if row is not None:
+        report.add(row)
+
+
+def _judges(options: argparse.Namespace, report: Report, now: datetime) -> tuple[Judge | None, Judge | None]:
+    """The policy and the candidate, as far as they are given and can be used. All about them goes into the report."""
+    policy = candidate = None
+    if options.policy is not None:
+        found = _policy_file(options.policy, report, now)
+        policy, candidate = found.policy, found.candidate
+        if policy is not None and options.files and not options.user and asks_who(policy):
+            report.add(Row(found.rows[0].file, entries=(Entry(Level.WARNING, _NOBODY),)))
+    if options.candidate is not None:
+        found = _policy_file(options.candidate, report, now)
+        candidate = found.candidate or found.policy
+    return None if policy is None else Judge(policy), None if candidate is None else Judge(candidate)
+
+
+def _policy_file(name: str, report: Report, now: datetime) -> PolicyFile:
+    found = policy_file(name, now=now)
+    report.files += 1
+    for row in found.rows:
+        report.add(row)
+    return found
+
+
+def _names(files: Iterable[File], options: argparse.Namespace) -> KnownNames:
+    dump = Dump()
+    used = {options.namespace}
+    for file in files:
+        dump.add(file.manifests)
+        for manifest in file.manifests:
+            used.update(_namespaces_in(manifest.value))
+    return known_names(dump, used, options.namespace_labels, dict(options.device_class))
+
+
+def _namespaces_in(value: JSON) -> Iterator[str]:
+    """The namespace of an object, or of a review's request."""
+    yield text(meta(value), "namespace")
+    request = value.get("request") if isinstance(value, dict) else None
+    if isinstance(request, dict):
+        yield text(request, "namespace")
 
 
 def _old_objects(names: Sequence[str], report: Report) -> dict[Identity, JSON]:
@@ -72,64 +135,63 @@ def _old_objects(names: Sequence[str], report: Report) -> dict[Identity, JSON]:
     return old
 
 
-def _renderer(output: str) -> Callable[[Report], str]:
-    if output != "text":
-        return FORMATS[output]
-    return partial(as_text, color=sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
-
-
-def _write(text: str, code: int) -> int:
-    """Writes all at once; a reader that has seen enough is no fault."""
-    try:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode())  # whatever the locale says: files and CI expect UTF-8
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        # the interpreter would try once more when it ends, and complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return code
-
-
-def _release(text: str) -> Release:
+def _release(word: str) -> Release:
     """The release of `1.34`, `v1.34.2`. A newer one than this version knows is judged as the newest it knows."""
-    match = _VERSION.fullmatch(text)
+    match = _VERSION.fullmatch(word)
     oldest = min(RELEASES)
     if match is None or int(match[1]) < oldest:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a version from 1.{oldest} on, such as 1.{NEWEST.minor}")
+        raise argparse.ArgumentTypeError(f"{word!r} must be a version from 1.{oldest} on, such as 1.{NEWEST.minor}")
     return RELEASES.get(int(match[1]), NEWEST)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="device-taint-webhook check",
-        description="Judges manifests as the webhook would: field rules, documented rules, advice, unknown fields.",
+        description="Judges manifests as the webhook would: fields, documented rules, policy, advice, unknown fields.",
         epilog="Exit codes: 0 fine (warnings are), 1 findings, 2 wrong usage or input that cannot be read.",
         allow_abbrev=False,
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "files",
-        nargs="+",
+        nargs="*",
         metavar="FILE|DIR|-",
         help=f"YAML or JSON files; folders are searched for *.yaml, *.yml and *.json; {STDIN} is standard input",
     )
-    parser.add_argument(
+    add(
         "--old",
         action="append",
         default=[],
         metavar="FILE",
         help="objects as the cluster has them (kubectl get -o yaml): the same object in FILE is judged as an update",
     )
-    parser.add_argument("--user", default="", metavar="U", help="who sends the request")
-    parser.add_argument("--group", action="append", default=[], metavar="G", help="a group of the user; repeatable")
-    parser.add_argument(
+    add("--policy", metavar="F", help="a DeviceTaintPolicy, or the ConfigMap that holds it; without FILE it is checked")
+    add("--candidate", metavar="F", help="another policy: tells where its word would differ")
+    add("--user", default="", metavar="U", help="who sends the request")
+    add("--group", action="append", default=[], metavar="G", help="a group of the user; repeatable")
+    add("-n", "--namespace", default="default", metavar="NS", help="of claims and templates that do not name theirs")
+    add(
+        "--namespace-labels",
+        type=labels_flag,
+        metavar="K=V,...",
+        help="labels of all namespaces for which FILE has no Namespace; else labels are unknown",
+    )
+    add(
+        "--device-class",
+        type=class_flag,
+        action="append",
+        default=[],
+        metavar="NAME=DRIVER,...",
+        help="the drivers behind a class for which FILE has no DeviceClass; repeatable; else they are unknown",
+    )
+    add("--time", type=time_flag, metavar="T", help="when the request is sent (RFC 3339), for exceptions; default now")
+    add(
         "--kubernetes-version",
         type=_release,
         default=NEWEST,
         metavar="1.N",
         help=f"the release whose rules hold (default 1.{NEWEST.minor})",
     )
-    parser.add_argument("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
-    parser.add_argument(
-        "-v", "--verbose", action="store_true", help="also tell what /mutate would set, and what was skipped"
-    )
+    add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
+    add("-v", "--verbose", action="store_true", help="also tell what /mutate would set, and what was skipped")
     return parser

@@ -8,38 +8,42 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from webhook.admission.chain import mutate, validate
-from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.decision import Change
 from webhook.admission.review import AdmissionRequest, BadReview, decode_review
 from webhook.api.field import Finding, Path, Severity, not_supported, required, type_invalid
 from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
+from webhook.commands.entries import BAD_REQUEST, duplicate_entries, entries_of, meta, position_of, text
+from webhook.commands.policies import holds_policy, judged_policy, row_of
+from webhook.commands.verdicts import verdict_on
 from webhook.files.report import Entry, Level, Result, Row
 from webhook.files.spots import Spot, descend, find, path_of
 from webhook.validation.kinds import BY_KIND, KINDS
-from webhook.validation.strict import LINTED_AS_WELL, strict_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from webhook.admission.context import AdmissionContext
+    from webhook.admission.decision import Difference
     from webhook.api.field import JSON, FieldError
     from webhook.files.read import Manifest
 
 OTHER_KIND: Final = "of other kinds"
 NO_OBJECT: Final = "without apiVersion and kind"
-POLICY: Final = "policy not judged by this version"
 OTHER_REVIEW: Final = "review of another resource"
 
-_POLICY_KEY: Final = "policy.yaml"
-_POLICY_KIND: Final = "DeviceTaintPolicy"
 _REVIEW: Final = GroupVersionKind("admission.k8s.io", "v1", "AdmissionReview")
-_LEVELS: Final = {Severity.DENY: Level.ERROR, Severity.WARN: Level.WARNING, Severity.AUDIT: Level.INFO}
 _GROUPS: Final = frozenset({GROUP, OWN_GROUP})
 _OBJECT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec"})
 _WRAPPED_VERSION: Final = "v1beta1"
 """The version whose claims and slices have a shape of their own, so that they compare with no other."""
 _SOME_VERSION: Final = "1"
-_BAD_REQUEST: Final = "BadRequest"
+_NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
+_CANDIDATE_WORDS: Final = {
+    Change.DENIED: "the candidate policy would refuse {}",
+    Change.ALLOWED: "the candidate policy would not refuse {} any more",
+    Change.WARNED: "the candidate policy would warn of {}",
+    Change.SILENT: "the candidate policy would not warn of {} any more",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +58,23 @@ class Identity:
     @classmethod
     def of(cls, value: Mapping[str, JSON]) -> Identity | None:
         """Of an object; None for what has no name."""
-        kind = GroupVersionKind.parse(_text(value, "apiVersion"), _text(value, "kind"))
-        meta = _meta(value)
-        name = _text(meta, "name")
-        return cls(kind.group, kind.kind, _text(meta, "namespace") or "default", name) if name else None
+        kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
+        about = meta(value)
+        name = text(about, "name")
+        return cls(kind.group, kind.kind, text(about, "namespace") or "default", name) if name else None
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What all manifests of a run are judged by. `old` holds the objects that the cluster is said to have."""
+    """What all manifests of a run are judged by. `old` holds the objects that the cluster is said to have.
+
+    `namespace` is the one of claims and templates that do not name theirs.
+    """
 
     context: AdmissionContext
     username: str = ""
     groups: tuple[str, ...] = ()
+    namespace: str = "default"
     old: Mapping[Identity, JSON] = field(default_factory=dict)
     verbose: bool = False
 
@@ -74,16 +82,7 @@ class Terms:
 def judged(manifest: Manifest, terms: Terms, *, explicit: bool = True) -> Row:
     """The row of a manifest. `explicit`: its file was named; one found in a folder may be of no concern to us."""
     value = manifest.value
-    row = Row(manifest.file, manifest.document, manifest.spot.position)
-    if isinstance(value, dict):
-        meta = _meta(value)
-        row = replace(
-            row,
-            api_version=_text(value, "apiVersion"),
-            kind=_text(value, "kind"),
-            namespace=_text(meta, "namespace"),
-            name=_text(meta, "name") or _prefix(meta),
-        )
+    row = row_of(manifest)
     if row.api_version and row.kind:
         return _judged_kind(row, manifest, terms)
     if not explicit and not (isinstance(value, dict) and _OBJECT_FIELDS & value.keys()):
@@ -101,9 +100,10 @@ def _judged_kind(row: Row, manifest: Manifest, terms: Terms) -> Row:
     mistake = _mistaken_kind(kind)
     if mistake is not None:
         return _refused(row, manifest, mistake)
-    if _holds_policy(manifest.value):
-        entry = Entry(Level.INFO, f"{row.reference}: skipped, {POLICY}", row.position)
-        return replace(row, result=Result.SKIPPED, skipped=POLICY, entries=(entry,))
+    if holds_policy(manifest.value):
+        identity = Identity.of(manifest.value)
+        old = terms.old.get(identity) if identity else None
+        return judged_policy(manifest, row, old=old, now=terms.context.now).row
     return _skipped(row, OTHER_KIND, terms)
 
 
@@ -130,7 +130,7 @@ def _skipped(row: Row, reason: str, terms: Terms) -> Row:
 
 def _refused(row: Row, manifest: Manifest, *errors: FieldError) -> Row:
     findings = [Finding(Severity.DENY, error) for error in errors]
-    return replace(row, result=Result.DENIED, entries=tuple(_entries(manifest.spot, findings)))
+    return replace(row, result=Result.DENIED, entries=tuple(entries_of(manifest.spot, findings)))
 
 
 def _mistaken_kind(kind: GroupVersionKind) -> FieldError | None:
@@ -146,16 +146,6 @@ def _mistaken_kind(kind: GroupVersionKind) -> FieldError | None:
     return not_supported(Path.root().child("kind"), kind.kind, close) if close else None
 
 
-def _holds_policy(value: Mapping[str, JSON]) -> bool:
-    """Whether it is a policy document, or the ConfigMap of one."""
-    if _text(value, "kind") == _POLICY_KIND:
-        return _text(value, "apiVersion").partition("/")[0] == f"policy.{OWN_GROUP}"
-    data = value.get("data")
-    if _text(value, "apiVersion") != "v1" or _text(value, "kind") != "ConfigMap" or not isinstance(data, dict):
-        return False
-    return any(line.split("#")[0].split() == ["kind:", _POLICY_KIND] for line in _text(data, _POLICY_KEY).splitlines())
-
-
 # --- objects and reviews ------------------------------------------------------------------------
 
 
@@ -167,8 +157,8 @@ def _judged_object(row: Row, manifest: Manifest, kind: GroupVersionKind, terms: 
         operation="CREATE" if old is None else "UPDATE",
         resource=BY_KIND[kind],
         kind=kind,
-        name=_text(_meta(value), "name"),
-        namespace=row.namespace,
+        name=text(meta(value), "name"),
+        namespace=row.namespace or (terms.namespace if kind.kind in _NAMESPACED else ""),
         dry_run=True,
         object=value,
         old_object=old,
@@ -184,7 +174,7 @@ def _judged_review(row: Row, manifest: Manifest, terms: Terms) -> Row:
     try:
         request = decode_review(json.dumps(manifest.value).encode())
     except BadReview as error:
-        entry = Entry(Level.ERROR, str(error), row.position, reason=_BAD_REQUEST)
+        entry = Entry(Level.ERROR, str(error), row.position, reason=BAD_REQUEST)
         return replace(row, result=Result.DENIED, entries=(entry,))
     row = replace(row, name=request.reference, namespace="")
     if request.resource not in KINDS:
@@ -196,47 +186,25 @@ def _reviewed(
     row: Row, manifest: Manifest, request: AdmissionRequest, spot: Spot, entries: list[Entry], terms: Terms
 ) -> Row:
     """The answers of both webhooks to a request, told where `spot` says its object stands."""
-    entries.extend(_duplicates(manifest))
-    strict = _strict(request, terms)
-    entries.extend(_entries(spot, strict, at_keys=True))
-    told = {finding.error.path.written for finding in strict}
-    patch = mutate(request, terms.context).patch
-    if patch:
-        request = structs.replace(request, object=apply_patch(request.object, patch))
-    decision = validate(request, terms.context)
+    entries.extend(duplicate_entries(manifest))
+    verdict = verdict_on(request, terms.context)
+    decision = verdict.decision
+    entries.extend(entries_of(spot, verdict.strict, at_keys=True))
     if decision.problem is not None:
-        entries.append(Entry(Level.ERROR, decision.problem, row.position, reason=_BAD_REQUEST))
-    findings = [
-        finding
-        for finding in decision.findings
-        if finding.code not in LINTED_AS_WELL or finding.error.path.written not in told
-    ]
-    entries.extend(_entries(spot, findings))
+        entries.append(Entry(Level.ERROR, decision.problem, row.position, reason=BAD_REQUEST))
+    entries.extend(entries_of(spot, (*verdict.remarks, *verdict.findings)))
+    entries.extend(_differences(spot, decision.differences))
     if terms.verbose:
-        entries.extend(_changes(spot, patch))
+        entries.extend(_changes(spot, verdict.patch))
     denied = any(entry.level is Level.ERROR for entry in entries)
     return replace(
         row,
         operation=request.operation,
         result=Result.DENIED if denied else Result.ALLOWED,
-        patch=patch,
+        patch=verdict.patch,
+        differences=tuple(each._asdict() for each in decision.differences),
         entries=tuple(sorted(entries, key=lambda entry: entry.position or (0, 0))),
     )
-
-
-def _strict(request: AdmissionRequest, terms: Terms) -> list[Finding]:
-    """Unknown fields of what a request writes; the decoder has answered for the rest of a status update."""
-    value = request.object
-    if not isinstance(value, dict) or request.sub_resource:
-        return []
-    kind = GroupVersionKind.parse(_text(value, "apiVersion"), _text(value, "kind"))
-    return list(strict_findings(value, kind, terms.context.release))
-
-
-def _duplicates(manifest: Manifest) -> Iterator[Entry]:
-    for problem in manifest.problems:
-        path = path_of(problem.steps[len(manifest.steps) :]).written
-        yield Entry(Level.ERROR, problem.message, problem.position, path, "DuplicateKey")
 
 
 def _old_object(value: Mapping[str, JSON], kind: GroupVersionKind, old: Mapping[Identity, JSON]) -> tuple[JSON, str]:
@@ -245,7 +213,7 @@ def _old_object(value: Mapping[str, JSON], kind: GroupVersionKind, old: Mapping[
     found = old.get(identity) if identity else None
     if found is None:
         return None, ""
-    version = GroupVersionKind.parse(_text(found, "apiVersion"), kind.kind).version
+    version = GroupVersionKind.parse(text(found, "apiVersion"), kind.kind).version
     if (version == _WRAPPED_VERSION) != (kind.version == _WRAPPED_VERSION):
         return None, f"the old object is in {version}, which does not compare with {kind.version}: judged as new"
     return found, ""
@@ -253,54 +221,31 @@ def _old_object(value: Mapping[str, JSON], kind: GroupVersionKind, old: Mapping[
 
 def _as_applied(new: Mapping[str, JSON], old: Mapping[str, JSON]) -> JSON:
     """The new object as `kubectl apply` would send it: with the resourceVersion of what it changes."""
-    meta = new.get("metadata")
-    if not isinstance(meta, dict) or meta.get("resourceVersion"):
+    about = new.get("metadata")
+    if not isinstance(about, dict) or about.get("resourceVersion"):
         return new
-    version = _text(_meta(old), "resourceVersion") or _SOME_VERSION
-    return {**new, "metadata": {**meta, "resourceVersion": version}}
+    version = text(meta(old), "resourceVersion") or _SOME_VERSION
+    return {**new, "metadata": {**about, "resourceVersion": version}}
 
 
 # --- entries ------------------------------------------------------------------------------------
 
 
-def _entries(spot: Spot, findings: Iterable[Finding], *, at_keys: bool = False) -> Iterator[Entry]:
-    for finding in findings:
-        error = finding.error
-        place, found = find(spot, error.path)
-        position = place.key_position if at_keys and found else None
-        advice = finding.code is not None and finding.severity is Severity.WARN
-        yield Entry(
-            _LEVELS[finding.severity],
-            error.detail if advice else error.body,
-            position or place.position,
-            error.field,
-            error.type.value,
-            finding.code,
-            finding.rule,
-        )
+def _differences(spot: Spot, differences: Iterable[Difference]) -> Iterator[Entry]:
+    """What the candidate policy would say instead."""
+    for path, what, rule, change in differences:
+        message = _CANDIDATE_WORDS[change].format(what)
+        yield Entry(Level.INFO, message, position_of(spot, path), path, rule=rule)
 
 
 def _changes(spot: Spot, patch: Iterable[Mapping[str, JSON]]) -> Iterator[Entry]:
     """What /mutate would set; parents that it makes on the way are not worth a line."""
     for operation in patch:
-        if operation["value"] == {}:
+        if operation.get("value") == {}:
             continue
         steps = [step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]]
         path = path_of(int(step) if step.isdigit() else step for step in steps)
         place, _ = find(spot, path)
-        yield Entry(Level.INFO, f"would set {path.written} to {json.dumps(operation['value'])}", place.position)
-
-
-def _meta(value: Mapping[str, JSON]) -> Mapping[str, JSON]:
-    meta = value.get("metadata")
-    return meta if isinstance(meta, dict) else {}
-
-
-def _prefix(meta: Mapping[str, JSON]) -> str:
-    prefix = _text(meta, "generateName")
-    return f"{prefix}*" if prefix else ""
-
-
-def _text(value: Mapping[str, JSON], name: str) -> str:
-    text = value.get(name)
-    return text if isinstance(text, str) else ""
+        removed = operation["op"] == "remove"
+        doing = f"remove {path.written}" if removed else f"set {path.written} to {json.dumps(operation['value'])}"
+        yield Entry(Level.INFO, f"would {doing}", place.position)

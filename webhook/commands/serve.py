@@ -12,13 +12,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from webhook import __version__, runtime
+from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.certificates.contexts import listening_context
 from webhook.certificates.source import FileSource
+from webhook.cluster.errors import NoCredentials
+from webhook.commands.sources import read_policy, surroundings_stages
 from webhook.config import ConfigError, ServeSettings, parse_serve
 from webhook.runtime import Stage, Stages
 from webhook.server.http import Reviews
 from webhook.server.listener import Listener
 from webhook.server.probes import Checks, exposition, health
+from webhook.server.surroundings import Surroundings
 from webhook.telemetry import logs
 from webhook.telemetry.metrics import Metrics
 from webhook.validation.kinds import KINDS
@@ -45,15 +49,22 @@ def run(arguments: Sequence[str]) -> int:
     except BaseExceptionGroup as group:
         causes = runtime.causes(group)
         for cause in causes:
-            known = isinstance(cause, OSError)
-            log.error("stopped by an error", extra={"error": str(cause)}, exc_info=None if known else cause)  # noqa: TRY400 -- an address in use needs no traceback
-        return 2 if all(isinstance(cause, OSError) for cause in causes) else 1
+            known = isinstance(cause, OSError | NoCredentials)
+            log.error("stopped by an error", extra={"error": _told(cause)}, exc_info=None if known else cause)  # noqa: TRY400 -- an address in use needs no traceback
+        return 2 if all(isinstance(cause, OSError | NoCredentials) for cause in causes) else 1
     return 0
 
 
+def _told(cause: BaseException) -> str:
+    if isinstance(cause, NoCredentials):
+        return f"{cause}; --kubeconfig says how to reach a cluster, --standalone that there is none"
+    return str(cause)
+
+
 def build(settings: ServeSettings) -> Stages:
-    """Every part, in the order in which they start: telling, certificates, listening, ready."""
-    metrics = Metrics(version=__version__, resources={row.resource for row in KINDS})
+    """Every part, in the order in which they start: telling, policy and names, certificates, listening, ready."""
+    metrics = Metrics(version=__version__, resources={row.resource for row in KINDS} | {CONFIG_MAPS.resource})
+    around = Surroundings(read_policy=read_policy)
     source = FileSource(settings.certificates, now=_now, metrics=metrics)
     tls = listening_context(
         lambda: source.context, client_certificates=settings.certificates.client_ca_file is not None
@@ -61,13 +72,14 @@ def build(settings: ServeSettings) -> Stages:
     reviews = Listener(
         "reviews",
         settings.address,
-        Reviews(settings.reviews, metrics),
+        Reviews(settings.reviews, metrics, around),
         settings.listener,
         tls=tls,
         count_bad_request=metrics.count_bad_request,
     )
     checks = Checks()
     checks.add("certificate", lambda: source.problem)
+    decided_by = surroundings_stages(settings, around, metrics, checks, _now)
     checks.add("listener", lambda: reviews.problem)
     # Nobody is harmed by a probe's connection that ends, so these need no time for a last request.
     probing = replace(settings.listener, drain_idle_seconds=0.0)
@@ -80,6 +92,7 @@ def build(settings: ServeSettings) -> Stages:
             listener = Listener(name, address, handler, probing)
             stages.append(Stage(name=name, start=listener.start, stop=listener.stop))
     stages += [
+        *decided_by,
         Stage(name="certificate", work=source.run, start=source.loaded),
         Stage(name="reviews", start=reviews.start, stop=reviews.stop),
         _readiness(reviews, settings.shutdown_delay_seconds),

@@ -62,6 +62,11 @@ class JsonSpot:
         """Of the key before it."""
         return None if self._key_offset is None else self._lines.position(self._key_offset)
 
+    @property
+    def text_start(self) -> Position | None:
+        """None: a text stands on one line, however many it has."""
+        return None
+
     def child(self, step: Step) -> JsonSpot | None:
         """The spot one step below; of a duplicate key the last."""
         return self._children.get(step)

@@ -59,6 +59,7 @@ class File:
 
     name: str
     explicit: bool = True
+    size_bytes: int = 0
     manifests: list[Manifest] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
 
@@ -76,13 +77,13 @@ def read(names: Iterable[str], stdin: BinaryIO | None = None) -> Iterator[File]:
 
 def parse(name: str, data: bytes, *, explicit: bool = True) -> File:
     """The manifests in the bytes of a file. What can be read is there even if other documents cannot."""
-    file = File(name, explicit)
+    file = File(name, explicit, len(data))
     try:
         text = decode_text(data)
     except Unreadable as error:
         file.unreadable.append(error)
         return file
-    for number, found in enumerate(_documents(text), 1):
+    for number, found in enumerate(documents(text), 1):
         if isinstance(found, Unreadable):
             file.unreadable.append(_with_template_hint(found, text))
             continue
@@ -135,8 +136,8 @@ def _read_stream(name: str, stream: BinaryIO, *, explicit: bool = True) -> File:
     return parse(name, data, explicit=explicit)
 
 
-def _documents(text: str) -> Iterator[Document | Unreadable]:
-    """Each document, or why it cannot be read.
+def documents(text: str) -> Iterator[Document | Unreadable]:
+    """Each document of a text, or why it cannot be read.
 
     The text is cut at the lines that start a document before anything is parsed, as kubectl does: a broken
     document does not hide the next.

@@ -22,9 +22,12 @@ _BOLD: Final = "\x1b[1m"
 _PLAIN: Final = "\x1b[0m"
 
 
-def as_text(report: Report, *, color: bool = False) -> str:
-    """`FILE:LINE:COL: error: path: message [DT001]`, by file and position, and a summary."""
-    lines = [_line(row, entry, color=color) for row, entry in sorted(report.entries(), key=_Order(report))]
+def as_text(report: Report, *, color: bool = False, named: bool = False) -> str:
+    """`FILE:LINE:COL: error: path: message [DT001]`, by file and position, and a summary.
+
+    `named` also tells which object it is, for dumps, in which nobody wants to look that up.
+    """
+    lines = [line(row, entry, color=color, named=named) for row, entry in sorted(report.entries(), key=_Order(report))]
     return "\n".join([*lines, summary(report)]) + "\n"
 
 
@@ -42,18 +45,21 @@ class _Order:
         return self._files[row.file], line, column
 
 
-def _line(row: Row, entry: Entry, *, color: bool) -> str:
+def line(row: Row, entry: Entry, *, color: bool, named: bool = False) -> str:
+    """One entry of a text report."""
     where = row.file if entry.position is None else f"{row.file}:{entry.position.line}:{entry.position.column}"
     text = f"{entry.field}: {entry.message}" if entry.field else entry.message
+    if named and row.reference:
+        text = f"{row.reference}: {text}"
     tags = " | ".join(filter(None, (entry.code, entry.rule)))
     tail = f" [{tags}]" if tags else ""
     level = entry.level.value
     if color:
-        return f"{_BOLD}{_visible(where)}:{_PLAIN} {_COLORS[entry.level]}{level}:{_PLAIN} {_visible(text + tail)}"
-    return f"{_visible(where)}: {level}: {_visible(text + tail)}"
+        return f"{_BOLD}{visible(where)}:{_PLAIN} {_COLORS[entry.level]}{level}:{_PLAIN} {visible(text + tail)}"
+    return f"{visible(where)}: {level}: {visible(text + tail)}"
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """The text on one line, with everything escaped that could steer a terminal."""
     if text.isprintable():
         return text
@@ -117,12 +123,13 @@ def as_values(report: Report) -> dict[str, Any]:
                 "result": row.result.value,
                 "skipped": row.skipped or None,
                 "patch": list(row.patch),
+                "differences": [dict(difference) for difference in row.differences],
             }
             for row in report.rows
             if row.document
         ],
     }
-    cleaned: dict[str, Any] = _encodable(values)
+    cleaned: dict[str, Any] = encodable(values)
     return cleaned
 
 
@@ -137,14 +144,14 @@ def _identity(row: Row) -> dict[str, Any]:
     }
 
 
-def _encodable(value: Any) -> Any:
+def encodable(value: Any) -> Any:
     """The value without half surrogate pairs, which file names can hold and UTF-8 cannot."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):
-        return {_encodable(key): _encodable(entry) for key, entry in value.items()}
+        return {encodable(key): encodable(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_encodable(entry) for entry in value]
+        return [encodable(entry) for entry in value]
     return value
 
 
@@ -155,17 +162,22 @@ def as_json(report: Report) -> str:
 
 def as_yaml(report: Report) -> str:
     """The same as YAML."""
+    return yaml_text(as_values(report))
+
+
+def yaml_text(value: Any) -> str:
+    """A value as YAML, keys in the order they have."""
     import yaml  # noqa: PLC0415 -- only here; the reader has it already
 
-    text: str = yaml.safe_dump(as_values(report), sort_keys=False, allow_unicode=True, width=120)
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
     return text
 
 
-def as_junit(report: Report) -> str:
+def as_junit(report: Report, *, verb: str = "check") -> str:
     """One suite a file, one case an object; warnings go to the case's output."""
     from xml.etree import ElementTree as ET  # noqa: PLC0415 -- only here, and only to write
 
-    root = ET.Element("testsuites", {"name": "device-taint-webhook check"})
+    root = ET.Element("testsuites", {"name": f"device-taint-webhook {verb}"})
     totals = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
     for file, rows in _by_file(report.rows).items():
         suite = ET.SubElement(root, "testsuite", {"name": _xml(file)})
@@ -217,7 +229,7 @@ def _case(suite: Any, row: Row, element: Callable[..., Any]) -> str:
 
 
 def _lines(row: Row, entries: Iterable[Entry]) -> Iterator[str]:
-    return (_line(row, entry, color=False) for entry in entries)
+    return (line(row, entry, color=False) for entry in entries)
 
 
 def _xml(text: str) -> str:

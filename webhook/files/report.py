@@ -62,6 +62,8 @@ class Row:
     skipped: str = ""
     """Why nothing judged it."""
     patch: tuple[dict[str, Any], ...] = ()
+    differences: tuple[dict[str, Any], ...] = ()
+    """What a candidate policy would say instead: path, what, rule, change."""
     entries: tuple[Entry, ...] = ()
 
     @property
@@ -77,7 +79,10 @@ class Row:
 
 @dataclass(slots=True)
 class Report:
-    """Everything a run found. `judged` and `skipped` count objects, `skipped` by the reason."""
+    """Everything a run found. `judged` and `skipped` count objects, `skipped` by the reason.
+
+    `files` counts what was read, for which `source` is the word.
+    """
 
     files: int = 0
     rows: list[Row] = field(default_factory=list)
@@ -86,6 +91,7 @@ class Report:
     errors: int = 0
     warnings: int = 0
     unreadable: int = 0
+    source: str = "file"
 
     def add(self, row: Row) -> None:
         """One more object or file."""

@@ -34,6 +34,11 @@ class Spot(Protocol):
         """Of the key before it."""
         ...
 
+    @property
+    def text_start(self) -> Position | None:
+        """Where the text of a literal block (`|`) begins, each of whose lines is a line of the file; else None."""
+        ...
+
     def child(self, step: Step) -> Spot | None:
         """The field (text) or the list entry (a number) below, or None."""
         ...
@@ -41,6 +46,22 @@ class Spot(Protocol):
     def steps(self) -> Iterable[Step]:
         """The steps that `child` knows."""
         ...
+
+
+class _Nowhere:
+    position = Position(0, 0)
+    key_position = None
+    text_start = None
+
+    def child(self, step: Step) -> Spot | None:  # noqa: ARG002 -- a Spot's
+        return None
+
+    def steps(self) -> Iterable[Step]:
+        return ()
+
+
+NOWHERE: Final[Spot] = _Nowhere()
+"""Where values stand that come from no file."""
 
 
 class Unreadable(Exception):  # noqa: N818 -- it says what became of the input
@@ -68,9 +89,9 @@ class Document(NamedTuple):
     problems: tuple[Problem, ...] = ()
 
 
-def path_of(steps: Iterable[Step]) -> Path:
-    """The steps as a field path: names with dots, list entries and keys that are no plain names in brackets."""
-    path = Path.root()
+def path_of(steps: Iterable[Step], at: Path | None = None) -> Path:
+    """The steps as a field path from `at` on: names with dots, entries and keys that are no plain names in brackets."""
+    path = at or Path.root()
     for step in steps:
         if isinstance(step, int):
             path = path.index(step)

@@ -27,9 +27,10 @@ from yaml.scanner import Scanner
 
 from webhook.files.scalars import Scalar, key_text, plain_value
 from webhook.files.spots import Document, Position, Problem, Unreadable, path_of
+from webhook.files.yaml_spots import LiteralSpot, YamlSpot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from webhook.files.spots import Step
 
@@ -62,63 +63,13 @@ def _fastest_parser() -> Callable[[str], Any]:
 EVENTS: Final = _fastest_parser()
 
 
-class YamlSpot:
-    """Where a value stands: marks from the parser, children by key or by index."""
-
-    __slots__ = ("_base", "_children", "_key_mark", "_mark")
-
-    def __init__(self, base: int, mark: Any, children: dict[str, YamlSpot] | list[YamlSpot] | None = None) -> None:
-        self._base = base
-        self._mark = mark
-        self._key_mark: Any = None
-        self._children = children
-
-    @property
-    def position(self) -> Position:
-        """Of the value."""
-        return Position(self._base + self._mark.line, self._mark.column + 1)
-
-    @property
-    def key_position(self) -> Position | None:
-        """Of the key before it."""
-        mark = self._key_mark
-        return None if mark is None else Position(self._base + mark.line, mark.column + 1)
-
-    def child(self, step: Step) -> YamlSpot | None:
-        """The spot one step below."""
-        children = self._children
-        if isinstance(children, dict):
-            return children.get(step) if isinstance(step, str) else None
-        if children and isinstance(step, int) and 0 <= step < len(children):
-            return children[step]
-        return None
-
-    def steps(self) -> Iterable[Step]:
-        """All steps below."""
-        children = self._children
-        return children.keys() if isinstance(children, dict) else range(len(children or ()))
-
-    def named(self, key_mark: Any) -> YamlSpot:
-        """The same with a key before it."""
-        self._key_mark = key_mark
-        return self
-
-    def again_at(self, mark: Any) -> YamlSpot:
-        """What an alias refers to, standing where the alias does."""
-        return YamlSpot(self._base, mark, self._children)
-
-    def entries(self) -> dict[str, YamlSpot]:
-        """The children of a mapping."""
-        return self._children if isinstance(self._children, dict) else {}
-
-
 def yaml_documents(text: str, first_line: int = 1, parser: Callable[[str], Any] | None = None) -> Iterator[Document]:
     """The documents of a text, empty ones left out; its first line is number `first_line` of the file.
 
     Raises Unreadable where the text is no YAML, or YAML that has no place in a manifest.
     """
     try:
-        yield from _Builder((parser or EVENTS)(text), first_line).documents()
+        yield from _Builder((parser or EVENTS)(text), first_line, text).documents()
     except yaml.MarkedYAMLError as error:
         words = " ".join(filter(None, (error.context, error.problem)))
         mark = error.problem_mark or error.context_mark
@@ -151,9 +102,10 @@ class _Anchor:
 class _Builder:
     """Values from events, one document at a time."""
 
-    def __init__(self, parser: Any, base: int) -> None:
+    def __init__(self, parser: Any, base: int, source: str) -> None:
         self._next: Callable[[], Any] = parser.get_event
         self._base = base
+        self._source = source
         self._start_document()
 
     def _start_document(self) -> None:
@@ -185,7 +137,7 @@ class _Builder:
         value: Any
         if kind is ScalarEvent:
             value = self._scalar(event)
-            spot = YamlSpot(self._base, event.start_mark)
+            spot = self._scalar_spot(event)
         else:
             self._enter(event)
             value, spot = self._mapping(event) if kind is MappingStartEvent else self._sequence(event)
@@ -212,6 +164,11 @@ class _Builder:
         if value.__class__ is float and not isfinite(value):
             self._refuse(event, f"{event.value} has no place in JSON, which the API server reads")
         return value
+
+    def _scalar_spot(self, event: Any) -> YamlSpot:
+        if event.style == "|":
+            return LiteralSpot(self._base, event.start_mark, self._source, event.value)
+        return YamlSpot(self._base, event.start_mark)
 
     def _tagged(self, event: Any, tag: str) -> Scalar:
         """Tags of JSON's own types are allowed where they say what is true; `!!str` is the usual one."""

@@ -14,9 +14,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.admission.chain import mutate, validate
+from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.admission.context import AdmissionContext, Budget, OutOfTime
 from webhook.admission.review import BadReview, decode_review, encode_failure, encode_response, encode_unchanged
 from webhook.server.answers import JSON_TYPE, Answer, failure
+from webhook.server.review_log import Outcome, log_review
+from webhook.server.surroundings import Misses, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.decision import Decision
     from webhook.admission.review import AdmissionRequest
+    from webhook.policy.names import ClusterNames
     from webhook.server.settings import ReviewSettings
     from webhook.telemetry.metrics import Metrics
 
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PATHS: Final = {"/validate": validate, "/mutate": mutate}
-_LOGGED_CAUSES: Final = 16
 _OK: Final = 200
 _CLIENT_GONE: Final = 499
 """Never sent: the label under which clients are counted that went away in the middle of a body."""
@@ -64,7 +67,8 @@ class _Route(NamedTuple):
 class Reviews:
     """The handler of the admission port."""
 
-    def __init__(self, settings: ReviewSettings, metrics: Metrics) -> None:
+    def __init__(self, settings: ReviewSettings, metrics: Metrics, around: Surroundings | None = None) -> None:
+        self._around = around or Surroundings()
         self._settings = settings
         self._metrics = metrics
         self._in_flight = 0
@@ -95,7 +99,7 @@ class Reviews:
         content = request.content
         # Most bodies come together with their header; a timer for each would cost a tenth of the answer.
         body = content.read_nowait() if content.is_eof() else await self._receive(request, route.seconds)
-        return self._review(route, body, budget, started)
+        return await self._review(route, body, budget, started)
 
     def _route_to(self, target: str) -> _Route | None:
         """Where a request target leads. The answer gets a share of the caller's patience, so that it is heard."""
@@ -155,32 +159,66 @@ class Reviews:
             answer.keep_alive = False
         return answer
 
-    def _review(self, route: _Route, body: bytes, budget: Budget, started: float) -> Answer:
-        """One review, decided. Nothing here waits, so nothing here is interrupted."""
+    async def _review(self, route: _Route, body: bytes, budget: Budget, started: float) -> Answer:
+        """One review, decided. Only a policy document and a name that nobody has heard of are waited for."""
         if len(body) > self._settings.body_limit_bytes:
             raise self._too_large()
         try:
             request = decode_review(body)
         except BadReview as error:
             raise _Refused(400, str(error)) from None
-        decision, fault = None, None
+        around = self._around
+        if around.look_up is None:
+            if request.resource == CONFIG_MAPS:
+                # A document may take longer to read than others should wait: a thread shares the time with them.
+                outcome = await asyncio.to_thread(self._decide, route, request, budget, around.names)
+            else:
+                outcome = self._decide(route, request, budget, around.names)
+        else:
+            outcome = await self._decide_in_cluster(route, request, budget)
+        return self._told(outcome, self._clock() - started)
+
+    async def _decide_in_cluster(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
+        around = self._around
+        if request.resource == CONFIG_MAPS:
+            return await asyncio.to_thread(self._decide, route, request, budget, around.names)
+        misses = Misses(around.names)
+        outcome = self._decide(route, request, budget, misses)
+        if misses and around.look_up is not None and outcome.decision is not None:
+            seconds = min(self._settings.look_up_seconds, budget.seconds_left / 2)
+            if await around.look_up(frozenset(misses.namespaces), frozenset(misses.device_classes), seconds):
+                outcome = self._decide(route, request, budget, around.names)
+        return outcome
+
+    def _decide(self, route: _Route, request: AdmissionRequest, budget: Budget, names: ClusterNames) -> Outcome:
+        """What comes of a review: a decision, or why there is none."""
         now = datetime.now(UTC)  # noqa: TID251 -- the shell asks the clock so that the core need not
         try:
-            decision = route.decide(request, AdmissionContext(now, budget=budget))
-            code, reply = decision.code, encode_response(request, decision)
+            decision = route.decide(request, self._around.context(now, budget, names))
+            return Outcome(route.path, request, decision, decision.code, encode_response(request, decision))
         except OutOfTime as spent:
-            code = 504
-            reply = _failed(route, request.uid, code, f"time ran out before {spent.phase}: try again, or send less")
+            text = f"time ran out before {spent.phase}: try again, or send less"
+            return Outcome(route.path, request, None, 504, _failed(route, request.uid, 504, text))
         except Exception as error:  # noqa: BLE001 -- a fault of ours is an answer too; it is counted and logged
-            code, fault = 500, error
-            self._metrics.panics.inc()
-            reply = _failed(route, request.uid, code, "internal error: the webhook's log has the traceback")
-        seconds = self._clock() - started
-        self._metrics.count_review(route.path, request.resource.resource, request.operation, code, seconds)
+            text = "internal error: the webhook's log has the traceback"
+            return Outcome(route.path, request, None, 500, _failed(route, request.uid, 500, text), error)
+
+    def _told(self, outcome: Outcome, seconds: float) -> Answer:
+        """The answer, counted and logged."""
+        metrics, request, decision = self._metrics, outcome.request, outcome.decision
+        if outcome.fault is not None:
+            metrics.panics.inc()
+        metrics.count_review(outcome.path, request.resource.resource, request.operation, outcome.code, seconds)
+        if decision is not None:
+            if decision.hits:
+                metrics.policy.count(decision.hits)
+            for difference in decision.differences:
+                metrics.policy.count_difference(difference.rule, difference.change)
         # What simply passed is for the verbose only; to put its line together in vain would cost a thirtieth.
-        if decision is None or decision.findings or decision.patch or code != _OK or log.isEnabledFor(logging.DEBUG):
-            _log_review(_Outcome(route.path, request, decision, code, seconds, fault))
-        return Answer(reply)
+        told = decision is None or decision.findings or decision.patch or decision.differences
+        if told or outcome.code != _OK or log.isEnabledFor(logging.DEBUG):
+            log_review(log, outcome, seconds)
+        return Answer(outcome.reply)
 
 
 def _failed(route: _Route, uid: str, code: int, message: str) -> bytes:
@@ -214,67 +252,3 @@ def _duration_seconds(text: str) -> float | None:
     if len(text) > 32 or not _DURATION.fullmatch(text):
         return None
     return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION_PART.findall(text)) or None
-
-
-class _Outcome(NamedTuple):
-    """What there is to tell about a review that was answered; without a decision, time ran out or we failed."""
-
-    path: str
-    request: AdmissionRequest
-    decision: Decision | None
-    code: int
-    seconds: float
-    fault: Exception | None = None
-
-
-def _log_review(outcome: _Outcome) -> None:
-    """One line: at info for what someone may ask about, at debug for what simply passed."""
-    message, level = _headline(outcome)
-    path, request, decision, code, seconds, fault = outcome
-    fields: dict[str, object] = {
-        "path": path,
-        "requestUID": request.uid,
-        "resource": str(request.resource),
-        "operation": request.operation,
-        "object": request.reference,
-        "user": request.username,
-        "allowed": decision is not None and decision.allowed,
-        "code": code,
-        "durationSeconds": round(seconds, 6),
-    }
-    if request.sub_resource:
-        fields["subResource"] = request.sub_resource
-    if request.dry_run:
-        fields["dryRun"] = True
-    if decision is not None:
-        fields.update(_about(decision))
-    log.log(level, message, extra=fields, exc_info=fault)
-
-
-def _headline(outcome: _Outcome) -> tuple[str, int]:
-    """What happened, and who should hear of it."""
-    decision = outcome.decision
-    if outcome.fault is not None:
-        return "review failed", logging.ERROR
-    if decision is None:
-        return "review not decided in time", logging.WARNING
-    if not decision.allowed:
-        return "review refused", logging.INFO
-    if decision.patch:
-        return "review answered with a patch", logging.INFO
-    if decision.findings:
-        return "review answered with warnings", logging.INFO
-    return "review allowed", logging.DEBUG
-
-
-def _about(decision: Decision) -> dict[str, object]:
-    """What was found, without the values: these are other people's."""
-    about: dict[str, object] = {}
-    causes = [f"{finding.error.field}: {finding.error.type.value}" for finding in decision.findings[:_LOGGED_CAUSES]]
-    if causes:
-        about["causes"] = causes
-    if decision.problem is not None:
-        about["error"] = decision.problem
-    if decision.patch:
-        about["patched"] = [str(edit.get("path", "")) for edit in decision.patch[:_LOGGED_CAUSES]]
-    return about

@@ -58,3 +58,5 @@ class ReviewSettings:
     """The API's maximum for timeoutSeconds."""
     deadline_share: float = 0.8
     """How much of the caller's patience is spent before it is told that time ran out."""
+    look_up_seconds: float = 0.5
+    """For asking the cluster for a namespace or class that no watch has shown yet; at most half of what is left."""

@@ -11,12 +11,12 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from prometheus_client import Metric
 
@@ -105,6 +105,85 @@ class _Reviews(Collector):
         yield seconds
 
 
+class PolicyMetrics(Collector):
+    """What the policy's rules came to. Labels are the names of the rules of the policies in use, and no others."""
+
+    def __init__(self) -> None:
+        self._hits: dict[tuple[str, str], int] = {}
+        self._differences: dict[tuple[str, str], int] = {}
+        self._rules: frozenset[str] = frozenset()
+        self._candidate_rules: frozenset[str] = frozenset()
+        self.load_success = True
+        self.candidate_load_success: bool | None = None
+        self.hash = "builtin"
+        self.exceptions: dict[str, float] = {}
+        """When each exception ends, in Unix time."""
+
+    def use(self, rules: Iterable[str], candidate_rules: Iterable[str]) -> None:
+        """The rules that may be counted from now on; what was counted for others is forgotten."""
+        self._rules = frozenset(rules)
+        self._candidate_rules = self._rules | frozenset(candidate_rules)
+        self._hits = {key: count for key, count in self._hits.items() if key[0] in self._rules}
+        self._differences = {key: count for key, count in self._differences.items() if key[0] in self._candidate_rules}
+
+    def count(self, hits: Iterable[tuple[str, str]]) -> None:
+        """Rules that matched, each with what followed."""
+        counts = self._hits
+        for hit in hits:
+            if hit in counts:
+                counts[hit] += 1
+            elif hit[0] in self._rules:
+                counts[hit] = 1
+
+    def count_difference(self, rule: str, change: str) -> None:
+        """A request of which the candidate policy says something else."""
+        if rule in self._candidate_rules:
+            self._differences[rule, change] = self._differences.get((rule, change), 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        """What a scrape gets."""
+        decisions = CounterMetricFamily(
+            f"{_PREFIX}_policy_decisions",
+            "Requests and tolerations that a rule matched, by what followed.",
+            labels=["rule", "action"],
+        )
+        for (rule, action), count in self._hits.items():
+            decisions.add_metric([rule, action], count)
+        yield decisions
+        differences = CounterMetricFamily(
+            f"{_PREFIX}_policy_candidate_differences",
+            "Requests and tolerations of which the candidate policy says something else.",
+            labels=["rule", "change"],
+        )
+        for (rule, change), count in self._differences.items():
+            differences.add_metric([rule, change], count)
+        yield differences
+        yield GaugeMetricFamily(
+            f"{_PREFIX}_policy_load_success",
+            "1 if the policy last written is the one in use.",
+            float(self.load_success),
+        )
+        if self.candidate_load_success is not None:
+            yield GaugeMetricFamily(
+                f"{_PREFIX}_policy_candidate_load_success",
+                "1 if the candidate policy last written is the one that is tried.",
+                float(self.candidate_load_success),
+            )
+        info = GaugeMetricFamily(
+            f"{_PREFIX}_policy_info", "Always 1; the hash says which policy is in use.", labels=["hash"]
+        )
+        info.add_metric([self.hash], 1)
+        yield info
+        expiry = GaugeMetricFamily(
+            f"{_PREFIX}_policy_exception_expiry_timestamp_seconds",
+            "When an exception of the policy ends, in Unix time.",
+            labels=["exception"],
+        )
+        for exception, seconds in self.exceptions.items():
+            expiry.add_metric([exception], seconds)
+        yield expiry
+
+
 class Metrics:
     """What this process counts.
 
@@ -118,6 +197,8 @@ class Metrics:
         self.registry.register(self._reviews)
         self.count_review = self._reviews.count
         """One review answered: path (one of ours), resource, operation, code, seconds."""
+        self.policy = PolicyMetrics()
+        self.registry.register(self.policy)
         self._bad_requests = Counter(
             f"{_PREFIX}_bad_requests",
             "Requests that were no admission review, by HTTP status; 499 means that the client went away.",
@@ -144,6 +225,24 @@ class Metrics:
             "Attempts to load a changed certificate that failed; the one in use stays.",
             registry=self.registry,
         )
+        self._reflector_staleness = Gauge(
+            f"{_PREFIX}_reflector_staleness_seconds",
+            "Time since the API server last said something about a resource; a healthy idle watch does in minutes.",
+            ["resource"],
+            registry=self.registry,
+        )
+        self._reflector_lists = Counter(
+            f"{_PREFIX}_reflector_lists",
+            "Full lists of a resource: at the start, and when a watch broke off, expired or fell silent.",
+            ["resource"],
+            registry=self.registry,
+        )
+        self._reflector_errors = Counter(
+            f"{_PREFIX}_reflector_errors",
+            "Lists and watches of a resource that failed or expired.",
+            ["resource"],
+            registry=self.registry,
+        )
         build = Gauge(
             f"{_PREFIX}_build_info",
             "Always 1; the labels say what runs.",
@@ -156,6 +255,20 @@ class Metrics:
     def count_bad_request(self, code: int) -> None:
         """One request that was no review. `code` is a status of ours."""
         self._bad_requests.labels(str(code)).inc()
+
+    def watch_reflector(self, resource: str, staleness_seconds: Callable[[], float]) -> None:
+        """From now on tells about a resource that is followed; `resource` is a plural of our own choosing."""
+        self._reflector_staleness.labels(resource).set_function(staleness_seconds)
+        self._reflector_lists.labels(resource)
+        self._reflector_errors.labels(resource)
+
+    def count_list(self, resource: str) -> None:
+        """One full list was read."""
+        self._reflector_lists.labels(resource).inc()
+
+    def count_reflector_error(self, resource: str) -> None:
+        """One list or watch failed or expired."""
+        self._reflector_errors.labels(resource).inc()
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Everything in the text format that an `Accept` header asks for, and that format's content type."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import json, structs
 
@@ -19,7 +19,7 @@ from webhook.validation.taints import toleration_list_errors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from webhook.api.claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
+    from webhook.api.claims import DeviceRequest, ExactRequest, ResourceClaim, ResourceClaimTemplate
     from webhook.api.field import JSON
     from webhook.api.taints import DeviceToleration
     from webhook.validation.releases import Release
@@ -83,29 +83,64 @@ def request_errors(spec: Path, requests: tuple[DeviceRequest, ...], release: Rel
         yield from toleration_list_errors(path, tolerations, release)
 
 
+class Asked(NamedTuple):
+    """What a claim asks for in one place: an exact request or an alternative, and where it stands."""
+
+    path: Path
+    exact: ExactRequest
+    position: int
+    alternative: int | None = None
+
+    @property
+    def tolerations(self) -> Path:
+        """Where its tolerations stand."""
+        return self.path.child("tolerations")
+
+    def toleration(self, position: int) -> Path:
+        """Where one of them stands."""
+        return self.tolerations.index(position)
+
+
+def everything_asked(spec: Path, requests: tuple[DeviceRequest, ...]) -> Iterator[Asked]:
+    """Each exact request and alternative, in order (L-9, L-10). `spec` is SPEC or TEMPLATE_SPEC."""
+    of_template = spec is TEMPLATE_SPEC
+    for position, request in enumerate(requests):
+        if request.exactly is not None:
+            yield Asked(_exactly_path(of_template, position, request.flat), request.exactly, position)
+        for index, alternative in enumerate(request.first_available):
+            yield Asked(_alternative_path(of_template, position, index), alternative, position, index)
+
+
 def toleration_lists(
     spec: Path, requests: tuple[DeviceRequest, ...]
 ) -> Iterator[tuple[Path, tuple[DeviceToleration, ...]]]:
-    """Each list of tolerations that is not empty, with its path (L-9, L-10). `spec` is SPEC or TEMPLATE_SPEC."""
+    """Each list of tolerations that is not empty, with its path. `spec` is SPEC or TEMPLATE_SPEC."""
     of_template = spec is TEMPLATE_SPEC
     for position, request in enumerate(requests):
         exact = request.exactly
         if exact is not None and exact.tolerations:
-            yield _exactly_path(of_template, position, request.flat), exact.tolerations
+            yield _tolerations_path(of_template, position, None, request.flat), exact.tolerations
         for index, alternative in enumerate(request.first_available):
             if alternative.tolerations:
-                yield _alternative_path(of_template, position, index), alternative.tolerations
+                yield _tolerations_path(of_template, position, index), alternative.tolerations
 
 
 @lru_cache(maxsize=512)
-def _exactly_path(of_template: bool, position: int, flat: bool) -> Path:  # noqa: FBT001 -- a key of the cache
+def _tolerations_path(of_template: bool, position: int, index: int | None, flat: bool = False) -> Path:  # noqa: FBT001, FBT002 -- keys of the cache
+    if index is None:
+        return _exactly_path(of_template, position, flat).child("tolerations")
+    return _alternative_path(of_template, position, index).child("tolerations")
+
+
+@lru_cache(maxsize=512)
+def _exactly_path(of_template: bool, position: int, flat: bool) -> Path:  # noqa: FBT001 -- likewise
     path = _request_path(of_template, position)
-    return (path.only_normalized("exactly") if flat else path.child("exactly")).child("tolerations")
+    return path.only_normalized("exactly") if flat else path.child("exactly")
 
 
 @lru_cache(maxsize=512)
 def _alternative_path(of_template: bool, position: int, index: int) -> Path:  # noqa: FBT001 -- likewise
-    return _request_path(of_template, position).child("firstAvailable").index(index).child("tolerations")
+    return _request_path(of_template, position).child("firstAvailable").index(index)
 
 
 def _request_path(of_template: bool, position: int) -> Path:  # noqa: FBT001 -- likewise

@@ -27,10 +27,11 @@ from tests.builders import (
     make_toleration,
 )
 from webhook.admission.chain import MAX_FINDINGS, mutate, validate
-from webhook.admission.context import CLAIM_CONTROLLER, Budget, DocumentedRules, OutOfTime
+from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.decision import ALLOWED, Decision
 from webhook.api.field import Severity
 from webhook.api.taints import EXISTS
+from webhook.policy.model import CLAIM_CONTROLLER, Mode
 from webhook.validation.releases import RELEASES
 
 if TYPE_CHECKING:
@@ -280,14 +281,14 @@ def test_documented_rules_refuse_by_default() -> None:
 
 
 def test_documented_rules_can_be_turned_down_to_warnings() -> None:
-    decision = validated(make_claim([EMPTY_KEY]), context=make_context(documented_rules=DocumentedRules.WARN))
+    decision = validated(make_claim([EMPTY_KEY]), context=make_context(documented_rules=Mode.WARN))
     assert decision.allowed
     assert decision.warnings == (OPERATOR,)
     assert decision.annotations == {"decision": "warned", "rules": "field"}
 
 
 def test_documented_rules_can_be_turned_off() -> None:
-    assert validated(make_claim([EMPTY_KEY]), context=make_context(documented_rules=DocumentedRules.OFF)) == ALLOWED
+    assert validated(make_claim([EMPTY_KEY]), context=make_context(documented_rules=Mode.OFF)) == ALLOWED
 
 
 def test_advice_is_given_beside_documented_rules() -> None:
@@ -305,7 +306,7 @@ def test_claim_of_the_controller_is_judged_by_field_rules_only() -> None:
 
 
 def test_trusted_controllers_are_a_setting() -> None:
-    context = make_context(trusted_controllers=frozenset({"system:serviceaccount:a:b"}))
+    context = make_context(trusted_controllers=("system:serviceaccount:a:b",))
     assert validated(make_claim([EMPTY_KEY]), context=context, user="system:serviceaccount:a:b") == ALLOWED
     assert not validated(make_claim([EMPTY_KEY]), context=context, user=CLAIM_CONTROLLER).allowed
 
@@ -363,7 +364,8 @@ class Steps:
     [
         pytest.param(validate, 1, "field rules", id="validation starts with the field rules"),
         pytest.param(validate, 2, "documented rules", id="then documented rules"),
-        pytest.param(validate, 3, "lint", id="then lint"),
+        pytest.param(validate, 3, "policy", id="then the policy"),
+        pytest.param(validate, 4, "lint", id="then lint"),
         pytest.param(mutate, 1, "defaulting", id="mutation is defaulting"),
     ],
 )

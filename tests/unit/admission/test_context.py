@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from webhook.admission.context import UNLIMITED, AdmissionContext, Budget, DocumentedRules, OutOfTime
+from webhook.admission.context import UNLIMITED, AdmissionContext, Budget, OutOfTime
+from webhook.policy.model import Mode
 from webhook.validation.releases import NEWEST
 
 
@@ -36,7 +37,7 @@ def test_unlimited_budget_never_ends() -> None:
 def test_context_enforces_documented_rules_for_the_newest_release_unless_told_otherwise() -> None:
     context = AdmissionContext(datetime(2026, 6, 1, tzinfo=UTC))
     assert context.release is NEWEST
-    assert context.documented_rules is DocumentedRules.ENFORCE
-    assert not context.bump_slice_time_added
-    assert context.trusted_controllers == {"system:serviceaccount:kube-system:resource-claim-controller"}
+    assert context.policy.documented_rules is Mode.ENFORCE
+    assert not context.policy.bump_slice_time_added
+    assert context.policy.trusted_controllers == ("system:serviceaccount:kube-system:resource-claim-controller",)
     assert context.budget is UNLIMITED

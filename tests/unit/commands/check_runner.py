@@ -35,7 +35,7 @@ class CheckRunner:
     """
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self._folder = folder
+        self.folder = folder
         self._capsys = capsys
 
     def __call__(self, *arguments: str, **files: Any) -> tuple[int, str]:
@@ -43,7 +43,7 @@ class CheckRunner:
         for stem, content in files.items():
             name = f"{stem}.yaml"
             text = content if isinstance(content, str) else yaml.safe_dump_all(_documents(content))
-            (self._folder / name).write_text(text)
+            (self.folder / name).write_text(text)
             words += ["--old", name] if stem == "old" else [name]
         code = check.run(words)
         return code, self._capsys.readouterr().out

@@ -42,28 +42,6 @@ def test_other_kinds_are_skipped_and_counted(run: CheckRunner) -> None:
 @pytest.mark.parametrize(
     "manifest",
     [
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "policy"},
-            "data": {"policy.yaml": "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy # ours\n"},
-        },
-        {"apiVersion": "policy.devicetaint.io/v1alpha1", "kind": "DeviceTaintPolicy", "metadata": {"name": "policy"}},
-    ],
-    ids=["config map", "bare"],
-)
-def test_policies_are_recognised_and_skipped(manifest: Any, run: CheckRunner) -> None:
-    code, output = run(policy=manifest)
-    assert code == 0
-    assert output == (
-        f"policy.yaml:1:1: info: {manifest['kind']} policy: skipped, policy not judged by this version\n"
-        "1 file, 0 objects: 0 errors, 0 warnings; skipped: 1 policy not judged by this version\n"
-    )
-
-
-@pytest.mark.parametrize(
-    "manifest",
-    [
         {"apiVersion": "v1", "kind": "ConfigMap", "data": {"policy.yaml": "kind: Other\n"}},
         {"apiVersion": "v1", "kind": "ConfigMap", "data": {"other.yaml": "kind: DeviceTaintPolicy\n"}},
         {"apiVersion": "v1", "kind": "Secret", "data": {"policy.yaml": "kind: DeviceTaintPolicy\n"}},
@@ -268,6 +246,7 @@ def test_a_review_has_its_own_old_object_and_user(run: CheckRunner) -> None:
         "result": "denied",
         "skipped": None,
         "patch": [],
+        "differences": [],
     }
 
 

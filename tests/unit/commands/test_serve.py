@@ -130,15 +130,19 @@ def test_serve_answers_reviews_probes_and_metrics_until_it_is_told_to_stop(
     assert metrics_code == 200
     assert b'reviews_total{code="200",operation="CREATE",path="/validate",resource="resourceclaims"} 1.0' in metrics
     messages = [line["msg"] for line in stderr.records()]
-    loaded = ["listening", "listening", "certificate loaded", "listening", "ready"]
-    assert messages == [*loaded, "stopping", "stopped"]
+    policy = "no policy: the built-in one is in use"
+    assert messages == [
+        *("listening", "listening", policy, "certificate loaded", "listening", "ready"),
+        *("stopping", "stopped"),
+    ]
 
 
 def test_signal_ends_the_wait_for_a_certificate(tmp_path: Path, stderr: Lines) -> None:
     def visit() -> None: ...
 
     assert serving(stderr, visit, f"--cert-dir={tmp_path}", *NOWHERE) == 0
-    assert [line["msg"] for line in stderr.records()] == ["certificate not loaded", "stopping", "stopped"]
+    said = [line["msg"] for line in stderr.records()]
+    assert said == ["no policy: the built-in one is in use", "certificate not loaded", "stopping", "stopped"]
 
 
 @pytest.mark.usefixtures("authority")

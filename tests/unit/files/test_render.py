@@ -127,6 +127,7 @@ def test_values_are_what_the_reference_says() -> None:
         "result": "denied",
         "skipped": None,
         "patch": list(PATCH),
+        "differences": [],
     }
     assert [row["result"] for row in values["objects"]] == ["denied", "allowed", "skipped", "allowed"]
 

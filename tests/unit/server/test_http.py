@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
-from typing import Any
+import threading
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.builders import (
-    make_admission_request,
-    make_claim,
-    make_context,
-    make_rule,
-    make_taint,
-    make_toleration,
-)
-from webhook.admission.chain import mutate, validate
-from webhook.server.http import Reviews, _duration_seconds, _log_review, _Outcome
+from tests.builders import encoded, make_claim, make_review, make_rule, make_toleration
+from tests.unit.policy.documents import make_entry, policy_of
+from webhook.admission.context import Budget
+from webhook.api.field import Path, required
+from webhook.policy.decide import Judge
+from webhook.policy.document import Loaded
+from webhook.policy.names import KnownNames
+from webhook.server.http import Reviews, _duration_seconds
 from webhook.server.settings import ReviewSettings
+from webhook.server.surroundings import Misses, Surroundings
 from webhook.telemetry.metrics import Metrics
 
-TRIED = make_rule(taint=make_taint(effect="Evict"))
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(
@@ -75,71 +79,204 @@ def test_other_targets_lead_nowhere(reviews: Reviews, target: str) -> None:
     assert reviews._route_to(target) is None
 
 
-def logged(caplog: pytest.LogCaptureFixture, level: int, *arguments: Any) -> tuple[str, str, dict[str, Any]]:
-    """The one line for a review: level, message, and the fields that the record got from us."""
-    with caplog.at_level(level, logger="webhook.server.http"):
-        _log_review(_Outcome(*arguments))
-    [record] = caplog.records
-    plain = logging.makeLogRecord({}).__dict__
-    fields = {name: value for name, value in record.__dict__.items() if name not in plain and name != "message"}
-    return record.levelname, record.getMessage(), fields
+# --- policy, names and ConfigMaps ---------------------------------------------------------------
 
 
-def expected(request: Any, **fields: Any) -> dict[str, Any]:
-    return {
-        "path": "/validate",
-        "requestUID": request.uid,
-        "resource": "devicetaintrules.v1.resource.k8s.io",
-        "operation": "CREATE",
-        "object": request.reference,
-        "user": "jane@example.com",
-        "durationSeconds": 0.000123,
-        **fields,
+class Cluster:
+    """A cluster that is asked for names: it says what it knows, and remembers what it was asked."""
+
+    def __init__(self, namespaces: Any = None, device_classes: Any = None) -> None:
+        self._facts = (namespaces or {}, device_classes or {})
+        self.names = KnownNames()
+        self.around = Surroundings(look_up=self.look_up)
+        self.around.names = self.names
+        self.asked: list[tuple[set[str], set[str], float]] = []
+        self.when_asked: Callable[[], None] = lambda: None
+
+    async def look_up(self, namespaces: frozenset[str], device_classes: frozenset[str], seconds: float) -> bool:
+        self.asked.append((set(namespaces), set(device_classes), seconds))
+        self.when_asked()
+        self.around.names = KnownNames(*self._facts)
+        return any(self._facts)
+
+
+def reviewed(around: Surroundings, review: Any, *, path: str = "/validate", seconds: float = 10.0) -> dict[str, Any]:
+    """What is answered to a review, with the samples of its metrics under "metrics"."""
+    metrics = Metrics(version="0", resources=("resourceclaims", "configmaps"))
+    policy = around.judge.policy
+    metrics.policy.use([rule.name for rule in policy.rules], ["candidate-rule"])
+    reviews = Reviews(ReviewSettings(), metrics, around)
+    route = reviews._route_to(f"{path}?timeout={seconds}s")
+    assert route is not None
+    budget = Budget(route.seconds, time.monotonic)
+    answer = asyncio.run(reviews._review(route, encoded(review), budget, time.monotonic()))
+    samples = {
+        (sample.name.removeprefix("device_taint_webhook_"), *sample.labels.values()): sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
     }
+    response: dict[str, Any] = json.loads(answer._body)["response"]
+    return response | {"metrics": samples}
 
 
-def test_refusal_is_logged_with_its_causes_and_without_values(caplog: pytest.LogCaptureFixture) -> None:
-    request = make_admission_request(TRIED)
-    decision = validate(request, make_context())
-    line = logged(caplog, logging.INFO, "/validate", request, decision, 422, 0.0001234)
-    causes = ["spec.taint.effect: FieldValueNotSupported"]
-    assert line == ("INFO", "review refused", expected(request, allowed=False, code=422, causes=causes))
+def judge_of(*rules: Any, **fields: Any) -> Judge:
+    return Judge(policy_of(rules=list(rules), **fields))
 
 
-def test_patch_is_logged_with_its_paths(caplog: pytest.LogCaptureFixture) -> None:
-    request = make_admission_request(make_rule(taint=make_taint(time_added=None)), dryRun=True)
-    decision = mutate(request, make_context())
-    line = logged(caplog, logging.INFO, "/mutate", request, decision, 200, 0.0001234)
-    fields = expected(request, path="/mutate", allowed=True, code=200, patched=["/spec/taint/timeAdded"], dryRun=True)
-    assert line == ("INFO", "review answered with a patch", fields)
+ONLY_GPUS = make_entry("gpus-only", "allow", {"drivers": ["gpu.example.com"]})
+NO_TEAM = make_entry("no-team", "deny", {"namespaces": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}})
+CLAIM = make_review(make_claim([make_toleration()]))
+DRIVERS = {"gpu.example.com": frozenset({"gpu.example.com"})}
 
 
-def test_warning_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    request = make_admission_request(make_claim([make_toleration(key=None, effect=None)]))
-    decision = validate(request, make_context())
-    assert decision.warnings
-    level, message, fields = logged(caplog, logging.INFO, "/validate", request, decision, 200, 0.0001234)
-    assert (level, message, fields["allowed"]) == ("INFO", "review answered with warnings", True)
+def test_names_that_are_not_known_are_asked_for_and_the_review_is_decided_anew() -> None:
+    cluster = Cluster({"ml": {}}, DRIVERS)
+    cluster.around.judge = judge_of(NO_TEAM, ONLY_GPUS, default="deny")
+    assert reviewed(cluster.around, CLAIM)["allowed"]
+    assert cluster.asked == [({"ml"}, {"gpu.example.com"}, 0.5)]
 
 
-def test_senseless_request_is_logged_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
-    request = make_admission_request(make_rule(), kind="x", subResource="status")
-    decision = validate(request, make_context())
-    level, message, fields = logged(caplog, logging.INFO, "/validate", request, decision, 400, 0.0001234)
-    assert (level, message, fields["code"], fields["subResource"]) == ("INFO", "review refused", 400, "status")
-    assert fields["error"] == "request.kind: Invalid value: must be an object"
+def test_what_nobody_knows_is_refused_after_it_was_asked_for_once() -> None:
+    cluster = Cluster()
+    cluster.around.judge = judge_of(NO_TEAM)
+    answer = reviewed(cluster.around, CLAIM)
+    assert not answer["allowed"]
+    assert "no-team" in answer["status"]["message"]
+    assert len(cluster.asked) == 1
 
 
-def test_plain_pass_is_logged_for_the_verbose_only(caplog: pytest.LogCaptureFixture) -> None:
-    request = make_admission_request(make_rule())
-    arguments = ("/validate", request, validate(request, make_context()), 200, 0.0001234)
+def test_names_that_are_known_are_not_asked_for() -> None:
+    cluster = Cluster()
+    cluster.around.names = KnownNames({"ml": {}}, DRIVERS)
+    cluster.around.judge = judge_of(NO_TEAM, ONLY_GPUS, default="deny")
+    assert reviewed(cluster.around, CLAIM)["allowed"]
+    assert cluster.asked == []
+
+
+def test_names_that_no_rule_needs_are_not_asked_for() -> None:
+    cluster = Cluster()
+    assert reviewed(cluster.around, CLAIM)["allowed"]
+    assert reviewed(cluster.around, make_review(make_rule()))["allowed"]
+    assert cluster.asked == []
+
+
+def test_asking_takes_at_most_half_of_the_time_that_is_left() -> None:
+    cluster = Cluster({"ml": {}})
+    cluster.around.judge = judge_of(NO_TEAM)
+    reviewed(cluster.around, CLAIM, seconds=0.5)
+    [(_, _, seconds)] = cluster.asked
+    assert seconds <= 0.2
+
+
+def test_policy_that_comes_while_names_are_asked_for_decides() -> None:
+    cluster = Cluster({"ml": {}}, DRIVERS)
+    cluster.around.judge = judge_of(NO_TEAM)
+
+    def swap() -> None:
+        cluster.around.judge = judge_of(make_entry("nobody", "deny"))
+
+    cluster.when_asked = swap
+    assert "rule nobody" in reviewed(cluster.around, CLAIM)["status"]["message"]
+
+
+def test_misses_are_noted_once_and_empty_names_never() -> None:
+    misses = Misses(KnownNames({"known": {}}, {"any": None, "gpu": frozenset({"d"})}))
+    assert not misses
+    assert misses.namespace("") is None
+    assert misses.drivers("") is None
+    assert misses.namespace("known") is not None
+    assert misses.drivers("gpu") == frozenset({"d"})
+    assert not misses
+    for _ in range(2):
+        assert misses.namespace("new") is None
+        assert misses.drivers("any") is None
+    assert misses
+    assert (misses.namespaces, misses.device_classes) == ({"new"}, {"any"})
+
+
+def config_map_review(**data: str) -> Any:
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policy", "namespace": "ns"}}
+    resource = {"group": "", "version": "v1", "resource": "configmaps"}
+    review = make_review(make_claim())
+    review["request"] |= {
+        "resource": resource,
+        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+        "object": {**manifest, "data": {name.replace("_", "."): text for name, text in data.items()}},
+    }
+    return review
+
+
+@pytest.mark.parametrize("look_up", [False, True], ids=["standalone", "in a cluster"])
+def test_documents_are_read_beside_the_loop_with_the_reviews_own_budget(look_up: bool) -> None:  # noqa: FBT001 -- a table's
+    threads: list[bool] = []
+
+    def read(text: str, at: Path, check: Callable[[str], None]) -> Loaded:
+        threads.append(threading.current_thread() is threading.main_thread())
+        check("policy")
+        return Loaded(None, (required(at.child("kind"), text),))
+
+    around = Surroundings(read_policy=read)
+    if look_up:
+        around.look_up = Cluster().look_up
+    answer = reviewed(around, config_map_review(policy_yaml="some text"))
+    assert threads == [False]
+    [cause] = answer["status"]["details"]["causes"]
+    assert (cause["field"], cause["message"]) == ("data[policy.yaml].kind", "Required value: some text")
+    assert answer["metrics"]["reviews_total", "/validate", "configmaps", "CREATE", "422"] == 1
+
+
+def test_document_that_takes_too_long_is_refused_and_names_the_phase() -> None:
+    def read(_text: str, _at: Path, check: Callable[[str], None]) -> Loaded:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            check("policy")
+        raise AssertionError("the budget was never spent")
+
+    answer = reviewed(Surroundings(read_policy=read), config_map_review(policy_yaml="x"), seconds=0.05)
+    assert not answer["allowed"]
+    assert answer["status"]["code"] == 504
+    assert "before policy" in answer["status"]["message"]
+
+
+def test_document_that_breaks_its_reader_is_refused_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    def read(_text: str, _at: Path, _check: Callable[[str], None]) -> Loaded:
+        raise ZeroDivisionError
+
+    answer = reviewed(Surroundings(read_policy=read), config_map_review(policy_yaml="x"))
+    assert answer["status"]["code"] == 500
+    assert answer["metrics"]["panics_total",] == 1
+    assert [record.getMessage() for record in caplog.records] == ["review failed"]
+
+
+def test_rules_that_matched_are_counted_and_so_is_what_a_candidate_would_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    around = Surroundings(
+        judge_of(make_entry("noted", "audit"), make_entry("told", "warn"), make_entry("fine", "allow")),
+        judge_of(make_entry("candidate-rule", "deny")),
+    )
     with caplog.at_level(logging.INFO, logger="webhook.server.http"):
-        _log_review(_Outcome(*arguments))
-    assert caplog.records == []
-    assert logged(caplog, logging.DEBUG, *arguments)[:2] == ("DEBUG", "review allowed")
+        answer = reviewed(around, CLAIM)
+    metrics = answer["metrics"]
+    assert answer["allowed"]
+    found = {labels: value for labels, value in metrics.items() if labels[0] == "policy_decisions_total"}
+    assert found == {
+        ("policy_decisions_total", "noted", "audit"): 1,
+        ("policy_decisions_total", "told", "warn"): 1,
+        ("policy_decisions_total", "fine", "allow"): 1,
+    }
+    assert metrics["policy_candidate_differences_total", "candidate-rule", "denied"] == 1
+    [record] = caplog.records
+    assert record.getMessage() == "review answered with warnings"
+    assert vars(record)["rules"] == ["noted", "told"]
+    where = "spec.devices.requests[0].exactly.tolerations[0]"
+    assert vars(record)["candidate"] == [f"{where}: denied by candidate-rule"]
 
 
-def test_review_that_took_too_long_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    request = make_admission_request(make_rule())
-    line = logged(caplog, logging.INFO, "/validate", request, None, 504, 0.0001234)
-    assert line == ("WARNING", "review not decided in time", expected(request, allowed=False, code=504))
+def test_mutation_that_fails_leaves_the_object_alone() -> None:
+    around = Surroundings(judge_of(NO_TEAM))
+    around.key = lambda: 1 / 0  # type: ignore[assignment,return-value]
+    answer = reviewed(around, CLAIM, path="/mutate")
+    assert answer["allowed"]
+    assert "patch" not in answer
+    assert reviewed(around, CLAIM)["status"]["code"] == 500

@@ -1,0 +1,67 @@
+"""One control plane with everything in it for this folder, and one small one for what would disturb the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.apiserver.policy.rows import POLICY
+from tests.apiserver.policy.stage import RestartablePlane, Stage
+from tests.conftest import FAKE_NODES, _assets, _keeping_logs_of_failures
+from tests.controlplane import versions
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.versions import GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.controlplane.assets import Assets
+
+
+@pytest.fixture(scope="package")
+def policy_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """Controllers, scheduler, kubelets and an audit log: annotations are told nowhere else."""
+    assets = _assets(request, "kube-controller-manager", "kube-scheduler", "kwok")
+    with ControlPlane(assets, controllers=[], scheduler=True, kwok=True, audit=True) as plane:
+        for name in FAKE_NODES:
+            plane.add_node(name)
+        yield from _keeping_logs_of_failures(request, plane)
+
+
+@pytest.fixture(scope="package")
+def installed(request: pytest.FixtureRequest, policy_plane: ControlPlane) -> Iterator[Stage]:
+    """The webhook installed, running with the table's policy, and called."""
+    stage = Stage(policy_plane)
+    stage.install()
+    stage.start_webhook()
+    try:
+        stage.use(POLICY)
+        stage.register()
+        for _ in _keeping_logs_of_failures(request, stage.webhook):
+            yield stage
+    finally:
+        stage.stop_webhook()
+
+
+@pytest.fixture
+def stage(installed: Stage) -> Stage:
+    """The same for one test, with the table's policy to begin with."""
+    installed.use(POLICY)
+    return installed
+
+
+@pytest.fixture(scope="package")
+def small(request: pytest.FixtureRequest, assets: Assets) -> Iterator[Stage]:
+    """A control plane whose API server may go away, and which knows no DeviceTaintRules; the webhook is not running.
+
+    With the gate off they are still served by 1.37: the gate is the controllers' and the scheduler's. Older releases
+    do not serve them, nor does one that is told so.
+    """
+    unserved = {f"{GROUP}/{version}/devicetaintrules": False for version in versions.rule_versions(assets.version)}
+    gates = {"DRADeviceTaintRules": False}
+    with RestartablePlane(assets, audit=True, feature_gates=gates, runtime_config=unserved) as plane:
+        stage = Stage(plane)
+        stage.install()
+        for _ in _keeping_logs_of_failures(request, plane):
+            yield stage

@@ -1,0 +1,256 @@
+"""The life of a policy in a cluster: written, broken, gone, and the API server gone. No DeviceTaintRules are served."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.apiserver.policy.pods import unused_name
+from tests.apiserver.policy.rows import make_toleration
+from tests.apiserver.policy.stage import BUILTIN, hash_of, health, make_config_map, make_policy
+from tests.controlplane.client import path
+from tests.controlplane.processes import wait_until
+from tests.controlplane.versions import GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.apiserver.policy.stage import RestartablePlane, Stage
+    from tests.controlplane.client import Reply
+
+Json = dict[str, Any]
+
+pytestmark = pytest.mark.apiserver
+
+IN_USE_WITHIN_SECONDS: Final = 5.0
+"""Meant is one; a machine that is busy with something else gets more."""
+CLAIMS: Final = path(f"{GROUP}/v1", "resourceclaims", namespace="lab")
+RULE: Final = {"name": "no-firmware", "action": "deny", "match": {"tolerations": {"keys": ["firmware.example.com/*"]}}}
+STRICT: Final = make_policy(rules=[RULE])
+BROKEN: Final = """\
+apiVersion: policy.devicetaint.io/v1alpha1
+kind: DeviceTaintPolicy
+default: maybe
+rules:
+- {name: no-firmware, action: refuse}
+- {name: queues, action: allow, match: {tolerations: {effects: [NoEviction]}}}
+"""
+MEANINGLESS: Final = """\
+apiVersion: policy.devicetaint.io/v1alpha1
+kind: DeviceTaintPolicy
+rules:
+- {name: no-firmware, action: deny}
+- {name: no-firmware, action: allow, match: {when: 'request.count <'}}
+exceptions:
+- {name: for-me, rules: [no-fireware], expiresAt: "2999-01-01T00:00:00Z"}
+"""
+"""Each field is well formed."""
+
+
+@pytest.fixture(scope="module")
+def running(small: Stage) -> Iterator[Stage]:
+    """Our server, called by the API server; no policy yet."""
+    small.start_webhook()
+    small.register()
+    yield small
+    small.stop_webhook()
+
+
+@pytest.fixture
+def stage(running: Stage) -> Stage:
+    """The same with a policy that refuses one sort of toleration."""
+    running.use(STRICT)
+    return running
+
+
+def _claim() -> Json:
+    toleration = make_toleration("firmware.example.com/update:NoExecute")
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu.example.com", "tolerations": [toleration]}}
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": unused_name(), "namespace": "lab"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+
+def _created(stage: Stage) -> Reply:
+    return stage.client.acting_as("dana").create(CLAIMS, _claim(), dry_run=True)
+
+
+# --- before and after --------------------------------------------------------------------------------
+
+
+def test_without_a_config_map_the_built_in_policy_holds(running: Stage) -> None:
+    assert (running.policy_hash, running.load_success, running.webhook.ready()) == (BUILTIN, True, True)
+    assert _created(running).ok
+
+
+def test_without_device_taint_rules_all_else_is_judged(stage: Stage) -> None:
+    served = {each["kind"] for each in stage.client.get(f"/apis/{GROUP}/v1").object["resources"]}
+    assert "ResourceClaim" in served
+    assert "DeviceTaintRule" not in served
+    assert stage.webhook.ready()
+    assert _created(stage).code == 403
+
+
+def test_a_new_policy_is_in_use_within_a_second(running: Stage) -> None:
+    """Measured from the API server's answer to the first refusal or admission that follows it."""
+    taken = []
+    for action in ("deny", "warn", "deny", "warn"):
+        policy = make_policy(rules=[{**RULE, "action": action}])
+        assert running.write_policy(json.dumps(policy)).ok
+        before = time.monotonic()
+        wait_until(lambda: _created(running).ok is (action == "warn"), f"the rule's action is {action}")  # noqa: B023
+        taken.append(time.monotonic() - before)
+    print("\na policy is in use after " + ", ".join(f"{seconds * 1000:.0f} ms" for seconds in taken))
+    assert max(taken) < IN_USE_WITHIN_SECONDS
+
+
+def test_the_mode_is_a_switch_for_all_rules(stage: Stage) -> None:
+    refused = _created(stage)
+    assert refused.code == 403
+    stage.use({**STRICT, "mode": "warn"})
+    warned = _created(stage)
+    assert warned.ok
+    assert ["(rule no-firmware)" in text for text in warned.warnings] == [True]
+    stage.use({**STRICT, "mode": "off"})
+    silent = _created(stage)
+    assert (silent.ok, silent.warnings) == (True, ())
+    stage.use(STRICT)
+    assert _created(stage).code == 403
+
+
+def test_an_exception_ends_without_anybody_doing_anything(stage: Stage) -> None:
+    now = datetime.now(UTC)  # noqa: TID251 -- as the server's clock has it
+    end = (now + timedelta(seconds=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    exception = {"name": "for-a-moment", "rules": ["no-firmware"], "expiresAt": end}
+    stage.use({**STRICT, "exceptions": [exception]})
+    excused = _created(stage)
+    assert excused.ok
+    assert [end in text and "(rule for-a-moment)" in text for text in excused.warnings] == [True]
+    wait_until(lambda: _created(stage).code == 403, "the exception has ended", seconds=10)
+
+
+# --- broken ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        (BROKEN, ["default", "rules[0].action", "rules[1].match.tolerations.effects[0]"]),
+        (MEANINGLESS, ["rules[1].match.when", "rules[1].name", "exceptions[0].rules[0]"]),
+    ],
+    ids=["form", "meaning"],
+)
+def test_a_broken_policy_is_refused_with_every_mistake_at_its_place(stage: Stage, text: str, places: list[str]) -> None:
+    how = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+    done = stage.plane.kubectl(*how, stdin=json.dumps(make_config_map(text)))
+    assert done.code == 1
+    assert done.stderr.startswith('The ConfigMap "device-taint-webhook-policy" is invalid: ')
+    assert re.findall(r"data\[policy\.yaml\]\.([^ ]+): ", done.stderr) == places
+    assert stage.load_success
+    assert _created(stage).code == 403
+
+
+def test_text_that_is_no_yaml_is_refused(stage: Stage) -> None:
+    reply = stage.write_policy("rules: [")
+    assert reply.code == 422
+    assert [cause.field for cause in reply.causes] == ["data[policy.yaml]"]
+
+
+@pytest.fixture
+def bypassed(stage: Stage) -> Iterator[Stage]:
+    """Nobody judges what is written to the ConfigMap."""
+    stage.unregister()
+    yield stage
+    stage.register()
+
+
+def test_a_broken_policy_that_gets_in_does_not_replace_the_last_good_one(bypassed: Stage) -> None:
+    stage = bypassed
+    assert stage.write_policy(BROKEN).ok
+    wait_until(lambda: not stage.load_success, "the metric says that the policy was not loaded")
+    assert stage.policy_hash == hash_of(STRICT)
+    assert stage.webhook.ready()
+    assert not stage.ask(_claim())["allowed"]
+
+    def told() -> list[Json]:
+        return [event for event in stage.policy_events() if "data[policy.yaml].default" in event["note"]]
+
+    wait_until(lambda: bool(told()), "an Event")
+    assert [(event["type"], event["reason"]) for event in told()] == [("Warning", "PolicyNotLoaded")]
+    logged = [line for line in _log(stage) if line["msg"].startswith("policy not loaded")]
+    assert logged[-1]["level"] == "error"
+    assert any("data[policy.yaml].default" in error for error in logged[-1]["errors"])
+
+    stage.use(STRICT)
+    assert stage.load_success
+
+
+def _log(stage: Stage) -> list[Json]:
+    return [json.loads(line) for line in stage.webhook.process.log.read_text().splitlines() if line.startswith("{")]
+
+
+# --- gone --------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_policy_leaves_the_built_in_one(stage: Stage) -> None:
+    stage.use_nothing()
+    stage.wait_policy(BUILTIN)
+    assert stage.load_success
+    assert _created(stage).ok
+
+
+def test_all_replicas_started_again_without_a_policy(running: Stage) -> None:
+    running.use_nothing()
+    running.restart_webhook()
+    assert (running.policy_hash, running.load_success, running.webhook.ready()) == (BUILTIN, True, True)
+    assert _created(running).ok
+
+
+def test_all_replicas_started_again_with_a_broken_policy(bypassed: Stage) -> None:
+    """Nobody remembers a better one: the built-in policy, ready, and a metric that says so."""
+    stage = bypassed
+    assert stage.write_policy(BROKEN).ok
+    stage.stop_webhook()
+    stage.start_webhook()
+    assert (stage.policy_hash, stage.load_success, stage.webhook.ready()) == (BUILTIN, False, True)
+    assert stage.ask(_claim())["allowed"]
+    stage.use(STRICT)
+
+
+def test_all_replicas_started_again_with_a_good_policy(stage: Stage) -> None:
+    """It is there before the first review, or a restart would be a hole."""
+    stage.restart_webhook()
+    assert (stage.policy_hash, stage.load_success) == (hash_of(STRICT), True)
+    assert _created(stage).code == 403
+
+
+# --- without the API server --------------------------------------------------------------------------
+
+
+def test_while_the_api_server_is_away_the_last_policy_holds(stage: Stage) -> None:
+    plane: RestartablePlane = stage.plane  # type: ignore[assignment]
+    plane.stop_api_server()
+    try:
+        refused = stage.ask(_claim())
+        assert (refused["allowed"], refused["status"]["code"]) == (False, 403)
+        assert "(rule no-firmware)" in refused["status"]["message"]
+        assert stage.webhook.ready()
+
+        late = stage.launch_webhook()
+        code, text = health(late, "readyz")
+        assert code == 503
+        assert {name for name in ("names", "policy") if f"[-]{name} failed" in text} == {"names", "policy"}, text
+    finally:
+        plane.start_api_server()
+    wait_until(late.ready, "a replica that waited for the API server", seconds=60)
+    assert late.stop() == 0
+    stage.use(make_policy(rules=[{**RULE, "action": "warn"}]))  # what is written now is heard of again
+    wait_until(lambda: _created(stage).ok, "the new policy")

@@ -1,0 +1,78 @@
+"""What rules know of namespaces and device classes is what the cluster has, also of those that came a moment ago."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.apiserver.policy.pods import unused_name
+from tests.apiserver.policy.rows import DANA, make_toleration
+from tests.controlplane.client import path
+from tests.controlplane.processes import wait_until
+from tests.controlplane.versions import GROUP
+
+if TYPE_CHECKING:
+    from tests.apiserver.policy.stage import Stage
+    from tests.controlplane.client import Reply
+
+Json = dict[str, Any]
+
+pytestmark = pytest.mark.apiserver
+
+TIMES: Final = 10
+"""A watch might be faster than the claim once or twice."""
+ONLY_RESEARCH: Final = "experimental.example.com/kernel:NoSchedule"
+ONLY_GPUS: Final = "upgrade.example.com/pending:NoSchedule"
+
+
+def _created(stage: Stage, toleration: str, *, namespace: str = "lab", device_class: str = "gpu.example.com") -> Reply:
+    wanted = {"deviceClassName": device_class, "tolerations": [make_toleration(toleration)]}
+    claim = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": unused_name()},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": wanted}]}},
+    }
+    claims = path(f"{GROUP}/v1", "resourceclaims", namespace=namespace)
+    return stage.client.acting_as(*DANA).create(claims, claim, dry_run=True)
+
+
+def test_a_namespace_is_known_at_once(stage: Stage) -> None:
+    """Kubernetes creates a namespace and what is in it in one go: nobody is refused for our cache's sake."""
+    for _ in range(TIMES):
+        research, other = unused_name(), unused_name()
+        stage.create("v1", "Namespace", research, labels={"tier": "research"})
+        stage.create("v1", "Namespace", other)
+        assert _created(stage, ONLY_RESEARCH, namespace=research).ok
+        assert _created(stage, ONLY_RESEARCH, namespace=other).code == 403
+
+
+def test_a_device_class_is_known_at_once(stage: Stage) -> None:
+    for _ in range(TIMES):
+        name = unused_name()
+        selectors = [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}]
+        stage.create(f"{GROUP}/v1", "DeviceClass", name, spec={"selectors": selectors})
+        assert _created(stage, ONLY_GPUS, device_class=name).ok
+        stage.client.delete(path(f"{GROUP}/v1", "deviceclasses", name=name))
+
+
+def test_a_device_class_that_changes_is_known_by_what_it_is_now(stage: Stage) -> None:
+    name = unused_name()
+    url = path(f"{GROUP}/v1", "deviceclasses", name=name)
+    stage.create(f"{GROUP}/v1", "DeviceClass", name, spec={})
+    assert _created(stage, ONLY_GPUS, device_class=name).code == 403
+    selectors = [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}]
+    assert stage.client.patch(url, {"spec": {"selectors": selectors}}).ok
+    wait_until(lambda: _created(stage, ONLY_GPUS, device_class=name).ok, "the class gives one driver only")
+    assert stage.client.delete(url).ok
+    wait_until(lambda: _created(stage, ONLY_GPUS, device_class=name).code == 403, "the class is gone")
+
+
+def test_a_namespace_is_known_by_the_labels_that_it_has_now(stage: Stage) -> None:
+    name = unused_name()
+    url = path("v1", "namespaces", name=name)
+    stage.create("v1", "Namespace", name, labels={"tier": "research"})
+    assert _created(stage, ONLY_RESEARCH, namespace=name).ok
+    assert stage.client.patch(url, {"metadata": {"labels": {"tier": "production"}}}).ok
+    wait_until(lambda: _created(stage, ONLY_RESEARCH, namespace=name).code == 403, "the new label")

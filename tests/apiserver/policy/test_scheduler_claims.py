@@ -1,0 +1,124 @@
+"""Claims that the scheduler makes for extended resources are its own affair."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.apiserver.policy.pods import unused_name
+from tests.apiserver.policy.stage import make_policy
+from tests.apiserver.registration.samples import MANIFESTS
+from tests.controlplane import versions
+from tests.controlplane.client import path
+from tests.controlplane.processes import wait_until
+from tests.controlplane.registration import FILES
+from tests.controlplane.versions import GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.apiserver.policy.stage import Stage
+
+Json = dict[str, Any]
+
+pytestmark = pytest.mark.apiserver
+
+RESOURCE: Final = "extended.example.com/gpu"
+DRIVER: Final = "extended.example.com"
+NAMESPACE: Final = "lab"
+OVERLAY: Final = "overlays/default-tolerations/mutating-webhook.yaml"
+# Nothing of this would let such a claim alone, if it were asked.
+STRICT: Final = make_policy(
+    default="deny",
+    rules=[{"name": "no-extended-resources", "action": "deny", "subject": "request", "match": {"drivers": [DRIVER]}}],
+    defaultTolerations=[
+        {
+            "name": "for-all",
+            "tolerations": [{"key": "maint.example.com/window", "operator": "Exists", "effect": "None"}],
+        }
+    ],
+)
+
+
+@pytest.fixture
+def asked_about_everything(stage: Stage, tmp_path: Path) -> Iterator[Stage]:
+    """With the overlay, and without the condition that spares us claims without tolerations."""
+    if versions.minor(stage.plane.server_version) < 36:
+        pytest.skip("extended resources of device classes are off")
+    for name in (*FILES, OVERLAY):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        text = (MANIFESTS / name).read_text()
+        assert ("has-tolerations" in text) is (name != OVERLAY)
+        file.write_text(text.replace("has(object.spec) && has(object.spec.devices)\n", "true || has(object.spec)\n"))
+    stage.use(STRICT)
+    stage.register((*FILES, OVERLAY), tmp_path)
+    yield stage
+    stage.unregister()
+    stage.register()
+
+
+@pytest.fixture
+def extended_resource(stage: Stage) -> Iterator[str]:
+    """A class with an extended resource, and a device on every node: the class' path."""
+    version = f"{GROUP}/v1"
+    selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
+    stage.create(version, "DeviceClass", DRIVER, spec={"selectors": selectors, "extendedResourceName": RESOURCE})
+    pool = {"name": "everywhere", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "pool": pool, "allNodes": True, "devices": [{"name": "gpu-0"}]}
+    stage.create(version, "ResourceSlice", DRIVER, spec=spec)
+    yield RESOURCE
+    stage.client.delete(path(version, "resourceslices", name=DRIVER))
+    stage.client.delete(path(version, "deviceclasses", name=DRIVER))
+
+
+def test_they_are_neither_touched_nor_judged(asked_about_everything: Stage, extended_resource: str) -> None:
+    stage, client = asked_about_everything, asked_about_everything.client
+    pods, name = path("v1", "pods", namespace=NAMESPACE), unused_name()
+    resources = {"limits": {extended_resource: "1"}, "requests": {extended_resource: "1"}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "c", "image": "none", "resources": resources}],
+        },
+    }
+    _ = client.create(pods, pod).object
+    try:
+        wait_until(lambda: client.get(f"{pods}/{name}").object["status"].get("phase") == "Running", "the pod runs")
+        claims = path(f"{GROUP}/v1", "resourceclaims", namespace=NAMESPACE)
+        (claim,) = [
+            each
+            for each in client.get(claims).items
+            if name in [owner["name"] for owner in each["metadata"].get("ownerReferences", [])]
+        ]
+    finally:
+        client.delete(f"{pods}/{name}")
+    annotations = claim["metadata"]["annotations"]
+    assert annotations["resource.kubernetes.io/extended-resource-claim"] == "true"
+    assert not [key for key in annotations if "devicetaint.io" in key]
+    (request,) = claim["spec"]["devices"]["requests"]
+    assert "tolerations" not in request["exactly"]
+    # It was asked about it, and had nothing to say.
+    url = f"{claims}/{claim['metadata']['name']}"
+    assert stage.audited("mutation.webhook.admission.k8s.io", "create", url)
+    assert stage.audited("claims.validate.devicetaint.io", "create", url) == {}
+
+
+def test_the_annotation_alone_does_not_make_one(asked_about_everything: Stage) -> None:
+    claims = path(f"{GROUP}/v1", "resourceclaims", namespace=NAMESPACE)
+    annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    request = {"name": "r", "exactly": {"deviceClassName": DRIVER}}
+    claim = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": unused_name(), "namespace": NAMESPACE, "annotations": annotations},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    reply = asked_about_everything.client.acting_as("dana").create(claims, claim, dry_run=True)
+    assert reply.code == 403, reply
+    assert "(rule no-extended-resources)" in reply.message

@@ -1,0 +1,340 @@
+"""Laws of the policy at work: what reviews are answered under it."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from tests.builders import (
+    encoded,
+    make_admission_request,
+    make_alternatives,
+    make_claim,
+    make_context,
+    make_flat_request,
+    make_meta,
+    make_request,
+    make_template,
+)
+from tests.properties.documents import documents
+from tests.properties.policies import FACTS, manifest_of, policies, times, tolerations
+from tests.properties.strategies import RIGHT, mutated_bodies, nearly_right, reviews, right
+from tests.unit.policy.documents import AT
+from webhook.admission.author import REQUESTED_BY, author_of, digest, same_author, signed
+from webhook.admission.chain import mutate, validate
+from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.review import BadReview, decode_review, encode_response
+from webhook.api.claims import decode_claim, decode_template
+from webhook.api.decode import Reader
+from webhook.api.taints import EQUAL
+from webhook.policy.decide import Judge
+from webhook.policy.document import load
+from webhook.policy.model import CLAIM_CONTROLLER, DEFAULT_RULE, Action, Mode, PolicyException, UnknownAuthor
+from webhook.policy.names import KnownNames, Requester
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from webhook.admission.context import AdmissionContext
+    from webhook.admission.decision import Decision
+    from webhook.api.taints import DeviceToleration
+    from webhook.policy.model import Policy
+
+KEY: Final = b"k" * 32
+NAMES: Final = KnownNames(
+    {name: facts.labels for name, facts in FACTS.items()} | {"ml": {"team": "ml"}},
+    {"gpu": frozenset({"gpu.example.com"}), "nic": None},
+)
+lists_of_tolerations = st.lists(tolerations, max_size=4)
+users = st.sampled_from(
+    [
+        ("jane", ["ops"]),
+        (CLAIM_CONTROLLER, ["system:authenticated"]),
+        ("system:kube-scheduler", []),
+        ("j\u00e9\n\"'{}\u202e", [f"group-{number}" for number in range(100)]),
+    ]
+)
+
+
+def policy_in(document: Any) -> Policy:
+    policy = load(document, AT).policy
+    assume(policy is not None)
+    assert policy is not None
+    return policy
+
+
+def context_of(policy: Policy, **options: Any) -> AdmissionContext:
+    return make_context(**{"judge": Judge(policy), "names": NAMES, "key": KEY, **options})
+
+
+def told(decision: Decision) -> list[tuple[str, str | None, str]]:
+    """What rules had to say, without where it stands."""
+    return [
+        (finding.severity.value, finding.rule, finding.error.detail) for finding in decision.findings if finding.policy
+    ]
+
+
+def metadata() -> Any:
+    return make_meta("training", namespace="train-a")
+
+
+# --- shapes and versions ------------------------------------------------------------------------
+
+
+requested = st.fixed_dictionaries(
+    {"deviceClassName": st.sampled_from(["gpu", "nic", "unheard-of"]), "adminAccess": st.sampled_from([True, False])}
+)
+
+
+@given(policies, lists_of_tolerations, requested, times)
+def test_verdict_depends_on_neither_shape_nor_version(
+    policy: Policy, listed: list[DeviceToleration], fields: dict[str, Any], now: datetime
+) -> None:
+    context = context_of(policy, now=now, key=None)
+    fields = {**fields, "tolerations": [manifest_of(each) for each in listed]}
+    exact, flat = [make_request(**fields)], [make_flat_request(**fields)]
+    alternative = [{"name": "gpu", "firstAvailable": [{"name": "only", **fields}]}]
+    manifests = [
+        make_claim(requests=requests, version=version, meta=metadata())
+        for requests, version in (
+            (exact, "v1"),
+            (exact, "v1beta2"),
+            (flat, "v1beta1"),
+            (alternative, "v1"),
+            (alternative, "v1beta1"),
+        )
+    ]
+    manifests += [
+        make_template(requests=requests, version=version, meta=metadata())
+        for requests, version in ((exact, "v1"), (flat, "v1beta1"), (alternative, "v1beta2"))
+    ]
+    verdicts = [validate(make_admission_request(manifest), context) for manifest in manifests]
+    assert [told(verdict) for verdict in verdicts] == [told(verdicts[0])] * len(manifests)
+    assert [verdict.hits for verdict in verdicts] == [verdicts[0].hits] * len(manifests)
+
+
+@given(policies, st.lists(lists_of_tolerations, min_size=1, max_size=3), times)
+def test_alternatives_are_judged_like_requests_of_their_own(
+    policy: Policy, lists: list[list[DeviceToleration]], now: datetime
+) -> None:
+    context = context_of(policy, now=now)
+    manifests = [[manifest_of(each) for each in listed] for listed in lists]
+    together = make_claim(requests=[make_alternatives(*manifests)], meta=metadata())
+    apart = make_claim(requests=[make_request(f"r-{at}", each) for at, each in enumerate(manifests)], meta=metadata())
+    verdicts = [validate(make_admission_request(manifest), context) for manifest in (together, apart)]
+    assert told(verdicts[0]) == told(verdicts[1])
+
+
+# --- whatever comes -----------------------------------------------------------------------------
+
+
+def answer(body: bytes, context: AdmissionContext) -> None:
+    """Whatever the body holds, both paths give an answer that can be encoded."""
+    try:
+        request = decode_review(body)
+    except BadReview:
+        return
+    for decide in (validate, mutate):
+        decision = decide(request, context)
+        response = json.loads(encode_response(request, decision))["response"]
+        assert response["allowed"] is decision.allowed
+    assert decision.allowed, "/mutate refuses nothing"
+
+
+# No shrinking: a smaller seed is no simpler body.
+@settings(
+    phases=[Phase.reuse, Phase.generate], suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+@given(documents, documents, reviews, users, st.integers(0, 2**32))
+def test_policy_that_loads_judges_whatever_comes(
+    document: Any, candidate: Any, review: Any, user: tuple[str, list[str]], seed: int
+) -> None:
+    context = context_of(policy_in(document), candidate=Judge(policy_in(candidate)))
+    review["request"]["userInfo"] = {"username": user[0], "groups": user[1]}
+    for body in mutated_bodies(review, Random(seed))[:50]:
+        answer(body, context)
+
+
+@given(documents, nearly_right, st.one_of(st.none(), nearly_right), users)
+def test_policy_that_loads_judges_nearly_right_objects(
+    document: Any, new: Any, old: Any, user: tuple[str, list[str]]
+) -> None:
+    request = make_admission_request(new, old, user=user[0], groups=user[1])
+    for decide in (validate, mutate):
+        encode_response(request, decide(request, context_of(policy_in(document))))
+
+
+@given(documents, nearly_right)
+def test_exceptions_lift_neither_field_errors_nor_documented_rules(document: Any, manifest: Any) -> None:
+    policy = policy_in(document)
+    names = (DEFAULT_RULE, *(rule.name for rule in (*policy.rules, *policy.taint_rules)))
+    excused = PolicyException("everything", names, make_context().now.replace(year=2030))
+    for exceptions in ((), (excused,)):
+        verdict = validate(make_admission_request(manifest), context_of(structs.replace(policy, exceptions=exceptions)))
+        found = [(finding.severity, str(finding.error)) for finding in verdict.findings if not finding.policy]
+        if not exceptions:
+            expected = found
+    assert found == expected
+    if verdict.code == 403:
+        assert {finding.rule for finding in verdict.denials} <= {"requestedBy", "unknownAuthor"}
+
+
+@given(documents, right, users)
+def test_neither_warn_nor_off_refuses_and_off_tells_nothing(
+    document: Any, manifest: Any, user: tuple[str, list[str]]
+) -> None:
+    policy = policy_in(document)
+    request = make_admission_request(manifest, user=user[0], groups=user[1])
+    warned = validate(request, context_of(structs.replace(policy, mode=Mode.WARN)))
+    off = validate(request, context_of(structs.replace(policy, mode=Mode.OFF)))
+    assert warned.allowed
+    assert (off.allowed, told(off), off.hits) == (True, [], ())
+
+
+@given(documents, RIGHT["claim"])
+def test_update_of_a_claim_is_refused_by_no_rule(document: Any, manifest: Any) -> None:
+    """What is stored cannot be changed, and whoever takes a finalizer away must not be stopped."""
+    for user in ("jane", CLAIM_CONTROLLER):
+        assert validate(make_admission_request(manifest, manifest, user=user), context_of(policy_in(document))).allowed
+
+
+# --- default tolerations ------------------------------------------------------------------------
+
+
+@given(documents, st.one_of(RIGHT["claim"], RIGHT["template"]), users)
+def test_what_is_added_is_added_once_and_is_never_refused(
+    document: Any, manifest: Any, user: tuple[str, list[str]]
+) -> None:
+    context = context_of(policy_in(document))
+
+    def request_for(value: Any) -> Any:
+        return make_admission_request(value, user=user[0], groups=user[1])
+
+    before = validate(request_for(manifest), context)
+    patched = apply_patch(manifest, mutate(request_for(manifest), context).patch)
+    assert mutate(request_for(patched), context).patch == ()
+    after = validate(request_for(patched), context)
+    own = {finding.rule for finding in before.denials}
+    assert {finding.rule for finding in after.denials} <= own
+    for stored, given_ in zip(tolerations_in(patched), tolerations_in(manifest), strict=True):
+        assert stored[: len(given_)] == given_, "what the author wrote stays where it was"
+        assert len(stored) <= max(16, len(given_))
+
+
+@given(documents, st.one_of(RIGHT["claim"], RIGHT["template"]))
+def test_authors_manifest_sent_again_changes_nothing(document: Any, manifest: Any) -> None:
+    """A specification is immutable: what was added must be put back, or `kubectl apply` fails the second time."""
+    context = context_of(policy_in(document))
+    stored = apply_patch(manifest, mutate(make_admission_request(manifest), context).patch)
+    again = apply_patch(manifest, mutate(make_admission_request(manifest, stored), context).patch)
+    assert again["spec"] == stored["spec"]
+    assert again["metadata"] == stored["metadata"]
+    assert validate(make_admission_request(again, stored), context).errors == ()
+
+
+def tolerations_in(manifest: Any) -> list[list[Any]]:
+    """Of each request and alternative, with the operator that an API server fills in."""
+    value, _ = _decoded(manifest)
+    exacts = [each for request in value.requests for each in (request.exactly, *request.first_available)]
+    return [
+        [structs.replace(each, operator=each.operator or EQUAL) for each in exact.tolerations]
+        for exact in exacts
+        if exact is not None
+    ]
+
+
+def _decoded(manifest: Any) -> tuple[Any, list[Any]]:
+    errors: list[Any] = []
+    decode = decode_claim if manifest["kind"] == "ResourceClaim" else decode_template
+    return decode(Reader.of(manifest, errors)), errors
+
+
+# --- authors ------------------------------------------------------------------------------------
+
+names = st.text(max_size=12)
+authors = st.builds(Requester, names, st.lists(names, max_size=4).map(tuple))
+asks = st.one_of(RIGHT["claim"], RIGHT["template"]).map(lambda manifest: _decoded(manifest)[0].requests)
+
+
+@given(authors, names, names, asks)
+def test_signed_author_is_read_back(author: Requester, namespace: str, nonce: str, requests: Any) -> None:
+    annotation = signed(author, namespace, nonce, digest(requests), KEY)
+    assert author_of(annotation, namespace, digest(requests), KEY) == author
+
+
+@given(authors, authors, names, names, asks, asks)
+def test_annotation_proves_nothing_about_anybody_or_anything_else(
+    author: Requester, other: Requester, namespace: str, elsewhere: str, requests: Any, more: Any
+) -> None:
+    asked = digest(requests)
+    annotation = signed(author, namespace, "nonce", asked, KEY)
+    fields = json.loads(annotation)
+    forged = [
+        {**fields, "username": other.username},
+        {**fields, "groups": list(other.groups)},
+        {**fields, "groups": [*fields.get("groups", ()), "system:masters"]},
+        {**fields, "groupsTruncated": True},
+        {**fields, "nonce": "another"},
+        {**fields, "mac": fields["mac"][::-1]},
+        {**fields, "comment": ""},
+    ]
+    same = json.loads(signed(author, namespace, "nonce", asked, KEY))
+    for each in forged:
+        if each != same:
+            assert author_of(encoded(each).decode(), namespace, asked, KEY) is None
+    assert elsewhere == namespace or author_of(annotation, elsewhere, asked, KEY) is None
+    assert digest(more) == asked or author_of(annotation, namespace, digest(more), KEY) is None
+    assert author_of(annotation, namespace, asked, KEY[::-1] + b"!") is None
+    assert author_of(annotation, namespace, asked, None) is None
+
+
+@given(authors, names, asks, st.integers(0, 500), st.characters())
+def test_no_other_text_proves_what_an_annotation_proves(
+    author: Requester, namespace: str, requests: Any, at: int, character: str
+) -> None:
+    annotation = signed(author, namespace, "nonce", digest(requests), KEY)
+    at %= len(annotation)
+    for changed in (
+        f"{annotation[:at]}{character}{annotation[at:]}",
+        f"{annotation[:at]}{character}{annotation[at + 1 :]}",
+        annotation[:at],
+    ):
+        if changed != annotation:
+            assert author_of(changed, namespace, digest(requests), KEY) is None
+
+
+@given(st.text(max_size=60), names)
+def test_arbitrary_text_proves_nothing(text: str, namespace: str) -> None:
+    assert author_of(text, namespace, b"", KEY) is None
+
+
+@given(authors, authors)
+def test_same_author_goes_both_ways(one: Requester, other: Requester) -> None:
+    assert same_author(one, other) is same_author(other, one)
+    assert same_author(one, one)
+
+
+@given(policies, lists_of_tolerations, st.sampled_from(["v1", "v1beta1"]), st.sampled_from(["v1", "v1beta1"]), users)
+def test_claim_from_a_template_is_judged_as_its_author_in_any_version(
+    policy: Policy, listed: list[DeviceToleration], written: str, generated: str, user: tuple[str, list[str]]
+) -> None:
+    policy = structs.replace(policy, generated_claims=Mode.ENFORCE, unknown_author=UnknownAuthor.DENY)
+    context = context_of(policy)
+    given_ = [manifest_of(each) for each in listed]
+    template = make_template(given_, version=written, meta=metadata())
+    created = make_admission_request(template, user=user[0], groups=user[1])
+    stored = apply_patch(template, mutate(created, context).patch)
+    annotations = stored["spec"]["metadata"]["annotations"]
+    assert list(annotations) == [REQUESTED_BY]
+    meta = make_meta("training-x7z", namespace="train-a", annotations=annotations)
+    claim = make_claim(given_, version=generated, meta=meta)
+    of_claim = validate(make_admission_request(claim, user=CLAIM_CONTROLLER), context)
+    of_template = validate(created, context)
+    assert told(of_claim) == [entry for entry in told(of_template) if entry[1] != "requestedBy"]
+    assert of_claim.hits == of_template.hits
+    assert not any(action is Action.DENY for _, action in of_claim.hits) or not of_claim.allowed

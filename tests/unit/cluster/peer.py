@@ -1,0 +1,236 @@
+"""A peer that says what a script says, byte for byte: pages, lines cut in the middle, silence, refusals.
+
+It knows nothing of Kubernetes beyond HTTP/1.1; what an API server does is tested on a real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import uvloop
+
+from webhook.cluster.client import Cluster
+from webhook.cluster.credentials import Access
+from webhook.cluster.settings import RequestSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+DEADLINE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def is_watch(self) -> bool:
+        return self.query.get("watch") == "true"
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Answer:
+    """A status and a body in one piece."""
+
+    body: Any = None
+    code: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Lines:
+    """A watch: these lines, then what `then` says."""
+
+    lines: list[bytes] = field(default_factory=list)
+    then: str = "hold"
+    """hold: nothing more comes. end: orderly. cut: the connection breaks."""
+
+
+@dataclass
+class Silence:
+    """No answer at all."""
+
+
+@dataclass
+class Drop:
+    """The connection is closed instead of an answer."""
+
+
+Reply = Answer | Lines | Silence | Drop
+
+
+class Peer:
+    """Answers in the order of the script, one for lists and other requests, one for watches.
+
+    When a script has run out, `otherwise` is asked, and a watch is held open.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.answers: deque[Reply] = deque()
+        self.watches: deque[Reply] = deque()
+        self.otherwise: Callable[[Request], Reply] = lambda _: Answer(status(404, "not in the script"), 404)
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.StreamWriter] = set()
+        self._open_watch: asyncio.StreamWriter | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def lists(self) -> list[Request]:
+        return [request for request in self.requests if not request.is_watch]
+
+    @property
+    def watched(self) -> list[Request]:
+        return [request for request in self.requests if request.is_watch]
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listens, on the same port as before if it did before."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Breaks all connections, and refuses new ones."""
+        assert self._server is not None
+        self._server.close()
+        for writer in self._connections:
+            writer.transport.abort()
+        await self._server.wait_closed()
+
+    async def say(self, *lines: bytes) -> None:
+        """More lines on the watch that was opened last."""
+        await until(lambda: self._open_watch is not None, "a watch")
+        assert self._open_watch is not None
+        for line in lines:
+            self._open_watch.write(chunk(line))
+        await self._open_watch.drain()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections.add(writer)
+        try:
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                while True:
+                    request = await _read(reader)
+                    self.requests.append(request)
+                    await self._reply(self._next(request), writer)
+        except _Hold:
+            await reader.read()  # until the client goes
+        finally:
+            self._connections.discard(writer)
+            if self._open_watch is writer:
+                self._open_watch = None
+            writer.close()
+
+    def _next(self, request: Request) -> Reply:
+        script = self.watches if request.is_watch else self.answers
+        if script:
+            return script.popleft()
+        return Lines() if request.is_watch else self.otherwise(request)
+
+    async def _reply(self, reply: Reply, writer: asyncio.StreamWriter) -> None:
+        match reply:
+            case Answer(body, code, headers):
+                data = body if isinstance(body, bytes) else json.dumps(body).encode()
+                head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+                writer.write(f"HTTP/1.1 {code} X\r\nContent-Length: {len(data)}\r\n{head}\r\n".encode() + data)
+                await writer.drain()
+            case Lines(lines, then):
+                writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+                for line in lines:
+                    writer.write(chunk(line))
+                if then == "end":
+                    writer.write(b"0\r\n\r\n")
+                await writer.drain()
+                if then == "cut":
+                    raise ConnectionError
+                if then == "hold":
+                    self._open_watch = writer
+                    raise _Hold
+            case Silence():
+                raise _Hold
+            case Drop():
+                raise ConnectionError
+
+
+class _Hold(Exception):  # noqa: N818 -- a signal to ourselves
+    """Nothing more is said on this connection."""
+
+
+async def _read(reader: asyncio.StreamReader) -> Request:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    method, target, _ = head[0].split(" ")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    url = urlsplit(target)
+    return Request(method, unquote(url.path), dict(parse_qsl(url.query)), headers, body)
+
+
+def chunk(data: bytes) -> bytes:
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+def status(code: int, message: str, **fields: Any) -> dict[str, Any]:
+    return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code, **fields}
+
+
+class Fixed:
+    """Credentials that are what they are."""
+
+    rotates = False
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+
+    async def load(self) -> Access:
+        return self.access
+
+
+def cluster_of(peer: Peer, timeout_seconds: float = 5.0) -> Cluster:
+    return Cluster(Fixed(Access(peer.url)), RequestSettings(timeout_seconds=timeout_seconds))
+
+
+async def until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_SECONDS) -> None:
+    """Polls until the condition holds."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110 -- any state, not only those that somebody announces
+                await asyncio.sleep(0.001)
+    except TimeoutError:
+        raise AssertionError(f"not within {seconds:g} s: {what}") from None
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """Runs a test on the loop that the product runs on, and fails it if it hangs."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await test
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(bounded())

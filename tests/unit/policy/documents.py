@@ -1,0 +1,56 @@
+"""Policy documents for tests: JSON as a parser gives it, and what `load` says about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.api.field import Path
+from webhook.policy.document import load
+from webhook.policy.model import API_VERSION, KIND
+
+if TYPE_CHECKING:
+    from webhook.policy.model import Policy
+
+AT: Final = Path.root()
+EXPIRES: Final = "2026-09-01T00:00:00Z"
+
+Json = dict[str, Any]
+
+
+def make_document(**fields: Any) -> Json:
+    return {"apiVersion": API_VERSION, "kind": KIND, **fields}
+
+
+def make_entry(name: str = "example", action: str = "deny", match: Any = None, **fields: Any) -> Json:
+    """A rule or taint rule."""
+    return {"name": name, "action": action, **({} if match is None else {"match": match}), **fields}
+
+
+def make_exception(name: str = "excused", rules: Any = ("default",), **fields: Any) -> Json:
+    return {"name": name, "rules": list(rules), "expiresAt": EXPIRES, **fields}
+
+
+def make_defaults(name: str = "added", **toleration: Any) -> Json:
+    return {"name": name, "tolerations": [toleration or {"operator": "Exists"}]}
+
+
+def errors_of(document: Any) -> list[str]:
+    return [str(error) for error in load(document, AT).errors]
+
+
+def errors_in(**fields: Any) -> list[str]:
+    return errors_of(make_document(**fields))
+
+
+def warnings_in(**fields: Any) -> list[str]:
+    """Warnings as `code path: text`, of a document that loads."""
+    loaded = load(make_document(**fields), AT)
+    assert loaded.errors == ()
+    return [f"{warning.code} {warning.error.field}: {warning.error.detail}" for warning in loaded.warnings]
+
+
+def policy_of(**fields: Any) -> Policy:
+    loaded = load(make_document(**fields), AT)
+    assert loaded.errors == ()
+    assert loaded.policy is not None
+    return loaded.policy

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.policy.documents import errors_in, make_defaults, make_entry, make_exception
+from webhook.policy.parts import MAX_EXPRESSIONS
+
+LABEL = {"namespaces": {"labels": {"tier": "x"}}}
+TRUST = (
+    "may only rely on labels that namespace admins cannot set; if that holds for this one, "
+    'add "tier" to trustedNamespaceLabels'
+)
+RULES = [make_entry("a"), make_entry("b", "allow"), make_entry("whole", subject="request")]
+TAINT_RULES = [make_entry("t", match={"evict": True})]
+
+
+@pytest.mark.parametrize(
+    ("fields", "errors"),
+    [
+        pytest.param(
+            {"rules": [make_entry("a"), make_entry("a")], "taintRules": [make_entry("a", "allow")]},
+            ['rules[1].name: Duplicate value: "a"', 'taintRules[0].name: Duplicate value: "a"'],
+            id="rules and taint rules share their names",
+        ),
+        pytest.param(
+            {"rules": [make_entry("default")]},
+            ['rules[0].name: Invalid value: "default": is taken: it stands for the document\'s default'],
+            id="the default's name is taken",
+        ),
+        pytest.param(
+            {"default": "deny", "exceptions": [make_exception(), make_exception()]},
+            ['exceptions[1].name: Duplicate value: "excused"'],
+            id="exceptions of one name",
+        ),
+        pytest.param(
+            {"defaultTolerations": [make_defaults(), make_defaults()]},
+            ['defaultTolerations[1].name: Duplicate value: "added"'],
+            id="default tolerations of one name",
+        ),
+        pytest.param(
+            {"rules": [make_entry(action="allow", match={"tolerations": {"seconds": {"above": 1}}})]},
+            ["rules[0].match.tolerations.seconds.above: Forbidden: a rule with action allow takes atMost"],
+            id="above in a rule that allows",
+        ),
+        pytest.param(
+            {"rules": [make_entry(action="warn", match={"tolerations": {"seconds": {"atMost": 0}}})]},
+            ["rules[0].match.tolerations.seconds.atMost: Forbidden: a rule with action warn takes above"],
+            id="atMost in a rule that does not",
+        ),
+        pytest.param(
+            {"rules": [make_entry(match={"tolerations": {"effects": ["NoSchedule"], "seconds": {"above": 1}}})]},
+            [
+                (
+                    "rules[0].match.tolerations.seconds: Forbidden: "
+                    "only NoExecute is tolerated for a time, and effects leaves it out"
+                )
+            ],
+            id="seconds of another effect",
+        ),
+        pytest.param(
+            {"rules": [make_entry(subject="request", match={"tolerations": {"keys": ["k"]}})]},
+            ['rules[0].match.tolerations: Forbidden: a rule with subject "request" is not asked about tolerations'],
+            id="tolerations of a request rule",
+        ),
+        pytest.param(
+            {"rules": [make_entry(action="allow", match=LABEL)]},
+            [f"rules[0].match.namespaces.labels[tier]: Forbidden: a rule with action allow {TRUST}"],
+            id="a label that namespace admins can set",
+        ),
+        pytest.param(
+            {
+                "default": "deny",
+                "exceptions": [
+                    make_exception(match={"namespaces": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}})
+                ],
+            },
+            [f"exceptions[0].match.namespaces.matchExpressions[0].key: Forbidden: an exception {TRUST}"],
+            id="likewise in an exception",
+        ),
+        pytest.param(
+            {"rules": [make_entry(action="allow", match={"when": 'namespace.labels.tier == "x"'})]},
+            [
+                (
+                    'rules[0].match.when: Invalid value: "namespace.labels.tier == \\"x\\"": compilation failed: '
+                    "unknown field namespace.labels; known are name "
+                    "(what allows is bound to trusted labels: use match.namespaces.labels)"
+                )
+            ],
+            id="likewise in an expression",
+        ),
+        pytest.param({"rules": [make_entry(match=LABEL)]}, [], id="rules that refuse may look at any label"),
+        pytest.param(
+            {"trustedNamespaceLabels": ["tier"], "rules": [make_entry(action="allow", match=LABEL)]},
+            [],
+            id="a label that is trusted",
+        ),
+        pytest.param(
+            {
+                "rules": [
+                    make_entry(
+                        match={
+                            "namespaces": {
+                                "matchExpressions": [
+                                    {"key": "a", "operator": "In"},
+                                    {"key": "a", "operator": "Exists", "values": ["x"]},
+                                ]
+                            }
+                        }
+                    )
+                ]
+            },
+            [
+                (
+                    "rules[0].match.namespaces.matchExpressions[0].values: Required value: "
+                    "must have an entry for operator In"
+                ),
+                "rules[0].match.namespaces.matchExpressions[1].values: Forbidden: must be empty for operator Exists",
+            ],
+            id="values that the operator does not take",
+        ),
+        pytest.param(
+            {"rules": RULES, "exceptions": [make_exception(rules=["a", "whol", "b"])]},
+            [
+                'exceptions[0].rules[1]: Invalid value: "whol": there is no such rule, did you mean "whole"?',
+                (
+                    'exceptions[0].rules[2]: Invalid value: "b": '
+                    "the rule allows; exceptions are to rules that deny, warn or audit"
+                ),
+            ],
+            id="rules that cannot be lifted",
+        ),
+        pytest.param(
+            {
+                "rules": RULES,
+                "taintRules": TAINT_RULES,
+                "exceptions": [
+                    make_exception("one", ["a"], match={"pools": ["p"]}),
+                    make_exception("two", ["whole"], match={"tolerations": {"keys": ["k"]}}),
+                    make_exception("three", ["a", "t"], match={"namespaces": {"names": ["n"]}, "evict": True}),
+                    make_exception("four", ["a", "whole"], match={"adminAccess": True, "drivers": ["d"]}),
+                ],
+            },
+            [
+                'exceptions[0].match.pools: Forbidden: does not fit rule "a", which looks at tolerations',
+                'exceptions[1].match.tolerations: Forbidden: does not fit rule "whole", which looks at requests',
+                'exceptions[2].match.namespaces: Forbidden: does not fit rule "t", which looks at taints',
+                'exceptions[2].match.evict: Forbidden: does not fit rule "a", which looks at tolerations',
+            ],
+            id="fields that one of the rules is not asked about",
+        ),
+        pytest.param(
+            {"default": "deny", "exceptions": [make_exception(notBefore="2026-09-01T00:00:00Z")]},
+            ['exceptions[0].notBefore: Invalid value: "2026-09-01T00:00:00Z": must be before expiresAt'],
+            id="an exception that ends before it begins",
+        ),
+        pytest.param(
+            {"default": "deny", "exceptions": [make_exception(expiresAt="tomorrow")]},
+            [
+                (
+                    'exceptions[0].expiresAt: Invalid value: "tomorrow": '
+                    'must be a time like "2026-01-31T12:00:00Z" (RFC 3339)'
+                )
+            ],
+            id="a time that is none",
+        ),
+        pytest.param(
+            {
+                "defaultTolerations": [
+                    make_defaults(operator="Exists", value="v"),
+                    make_defaults("b", effect="NoExecute"),
+                ]
+            },
+            [
+                'defaultTolerations[0].tolerations[0].value: Invalid value: "v": must be empty for operator `Exists`',
+                (
+                    'defaultTolerations[1].tolerations[0].operator: Invalid value: "Equal": '
+                    'must be "Exists" when key is empty'
+                ),
+            ],
+            id="tolerations that a server would refuse",
+        ),
+        pytest.param(
+            {"impact": {"limits": [{"pods": 1}, {"taints": {"keys": ["k"]}}], "window": "9999h", "confirmFor": "0s"}},
+            [
+                'impact.window: Invalid value: "9999h": must be at most 8784h (366 days)',
+                'impact.confirmFor: Invalid value: "0s": must be greater than 0s',
+                (
+                    "impact.limits[0]: Forbidden: "
+                    "only the last entry may be without requesters and taints: it matches everything"
+                ),
+                (
+                    "impact.limits[1]: Forbidden: the last entry must be without requesters and taints: "
+                    "it is for all others"
+                ),
+            ],
+            id="impact",
+        ),
+        pytest.param(
+            {"eviction": [{"priority": {"atMost": 0}, "perOwnerUnavailable": "0%"}]},
+            [
+                'eviction[0].perOwnerUnavailable: Invalid value: "0%": must be greater than 0%',
+                (
+                    "eviction[0]: Forbidden: the last entry must be without namespaces, priority and deviceClasses: "
+                    "it is for all others"
+                ),
+            ],
+            id="eviction",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(fields: dict[str, Any], errors: list[str]) -> None:
+    assert errors_in(**fields) == errors
+
+
+@pytest.mark.parametrize(
+    ("place", "source", "faults"),
+    [
+        pytest.param("rules", "toleration.key == 'x'", 0, id="a toleration"),
+        pytest.param("request", "toleration.key == 'x'", 1, id="a toleration, of a request"),
+        pytest.param("request", "request.count > 1", 0, id="a request"),
+        pytest.param("taintRules", "taint.key == 'x'", 0, id="a taint"),
+        pytest.param("taintRules", "request.count > 1", 1, id="a request, of a taint"),
+        pytest.param("defaultTolerations", "toleration.key == 'x'", 1, id="a toleration, before there is one"),
+        pytest.param("exceptions", "toleration.key == 'x'", 0, id="a toleration, of an exception"),
+        pytest.param("mixed", "toleration.key == 'x'", 1, id="a toleration, of an exception to request rules too"),
+        pytest.param("mixed", "request.count > 1", 0, id="a request, of an exception to rules of both sorts"),
+    ],
+)
+def test_expressions_have_the_variables_of_their_walk(place: str, source: str, faults: int) -> None:
+    match = {"when": source}
+    fields: dict[str, Any] = {
+        "rules": {"rules": [make_entry(match=match)]},
+        "request": {"rules": [make_entry(match=match, subject="request")]},
+        "taintRules": {"taintRules": [make_entry(match=match)]},
+        "defaultTolerations": {"defaultTolerations": [make_defaults() | {"match": match}]},
+        "exceptions": {"rules": RULES, "exceptions": [make_exception(rules=["a"], match=match)]},
+        "mixed": {"rules": RULES, "exceptions": [make_exception(rules=["a", "whole"], match=match)]},
+    }[place]
+    errors = errors_in(**fields)
+    assert len(errors) == faults
+    assert all(".match.when: Invalid value" in error for error in errors)
+
+
+def test_expressions_are_counted() -> None:
+    rules = [make_entry(f"r{number}", match={"when": "request.count > 1"}) for number in range(MAX_EXPRESSIONS + 1)]
+    assert errors_in(rules=rules) == ["Forbidden: must have at most 100 fields `when`, and has 101"]
+    assert errors_in(rules=rules[:-1]) == []

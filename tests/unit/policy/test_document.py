@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path as File
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from tests.architecture.policy_reference import PUBLISHED
+from tests.unit.policy.documents import (
+    AT,
+    errors_in,
+    make_defaults,
+    make_document,
+    make_entry,
+    make_exception,
+    policy_of,
+)
+from webhook.api.field import Path
+from webhook.api.taints import DeviceToleration
+from webhook.expressions.engine import compile_expression
+from webhook.files.yaml_documents import yaml_documents
+from webhook.policy.document import load
+from webhook.policy.lint import expiring
+from webhook.policy.model import (
+    Action,
+    DefaultTolerations,
+    EvictionProfile,
+    Impact,
+    ImpactLimits,
+    InTreeEvictor,
+    LabelRequirement,
+    Match,
+    Mode,
+    NamespaceMatch,
+    Policy,
+    PolicyException,
+    RequesterMatch,
+    Rule,
+    Share,
+    Subject,
+    TaintMatch,
+    TolerationMatch,
+    UnknownAuthor,
+)
+from webhook.policy.parts import NO_NAMESPACE
+from webhook.policy.variables import TAINT_VARIABLES, TOLERATION_VARIABLES
+
+SAMPLES = sorted((File(__file__).parents[3] / "manifests" / "policies").glob("*/policy.yaml"))
+
+
+# --- what is read -------------------------------------------------------------------------------
+
+
+def test_empty_document_is_the_built_in_policy_with_a_hash() -> None:
+    policy = policy_of()
+    assert policy == Policy(hash=policy.hash)
+    assert len(policy.hash) == 12
+    assert int(policy.hash, 16)
+
+
+def test_switches_are_read() -> None:
+    policy = policy_of(
+        mode="warn",
+        documentedRules="off",
+        bumpSliceTimeAdded=True,
+        inTreeEvictor="absent",
+        generatedClaims="enforce",
+        unknownAuthor="deny",
+        trustedNamespaceLabels=["a"],
+        trustedControllers=["b"],
+        taintRulesOnSlices=True,
+    )
+    assert policy == Policy(
+        policy.hash,
+        Mode.WARN,
+        Mode.OFF,
+        bump_slice_time_added=True,
+        in_tree_evictor=InTreeEvictor.ABSENT,
+        generated_claims=Mode.ENFORCE,
+        unknown_author=UnknownAuthor.DENY,
+        trusted_namespace_labels=("a",),
+        trusted_controllers=("b",),
+        taint_rules_on_slices=True,
+    )
+
+
+def test_rules_are_read() -> None:
+    source = "request.count <= 4"
+    match = {
+        "namespaces": {
+            "names": ["train-*"],
+            "except": ["train-prod"],
+            "labels": {"kubernetes.io/metadata.name": "*"},
+            "matchExpressions": [{"key": "tier", "operator": "In", "values": ["a", "b"]}],
+        },
+        "requesters": {"users": ["u"], "groups": ["ml-*"], "serviceAccounts": ["ci/runner"]},
+        "deviceClasses": ["c"],
+        "drivers": ["d"],
+        "tolerations": {"keys": ["k"], "values": [""], "effects": ["NoExecute"], "seconds": {"above": 60}},
+        "adminAccess": False,
+        "when": source,
+    }
+    request = make_entry("whole", "audit", subject="request", message="m")
+    policy = policy_of(rules=[make_entry(match=match), request])
+    assert policy.rules == (
+        Rule(
+            "example",
+            Action.DENY,
+            Match(
+                NamespaceMatch(
+                    ("train-*",),
+                    ("train-prod",),
+                    (("kubernetes.io/metadata.name", "*"),),
+                    (LabelRequirement("tier", "In", ("a", "b")),),
+                ),
+                RequesterMatch(("u",), ("ml-*",), ("ci/runner",)),
+                ("c",),
+                ("d",),
+                TolerationMatch(("k",), ("",), ("NoExecute",), above=60),
+                admin_access=False,
+                when=compile_expression(source, TOLERATION_VARIABLES),
+            ),
+        ),
+        Rule("whole", Action.AUDIT, subject=Subject.REQUEST, message="m"),
+    )
+
+
+def test_taint_rules_are_read() -> None:
+    source = 'rule.name == "x"'
+    match = {
+        "requesters": {"groups": ["g"]},
+        "drivers": ["d"],
+        "pools": ["p"],
+        "taints": {"keys": ["k"], "values": ["v"], "effects": ["NoSchedule"]},
+        "evict": True,
+        "when": source,
+    }
+    assert policy_of(taintRules=[make_entry(match=match)]).taint_rules == (
+        Rule(
+            "example",
+            Action.DENY,
+            Match(
+                requesters=RequesterMatch(groups=("g",)),
+                drivers=("d",),
+                pools=("p",),
+                taints=TaintMatch(("k",), ("v",), ("NoSchedule",)),
+                evict=True,
+                when=compile_expression(source, TAINT_VARIABLES),
+            ),
+        ),
+    )
+
+
+def test_exceptions_are_read() -> None:
+    entry = make_exception(
+        notBefore="2026-08-31T23:00:00+02:00",
+        owner="o",
+        reason="r",
+        ticket="t",
+        match={"tolerations": {"seconds": {"atMost": 5}}},
+    )
+    assert policy_of(default="deny", exceptions=[entry]).exceptions == (
+        PolicyException(
+            "excused",
+            ("default",),
+            datetime(2026, 9, 1, tzinfo=UTC),
+            Match(tolerations=TolerationMatch(at_most=5)),
+            "o",
+            "r",
+            "t",
+            datetime(2026, 8, 31, 21, tzinfo=UTC),
+        ),
+    )
+
+
+def test_default_tolerations_are_read() -> None:
+    entry = make_defaults(key="k", value="v", effect="NoExecute", tolerationSeconds=30)
+    entry["match"] = {"deviceClasses": ["c"]}
+    assert policy_of(defaultTolerations=[entry]).default_tolerations == (
+        DefaultTolerations(
+            "added", (DeviceToleration("k", "Equal", "v", "NoExecute", 30),), Match(device_classes=("c",))
+        ),
+    )
+
+
+def test_impact_is_read() -> None:
+    impact = {
+        "limits": [{"requesters": {"users": ["u"]}, "taints": {"keys": ["k"]}, "pods": "5%", "claims": 7}, {}],
+        "protectedNamespaces": {"names": ["a"]},
+        "window": "1h30m",
+        "tolerance": "2.5%",
+        "confirmFor": "1h",
+        "secondPerson": True,
+        "breakGlassGroups": ["g"],
+        "twoStep": True,
+        "unknownImpact": "warn",
+    }
+    assert policy_of(impact=impact).impact == Impact(
+        (ImpactLimits(RequesterMatch(("u",)), TaintMatch(("k",)), Share(5.0), 7), ImpactLimits()),
+        NamespaceMatch(("a",)),
+        5400.0,
+        2.5,
+        3600.0,
+        second_person=True,
+        break_glass_groups=("g",),
+        two_step=True,
+        unknown_impact=Action.WARN,
+    )
+
+
+def test_impact_that_is_left_out_keeps_its_defaults() -> None:
+    assert policy_of(impact={"window": "5m"}).impact == Impact(window_seconds=300.0)
+
+
+@pytest.mark.parametrize("nothing", [{}, {"names": []}])
+def test_empty_protected_namespaces_protect_none(nothing: Any) -> None:
+    """An empty match would be every namespace."""
+    assert policy_of(impact={"protectedNamespaces": nothing}).impact.protected_namespaces == NO_NAMESPACE
+
+
+def test_eviction_profiles_are_read() -> None:
+    first = {
+        "namespaces": {"names": ["a"]},
+        "priority": {"atMost": 5},
+        "deviceClasses": ["c"],
+        "rate": 0.5,
+        "burst": 2,
+        "maxPerMinute": 3,
+        "perNamespace": 4,
+        "perOwnerUnavailable": "25%",
+        "overall": 6,
+        "deadline": "1m",
+        "afterDeadline": "delete",
+        "gracePeriodSeconds": 7,
+        "grace": "8s",
+        "maxHold": "1h",
+        "daemonSets": "evict",
+    }
+    assert policy_of(eviction=[first, {"perOwnerUnavailable": None}]).eviction == (
+        EvictionProfile(
+            NamespaceMatch(("a",)),
+            5,
+            ("c",),
+            0.5,
+            2,
+            3,
+            4,
+            Share(25.0),
+            6,
+            60.0,
+            delete_after_deadline=True,
+            grace_period_seconds=7,
+            grace_seconds=8.0,
+            max_hold_seconds=3600.0,
+            evict_daemon_sets=True,
+        ),
+        EvictionProfile(per_owner_unavailable=None),
+    )
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        {},
+        {"namespaces": {}, "requesters": {"users": []}, "tolerations": {"keys": [], "effects": []}, "drivers": []},
+        {"namespaces": {"names": [], "labels": {}, "matchExpressions": []}},
+    ],
+)
+def test_what_is_empty_is_not_given(match: Any) -> None:
+    assert policy_of(rules=[make_entry(match=match)]).rules == (Rule("example", Action.DENY),)
+
+
+def test_hash_is_of_the_content() -> None:
+    rules = [make_entry()]
+    document = make_document(mode="warn", rules=rules)
+    turned = json.loads(json.dumps(dict(reversed(document.items()))))
+    hashes = [policy.hash for each in (document, turned) if (policy := load(each, AT).policy)]
+    assert hashes[0] == hashes[1]
+    assert policy_of(mode="off", rules=rules).hash != hashes[0]
+
+
+def test_errors_stand_below_the_place_of_the_document() -> None:
+    at = Path.root().child("data").key("policy.yaml")
+    (error,) = load(make_document(rules=[make_entry("default")]), at).errors
+    assert error.field == "data[policy.yaml].rules[0].name"
+
+
+# --- time ---------------------------------------------------------------------------------------
+
+
+def test_thousand_rules_load_within_a_second() -> None:
+    """A quarter of that on a quiet machine; half of a review's time has to be enough on a busy one."""
+    rules = [
+        make_entry(
+            f"rule-{number}",
+            match={
+                "namespaces": {"names": [f"team-{number}-*"], "except": ["x"]},
+                "requesters": {"groups": ["a", "b"], "serviceAccounts": ["ci/runner"]},
+                "deviceClasses": ["gpu.example.com"],
+                "tolerations": {"keys": ["a/*", "b/*"], "effects": ["NoExecute"], "seconds": {"above": number}},
+            },
+        )
+        for number in range(1000)
+    ]
+    policy_of()  # compiles the schema
+    begin = time.process_time()
+    policy_of(rules=rules)
+    assert time.process_time() - begin < 2.0
+
+
+def test_thousands_of_wrong_names_are_told_soon() -> None:
+    """Each is compared with the right ones, so only as many are looked for as are told."""
+    rules = [make_entry(f"rule-{number}") for number in range(1000)]
+    wrong = [f"rul-{number}" for number in range(200)]
+    exceptions = [make_exception(f"e{number}", wrong) for number in range(200)]
+    begin = time.process_time()
+    assert len(errors_in(rules=rules, exceptions=exceptions)) == 100
+    assert time.process_time() - begin < 3.0
+
+
+def test_loading_asks_between_entries() -> None:
+    asked: list[str] = []
+    load(make_document(rules=[make_entry("a"), make_entry("b")]), AT, asked.append)
+    assert len(asked) >= 6  # the schema, the parts and the checks, each
+    assert set(asked) == {"policy"}
+
+
+# --- samples ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", SAMPLES, ids=[file.parent.name for file in SAMPLES])
+def test_samples_load_without_errors_or_warnings(file: File) -> None:
+    (document,) = yaml_documents(file.read_text())
+    loaded = load(document.value, AT)
+    assert loaded.errors == ()
+    assert loaded.warnings == ()
+    assert loaded.policy is not None
+    assert list(expiring(loaded.policy, datetime(2026, 11, 1, tzinfo=UTC))) == []
+
+
+@pytest.mark.parametrize("file", SAMPLES, ids=[file.parent.name for file in SAMPLES])
+def test_samples_pass_the_published_schema_as_others_read_it(file: File) -> None:
+    (document,) = yaml_documents(file.read_text())
+    Draft202012Validator(json.loads(PUBLISHED.read_bytes())).validate(document.value)
+
+
+def test_samples_are_there() -> None:
+    assert len(SAMPLES) == 5

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.builders import NOW
+from tests.unit.policy.documents import make_defaults, make_entry, make_exception, policy_of, warnings_in
+from webhook.api.field import Path, Severity
+from webhook.api.meta import format_time
+from webhook.policy.lint import POLICY_LINTS, SOON, expiring
+
+NEVER_REACHED = 'DT101 rules[1]: is never reached: rule "first" decides all that it matches'
+
+
+def two(first: Any, second: Any, *, action: str = "deny", other: str = "deny") -> list[str]:
+    """Codes and places for a rule after another."""
+    return warnings_in(rules=[make_entry("first", action, first), make_entry("second", other, second)])
+
+
+CLASSES = {"deviceClasses": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param({}, {"deviceClasses": ["a"]}, id="everything, and something"),
+        pytest.param({"drivers": ["*"]}, {"drivers": ["d"]}, id="every text, and one"),
+        pytest.param({"drivers": ["*"]}, {}, id="every text, and everything"),
+        pytest.param(CLASSES, CLASSES, id="the same"),
+        pytest.param(CLASSES, {"deviceClasses": ["b"]}, id="a shorter list"),
+        pytest.param(CLASSES, {"deviceClasses": ["b"], "adminAccess": True}, id="one more field"),
+        pytest.param(CLASSES, {"deviceClasses": ["b"], "when": "request.count > 1"}, id="with an expression"),
+        pytest.param(
+            {"namespaces": {"names": ["n"], "except": ["x"]}},
+            {"namespaces": {"names": ["n"], "except": ["x", "y"]}},
+            id="one more namespace excepted",
+        ),
+        pytest.param(
+            {"namespaces": {"labels": {"a": "b"}}},
+            {"namespaces": {"labels": {"a": "b", "c": "d"}}},
+            id="one more label",
+        ),
+        pytest.param(
+            {"requesters": {"users": ["u"], "groups": ["g"]}}, {"requesters": {"users": ["u"]}}, id="fewer requesters"
+        ),
+        pytest.param(
+            {"tolerations": {"keys": ["k"], "seconds": {"above": 60}}},
+            {"tolerations": {"keys": ["k"], "seconds": {"above": 90}}},
+            id="more seconds",
+        ),
+        pytest.param(
+            {"tolerations": {"effects": ["NoExecute", "NoSchedule"]}},
+            {"tolerations": {"effects": ["NoSchedule"], "values": ["v"]}},
+            id="fewer effects",
+        ),
+    ],
+)
+def test_rule_behind_a_wider_one_is_told(first: Any, second: Any) -> None:
+    assert two(first, second) == [NEVER_REACHED]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param({"deviceClasses": ["a"]}, {}, id="something, and everything"),
+        pytest.param({"deviceClasses": ["a"]}, CLASSES, id="a longer list"),
+        pytest.param(
+            {"deviceClasses": ["a"], "when": "request.count > 1"}, {"deviceClasses": ["a"]}, id="an expression"
+        ),
+        pytest.param({"adminAccess": True}, {"adminAccess": False}, id="another value"),
+        pytest.param(
+            {"namespaces": {"names": ["n"], "except": ["x"]}}, {"namespaces": {"names": ["n"]}}, id="nothing excepted"
+        ),
+        pytest.param(
+            {"requesters": {"users": ["u"]}}, {"requesters": {"users": ["u"], "groups": ["g"]}}, id="more requesters"
+        ),
+        pytest.param(
+            {"tolerations": {"seconds": {"above": 60}}}, {"tolerations": {"seconds": {"above": 30}}}, id="fewer seconds"
+        ),
+        pytest.param({"tolerations": {"seconds": {"above": 60}}}, {"tolerations": {"keys": ["k"]}}, id="any seconds"),
+        pytest.param({"tolerations": {"effects": ["NoSchedule"]}}, {"tolerations": {"keys": ["k"]}}, id="any effect"),
+    ],
+)
+def test_rule_behind_a_narrower_one_is_not(first: Any, second: Any) -> None:
+    assert two(first, second) == []
+
+
+@pytest.mark.parametrize("action", ["warn", "audit"])
+def test_rules_that_only_speak_end_no_walk(action: str) -> None:
+    assert two({}, {}, action=action) == []
+
+
+def test_rules_of_another_walk_are_no_matter() -> None:
+    assert warnings_in(rules=[make_entry("a"), make_entry("b", subject="request")]) == []
+
+
+@pytest.mark.parametrize(
+    ("match", "other", "told"),
+    [
+        pytest.param(CLASSES, "deny", True, id="classes are known, and one"),
+        pytest.param(CLASSES, "allow", True, id="likewise"),
+        pytest.param(
+            {"tolerations": {"keys": ["k"]}}, "deny", False, id="a toleration may meet a set and not lie in it"
+        ),
+        pytest.param({"tolerations": {"keys": ["k"]}}, "allow", True, id="what lies in a set lies in a wider one"),
+        pytest.param({"drivers": ["d"]}, "deny", False, id="a class may give devices of several drivers"),
+        pytest.param({"requesters": {"users": ["u"]}}, "deny", False, id="the requester may not be known"),
+        pytest.param(
+            {"namespaces": {"labels": {"kubernetes.io/metadata.name": "n"}}},
+            "deny",
+            False,
+            id="labels may not be known",
+        ),
+        pytest.param({"namespaces": {"names": ["n"]}}, "deny", True, id="names are"),
+    ],
+)
+def test_rule_that_allows_covers_what_both_readings_of_a_match_agree_on(match: Any, other: str, told: Any) -> None:
+    assert bool(two(match, match, action="allow", other=other)) == told
+
+
+def test_taint_rules_are_compared_too() -> None:
+    rules = [
+        make_entry("one", match={"taints": {"keys": ["k"], "effects": ["NoExecute"]}}),
+        make_entry("two", "allow", {"taints": {"keys": ["k"], "effects": ["NoExecute"]}, "pools": ["p"]}),
+    ]
+    assert warnings_in(taintRules=rules) == [
+        'DT101 taintRules[1]: is never reached: rule "one" decides all that it matches'
+    ]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param({"except": ["*"]}, id="all are excepted"),
+        pytest.param({"names": ["a", "b-*"], "except": ["a*", "b-*"]}, id="each is excepted"),
+        pytest.param(
+            {"labels": {"l": "*"}, "matchExpressions": [{"key": "l", "operator": "DoesNotExist"}]},
+            id="a label that must and must not be there",
+        ),
+        pytest.param(
+            {
+                "matchExpressions": [
+                    {"key": "l", "operator": "DoesNotExist"},
+                    {"key": "l", "operator": "In", "values": ["x"]},
+                ]
+            },
+            id="likewise, with a value",
+        ),
+    ],
+)
+def test_rule_that_never_matches_is_told(where: Any) -> None:
+    assert warnings_in(rules=[make_entry(match={"namespaces": where})]) == [
+        "DT102 rules[0].match.namespaces: no namespace can match this"
+    ]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"names": ["a*"], "except": ["ab"]},
+        {"except": ["a*"]},
+        {"labels": {"l": "x"}, "matchExpressions": [{"key": "l", "operator": "NotIn", "values": ["y"]}]},
+    ],
+)
+def test_rule_that_sometimes_matches_is_not(where: Any) -> None:
+    assert warnings_in(rules=[make_entry(match={"namespaces": where})]) == []
+
+
+def test_allow_of_all_effects_but_none_is_told() -> None:
+    match = {"tolerations": {"keys": ["k"], "effects": ["NoExecute", "NoSchedule"]}}
+    text = "leaves out None, so a toleration without effect is not allowed; leave effects out if it should be"
+    expected = [f"DT103 rules[0].match.tolerations.effects: {text}"]
+    assert warnings_in(rules=[make_entry(action="allow", match=match)]) == expected
+    assert warnings_in(rules=[make_entry(action="deny", match=match)]) == []
+    match["tolerations"]["effects"] = ["NoExecute"]
+    assert warnings_in(rules=[make_entry(action="allow", match=match)]) == []
+
+
+def test_expression_alone_is_told() -> None:
+    text = "is evaluated for everything; let another field, such as deviceClasses, match first"
+    expected = [f"DT104 rules[0].match.when: {text}"]
+    for nothing in ({}, {"deviceClasses": ["*"]}):
+        assert warnings_in(rules=[make_entry(match={"when": "request.count > 1", **nothing})]) == expected
+    assert warnings_in(rules=[make_entry(match={"when": "request.count > 1", "deviceClasses": ["a"]})]) == []
+
+
+def test_default_toleration_with_idle_seconds_is_told() -> None:
+    text = "only eviction counts seconds, and effect is NoSchedule"
+    assert warnings_in(defaultTolerations=[make_defaults(key="k", effect="NoSchedule", tolerationSeconds=5)]) == [
+        f"DT106 defaultTolerations[0].tolerations[0].tolerationSeconds: {text}"
+    ]
+    assert warnings_in(defaultTolerations=[make_defaults(key="k", effect="NoExecute", tolerationSeconds=5)]) == []
+
+
+def test_exception_that_lifts_nothing_is_told() -> None:
+    assert warnings_in(exceptions=[make_exception()]) == [
+        "DT110 exceptions[0].rules: the document's default allows already"
+    ]
+    assert warnings_in(default="deny", exceptions=[make_exception()]) == []
+
+
+def test_warnings_have_titles_and_weigh_little() -> None:
+    policy = policy_of(default="deny", exceptions=[make_exception(expiresAt="2020-01-01T00:00:00Z")])
+    (finding,) = expiring(policy, NOW)
+    assert finding.code in POLICY_LINTS
+    assert finding.severity is Severity.WARN
+
+
+@pytest.mark.parametrize(
+    ("days", "codes"),
+    [
+        pytest.param(0, ["DT107"], id="now"),
+        pytest.param(7, ["DT108"], id="within a week"),
+        pytest.param(8, [], id="later"),
+        pytest.param(366, [], id="in a year"),
+        pytest.param(367, ["DT109"], id="later than in a year"),
+    ],
+)
+def test_exceptions_are_told_by_their_end(days: int, codes: list[str]) -> None:
+    assert timedelta(days=7) == SOON
+    entry = make_exception(expiresAt=format_time(NOW + timedelta(days=days)))
+    found = list(expiring(policy_of(default="deny", exceptions=[entry]), NOW, Path.root().child("data")))
+    assert [finding.code for finding in found] == codes
+    assert all(finding.error.field == "data.exceptions[0].expiresAt" for finding in found)
+
+
+def test_exceptions_that_begin_later_count_from_then() -> None:
+    begin, end = NOW + timedelta(days=300), NOW + timedelta(days=400)
+    entry = make_exception(notBefore=format_time(begin), expiresAt=format_time(end))
+    assert list(expiring(policy_of(default="deny", exceptions=[entry]), NOW)) == []

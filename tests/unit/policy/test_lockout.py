@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.policy.documents import errors_in, make_entry, warnings_in
+from webhook.policy.model import CLAIM_CONTROLLER
+
+SCHEDULER = "system:kube-scheduler"
+IN_TREE = "system:serviceaccount:kube-system:device-taint-eviction-controller"
+OURS = "system:serviceaccount:device-taint-webhook:device-taint-webhook"
+EVICTOR = f"{OURS}-evict"
+
+
+@pytest.mark.parametrize(
+    ("requesters", "field", "name"),
+    [
+        pytest.param({"users": [SCHEDULER]}, "users[0]", SCHEDULER, id="the scheduler"),
+        pytest.param({"users": ["jane", "system:kube-*"]}, "users[1]", SCHEDULER, id="a pattern of it"),
+        pytest.param({"users": [CLAIM_CONTROLLER]}, "users[0]", CLAIM_CONTROLLER, id="the claim controller"),
+        pytest.param(
+            {"serviceAccounts": ["kube-system/resource-*"]}, "serviceAccounts[0]", CLAIM_CONTROLLER, id="its account"
+        ),
+        pytest.param({"users": [IN_TREE]}, "users[0]", IN_TREE, id="the in-tree controller"),
+        pytest.param({"serviceAccounts": ["device-taint-webhook/*"]}, "serviceAccounts[0]", OURS, id="our accounts"),
+        pytest.param({"users": [EVICTOR]}, "users[0]", EVICTOR, id="our worker"),
+        pytest.param(
+            {"groups": ["system:serviceaccounts:device-taint-webhook"]}, "groups[0]", OURS, id="our accounts' group"
+        ),
+    ],
+)
+@pytest.mark.parametrize("rules", ["rules", "taintRules"])
+def test_denying_whom_the_cluster_needs_by_name_is_refused(rules: str, requesters: Any, field: str, name: str) -> None:
+    match = {"requesters": requesters}
+    errors = errors_in(**{rules: [make_entry(match=match)]})
+    assert errors[0].startswith(f"{rules}[0].match.requesters.{field}: Forbidden: would deny {name}, which ")
+    for action in ("allow", "warn", "audit"):
+        assert errors_in(**{rules: [make_entry(action=action, match=match)]}) == []
+
+
+@pytest.mark.parametrize(
+    "requesters",
+    [
+        {"users": ["*"]},
+        {"users": ["system:serviceaccount:*"]},
+        {"users": ["system:serviceaccount:ci:*"]},
+        {"serviceAccounts": ["*/*"]},
+        {"groups": ["system:authenticated", "system:serviceaccounts", "system:serviceaccounts:*", "ml-*"]},
+    ],
+)
+def test_denying_everybody_names_nobody(requesters: Any) -> None:
+    assert errors_in(rules=[make_entry(match={"requesters": requesters})]) == []
+
+
+def test_controllers_of_the_operators_own_are_needed_too() -> None:
+    match = {"requesters": {"users": ["claim-maker"]}}
+    assert errors_in(rules=[make_entry(match=match)]) == []
+    assert errors_in(rules=[make_entry(match=match)], trustedControllers=["claim-maker"]) == [
+        "rules[0].match.requesters.users[0]: Forbidden: would deny claim-maker, which makes claims from templates"
+    ]
+
+
+def test_denying_every_generated_claim_is_refused() -> None:
+    rules = [make_entry("a"), make_entry("b", "allow", subject="request")]
+    (error,) = errors_in(default="deny", generatedClaims="enforce", rules=rules)
+    assert error.startswith("default: Forbidden: no rule allows a toleration")
+    assert CLAIM_CONTROLLER in error
+    assert errors_in(default="deny", rules=rules) == []
+    rules.append(make_entry("c", "allow"))
+    assert errors_in(default="deny", generatedClaims="enforce", rules=rules) == []
+
+
+# --- taint rules --------------------------------------------------------------------------------
+
+DENY = make_entry("deny")
+ALLOW_OURS = make_entry("ours", "allow", {"requesters": {"serviceAccounts": ["device-taint-webhook/*-evict"]}})
+ALLOW_ADMINS = make_entry("admins", "allow", {"requesters": {"groups": ["system:masters"]}})
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param([DENY], id="everything is denied"),
+        pytest.param([ALLOW_ADMINS, DENY], id="administrators are allowed"),
+        pytest.param([DENY, ALLOW_OURS], id="too late"),
+        pytest.param([make_entry(match={"taints": {"keys": ["k"]}})], id="some keys"),
+        pytest.param([make_entry(match={"taints": {"effects": ["NoExecute", "None"]}})], id="None among the effects"),
+        pytest.param([make_entry(match={"requesters": {"users": ["*"]}})], id="of everybody"),
+        pytest.param(
+            [make_entry("k", "allow", {"taints": {"keys": ["k"]}}), make_entry(match={"taints": {"keys": ["k", "l"]}})],
+            id="some other keys are allowed",
+        ),
+        pytest.param(
+            [make_entry("ours", "allow", ALLOW_OURS["match"] | {"when": "taint.key == 'k'"}), DENY],
+            id="allowed under a condition",
+        ),
+    ],
+)
+def test_keeping_our_worker_from_ending_rules_is_refused(rules: list[Any]) -> None:
+    (error,) = errors_in(taintRules=rules)
+    at = next(position for position, rule in enumerate(rules) if rule["action"] == "deny")
+    assert error.startswith(f"taintRules[{at}]: Forbidden: would deny {EVICTOR}, which turns rules that expire")
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param([ALLOW_OURS, ALLOW_ADMINS, DENY], id="allowed by name"),
+        pytest.param(
+            [make_entry("ours", "allow", ALLOW_OURS["match"] | {"taints": {"effects": ["None"]}}), ALLOW_ADMINS, DENY],
+            id="allowed what it needs",
+        ),
+        pytest.param([make_entry(match={"taints": {"effects": ["NoExecute", "NoSchedule"]}})], id="None is no matter"),
+        pytest.param([make_entry(match={"evict": True})], id="eviction is"),
+        pytest.param([make_entry(match={"requesters": {"groups": ["ml-*"]}})], id="of others"),
+        pytest.param(
+            [make_entry(match={"requesters": {"users": ["j"]}, "when": "rule.evict"})], id="with an expression"
+        ),
+        pytest.param([make_entry(action="warn")], id="told only"),
+    ],
+)
+def test_leaving_our_worker_its_way_is_fine(rules: list[Any]) -> None:
+    assert errors_in(taintRules=rules) == []
+    assert warnings_in(taintRules=rules) == []
+
+
+def test_locking_out_administrators_is_told() -> None:
+    text = "denies every taint to everybody, system:masters included; put a rule that allows before it"
+    assert warnings_in(taintRules=[ALLOW_OURS, DENY]) == [f"DT105 taintRules[1]: {text}"]
+    assert warnings_in(taintRules=[ALLOW_OURS, ALLOW_ADMINS, DENY]) == []

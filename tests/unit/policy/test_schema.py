@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from tests.architecture.policy_reference import PUBLISHED, REFERENCE, SHIPPED, reference
+from tests.unit.policy.documents import AT, errors_in, errors_of, make_document, make_entry
+from webhook.policy.model import Action, InTreeEvictor, Mode, Policy, Subject, UnknownAuthor
+from webhook.policy.parts import NO_NAMESPACE, duration_seconds, share
+from webhook.policy.schema import _PLAIN, MAX_DEPTH, MAX_VALUES, schema, schema_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def subschemas(value: Any) -> Iterator[dict[str, Any]]:
+    """Every schema in the schema, the whole one included."""
+    if not isinstance(value, dict):
+        return
+    yield value
+    for key in ("items", "additionalProperties", "propertyNames"):
+        yield from subschemas(value.get(key))
+    for key in ("properties", "$defs"):
+        for below in value.get(key, {}).values():
+            yield from subschemas(below)
+
+
+# --- the schema itself --------------------------------------------------------------------------
+
+
+def test_schema_is_a_schema() -> None:
+    Draft202012Validator.check_schema(schema())
+
+
+def test_every_object_is_closed() -> None:
+    objects = [each for each in subschemas(schema()) if each.get("type") == "object"]
+    assert len(objects) > 20
+    assert all(each["additionalProperties"] is False or "propertyNames" in each for each in objects)
+
+
+def test_everything_has_a_bound() -> None:
+    bounds = {"string": "maxLength", "array": "maxItems", "integer": "maximum", "number": "maximum"}
+    unbounded = [
+        each
+        for each in subschemas(schema())
+        for kind in ([each["type"]] if isinstance(each.get("type"), str) else each.get("type", []))
+        if kind in bounds and bounds[kind] not in each and "enum" not in each
+    ]
+    assert unbounded == []
+
+
+def test_every_field_is_described() -> None:
+    for each in subschemas(schema()):
+        for name, field in each.get("properties", {}).items():
+            assert field.get("description") or "$ref" in field, name
+    assert all(each["title"] and each["description"] for each in schema()["$defs"].values())
+
+
+def test_every_keyword_has_its_words() -> None:
+    structure = {"$schema", "$defs", "$ref", "title", "description", "properties", "items", "propertyNames", "default"}
+    structure |= {"examples", "format", "x-must", "x-misplaced"}
+    told_apart = {"type", "required", "additionalProperties", "pattern"}
+    keywords = {keyword for each in subschemas(schema()) for keyword in each} - structure - told_apart
+    assert keywords <= set(_PLAIN)
+    assert all("x-must" in each for each in subschemas(schema()) if "pattern" in each)
+
+
+def test_published_schema_is_the_one_that_ships() -> None:
+    assert PUBLISHED.read_bytes() == SHIPPED.read_bytes()
+
+
+def test_reference_is_up_to_date() -> None:
+    """Otherwise: python -m tests.architecture.policy_reference."""
+    assert REFERENCE.read_text() == reference()
+
+
+def test_defaults_that_the_schema_tells_are_those_of_the_model() -> None:
+    told = {name: field["default"] for name, field in schema()["properties"].items() if "default" in field}
+    built_in = Policy()
+    assert told == {
+        "mode": built_in.mode,
+        "documentedRules": built_in.documented_rules,
+        "bumpSliceTimeAdded": built_in.bump_slice_time_added,
+        "inTreeEvictor": built_in.in_tree_evictor,
+        "generatedClaims": built_in.generated_claims,
+        "unknownAuthor": built_in.unknown_author,
+        "trustedNamespaceLabels": list(built_in.trusted_namespace_labels),
+        "trustedControllers": list(built_in.trusted_controllers),
+        "default": built_in.default,
+        "rules": [],
+        "taintRules": [],
+        "taintRulesOnSlices": built_in.taint_rules_on_slices,
+        "exceptions": [],
+        "defaultTolerations": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("definition", "field", "words"),
+    [
+        ("DeviceTaintPolicy", "mode", set(Mode)),
+        ("DeviceTaintPolicy", "documentedRules", set(Mode)),
+        ("DeviceTaintPolicy", "generatedClaims", set(Mode) - {Mode.OFF}),
+        ("DeviceTaintPolicy", "inTreeEvictor", set(InTreeEvictor)),
+        ("DeviceTaintPolicy", "unknownAuthor", set(UnknownAuthor)),
+        ("rule", "action", set(Action)),
+        ("taintRule", "action", set(Action)),
+        ("rule", "subject", set(Subject)),
+    ],
+)
+def test_words_of_the_schema_are_those_of_the_model(definition: str, field: str, words: set[str]) -> None:
+    place = schema()["$defs"].get(definition, schema())
+    assert set(place["properties"][field]["enum"]) == words
+
+
+# --- its verdicts -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "errors"),
+    [
+        pytest.param({"mode": None}, ["mode: Invalid value: null: must be a string"], id="null is no mode"),
+        pytest.param(
+            {"mode": "on"},
+            ['mode: Unsupported value: "on": supported values: "enforce", "off", "warn"'],
+            id="an unknown word",
+        ),
+        pytest.param(
+            {"rule": []}, ['rule: Forbidden: unknown field, did you mean "rules"?'], id="a field that is nearly right"
+        ),
+        pytest.param(
+            {"metadata": {}},
+            ["metadata: Forbidden: unknown field: a policy has no name but its ConfigMap's or file's"],
+            id="a field that other objects have",
+        ),
+        pytest.param({"rules": {}}, ['rules: Invalid value: "an object of 0 fields": must be a list'], id="no list"),
+        pytest.param(
+            {"rules": ["x"]}, ['rules[0]: Invalid value: "x": must be an object'], id="an entry that is no object"
+        ),
+        pytest.param(
+            {"rules": [{"name": "A"}]},
+            [
+                "rules[0].action: Required value",
+                "rules[0].name: Invalid value: \"A\": must be like a DNS label, such as 'my-rule-1'",
+            ],
+            id="a missing field and a wrong one",
+        ),
+        pytest.param(
+            {"rules": [make_entry("a\n")]},
+            ["rules[0].name: Invalid value: \"a\\n\": must be like a DNS label, such as 'my-rule-1'"],
+            id="a line break at the end",
+        ),
+        pytest.param(
+            {"rules": [make_entry(match={"keys": ["a"]})]},
+            ['rules[0].match.keys: Forbidden: unknown field, did you mean "tolerations.keys"?'],
+            id="a field one level too high",
+        ),
+        pytest.param(
+            {"rules": [make_entry(match={"taints": {}})]},
+            ["rules[0].match.taints: Forbidden: unknown field: only taintRules have it; rules look at tolerations"],
+            id="a taint rule's field in a rule",
+        ),
+        pytest.param(
+            {"taintRules": [make_entry(match={"evicts": True, "namespaces": {}})]},
+            [
+                'taintRules[0].match.evicts: Forbidden: unknown field, did you mean "evict"?',
+                "taintRules[0].match.namespaces: Forbidden: unknown field: only rules have it; taints are on devices",
+            ],
+            id="a rule's fields in a taint rule",
+        ),
+        pytest.param(
+            {"rules": [make_entry(match={"deviceClasses": ["*a*b*c*d*e*f*g*h*"]})]},
+            ["rules[0].match.deviceClasses[0]: Invalid value: \"*a*b*c*d*e*f*g*h*\": must have at most 8 '*'"],
+            id="nine stars",
+        ),
+        pytest.param(
+            {"rules": [make_entry(match={"deviceClasses": ["a" * 254]})]},
+            ["rules[0].match.deviceClasses[0]: Too long: may not be more than 253 characters"],
+            id="a long pattern",
+        ),
+        pytest.param(
+            {"rules": [make_entry(match={"drivers": [""]})]},
+            ["rules[0].match.drivers[0]: Required value: must not be empty"],
+            id="an empty pattern",
+        ),
+        pytest.param(
+            {"rules": [make_entry(match={"deviceClasses": ["a"] * 257})]},
+            ["rules[0].match.deviceClasses: Too many: 257: must have at most 256 items"],
+            id="a long list",
+        ),
+        pytest.param(
+            {"rules": [make_entry(match={"requesters": {"serviceAccounts": ["abc"]}})]},
+            [
+                (
+                    'rules[0].match.requesters.serviceAccounts[0]: Invalid value: "abc": '
+                    "must be namespace/name, each with at most 4 '*'"
+                )
+            ],
+            id="a service account without namespace",
+        ),
+        pytest.param(
+            {"rules": [make_entry(match={"namespaces": {"labels": {"a b": "x", "c": 1}}})]},
+            [
+                'rules[0].match.namespaces.labels: Invalid value: "a b": must be a key such as "example.com/name"',
+                "rules[0].match.namespaces.labels[c]: Invalid value: 1: must be a string",
+            ],
+            id="labels",
+        ),
+        pytest.param(
+            {"rules": [make_entry(match={"tolerations": {"seconds": {}}})]},
+            ["rules[0].match.tolerations.seconds: Required value: must not be empty"],
+            id="seconds of neither sort",
+        ),
+        pytest.param(
+            {"rules": [make_entry(match={"tolerations": {"seconds": {"above": 1.0}}})]},
+            ["rules[0].match.tolerations.seconds.above: Invalid value: 1.0: must be a whole number"],
+            id="a number with a point",
+        ),
+        pytest.param(
+            {"impact": {"limits": [{"pods": True}, {"pods": "5"}, {"pods": -1}, {"pods": "101%"}]}},
+            [
+                'impact.limits[0].pods: Invalid value: true: must be a number or a percentage such as "5%"',
+                'impact.limits[1].pods: Invalid value: "5": must be a number or a percentage such as "5%"',
+                "impact.limits[2].pods: Invalid value: -1: must be at least 0",
+                'impact.limits[3].pods: Invalid value: "101%": must be a number or a percentage such as "5%"',
+            ],
+            id="limits",
+        ),
+        pytest.param(
+            {"impact": {"window": 10, "confirmFor": "3d"}},
+            [
+                'impact.window: Invalid value: 10: must be a duration such as "10m", "72h" or "1h30m"',
+                'impact.confirmFor: Invalid value: "3d": must be a duration such as "10m", "72h" or "1h30m"',
+            ],
+            id="durations",
+        ),
+        pytest.param(
+            {"eviction": [{"rate": 0, "burst": 0, "maxPerMinute": 10**7, "overall": float("nan")}]},
+            [
+                "eviction[0].rate: Invalid value: 0: must be greater than 0",
+                "eviction[0].burst: Invalid value: 0: must be at least 1",
+                "eviction[0].maxPerMinute: Invalid value: 10000000: must be at most 1000000",
+                "eviction[0].overall: Invalid value: NaN: must be a whole number",
+            ],
+            id="rates",
+        ),
+        pytest.param({"eviction": []}, ["eviction: Required value: must have at least one entry"], id="an empty list"),
+        pytest.param(
+            {"rules": [make_entry(match={"namespaces": {"labels": {f"l{i}": "" for i in range(65)}}})]},
+            ["rules[0].match.namespaces.labels: Too many: 65: must have at most 64 items"],
+            id="many labels",
+        ),
+    ],
+)
+def test_mistakes_are_told_where_they_are(fields: dict[str, Any], errors: list[str]) -> None:
+    assert sorted(errors_in(**fields)) == sorted(errors)
+
+
+def test_document_says_what_it_is() -> None:
+    assert errors_of({}) == ["apiVersion: Required value", "kind: Required value"]
+    assert errors_of({"apiVersion": "v1", "kind": "DeviceTaintPolicy"}) == [
+        'apiVersion: Unsupported value: "v1": supported values: "policy.devicetaint.io/v1alpha1"'
+    ]
+
+
+@pytest.mark.parametrize("value", [None, [], "x", 1, True])
+def test_document_is_an_object(value: Any) -> None:
+    (error,) = errors_of(value)
+    assert error.endswith("must be an object")
+
+
+def test_lists_at_the_top_may_be_left_empty() -> None:
+    """A list whose entries are all commented out reads as null."""
+    assert errors_in(rules=None, taintRules=None, exceptions=None, defaultTolerations=None) == []
+
+
+# --- bounds -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "maximum"), [("rules", 2000), ("taintRules", 500), ("exceptions", 500), ("defaultTolerations", 100)]
+)
+def test_long_lists_are_refused_before_their_entries_are_looked_at(name: str, maximum: int) -> None:
+    asked: list[str] = []
+    errors = schema_errors(make_document(**{name: [{}] * (maximum + 1)}), AT, asked.append)
+    assert [str(error) for error in errors] == [f"{name}: Too many: {maximum + 1}: must have at most {maximum} items"]
+    assert asked == []
+
+
+def test_documents_with_too_many_values_are_refused_as_a_whole() -> None:
+    rules = [make_entry(match={"deviceClasses": ["a"] * 200}) for _ in range(MAX_VALUES // 200)]
+    assert errors_in(rules=rules) == [
+        f"Forbidden: must have at most {MAX_VALUES} values, nested at most {MAX_DEPTH} deep"
+    ]
+
+
+def test_deep_documents_are_refused_as_a_whole() -> None:
+    deep: Any = "x"
+    for _ in range(100_000):
+        deep = [deep]
+    (error,) = errors_in(rules=[deep])
+    assert "nested at most" in error
+    while isinstance(deep, list):  # or its destructor recurses
+        deep = deep.pop()
+
+
+def test_a_hundred_errors_are_enough() -> None:
+    assert len(errors_in(rules=[{}] * 2000)) == 100
+    assert len(errors_of({f"field-{number}": 0 for number in range(5000)})) == 100
+
+
+def test_entries_are_asked_about_one_by_one() -> None:
+    class Stop(Exception):  # noqa: N818 -- it is no error
+        pass
+
+    left = [3]
+
+    def check(phase: str) -> None:
+        assert phase == "policy"
+        left[0] -= 1
+        if not left[0]:
+            raise Stop
+
+    with pytest.raises(Stop):
+        schema_errors(make_document(rules=[make_entry()] * 5), AT, check)
+
+
+# --- quantities ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10m", 600), ("72h", 259200), ("1h30m", 5400), ("0s", 0), ("1.5s", 1.5), ("250ms", 0.25), ("1m30s500ms", 90.5)],
+)
+def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None:
+    assert errors_in(impact={"window": text}) == []
+    assert duration_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "m", "-1s", "1d", "10 m", "1h 30m", "10m\n", "1..5s"])
+def test_other_texts_are_no_durations(text: str) -> None:
+    assert len(errors_in(impact={"window": text})) == 1
+
+
+@pytest.mark.parametrize(("text", "percent"), [("5%", 5), ("0%", 0), ("100%", 100), ("0.25%", 0.25)])
+def test_shares_are_percentages(text: str, percent: float) -> None:
+    assert errors_in(impact={"limits": [{"pods": text}]}) == []
+    assert share(text).percent == percent
+
+
+def test_no_namespace_is_none() -> None:
+    assert json.dumps(NO_NAMESPACE.except_names) == '["*"]'

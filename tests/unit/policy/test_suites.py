@@ -1,0 +1,245 @@
+"""The format of test suites: what is read, what is refused, and the schema that says the same."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from tests.builders import NOW, NOW_TEXT
+from webhook.api.taints import DeviceToleration
+from webhook.policy.names import Requester
+from webhook.policy.suites import FIELDS, Expectation, Suite, Word, read_suite
+
+ROOT = Path(__file__).parents[3]
+SCHEMA: dict[str, Any] = json.loads((ROOT / "webhook/policy/suite.schema.json").read_text())
+VALIDATOR = Draft202012Validator(SCHEMA)
+OBJECT = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
+DANA = {"username": "dana", "groups": ["a"]}
+
+
+def make_case(**fields: Any) -> dict[str, Any]:
+    case = {"name": "one", "object": OBJECT, "requester": DANA, "expect": {"decision": "allowed"}, **fields}
+    return {name: value for name, value in case.items() if value is not None}
+
+
+def make_suite(*cases: Any, **fields: Any) -> dict[str, Any]:
+    suite = {
+        "apiVersion": "policy.devicetaint.io/v1alpha1",
+        "kind": "DeviceTaintPolicyTest",
+        "metadata": {"name": "ours"},
+        "policy": "policy.yaml",
+        "cases": list(cases) or [make_case()],
+        **fields,
+    }
+    return {name: value for name, value in suite.items() if value is not None}
+
+
+def suite_of(document: Any) -> Suite:
+    suite, errors = read_suite(document)
+    assert [str(error) for error in errors] == []
+    assert suite is not None
+    return suite
+
+
+def errors_of(document: Any) -> list[str]:
+    suite, errors = read_suite(document)
+    assert (suite is None) == bool(errors)
+    return [str(error) for error in errors]
+
+
+FULL = make_suite(
+    make_case(
+        name="full",
+        oldObject=OBJECT,
+        operation="UPDATE",
+        time=NOW_TEXT,
+        expect={
+            "decision": "warned",
+            "rules": ["a", "b"],
+            "message": "text",
+            "field": "spec",
+            "defaulted": [{"key": "x/y", "effect": "NoExecute", "tolerationSeconds": 3}],
+        },
+    ),
+    make_case(name="generated", requester=None, author={"serviceAccount": "ci/runner"}, object=None, file="c.yaml"),
+    make_case(name="by default", requester=None, expect={"decision": "denied", "rules": [], "defaulted": []}),
+    namespaces={"ml": {"labels": {"tier": "batch"}}, "bare": {}, "null": None},
+    deviceClasses={"gpu": ["gpu.example.com"], "any": None, "none": []},
+    defaults={"requester": {"serviceAccount": "ns/default"}, "namespace": "ml", "time": "2026-01-01T00:00:00Z"},
+)
+
+
+def test_every_field_is_read() -> None:
+    suite = suite_of(FULL)
+    assert (suite.name, suite.policy, suite.namespace) == ("ours", "policy.yaml", "ml")
+    assert suite.namespaces == {"ml": {"tier": "batch"}, "bare": {}, "null": {}}
+    assert suite.device_classes == {"gpu": frozenset({"gpu.example.com"}), "any": None, "none": frozenset()}
+    full, generated, default = suite.cases
+    assert (full.operation, full.old_object, full.time, str(full.path)) == ("UPDATE", OBJECT, NOW, "cases[0]")
+    assert full.expect == Expectation(
+        Word.WARNED,
+        frozenset({"a", "b"}),
+        "text",
+        "spec",
+        (DeviceToleration("x/y", "Equal", effect="NoExecute", toleration_seconds=3),),
+    )
+    assert (generated.file, generated.requester) == ("c.yaml", None)
+    assert default.requester is not None
+    assert default.requester.service_account == "ns/default"
+    assert default.expect == Expectation(Word.DENIED, frozenset(), defaulted=())
+    assert default.time is not None
+    assert default.time.year == 2026
+
+
+def test_requesters_are_in_the_groups_that_an_api_server_adds() -> None:
+    suite = suite_of(
+        make_suite(
+            make_case(name="user"),
+            make_case(name="account", requester={"serviceAccount": "ci/runner", "groups": ["x"]}),
+            make_case(name="nobody", requester={"username": "system:anonymous"}),
+            make_case(name="account by its name", requester={"username": "system:serviceaccount:ci:runner"}),
+        )
+    )
+    accounts = ("system:serviceaccounts", "system:serviceaccounts:ci", "system:authenticated")
+    assert [case.requester for case in suite.cases] == [
+        Requester("dana", ("a", "system:authenticated")),
+        Requester("system:serviceaccount:ci:runner", ("x", *accounts)),
+        Requester("system:anonymous", ("system:unauthenticated",)),
+        Requester("system:serviceaccount:ci:runner", accounts),
+    ]
+
+
+def test_a_policy_may_stand_in_the_suite() -> None:
+    assert suite_of(make_suite(policy={"kind": "x"})).policy == {"kind": "x"}
+
+
+WRONG = {
+    "no object": ([], "Invalid value"),
+    "another version": (make_suite(apiVersion="v1"), 'apiVersion: Unsupported value: "v1"'),
+    "no policy": (make_suite(policy=None), "policy: Required value: the name of a file, or the policy itself"),
+    "a policy without name": (make_suite(policy=""), "policy: Required value"),
+    "a policy of another type": (make_suite(policy=3), "policy: Required value"),
+    "no cases": (make_suite(cases=[]), "cases: Required value: must have at least one entry"),
+    "unknown field": (make_suite(defaultz={}), "defaultz: Forbidden: unknown field; known are apiVersion"),
+    "unknown field of a case": (make_suite(make_case(user="x")), "cases[0].user: Forbidden: unknown field"),
+    "unknown field of expect": (
+        make_suite(make_case(expect={"decision": "denied", "rule": "a"})),
+        "cases[0].expect.rule: Forbidden: unknown field",
+    ),
+    "unknown field of a toleration": (
+        make_suite(make_case(expect={"decision": "denied", "defaulted": [{"seconds": 3}]})),
+        "cases[0].expect.defaulted[0].seconds: Forbidden: unknown field",
+    ),
+    "unknown field of a namespace": (make_suite(namespaces={"a": {"label": {}}}), "namespaces[a].label: Forbidden"),
+    "a case without name": (make_suite(make_case(name=None)), "cases[0].name: Required value"),
+    "a name twice": (make_suite(make_case(), make_case()), 'cases[1].name: Duplicate value: "one"'),
+    "neither object nor file": (make_suite(make_case(object=None)), "cases[0].object: Required value: either object"),
+    "object and file": (make_suite(make_case(file="x")), "cases[0].object: Required value: either object or file"),
+    "an object of another type": (make_suite(make_case(object=[1])), "cases[0].object: Invalid value"),
+    "an update without old object": (
+        make_suite(make_case(operation="UPDATE")),
+        "cases[0].oldObject: Required value: must be given for UPDATE",
+    ),
+    "a creation with old object": (
+        make_suite(make_case(operation="CREATE", oldObject=OBJECT)),
+        "cases[0].oldObject: Required value: has a meaning for UPDATE only",
+    ),
+    "another operation": (make_suite(make_case(operation="DELETE")), 'cases[0].operation: Unsupported value: "DELETE"'),
+    "nobody asks": (make_suite(make_case(requester=None)), "cases[0].requester: Required value: must be given here or"),
+    "a requester without name": (
+        make_suite(make_case(requester={"groups": []})),
+        "cases[0].requester.username: Required value: either username or serviceAccount",
+    ),
+    "a requester with two names": (
+        make_suite(make_case(requester={"username": "a", "serviceAccount": "a/b"})),
+        "cases[0].requester.username: Required value: either username or serviceAccount",
+    ),
+    "an account without namespace": (
+        make_suite(make_case(requester={"serviceAccount": "runner"})),
+        'cases[0].requester.serviceAccount: Invalid value: "runner": must be namespace/name',
+    ),
+    "no expectation": (make_suite(make_case(expect=None)), "cases[0].expect: Required value"),
+    "no decision": (make_suite(make_case(expect={})), 'cases[0].expect.decision: Unsupported value: ""'),
+    "another decision": (
+        make_suite(make_case(expect={"decision": "no"})),
+        'cases[0].expect.decision: Unsupported value: "no": supported values: "allowed", "denied", "warned"',
+    ),
+    "a time that is none": (make_suite(make_case(time="noon")), 'cases[0].time: Invalid value: "noon"'),
+    "drivers of another type": (make_suite(deviceClasses={"a": "b"}), 'deviceClasses.a: Invalid value: "b"'),
+}
+
+
+@pytest.mark.parametrize(("document", "error"), WRONG.values(), ids=WRONG)
+def test_mistakes_are_told_at_their_paths(document: Any, error: str) -> None:
+    assert [each for each in errors_of(document) if each.startswith(error)] != [], errors_of(document)
+
+
+# --- the schema ---------------------------------------------------------------------------------
+
+NOT_IN_SCHEMA = {
+    "a name twice",
+    "an update without old object",
+    "a creation with old object",
+    "nobody asks",
+    "a time that is none",
+}
+"""What a schema cannot say, or (formats) does not have to."""
+
+
+def test_the_published_schema_is_that_of_the_package() -> None:
+    assert (ROOT / "docs/suite.schema.json").read_bytes() == (ROOT / "webhook/policy/suite.schema.json").read_bytes()
+
+
+def test_the_schema_is_one_and_takes_what_is_read() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    assert list(VALIDATOR.iter_errors(FULL)) == []
+    assert list(VALIDATOR.iter_errors(make_suite())) == []
+
+
+@pytest.mark.parametrize("name", sorted(WRONG.keys() - NOT_IN_SCHEMA))
+def test_the_schema_refuses_what_is_refused(name: str) -> None:
+    assert list(VALIDATOR.iter_errors(WRONG[name][0])) != []
+
+
+def test_the_schema_has_the_fields_that_are_read() -> None:
+    definitions = SCHEMA["$defs"]
+    properties = {
+        "suite": SCHEMA,
+        "defaults": SCHEMA["properties"]["defaults"],
+        "namespace": SCHEMA["properties"]["namespaces"]["additionalProperties"],
+        "case": definitions["case"],
+        "requester": definitions["requester"],
+        "expect": definitions["expect"],
+        "toleration": definitions["expect"]["properties"]["defaulted"]["items"],
+    }
+    assert {name: frozenset(each["properties"]) for name, each in properties.items()} == FIELDS
+
+
+def places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [way]
+    if isinstance(value, dict | list):
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        for step, below in entries:
+            found += places(below, (*way, step))
+    return found
+
+
+@given(way=st.sampled_from(places(FULL)[1:]), value=st.sampled_from([None, 3, "x", [], {}, [3], {"x": 1}, True, ""]))
+def test_whatever_stands_anywhere_is_read_or_told(way: tuple[Any, ...], value: Any) -> None:
+    """And what is read, the schema takes: nulls apart, which Kubernetes' objects may have anywhere."""
+    document = deepcopy(FULL)
+    at: Any = document
+    for step in way[:-1]:
+        at = at[step]
+    at[way[-1]] = value
+    suite, errors = read_suite(document)
+    assert (suite is None) == bool(errors)
+    if suite is not None and value is not None and value != "":
+        assert [error.message for error in VALIDATOR.iter_errors(document)] == []

@@ -1,0 +1,213 @@
+"""What `/mutate` adds to claims and templates: the author of a template, and default tolerations.
+
+A template's spec is immutable, so whoever sends their own manifest again must find what was added to it: on update
+it is put back, else the API server would refuse the manifest.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from webhook.admission.author import REQUESTED_BY, author_of, digest, same_author, signed
+from webhook.admission.facts import Claiming
+from webhook.admission.jsonpatch import REMOVED
+from webhook.api.claims import ResourceClaimTemplate
+from webhook.api.field import Finding, Path, Severity, forbidden
+from webhook.api.meta import OWN_GROUP
+from webhook.policy.defaults import defaults_for, rendered
+from webhook.policy.model import UnknownAuthor
+from webhook.policy.names import Requester
+from webhook.validation.claims import everything_asked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from webhook.admission.context import AdmissionContext
+    from webhook.admission.defaulting import Edit
+    from webhook.admission.facts import Ask
+    from webhook.admission.jsonpatch import Pointer
+    from webhook.admission.review import AdmissionRequest
+    from webhook.api.claims import DeviceRequest, ResourceClaim
+    from webhook.api.field import JSON
+    from webhook.api.taints import DeviceToleration
+    from webhook.policy.conditions import Scope
+    from webhook.validation.claims import Asked
+
+    Object = ResourceClaim | ResourceClaimTemplate
+
+DEFAULTED: Final = f"{OWN_GROUP}/defaulted-tolerations"
+_CLAIM_ANNOTATIONS: Final = ("metadata", "annotations")
+_TEMPLATE_ANNOTATIONS: Final = ("spec", "metadata", "annotations")
+_ANNOTATIONS: Final = Path.root().child("metadata", "annotations")
+_encoder: Final = msgspec.json.Encoder(order="deterministic")
+
+
+class Addition(NamedTuple):
+    """Edits to an object, and what to tell its sender about them."""
+
+    edits: tuple[Edit, ...] = ()
+    remarks: tuple[Finding, ...] = ()
+
+
+def additions(new: Object, old: Object | None, request: AdmissionRequest, context: AdmissionContext) -> Addition:
+    """What to add to a claim or template that is created, or put back into one that is updated."""
+    claiming = Claiming(new, request, context)
+    if claiming.for_extended_resource:
+        return Addition()
+    if old is not None:
+        return Addition(tuple(_put_back(claiming, old)))
+    scope = claiming.scope()
+    defaulted = list(_defaulted(claiming, scope, context)) if _may_get_defaults(claiming, scope, context) else []
+    edits: list[Edit] = []
+    remarks: list[Finding] = []
+    for ask, tolerations in defaulted:
+        edits += _appended(claiming, ask.asked, tolerations)
+        remarks.append(_remark(ask, tolerations))
+    if defaulted:
+        entries = {str(ask.asked.path): [rendered(each) for each in added] for ask, added in defaulted}
+        edits.append(((*_CLAIM_ANNOTATIONS, DEFAULTED), _encoder.encode(entries).decode()))
+    requests = _with_defaults(claiming, defaulted)
+    edits += _author(claiming, scope, requests, request, context)
+    if not claiming.is_template and not claiming.generated and REQUESTED_BY in new.meta.annotations:
+        edits.append(((*_CLAIM_ANNOTATIONS, REQUESTED_BY), REMOVED))
+        text = "is for claims that are made from templates, and was taken out"
+        remarks.append(Finding(Severity.WARN, forbidden(_ANNOTATIONS.key(REQUESTED_BY), text)))
+    return Addition(tuple(edits), tuple(remarks))
+
+
+# --- the author ---------------------------------------------------------------------------------
+
+
+def _author(
+    claiming: Claiming,
+    scope: Scope,
+    requests: tuple[DeviceRequest, ...],
+    request: AdmissionRequest,
+    context: AdmissionContext,
+) -> Iterator[Edit]:
+    """Who answers for it, written down anew unless it stands there already."""
+    if context.key is None:
+        return
+    asked = digest(requests)
+    new = claiming.new
+    if isinstance(new, ResourceClaimTemplate):
+        requester = Requester(request.username, request.groups)
+        author = author_of(new.claim_meta.annotations.get(REQUESTED_BY), claiming.namespace, asked, context.key)
+        if author is None or not same_author(author, requester):
+            annotation = signed(requester, claiming.namespace, request.uid, asked, context.key)
+            yield (*_TEMPLATE_ANNOTATIONS, REQUESTED_BY), annotation
+    elif claiming.generated and scope.requester is not None and asked != digest(new.requests):
+        # What we add changes what its author signed for; the author stays the same.
+        annotation = signed(scope.requester, claiming.namespace, request.uid, asked, context.key)
+        yield (*_CLAIM_ANNOTATIONS, REQUESTED_BY), annotation
+
+
+# --- default tolerations ------------------------------------------------------------------------
+
+
+def _may_get_defaults(claiming: Claiming, scope: Scope, context: AdmissionContext) -> bool:
+    """A claim that is refused as soon as it tolerates anything, since nobody answers for it, gets nothing."""
+    refused = scope.requester is None and context.policy.unknown_author is UnknownAuthor.DENY
+    return bool(context.policy.default_tolerations) and (claiming.tolerates or not refused)
+
+
+def _defaulted(
+    claiming: Claiming, scope: Scope, context: AdmissionContext
+) -> Iterator[tuple[Ask, tuple[DeviceToleration, ...]]]:
+    """Each request and alternative that gets tolerations, with those."""
+    for ask in claiming.asks():
+        context.budget.check("default tolerations")
+        tolerations = defaults_for(
+            context.judge,
+            scope,
+            ask.target,
+            ask.asked.exact.tolerations,
+            context.now,
+            partial(_variables_for, claiming, ask, scope),
+        )
+        if tolerations:
+            yield ask, tolerations
+
+
+def _variables_for(
+    claiming: Claiming, ask: Ask, scope: Scope, toleration: DeviceToleration | None
+) -> Callable[[], Mapping[str, JSON]]:
+    return partial(claiming.variables, ask.asked, ask.target, scope, toleration)
+
+
+def _appended(claiming: Claiming, asked: Asked, tolerations: tuple[DeviceToleration, ...]) -> Iterator[Edit]:
+    at = (*_pointer(claiming, asked), "tolerations")
+    present = len(asked.exact.tolerations)
+    if not present:
+        yield at, [rendered(each) for each in tolerations]
+        return
+    for offset, toleration in enumerate(tolerations):
+        yield (*at, present + offset), rendered(toleration)
+
+
+def _pointer(claiming: Claiming, asked: Asked) -> Pointer:
+    spec: Pointer = ("spec", "spec") if claiming.is_template else ("spec",)
+    request: Pointer = (*spec, "devices", "requests", asked.position)
+    if asked.alternative is not None:
+        return (*request, "firstAvailable", asked.alternative)
+    return request if claiming.new.requests[asked.position].flat else (*request, "exactly")
+
+
+def _remark(ask: Ask, tolerations: tuple[DeviceToleration, ...]) -> Finding:
+    texts = ", ".join(_encoder.encode(rendered(each)).decode() for each in tolerations)
+    return Finding(Severity.WARN, forbidden(ask.asked.tolerations, f"added by default: {texts}"), code="DT120")
+
+
+def _with_defaults(
+    claiming: Claiming, defaulted: list[tuple[Ask, tuple[DeviceToleration, ...]]]
+) -> tuple[DeviceRequest, ...]:
+    """The requests as they will be."""
+    added = {(ask.asked.position, ask.asked.alternative): tolerations for ask, tolerations in defaulted}
+    if not added:
+        return claiming.new.requests
+    replace = msgspec.structs.replace
+    requests: list[DeviceRequest] = []
+    for position, request in enumerate(claiming.new.requests):
+        exactly = request.exactly
+        if exactly is not None:
+            exactly = replace(exactly, tolerations=exactly.tolerations + added.get((position, None), ()))
+        alternatives = tuple(
+            replace(each, tolerations=each.tolerations + added.get((position, index), ()))
+            for index, each in enumerate(request.first_available)
+        )
+        requests.append(replace(request, exactly=exactly, first_available=alternatives))
+    return tuple(requests)
+
+
+# --- updates ------------------------------------------------------------------------------------
+
+
+def _put_back(claiming: Claiming, old: Object) -> Iterator[Edit]:
+    """What we added to the stored object and the sender's own manifest lacks."""
+    new = claiming.new
+    if isinstance(new, ResourceClaimTemplate) and isinstance(old, ResourceClaimTemplate):
+        author = old.claim_meta.annotations.get(REQUESTED_BY)
+        if author is not None and new.claim_meta.annotations.get(REQUESTED_BY) != author:
+            yield (*_TEMPLATE_ANNOTATIONS, REQUESTED_BY), author
+    note = old.meta.annotations.get(DEFAULTED)
+    if note is None:
+        return
+    if new.meta.annotations.get(DEFAULTED) != note:
+        yield (*_CLAIM_ANNOTATIONS, DEFAULTED), note
+    stored = {
+        (asked.position, asked.alternative): asked.exact.tolerations
+        for asked in everything_asked(claiming.spec, old.requests)
+    }
+    for asked in everything_asked(claiming.spec, new.requests):
+        before = stored.get((asked.position, asked.alternative), ())
+        present = asked.exact.tolerations
+        # The spec is immutable: this can only turn a refusal into what is stored already.
+        if len(present) < len(before) and _as_stored(before[: len(present)]) == _as_stored(present):
+            yield from _appended(claiming, asked, before[len(present) :])
+
+
+def _as_stored(tolerations: tuple[DeviceToleration, ...]) -> list[Any]:
+    return [rendered(each) for each in tolerations]

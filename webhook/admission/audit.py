@@ -1,0 +1,204 @@
+"""Claims and templates at rest: what the policy would say if they were created now. Nothing here asks a cluster.
+
+Who created something is not kept by a cluster. A template's author stands in an annotation; whoever made a claim by
+hand is unknown, so rules on requesters match it if they refuse, and do not if they allow.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from webhook.admission.author import REQUESTED_BY, author_of, claimed_author, digest
+from webhook.admission.decision import Change
+from webhook.admission.facts import EXTENDED_RESOURCE, Claiming
+from webhook.admission.judging import AUTHOR_RULE
+from webhook.admission.review import AdmissionRequest
+from webhook.admission.rulings import Rulings, claim_rulings, claim_severity, findings_of, unknown_author, who_asks
+from webhook.admission.shadow import differences
+from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
+from webhook.api.decode import Reader
+from webhook.api.field import FieldError, Finding, Path, Severity, forbidden
+from webhook.api.meta import GroupVersionKind
+from webhook.policy.conditions import Scope
+from webhook.policy.model import CLAIM_CONTROLLER, Mode, UnknownAuthor
+from webhook.validation.kinds import BY_KIND, KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from webhook.admission.context import AdmissionContext
+    from webhook.api.field import JSON
+    from webhook.api.meta import GroupVersionResource
+    from webhook.policy.decide import Judge
+    from webhook.policy.names import Requester
+
+FROM_TEMPLATE: Final = "resource.kubernetes.io/pod-claim-name"
+"""Annotation of claims that are made from templates (resource/v1.PodResourceClaimAnnotation)."""
+_AUTHOR: Final = Path.root().child("spec", "metadata", "annotations").key(REQUESTED_BY)
+
+
+class Reason(StrEnum):
+    """Why something is listed. A closed set, fit for a label."""
+
+    REFUSED = "refused"
+    WARNED = "warned"
+    REFUSED_BY_CANDIDATE = "refusedByCandidate"
+    UNKNOWN_AUTHOR = "unknownAuthor"
+    MALFORMED = "malformed"
+
+
+class Author(StrEnum):
+    """What is known of who answers for an object. A closed set, fit for a label."""
+
+    PROVEN = "proven"
+    CLAIMED = "claimed"
+    """Named in the annotation, and there is no key to verify that."""
+    UNKNOWN = "unknown"
+
+
+class AtRest(NamedTuple):
+    """One thing to tell about an object. `resource`, `reason` and `author` are closed sets; rules are the policy's."""
+
+    resource: str
+    reason: Reason
+    author: Author
+    finding: Finding
+
+
+def audited(value: JSON, context: AdmissionContext) -> Iterator[AtRest]:
+    """What there is to tell of a claim or template as it is stored, judged as if it were created at `context.now`.
+
+    Nothing for other kinds, for objects that are being deleted, and for claims of extended resources. Authors are
+    verified if there is a `context.key`, else believed. Raises OutOfTime.
+    """
+    resource = _resource_of(value)
+    if resource is None or value["metadata"].get("deletionTimestamp") is not None:
+        return
+    row, errors = KINDS[resource], list[FieldError]()
+    new = row.decode(Reader.of(value, errors))
+    if errors:
+        for error in errors:
+            yield AtRest(resource.resource, Reason.MALFORMED, Author.UNKNOWN, Finding(Severity.DENY, error))
+        return
+    if new.meta.annotations.get(EXTENDED_RESOURCE) == "true":
+        return
+    stored = _Stored(new, value, resource, context)
+    if not stored.generated and row.documented is not None:
+        for finding in _documented(row.documented(new, None), context):
+            yield stored.told(finding)
+    yield from stored.by_policy()
+    if context.candidate is not None:
+        yield from stored.by_candidate(context.candidate)
+
+
+def _resource_of(value: JSON) -> GroupVersionResource | None:
+    if not isinstance(value, dict) or not isinstance(value.get("metadata"), dict):
+        return None
+    kind, version = value.get("kind"), value.get("apiVersion")
+    if kind not in {"ResourceClaim", "ResourceClaimTemplate"} or not isinstance(version, str):
+        return None
+    return BY_KIND.get(GroupVersionKind.parse(version, kind))
+
+
+def _documented(errors: Iterator[FieldError], context: AdmissionContext) -> Iterator[Finding]:
+    mode = context.policy.documented_rules.at_most(context.policy.mode)
+    if mode is not Mode.OFF:
+        severity = Severity.DENY if mode is Mode.ENFORCE else Severity.WARN
+        yield from (Finding(severity, error) for error in errors)
+
+
+class _Stored:
+    """An object at rest with what is known of its author."""
+
+    def __init__(self, new: Any, value: JSON, resource: GroupVersionResource, context: AdmissionContext) -> None:
+        meta = new.meta
+        self._context = context
+        self._resource = resource.resource
+        from_template = isinstance(new, ResourceClaim) and FROM_TEMPLATE in meta.annotations
+        annotation = _annotation_of(new, from_template=from_template)
+        requester, self._author = _author_in(annotation, meta.namespace, digest(new.requests), context.key)
+        request = AdmissionRequest(
+            uid=meta.uid,
+            operation="CREATE",
+            resource=resource,
+            name=meta.name,
+            namespace=meta.namespace,
+            username=(*context.policy.trusted_controllers, CLAIM_CONTROLLER)[0] if from_template else "",
+            object=value,
+        )
+        self._claiming = Claiming(new, request, context)
+        self._scope = Scope(requester, meta.namespace, context.names.namespace(meta.namespace))
+        self.generated = self._claiming.generated
+
+    def told(self, finding: Finding, reason: Reason | None = None) -> AtRest:
+        """The finding with its labels."""
+        if reason is None:
+            reason = Reason.REFUSED if finding.severity is Severity.DENY else Reason.WARNED
+        return AtRest(self._resource, reason, self._author, finding)
+
+    def by_policy(self) -> Iterator[AtRest]:
+        """What the policy that holds has to say."""
+        judge, claiming = self._context.judge, self._claiming
+        mode = claim_severity(claiming, judge, updating=False)
+        if mode is Mode.OFF:
+            return
+        yield from self._of_unknown_author(judge)
+        rulings = self._rulings(judge)
+        for finding in findings_of(rulings.told, who_asks(claiming, self._scope), mode, self._context.now):
+            if finding.severity is not Severity.AUDIT:
+                yield self.told(finding)
+
+    def _of_unknown_author(self, judge: Judge) -> Iterator[AtRest]:
+        claiming = self._claiming
+        if self._author is not Author.UNKNOWN or not claiming.tolerates or not _matters(self._context):
+            return
+        if claiming.is_template:
+            text = "does not prove who wrote this: claims made from it have an unknown author; create it again"
+            yield self.told(Finding(Severity.WARN, forbidden(_AUTHOR, text), rule=AUTHOR_RULE), Reason.UNKNOWN_AUTHOR)
+        elif claiming.generated and judge.policy.unknown_author is not UnknownAuthor.ALLOW:
+            yield self.told(unknown_author(judge, updating=False), Reason.UNKNOWN_AUTHOR)
+
+    def by_candidate(self, candidate: Judge) -> Iterator[AtRest]:
+        """What the candidate would refuse, and the policy that holds does not."""
+        if candidate.policy.mode is Mode.OFF:
+            return
+        active = Rulings() if self._context.policy.mode is Mode.OFF else self._rulings(self._context.judge)
+        tried = self._rulings(candidate)
+        paths = {str(ruling.path): ruling.path for ruling in tried.told}
+        for path, what, rule, change in differences(active.told, tried.told):
+            if change is Change.DENIED:
+                text = f"the candidate policy would refuse {what}"
+                yield self.told(
+                    Finding(Severity.WARN, forbidden(paths[path], text), rule=rule), Reason.REFUSED_BY_CANDIDATE
+                )
+
+    def _rulings(self, judge: Judge) -> Rulings:
+        generated = self._claiming.generated
+        if generated and self._scope.requester is None and judge.policy.unknown_author is UnknownAuthor.ALLOW:
+            return Rulings()
+        if not judge.judges_claims:
+            return Rulings()
+        return claim_rulings(self._claiming, judge, self._scope, self._context, everything=True)
+
+
+def _matters(context: AdmissionContext) -> bool:
+    """Whether anybody would ask for an author."""
+    judges = filter(None, (context.judge, context.candidate))
+    return any(judge.judges_claims or judge.policy.unknown_author is UnknownAuthor.DENY for judge in judges)
+
+
+def _annotation_of(new: ResourceClaim | ResourceClaimTemplate, *, from_template: bool) -> str | None:
+    if isinstance(new, ResourceClaimTemplate):
+        return new.claim_meta.annotations.get(REQUESTED_BY)
+    return new.meta.annotations.get(REQUESTED_BY) if from_template else None
+
+
+def _author_in(
+    annotation: str | None, namespace: str, asked: bytes, key: bytes | None
+) -> tuple[Requester | None, Author]:
+    if key is not None:
+        author = author_of(annotation, namespace, asked, key)
+        return author, Author.UNKNOWN if author is None else Author.PROVEN
+    author = claimed_author(annotation)
+    return author, Author.UNKNOWN if author is None else Author.CLAIMED

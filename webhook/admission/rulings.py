@@ -1,0 +1,173 @@
+"""What the policy says to a claim, a template or a taint: rules that match become findings."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.admission.author import REQUESTED_BY
+from webhook.api.field import Finding, Path, Severity, forbidden
+from webhook.api.taints import EXISTS, NO_SCHEDULE, NONE
+from webhook.policy.model import DEFAULT_RULE, Action, Mode, UnknownAuthor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from datetime import datetime
+
+    from webhook.admission.context import AdmissionContext
+    from webhook.admission.facts import Claiming
+    from webhook.api.taints import DeviceToleration
+    from webhook.policy.conditions import Scope, Target
+    from webhook.policy.decide import Hit, Judge, Walked
+
+UNKNOWN_AUTHOR: Final = "unknownAuthor"
+"""The name under which claims of unknown authors are refused or told."""
+EXPIRY_WARNING: Final = timedelta(days=7)
+"""How long before its end an exception is warned of."""
+_SEVERITIES: Final = {Action.DENY: Severity.DENY, Action.WARN: Severity.WARN, Action.AUDIT: Severity.AUDIT}
+
+
+class Ruling(NamedTuple):
+    """What the rules came to for one toleration, request or taint; its texts are made when they are asked for."""
+
+    walked: Walked
+    place: Callable[[], Path]
+    text: Callable[[], str]
+
+    @property
+    def path(self) -> Path:
+        """Where it stands."""
+        return self.place()
+
+    @property
+    def what(self) -> str:
+        """What the rules matched, in words."""
+        return self.text()
+
+    @property
+    def hits(self) -> tuple[Hit, ...]:
+        """The rules that matched, in order."""
+        return self.walked.hits
+
+    @property
+    def denied_by(self) -> Hit | None:
+        """The rule that refuses it, if one does."""
+        last = self.hits[-1] if self.hits else None
+        return last if last is not None and last.action is Action.DENY else None
+
+
+def claim_severity(claiming: Claiming, judge: Judge, *, updating: bool) -> Mode:
+    """How far the policy's word goes. An update changes no spec, so what a stored object breaks is only told."""
+    mode = judge.policy.mode
+    if claiming.generated:
+        mode = mode.at_most(judge.policy.generated_claims)
+    return mode.at_most(Mode.WARN) if updating else mode
+
+
+class Rulings(NamedTuple):
+    """The rulings on a claim: those with something to tell (or all), and the names of all rules that matched."""
+
+    told: tuple[Ruling, ...] = ()
+    names: tuple[tuple[str, Action], ...] = ()
+
+
+def claim_rulings(
+    claiming: Claiming, judge: Judge, scope: Scope, context: AdmissionContext, *, everything: bool
+) -> Rulings:
+    """The rulings on every request, alternative and toleration. Without `everything`, those that are not silent."""
+    scoped = judge.scoped(scope, context.now)
+    check, asks_requests = context.budget.check, scoped.asks_requests
+    told: list[Ruling] = []
+    names: list[tuple[str, Action]] = []
+    for asked, target in claiming.asks():
+        if asks_requests:
+            check("policy")
+            walked = scoped.walk(target, None, partial(claiming.variables, asked, target, scope, None))
+            names += walked.names
+            if walked.hits and (everything or not walked.silent):
+                told.append(Ruling(walked, partial(getattr, asked, "path"), partial(_request_text, target)))
+        for position, toleration in enumerate(asked.exact.tolerations):
+            check("policy")
+            # Most are remembered and allowed; for those nothing else is put together.
+            walked = scoped.known(target, toleration) or scoped.walk(
+                target, toleration, partial(claiming.variables, asked, target, scope, toleration)
+            )
+            names += walked.names
+            if everything or not walked.silent:
+                told.append(Ruling(walked, partial(asked.toleration, position), partial(_toleration_text, toleration)))
+    return Rulings(tuple(told), tuple(names))
+
+
+def at_most(findings: list[Finding], maximum: int) -> list[Finding]:
+    """The findings, or as many as anybody would read: refusals before all others, since those decide."""
+    if len(findings) <= maximum:
+        return findings
+    return sorted(findings, key=lambda finding: finding.severity is not Severity.DENY)[:maximum]
+
+
+def unknown_author(judge: Judge, *, updating: bool) -> Finding:
+    """What the policy says to a generated claim with tolerations whose author nobody proves."""
+    policy = judge.policy
+    refused = policy.unknown_author is UnknownAuthor.DENY and policy.mode is Mode.ENFORCE and not updating
+    path = Path.root().child("metadata", "annotations").key(REQUESTED_BY)
+    text = "does not prove who wrote the claim's template; to make it do so, create the template again"
+    severity = Severity.DENY if refused else Severity.WARN
+    return Finding(severity, forbidden(path, text), rule=UNKNOWN_AUTHOR)
+
+
+def findings_of(rulings: Iterable[Ruling], who: str, mode: Mode, now: datetime) -> Iterator[Finding]:
+    """What there is to tell, of what `who` asked for. In mode `warn` refusals become warnings."""
+    for ruling in rulings:
+        if ruling.walked.silent:
+            continue
+        for hit in ruling.hits:
+            exception = hit.exception
+            if exception is not None:
+                if exception.expires_at - now <= EXPIRY_WARNING:
+                    until = exception.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+                    text = f"allowed by an exception until {until} only; rule {hit.rule.name} will refuse it then"
+                    yield Finding(Severity.WARN, forbidden(ruling.path, text), rule=exception.name)
+            elif hit.action is not Action.ALLOW:
+                severity = _SEVERITIES[hit.action]
+                if severity is Severity.DENY and mode is not Mode.ENFORCE:
+                    severity = Severity.WARN
+                yield Finding(severity, forbidden(ruling.path, _text(ruling, hit, who)), rule=hit.rule.name)
+
+
+def _text(ruling: Ruling, hit: Hit, who: str) -> str:
+    """What is refused or remarked, why, and the way out."""
+    rule = hit.rule
+    if rule.name == DEFAULT_RULE:
+        text = f"no rule allows {who} {ruling.what}; ask for less, or your cluster's admins for a rule"
+    elif rule.message:
+        text = f"{ruling.what}: {rule.message}" if hit.action is Action.DENY else rule.message
+    elif hit.action is Action.DENY:
+        text = f"{who} may not use {ruling.what}; ask for less, or your cluster's admins for an exception"
+    else:
+        text = f"{who} asks for {ruling.what}"
+    return f"{text} (its condition could not be evaluated: {hit.problem})" if hit.problem else text
+
+
+def who_asks(claiming: Claiming, scope: Scope) -> str:
+    """Who answers for a claim, and where, in words."""
+    requester = scope.requester
+    name = "somebody unknown" if requester is None else f'"{requester.username}"'
+    return f'{name} in namespace "{claiming.namespace}"' if claiming.namespace else name
+
+
+def _request_text(target: Target) -> str:
+    text = f'devices of class "{target.device_class}"'
+    return f"{text} with admin access" if target.admin_access else text
+
+
+def _toleration_text(toleration: DeviceToleration) -> str:
+    """The toleration in words: what is left out means everything, which is easily overlooked."""
+    key = f'key "{toleration.key}"' if toleration.key else "every key"
+    if toleration.operator != EXISTS and toleration.value:
+        key = f'{key} with value "{toleration.value}"'
+    effect = toleration.effect or "every effect"
+    if toleration.effect in {NO_SCHEDULE, NONE}:
+        return f"a toleration of {key}, {effect}"
+    seconds = toleration.toleration_seconds
+    return f"a toleration of {key}, {effect}, {'for ever' if seconds is None else f'for {seconds} s'}"

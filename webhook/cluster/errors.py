@@ -1,0 +1,97 @@
+"""What can go wrong between us and an API server. Nobody outside this room sees an error of a library."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+_MESSAGE_MOST: Final = 1024
+_BUSY: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+
+
+class NoCredentials(Exception):  # noqa: N818 -- it says what is missing
+    """It is not known where the API server is, or who we are to it; the text says what could not be read."""
+
+
+class ClusterError(Exception):
+    """A request that was not granted.
+
+    `code` is the HTTP status, 0 if there was no answer; `reason` is the Status' word for it ("NotFound"), or empty.
+    """
+
+    def __init__(self, message: str, *, code: int = 0, reason: str = "", retry_after_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.retry_after_seconds = retry_after_seconds
+        """How long the server wants to be left alone; 0 if it did not say."""
+
+
+class NotFound(ClusterError):  # noqa: N818 -- the word of Kubernetes, like the rest
+    """404: there is no such object, or the resource is not served."""
+
+
+class Conflict(ClusterError):  # noqa: N818
+    """409: the object changed since it was read, or is there already."""
+
+
+class Gone(ClusterError):  # noqa: N818
+    """410: the resource version or the page is too old; list again."""
+
+
+class Refused(ClusterError):  # noqa: N818
+    """The server understood and said no; it will say so again."""
+
+
+class Unavailable(ClusterError):  # noqa: N818
+    """No answer, or none that says anything about the request; it may go better later."""
+
+
+class Silent(Unavailable):
+    """A watch gave nothing for too long: its connection is dead, or nothing happens and no bookmarks are sent."""
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    retry_after_seconds: float | None = None
+
+
+class _Status(msgspec.Struct):
+    """As far as it is read: meta/v1 Status."""
+
+    message: str | None = None
+    reason: str | None = None
+    code: int | None = None
+    details: _Details | None = None
+
+
+_STATUS: Final = msgspec.json.Decoder(_Status)
+_KINDS: Final[dict[int, type[ClusterError]]] = {
+    HTTPStatus.NOT_FOUND: NotFound,
+    HTTPStatus.CONFLICT: Conflict,
+    HTTPStatus.GONE: Gone,
+}
+
+
+def error_of(request: str, body: bytes, *, code: int = 0, retry_after: str = "") -> ClusterError:
+    """The error that an answer stands for.
+
+    `request` ("GET /api/v1/...") begins the message; `code` 0 is read from the body, which is a Status or anything
+    else; `retry_after` is the header, of which only seconds are understood.
+    """
+    try:
+        status = _STATUS.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        status = _Status()
+    code = code or status.code or 0
+    message = status.message or body[:_MESSAGE_MOST].decode(errors="replace").strip() or "no message"
+    seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
+    details = status.details.retry_after_seconds if status.details else None
+    kind = _KINDS.get(code, Unavailable if code in _BUSY or code >= HTTPStatus.INTERNAL_SERVER_ERROR else Refused)
+    return kind(
+        f"{request}: {code}: {message[:_MESSAGE_MOST]}",
+        code=code,
+        reason=status.reason or "",
+        retry_after_seconds=seconds or details or 0.0,
+    )

@@ -1,0 +1,121 @@
+"""The Secret with the key of our MACs: read, and filled by whoever comes first when the manifests left it empty."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+import secrets
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
+
+from webhook.cluster.client import path_of
+from webhook.cluster.errors import ClusterError, Conflict, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.cluster.client import Cluster
+    from webhook.cluster.settings import KeySettings
+
+log = logging.getLogger(__name__)
+
+FIELD: Final = "key"
+KEY_BYTES: Final = 32
+"""As long as what HMAC-SHA256 makes of it."""
+LEAST_BYTES: Final = 16
+_ATTEMPTS: Final = 5
+"""Each Conflict means that somebody else wrote, most likely a key; a few in a row are not bad luck any more."""
+
+
+class Unusable(Exception):  # noqa: N818 -- it says what the Secret is
+    """The Secret holds something that is no key of ours; it is left as it is."""
+
+
+class KeySecret:
+    """A key that all replicas share. Of those that find it missing, resourceVersion decides who writes it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: KeySettings,
+        *,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._path = path_of("", "v1", "secrets", namespace=settings.namespace, name=settings.name)
+        self._random_bytes = random_bytes
+        self._error = ""
+        self.key: bytes | None = None
+        """The key; None while there is none. The last good one stays when the Secret goes away or breaks."""
+        self.tried = asyncio.Event()
+        """Set after the first look, whether it brought a key or not."""
+
+    @property
+    def problem(self) -> str | None:
+        """What the last look ran into, or None."""
+        return self._error or None
+
+    async def run(self) -> NoReturn:
+        """Looks again and again; returns only when cancelled."""
+        while True:
+            await self.look()
+            self.tried.set()
+            seconds = self._settings.absent_seconds if self._error else self._settings.present_seconds
+            await asyncio.sleep(seconds)
+
+    async def look(self) -> None:
+        """Reads the key, writing one if the Secret has none. Faults are logged, each once until it changes."""
+        where = {"secret": f"{self._settings.namespace}/{self._settings.name}"}
+        try:
+            key = await self._read_or_fill()
+        except (ClusterError, Unusable) as error:
+            if str(error) != self._error:
+                severe = not isinstance(error, NotFound | Unavailable)
+                level = logging.ERROR if severe else logging.WARNING
+                log.log(level, "no key from the secret", extra={**where, "error": str(error)})
+            self._error = str(error)
+            return
+        if key != self.key:
+            log.info("key read" if self.key is None else "key replaced", extra=where)
+        self.key, self._error = key, ""
+
+    async def _read_or_fill(self) -> bytes:
+        for _ in range(_ATTEMPTS):
+            secret = _decoded(await self._cluster.get(self._path))
+            key = _key_in(secret)
+            if key is not None:
+                return key
+            fresh = self._random_bytes(KEY_BYTES)
+            data = {**(secret.get("data") or {}), FIELD: base64.b64encode(fresh).decode()}
+            try:
+                await self._cluster.update(self._path, {**secret, "data": data})
+            except Conflict:
+                continue  # somebody was faster: theirs is the key
+            log.info("key written", extra={"secret": f"{self._settings.namespace}/{self._settings.name}"})
+            return fresh
+        raise Unavailable(f"PUT {self._path}: changed each time before it could be written")
+
+
+def _decoded(answer: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(answer, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise Unavailable(f"the secret cannot be read: {error}") from None
+
+
+def _key_in(secret: dict[str, Any]) -> bytes | None:
+    """The key, or None if its field is missing or empty. Raises Unusable."""
+    text = (secret.get("data") or {}).get(FIELD) or ""
+    try:
+        key = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise Unusable(f"data[{FIELD}] is not base64") from None
+    if not key:
+        return None
+    if len(key) < LEAST_BYTES:
+        raise Unusable(f"data[{FIELD}] has {len(key)} bytes; must be empty or have at least {LEAST_BYTES}")
+    return key

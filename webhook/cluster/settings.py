@@ -1,0 +1,82 @@
+"""Settings of this room. Nothing here imports a client, so that reading flags stays quick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """Which cluster."""
+
+    kubeconfig: Path | None = None
+    """None: the one that the pod runs in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSettings:
+    """How single requests are made."""
+
+    timeout_seconds: float = 10.0
+    """For one request from connecting to the last byte. A list is read in pages, so this holds for one page."""
+    renew_seconds: float = 60.0
+    """How old a token may be before its file is read again. A kubelet replaces it at 80 % of its life, so no sooner
+    than 2 minutes before the old one ends (a token lives for 10 minutes at least)."""
+    renew_at_most_every_seconds: float = 10.0
+    """How often a 401 may lead to loading the credentials again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReflectorSettings:
+    """How one resource is followed."""
+
+    page_size: int = 500
+    """Objects in one answer of a list, as in client-go and kubectl."""
+    watch_seconds: int = 300
+    """The server ends a watch after this time, and up to as much again: watches of many replicas drift apart."""
+    silence_seconds: float = 180.0
+    """A watch without a single line for so long is given up for a list.
+
+    Bookmarks come each minute, the first one after two (seen on 1.37.0); older servers send none for a resource that
+    has not changed since they started, and then this is how often it is listed.
+    """
+    backoff_seconds: float = 0.5
+    """The first wait after a failure; each further one doubles it."""
+    backoff_most_seconds: float = 30.0
+    """Where doubling ends; also the most that a server's Retry-After is heeded."""
+    short_watch_seconds: float = 1.0
+    """A watch that ends sooner without a line counts as a failure, else it would be opened again in a circle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameSettings:
+    """How single names that the caches do not have are asked for."""
+
+    names_most: int = 16
+    """So many names of one sort are asked for in one go; the rest stay unknown."""
+    asking_most: int = 32
+    """While so many requests for one sort are under way, no further one is made."""
+    request_seconds: float = 5.0
+    """For one request. Callers wait for less; the answer is remembered for the next one."""
+    absent_seconds: float = 5.0
+    """How long it is remembered that a name is not there, or could not be asked for."""
+    present_seconds: float = 60.0
+    """How long an answer stands in until the watch shows the object."""
+    remembered_most: int = 1000
+    """So many answers of one sort are kept; the oldest goes first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySettings:
+    """Where the key is, and how often it is looked at."""
+
+    namespace: str
+    name: str
+    absent_seconds: float = 30.0
+    """How often a Secret is looked for that is not there or cannot be used."""
+    present_seconds: float = 300.0
+    """How often a good one is read again, for it may have been replaced."""

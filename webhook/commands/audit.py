@@ -1,0 +1,234 @@
+"""`audit`: claims and templates at rest that the policy would refuse today, or on another day. Changes nothing."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.admission.audit import AtRest, Author, audited
+from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY
+from webhook.admission.context import AdmissionContext
+from webhook.commands.entries import LEVELS, unreadable_row
+from webhook.commands.flags import colored, known_names, time_flag, write
+from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
+from webhook.config import NamespacedName
+from webhook.files.dump import Dump
+from webhook.files.read import STDIN, Manifest, read
+from webhook.files.render import FORMATS, as_junit, as_text
+from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
+from webhook.files.spots import NOWHERE, find
+from webhook.policy.decide import BUILTIN_JUDGE, Judge
+from webhook.policy.requesters import asks_who
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from webhook.commands.policies import PolicyFile
+    from webhook.policy.model import Policy
+
+_NAMESPACE: Final = "device-taint-webhook"
+_CONFIG_MAP: Final = NamespacedName(_NAMESPACE, "device-taint-webhook-policy")
+_KEY_SECRET: Final = NamespacedName(_NAMESPACE, "device-taint-webhook-key")
+_KEY_LEAST_BYTES: Final = 16
+_NO_POLICY: Final = "no policy: only documented rules are looked at; name one with --policy"
+_UNVERIFIED: Final = " (author as claimed, unverified)"
+_UNKNOWN: Final = " (requester unknown: rules on requesters counted as matching)"
+
+
+class _Found(NamedTuple):
+    """What there is to audit, wherever it comes from."""
+
+    dump: Dump
+    policy: Policy | None = None
+    candidate: Policy | None = None
+    key: bytes | None = None
+
+
+class Unreachable(Exception):  # noqa: N818 -- it says what the cluster is
+    """The cluster cannot be asked."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Prints what is refused; gives 0 for nothing, 1 for something, 2 for wrong usage or what cannot be read."""
+    parser = _parser()
+    try:
+        options = parser.parse_args(arguments)
+        if bool(options.dump) == bool(options.kubeconfig):
+            parser.error("one of --dump and --kubeconfig must be given, and not both")
+        key = None if options.key_file is None else _key_in(options.key_file, parser)
+    except SystemExit as error:  # argparse has said why
+        return error.code if isinstance(error.code, int) else 2
+    now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
+    report = Report()
+    try:
+        found = _from_files(options, report, now) if options.dump else _from_cluster(options, report, now)
+    except Unreachable as error:
+        sys.stderr.write(f"device-taint-webhook audit: {error}\n")
+        return 2
+    if options.policy is not None:
+        found = found._replace(policy=_policy_of(options.policy, report, now).policy)
+    if options.candidate is not None:
+        given = _policy_of(options.candidate, report, now)
+        found = found._replace(candidate=given.candidate or given.policy)
+    _audit(found, key or found.key, now, report)
+    return write(_renderer(options.output)(report), report.exit_code)
+
+
+def _audit(found: _Found, key: bytes | None, now: datetime, report: Report) -> None:
+    policy, candidate = found.policy, found.candidate
+    if policy is None and candidate is None and not report.errors and not report.unreadable:
+        report.add(Row("", entries=(Entry(Level.WARNING, _NO_POLICY),)))
+    context = AdmissionContext(
+        now=now,
+        judge=BUILTIN_JUDGE if policy is None else Judge(policy),
+        candidate=None if candidate is None else Judge(candidate),
+        names=known_names(found.dump, (), None, {}),
+        key=key,
+    )
+    caring = any(asks_who(each) for each in (policy, candidate) if each is not None)
+    for manifest in found.dump.claims:
+        entries = tuple(_entry(manifest, each, caring=caring) for each in audited(manifest.value, context))
+        denied = any(entry.level is Level.ERROR for entry in entries)
+        report.add(replace(row_of(manifest), result=Result.DENIED if denied else Result.ALLOWED, entries=entries))
+
+
+def _entry(manifest: Manifest, told: AtRest, *, caring: bool) -> Entry:
+    """`caring`: whether the policy looks at requesters at all."""
+    error, spot = told.finding.error, manifest.spot
+    note = _UNVERIFIED if told.author is Author.CLAIMED else _UNKNOWN if told.author is Author.UNKNOWN else ""
+    place = None if spot is NOWHERE else find(spot, error.path)[0].position
+    return Entry(
+        LEVELS[told.finding.severity],
+        error.body + (note if caring else ""),
+        place,
+        error.field,
+        told.reason.value,
+        rule=told.finding.rule,
+    )
+
+
+# --- where it comes from ------------------------------------------------------------------------
+
+
+def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _Found:
+    """A dump, with the policy that it holds unless another one is given."""
+    dump = Dump()
+    for file in read(options.dump):
+        report.files += 1
+        unreadable = unreadable_row(file)
+        if unreadable is not None:
+            report.add(unreadable)
+        dump.add(file.manifests)
+    if options.policy is not None:
+        return _Found(dump)
+    holding = [manifest for manifest in dump.others if holds_policy(manifest.value)]
+    if len(holding) > 1:
+        text = f"holds {len(holding)} policies; name the one that holds with --policy"
+        report.add(_fault(holding[1].file, text))
+        return _Found(dump)
+    return _Found(dump, *_policies_in(holding, report, now))
+
+
+def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) -> _Found:
+    """The cluster's own objects, policy and key. Raises Unreachable."""
+    # Here and not above: dumps need no client, and this one brings its libraries.
+    from webhook.cluster.errors import ClusterError, NoCredentials  # noqa: PLC0415
+    from webhook.commands.audit_cluster import dump_of_cluster  # noqa: PLC0415
+
+    config_map = None if options.policy is not None else options.policy_configmap
+    key_secret = None if options.key_file is not None else options.key_secret
+    try:
+        answer = dump_of_cluster(options.kubeconfig, options.context, config_map, key_secret)
+    except (ClusterError, NoCredentials) as error:
+        raise Unreachable(str(error)) from None
+    report.files, report.source = 1, "cluster"
+    dump = Dump()
+    dump.add(Manifest(answer.server, number, value, NOWHERE) for number, value in enumerate(answer.objects, 1))
+    if answer.config_map is None:
+        return _Found(dump, key=answer.key)
+    value = {"apiVersion": "v1", "kind": "ConfigMap", **answer.config_map}
+    policy, candidate = _policies_in([Manifest(answer.server, 1, value, NOWHERE)], report, now)
+    return _Found(dump, policy, candidate, answer.key)
+
+
+def _policies_in(holding: Sequence[Manifest], report: Report, now: datetime) -> tuple[Policy | None, Policy | None]:
+    """Policy and candidate of what holds them; their faults and ends go into the report."""
+    policy = candidate = None
+    for manifest in holding:
+        judged = judged_policy(manifest, row_of(manifest), now=now)
+        report.add(judged.row)
+        policy, candidate = (
+            judged.loaded[key].policy if key in judged.loaded else None for key in (POLICY_KEY, CANDIDATE_KEY)
+        )
+    return policy, candidate
+
+
+def _policy_of(name: str, report: Report, now: datetime) -> PolicyFile:
+    found = policy_file(name, now=now)
+    report.files += report.source == "file"
+    for row in found.rows:
+        report.add(row)
+    return found
+
+
+def _fault(file: str, message: str) -> Row:
+    return Row(file, result=Result.DENIED, entries=(Entry(Level.ERROR, message, reason=UNREADABLE),))
+
+
+# --- flags --------------------------------------------------------------------------------------
+
+
+def _key_in(name: str, parser: argparse.ArgumentParser) -> bytes:
+    try:
+        key = FilePath(name).read_bytes().strip()  # as `serve` reads it
+    except OSError as error:
+        parser.error(f"--key-file: {error}")
+    if len(key) < _KEY_LEAST_BYTES:
+        parser.error(f"--key-file: {name}: must have at least {_KEY_LEAST_BYTES} bytes, and has {len(key)}")
+    return key
+
+
+def _renderer(output: str) -> Callable[[Report], str]:
+    if output == "text":
+        return partial(as_text, color=colored(), named=True)
+    return partial(as_junit, verb="audit") if output == "junit" else FORMATS[output]
+
+
+def _named(word: str) -> NamespacedName:
+    namespace, slash, name = word.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise argparse.ArgumentTypeError(f'{word!r} must be "namespace/name"')
+    return NamespacedName(namespace, name)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="device-taint-webhook audit",
+        description="Lists claims and templates at rest that the policy would refuse if they were created now.",
+        epilog="Exit codes: 0 nothing is refused, 1 something is, 2 wrong usage, unreadable input or no cluster.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "--dump",
+        nargs="+",
+        default=[],
+        metavar="DIR|FILE",
+        help="kubectl get resourceclaimtemplates,resourceclaims,namespaces,deviceclasses -A -o yaml; "
+        f"{STDIN} is standard input",
+    )
+    add("--kubeconfig", metavar="F", help="ask the cluster of this file instead")
+    add("--context", metavar="C", help="a context of that file; default its current one")
+    add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
+    add("--candidate", metavar="F", help="another policy: tells what only that one would refuse, as warnings")
+    add("--policy-configmap", type=_named, default=_CONFIG_MAP, metavar="NS/NAME", help=f"default {_CONFIG_MAP}")
+    add("--key-file", metavar="F", help="the key that proves the authors of templates; else they are believed")
+    add("--key-secret", type=_named, default=_KEY_SECRET, metavar="NS/NAME", help=f"default {_KEY_SECRET}")
+    add("--time", type=time_flag, metavar="T", help="judge as of this time (RFC 3339), for exceptions; default now")
+    add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
+    return parser

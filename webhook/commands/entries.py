@@ -1,0 +1,75 @@
+"""Findings as entries of a report: what is told, and where in the file that stands."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.field import Path, Severity
+from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
+from webhook.files.spots import find, path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from webhook.api.field import JSON, Finding
+    from webhook.files.read import File, Manifest
+    from webhook.files.spots import Position, Spot
+
+BAD_REQUEST: Final = "BadRequest"
+DUPLICATE_KEY: Final = "DuplicateKey"
+LEVELS: Final = {Severity.DENY: Level.ERROR, Severity.WARN: Level.WARNING, Severity.AUDIT: Level.INFO}
+_STEP: Final = re.compile(r"\.?([^.\[\]]+)|(\[[^\]]*\])")
+
+
+def entries_of(spot: Spot, findings: Iterable[Finding], *, at_keys: bool = False) -> Iterator[Entry]:
+    """An entry for each finding about the object at `spot`; `at_keys` shows the key rather than its value."""
+    for finding in findings:
+        error = finding.error
+        place, found = find(spot, error.path)
+        position = place.key_position if at_keys and found else None
+        advice = finding.code is not None and finding.severity is Severity.WARN
+        yield Entry(
+            LEVELS[finding.severity],
+            error.detail if advice else error.body,
+            position or place.position,
+            error.field,
+            error.type.value,
+            finding.code,
+            finding.rule,
+        )
+
+
+def duplicate_entries(manifest: Manifest) -> Iterator[Entry]:
+    """Keys that the manifest has twice."""
+    for problem in manifest.problems:
+        path = path_of(problem.steps[len(manifest.steps) :]).written
+        yield Entry(Level.ERROR, problem.message, problem.position, path, DUPLICATE_KEY)
+
+
+def unreadable_row(file: File) -> Row | None:
+    """What of a file could not be read, or None."""
+    if not file.unreadable:
+        return None
+    entries = tuple(Entry(Level.ERROR, error.message, error.position, reason=UNREADABLE) for error in file.unreadable)
+    return Row(file.name, result=Result.DENIED, entries=entries)
+
+
+def position_of(spot: Spot, path: str) -> Position:
+    """Where the field of a path that is given as text stands, or its nearest parent."""
+    at = Path.root()
+    for name, bracketed in _STEP.findall(path):
+        at = at.child(name) if name else Path(at, bracketed)
+    return find(spot, at)[0].position
+
+
+def meta(value: JSON) -> Mapping[str, JSON]:
+    """The metadata of an object, empty if it has none."""
+    found = value.get("metadata") if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def text(value: Mapping[str, JSON], name: str) -> str:
+    """A text field; anything else reads as empty."""
+    found = value.get(name)
+    return found if isinstance(found, str) else ""

@@ -1,0 +1,90 @@
+"""Flags that several commands without a cluster share, and what they mean together."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from webhook.api.meta import parse_time
+from webhook.files.render import FORMATS, as_text
+from webhook.policy.model import NAMESPACE_NAME_LABEL
+from webhook.policy.names import KnownNames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
+
+    from webhook.files.dump import Dump
+    from webhook.files.report import Report
+
+
+def time_flag(text: str) -> datetime:
+    """An RFC 3339 time."""
+    time = parse_time(text)
+    if time is None:
+        raise argparse.ArgumentTypeError(f'{text!r} must be a time like "2026-01-31T12:00:00Z" (RFC 3339)')
+    return time
+
+
+def labels_flag(text: str) -> dict[str, str]:
+    """`key=value,...`."""
+    labels: dict[str, str] = {}
+    for pair in filter(None, text.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise argparse.ArgumentTypeError(f"{pair!r} must be a label such as tier=production")
+        labels[key] = value
+    return labels
+
+
+def class_flag(text: str) -> tuple[str, frozenset[str]]:
+    """`name=driver,...`."""
+    name, equals, drivers = text.partition("=")
+    found = frozenset(filter(None, drivers.split(",")))
+    if not equals or not name or not found:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a class and its drivers, such as gpu=gpu.example.com")
+    return name, found
+
+
+def known_names(
+    dump: Dump,
+    namespaces: Iterable[str],
+    labels: Mapping[str, str] | None,
+    classes: Mapping[str, frozenset[str]],
+) -> KnownNames:
+    """What files and flags say about names; a file's own word on a namespace or class wins.
+
+    `labels`, unless None, are those of each of the `namespaces` that no file has.
+    """
+    known: dict[str, Mapping[str, str]] = {}
+    if labels is not None:
+        known = {name: {**labels, NAMESPACE_NAME_LABEL: name} for name in namespaces}
+    return KnownNames({**known, **dump.namespaces}, {**classes, **dump.device_classes})
+
+
+# --- output -------------------------------------------------------------------------------------
+
+
+def colored() -> bool:
+    """Whether people look at standard output, and want colors."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def renderer(output: str) -> Callable[[Report], str]:
+    """What prints a report as `-o` says."""
+    return FORMATS[output] if output != "text" else partial(as_text, color=colored())
+
+
+def write(content: str, code: int) -> int:
+    """Writes all at once, and gives the exit code; a reader that has seen enough is no fault."""
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content.encode())  # whatever the locale says: files and CI expect UTF-8
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # the interpreter would try once more when it ends, and complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code

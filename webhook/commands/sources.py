@@ -1,0 +1,191 @@
+"""Where the surroundings of reviews come from: files, or objects of the cluster. Part of `serve`'s composition.
+
+The order is that of starting: credentials, key, names, policy. Reviews are listened for once all of it was read once,
+so that no review is decided by less than what the cluster has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.commands.keeper import PolicyKeeper, remind, watch_file
+from webhook.runtime import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+    from datetime import datetime
+
+    from webhook.api.field import Path
+    from webhook.cluster.client import Cluster
+    from webhook.cluster.names import ClusterCache
+    from webhook.config import NamespacedName, ServeSettings
+    from webhook.policy.document import Loaded
+    from webhook.server.probes import Checks
+    from webhook.server.surroundings import Surroundings
+    from webhook.telemetry.metrics import Metrics
+
+    Now = Callable[[], datetime]
+    Tell = Callable[[str, str], None]
+
+log = logging.getLogger(__name__)
+
+_KEY_LEAST_BYTES: Final = 16
+_EVENT_KINDS: Final = {"PolicyNotLoaded": "LoadPolicy", "ExceptionEndsSoon": "RemindOfException"}
+
+
+def read_policy(text: str, at: Path, check: Callable[[str], None] = lambda _: None) -> Loaded:
+    """As commands.policies has it; what that brings along is imported when the first document comes."""
+    from webhook.commands import policies  # noqa: PLC0415
+
+    return policies.read_policy(text, at, check)
+
+
+def surroundings_stages(
+    settings: ServeSettings, around: Surroundings, metrics: Metrics, checks: Checks, now: Now
+) -> list[Stage]:
+    """The stages that fill the surroundings; they add the checks that tell whether they have."""
+    stages: list[Stage] = []
+    events = _Events(now)
+    keeper = PolicyKeeper(around, metrics.policy, read_policy, events.tell)
+    cluster = None
+    if settings.cluster is not None:
+        cluster = _cluster(settings)
+        stages.append(Stage(name="cluster", start=cluster.open, stop=cluster.close))
+        stages += _cluster_stages(cluster, settings, around, metrics, checks)
+    if settings.key_file is not None:
+        key = _key_in(settings)
+        around.key = lambda: key
+    checks.add("policy", lambda: keeper.problem)
+    if cluster is not None and settings.policy_config_map is not None:
+        stages.append(Stage(name="events", work=lambda: events.run(cluster, settings.policy_config_map)))
+    stages += _policy_stages(cluster, settings, keeper, metrics)
+    stages.append(Stage(name="reminders", work=lambda: remind(keeper, now)))
+    return stages
+
+
+def _cluster(settings: ServeSettings) -> Cluster:
+    # Here and not above: standalone needs no client, and this one brings its libraries.
+    from webhook.cluster.client import Cluster  # noqa: PLC0415
+    from webhook.cluster.credentials import InCluster, KubeConfig  # noqa: PLC0415
+
+    assert settings.cluster is not None
+    kubeconfig = settings.cluster.kubeconfig
+    return Cluster(InCluster(os.environ) if kubeconfig is None else KubeConfig(str(kubeconfig)))
+
+
+def _cluster_stages(
+    cluster: Cluster, settings: ServeSettings, around: Surroundings, metrics: Metrics, checks: Checks
+) -> list[Stage]:
+    """The key and the names."""
+    from webhook.cluster.names import ClusterCache  # noqa: PLC0415 -- as above
+
+    stages: list[Stage] = []
+    if settings.key_secret is not None:
+        stages.append(_key_stage(cluster, settings.key_secret, around))
+    names = ClusterCache(cluster, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
+    around.names = names
+    around.look_up = lambda namespaces, classes, seconds: _look_up(names, namespaces, classes, seconds)
+    checks.add("names", lambda: names.problem)
+    stages.append(Stage(name="names", work=names.run, start=lambda: _names_synced(names)))
+    return stages
+
+
+async def _names_synced(names: ClusterCache) -> None:
+    await names.synced()
+    unreadable = names.unreadable_classes()
+    if unreadable:
+        text = "drivers of device classes not readable: deny rules on drivers take them for any"
+        log.warning(text, extra={"deviceClasses": unreadable})
+
+
+async def _look_up(names: ClusterCache, namespaces: frozenset[str], classes: frozenset[str], seconds: float) -> bool:
+    await names.fetch(namespaces, classes, seconds)
+    found = any(names.namespace(name) is not None for name in namespaces)
+    return found or any(names.drivers(name) is not None for name in classes)
+
+
+def _key_stage(cluster: Cluster, name: NamespacedName, around: Surroundings) -> Stage:
+    """The key that all replicas share. Without it authors are not known; nothing waits for it but its first look."""
+    from webhook.cluster.secrets import KeySecret  # noqa: PLC0415 -- as above
+    from webhook.cluster.settings import KeySettings  # noqa: PLC0415
+
+    secret = KeySecret(cluster, KeySettings(namespace=name.namespace, name=name.name))
+    around.key = lambda: secret.key
+
+    async def looked() -> None:
+        await secret.tried.wait()
+
+    return Stage(name="key", work=secret.run, start=looked)
+
+
+def _key_in(settings: ServeSettings) -> bytes:
+    """The key in a file, as it stands there. Raises OSError with the path."""
+    assert settings.key_file is not None
+    key = settings.key_file.read_bytes().strip()
+    if len(key) < _KEY_LEAST_BYTES:
+        raise OSError(f"{settings.key_file}: must have at least {_KEY_LEAST_BYTES} bytes, and has {len(key)}")
+    return key
+
+
+def _policy_stages(
+    cluster: Cluster | None, settings: ServeSettings, keeper: PolicyKeeper, metrics: Metrics
+) -> list[Stage]:
+    async def loaded() -> None:
+        await keeper.loaded.wait()
+
+    source: Callable[[], Coroutine[Any, Any, None]] | None = None
+    path, name = settings.policy_file, settings.policy_config_map
+    if path is not None:
+
+        def source() -> Coroutine[Any, Any, None]:
+            return watch_file(path, keeper)
+
+    elif cluster is not None and name is not None:
+        from webhook.cluster.policies import ConfigMapSource  # noqa: PLC0415 -- as above
+
+        def changed(data: Mapping[str, str] | None, _version: str, _uid: str) -> None:
+            keeper.offer(data)
+
+        config_map = ConfigMapSource(
+            cluster,
+            namespace=name.namespace,
+            name=name.name,
+            on_change=changed,
+            random=random.random,  # noqa: TID251 -- the shell's
+            metrics=metrics,
+        )
+        source = config_map.run
+    else:
+        keeper.offer(None)
+    return [
+        *([] if source is None else [Stage(name="policy source", work=source)]),
+        Stage(name="policy", work=keeper.run, start=loaded),
+    ]
+
+
+class _Events:
+    """Events about the ConfigMap: what the keeper tells waits here until it can be written."""
+
+    def __init__(self, now: Now) -> None:
+        self._now = now
+        self._told: asyncio.Queue[tuple[str, str]] = asyncio.Queue(maxsize=16)
+
+    def tell(self, reason: str, note: str) -> None:
+        """Something for people to see. Nobody waits for it, and what is too much is dropped."""
+        if not self._told.full():
+            self._told.put_nowait((reason, note))
+
+    async def run(self, cluster: Cluster, config_map: NamespacedName | None) -> None:
+        """Writes them, one after the other."""
+        from webhook.cluster.writer import EventType, EventWriter, ObjectReference  # noqa: PLC0415 -- as above
+
+        assert config_map is not None
+        writer = EventWriter(cluster, instance=os.environ.get("HOSTNAME", ""), now=self._now)
+        about = ObjectReference("v1", "ConfigMap", config_map.namespace, config_map.name)
+        while True:
+            reason, note = await self._told.get()
+            await writer.write(about, EventType.WARNING, reason=reason, action=_EVENT_KINDS[reason], note=note)

@@ -1,0 +1,119 @@
+"""Operators, methods and functions: which types they take, what they cost, and how they are evaluated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from webhook.expressions import values
+from webhook.expressions.checked import Checked, a, refused, shown
+from webhook.expressions.parser import Literal
+from webhook.expressions.types import MAX_LIST, ListType, MapType, Scalar, joined
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from webhook.expressions.parser import Node
+
+METHODS: Final = ("contains", "endsWith", "matches", "size", "startsWith")
+# Steps that take longer than others: a text is searched, by RE2 or for another, and both may be made to take long.
+_CONTAINS_STEPS: Final = 8
+_MATCHES_STEPS: Final = 48
+
+
+def unary(operator: str, operand: Checked, text: str) -> Checked:
+    """`!` or `-`."""
+    run = operand.run
+    if operator == "!":
+        operand.must_be(Scalar.BOOL)
+        return Checked(Scalar.BOOL, operand.steps + 1, lambda scope: not run(scope), text)
+    operand.must_be(Scalar.INT)
+    return Checked(Scalar.INT, operand.steps + 1, values.negated(run, text), text)
+
+
+def logical(operator: str, operands: Sequence[Checked], text: str) -> Checked:
+    """A chain of `&&` or `||`."""
+    runs = [operand.must_be(Scalar.BOOL).run for operand in operands]
+    steps = len(operands) + sum(operand.steps for operand in operands)
+    return Checked(Scalar.BOOL, steps, values.chain(runs, stop=operator == "||"), text)
+
+
+def binary(operator: str, left: Checked, right: Checked, text: str) -> Checked:
+    """A comparison, `in`, or arithmetic."""
+    if operator == "in":
+        return _membership(left, right, text)
+    if operator in {"==", "!="}:
+        return _equality(operator, left, right, text)
+    steps = left.steps + right.steps + 1
+    if operator in values.COMPARISONS:
+        compare, one, other = values.COMPARISONS[operator], left.run, right.run
+        if left.type == right.type and left.type in {Scalar.INT, Scalar.STRING}:
+            return Checked(Scalar.BOOL, steps, lambda scope: compare(one(scope), other(scope)), text)
+    elif left.type == right.type == Scalar.INT:
+        return Checked(Scalar.INT, steps, values.arithmetic(operator, left.run, right.run, text), text)
+    elif operator == "+":
+        kind = joined(left.type, right.type)
+        if kind == Scalar.STRING:
+            return Checked(kind, steps, values.joined_texts(left.run, right.run, text), text)
+        if isinstance(kind, ListType):
+            return Checked(kind, steps + MAX_LIST, values.joined_lists(left.run, right.run, text), text)
+    raise refused(f"{text}: there is no {operator} of {a(left.type)} and {a(right.type)}")
+
+
+def _membership(left: Checked, right: Checked, text: str) -> Checked:
+    item, container = left.run, right.run
+    steps = left.steps + right.steps + 1
+    match right.type:
+        case ListType(element=element) if element in {None, left.type} and isinstance(left.type, Scalar):
+            return Checked(Scalar.BOOL, steps + MAX_LIST, lambda scope: item(scope) in container(scope), text)
+        case MapType() if left.type == Scalar.STRING:
+            return Checked(Scalar.BOOL, steps, lambda scope: item(scope) in container(scope), text)
+        case _:
+            raise refused(f"{text}: {a(left.type)} cannot be in {a(right.type)}")
+
+
+def _equality(operator: str, left: Checked, right: Checked, text: str) -> Checked:
+    kind = joined(left.type, right.type)
+    if not isinstance(kind, Scalar | ListType):
+        raise refused(f"{text}: {a(left.type)} cannot be compared with {a(right.type)}")
+    one, other, equal = left.run, right.run, operator == "=="
+    steps = left.steps + right.steps + (1 + MAX_LIST if isinstance(kind, ListType) else 1)
+    return Checked(Scalar.BOOL, steps, lambda scope: (one(scope) == other(scope)) is equal, text)
+
+
+def size(operand: Checked, text: str) -> Checked:
+    """How many characters or entries there are."""
+    if operand.type != Scalar.STRING and not isinstance(operand.type, ListType | MapType):
+        raise refused(f"{text}: {a(operand.type)} has no size")
+    run = operand.run
+    return Checked(Scalar.INT, operand.steps + 1, lambda scope: len(run(scope)), text)
+
+
+def method(name: str, target: Checked, arguments: Sequence[tuple[Node, Checked]], text: str) -> Checked:
+    """`target.name(arguments)`, where the name is one of METHODS."""
+    if name == "size" and not arguments:
+        return size(target, text)
+    if name == "size" or len(arguments) != 1:
+        raise refused(f"{text}: {name}() takes {'no arguments' if name == 'size' else 'one argument'}")
+    [(node, argument)] = arguments
+    whole, part = target.must_be(Scalar.STRING).run, argument.must_be(Scalar.STRING).run
+    steps = target.steps + argument.steps + 1
+    match name:
+        case "startsWith":
+            return Checked(Scalar.BOOL, steps, lambda scope: whole(scope).startswith(part(scope)), text)
+        case "endsWith":
+            return Checked(Scalar.BOOL, steps, lambda scope: whole(scope).endswith(part(scope)), text)
+        case "contains":
+            return Checked(Scalar.BOOL, steps + _CONTAINS_STEPS, lambda scope: part(scope) in whole(scope), text)
+        case _:
+            return _matches(target, node, text)
+
+
+def _matches(target: Checked, pattern: Node, text: str) -> Checked:
+    if not isinstance(pattern, Literal):
+        raise refused(f"{text}: the pattern of matches() must be a literal, not {shown(pattern)}")
+    try:
+        found = values.matcher(str(pattern.value))
+    except values.PatternError as error:
+        raise refused(f"{text}: {error}") from None
+    whole = target.run
+    return Checked(Scalar.BOOL, target.steps + 1 + _MATCHES_STEPS, lambda scope: found(whole(scope)), text)

@@ -1,0 +1,223 @@
+"""What happens while an expression is evaluated: facts are read from JSON, and every operation has an end.
+
+Whatever the JSON is, the only exception is EvaluationError. Types were settled before (`checker`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import add, ge, gt, le, lt, mul, sub
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from webhook.expressions.types import MAX_INT, MAX_LIST, MAX_TEXT, MIN_INT, ListType, Scalar
+
+if TYPE_CHECKING:
+    from webhook.expressions.types import VariableType
+
+Scope: TypeAlias = Mapping[str, Any]
+Run: TypeAlias = Callable[[Scope], Any]
+
+MATCHED_MAX_BYTES: Final = 256
+"""Of a text that `matches` looks at."""
+_PATTERN_MAX_MEMORY: Final = 8 * 1024  # bytes of RE2's program and caches
+
+_REASONS: Final = {b"pattern too large - compile failed": "pattern too large; use a smaller one, or several"}
+
+
+class EvaluationError(Exception):
+    """The expression has no value for these facts; `str()` says why."""
+
+
+class PatternError(Exception):
+    """RE2 does not take the pattern; `str()` says why."""
+
+
+def reader(wanted: VariableType, what: str) -> Callable[[Any], Any]:
+    """Reads a fact of that type from JSON. What is null, too large, or of another type is not known."""
+    match wanted:
+        case Scalar.STRING:
+            return lambda value: value if isinstance(value, str) and len(value) <= MAX_TEXT else _unread(value, what)
+        case Scalar.INT:
+            return lambda value: value if _is_int(value) and MIN_INT <= value <= MAX_INT else _unread(value, what)
+        case Scalar.BOOL:
+            return lambda value: value if isinstance(value, bool) else _unread(value, what)
+        case ListType(element=element):
+            read = reader(element or Scalar.STRING, f"an entry of {what}")
+            return lambda value: (
+                list(map(read, value)) if _is_list(value) and len(value) <= MAX_LIST else _unread(value, what)
+            )
+        case _:
+            return lambda value: value if isinstance(value, Mapping) else _unread(value, what)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _unread(value: Any, what: str) -> Any:
+    if value is None:
+        raise EvaluationError(f"{what} is not set")
+    if _is_list(value):
+        _bound_list(value, what)
+    if isinstance(value, str):
+        _bound_text(value, what)
+    raise EvaluationError(f"{what} is of another type")
+
+
+def _bound_list(value: Any, what: str) -> Any:
+    if len(value) > MAX_LIST:
+        raise EvaluationError(f"{what} has more than {MAX_LIST} entries")
+    return value
+
+
+def _bound_text(value: str, what: str) -> str:
+    if len(value) > MAX_TEXT:
+        raise EvaluationError(f"{what} has more than {MAX_TEXT} characters")
+    return value
+
+
+def _bound_int(value: int, what: str) -> int:
+    if not MIN_INT <= value <= MAX_INT:
+        raise EvaluationError(f"{what} has more than 64 bits")
+    return value
+
+
+def keys(of: Run, what: str) -> Run:
+    """The keys of a map, for macros."""
+    read = reader(Scalar.STRING, f"a key of {what}")
+    return lambda scope: list(map(read, _bound_list(of(scope), what)))
+
+
+def entry(of: Run, index: Run, what: str) -> Run:
+    """One entry of a list."""
+
+    def run(scope: Scope) -> Any:
+        entries, number = of(scope), index(scope)
+        if not 0 <= number < len(entries):
+            raise EvaluationError(f"{what} is out of range")
+        return entries[number]
+
+    return run
+
+
+def chain(operands: Sequence[Run], *, stop: bool) -> Run:
+    """`&&` (stops at false) or `||` (stops at true)."""
+    return lambda scope: _settled(((operand, scope) for operand in operands), stop=stop)
+
+
+def quantifier(of: Run, name: str, body: Run, *, stop: bool) -> Run:
+    """`all` (stops at false) or `exists` (stops at true)."""
+    return lambda scope: _settled(((body, inner) for _, inner in _scopes(of, name, scope)), stop=stop)
+
+
+def exists_one(of: Run, name: str, body: Run) -> Run:
+    """Whether exactly one entry has it."""
+    return lambda scope: sum(bool(body(inner)) for _, inner in _scopes(of, name, scope)) == 1
+
+
+def filtered(of: Run, name: str, body: Run) -> Run:
+    """The entries that have it."""
+    return lambda scope: [item for item, inner in _scopes(of, name, scope) if body(inner)]
+
+
+def mapped(of: Run, name: str, body: Run) -> Run:
+    """What becomes of each entry."""
+    return lambda scope: [body(inner) for _, inner in _scopes(of, name, scope)]
+
+
+def _scopes(of: Run, name: str, scope: Scope) -> Iterator[tuple[Any, Scope]]:
+    inner = dict(scope)
+    for item in of(scope):
+        inner[name] = item
+        yield item, inner
+
+
+def _settled(claims: Iterable[tuple[Run, Scope]], *, stop: bool) -> bool:
+    """An error counts only if no other claim settles the matter, as in CEL."""
+    error = None
+    for claim, scope in claims:
+        try:
+            if claim(scope) == stop:
+                return stop
+        except EvaluationError as unknown:
+            error = error or unknown
+    if error is not None:
+        raise error
+    return not stop
+
+
+COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
+
+
+def quotient(left: int, right: int) -> int:
+    """Cut towards zero, as in CEL."""
+    if right == 0:
+        raise EvaluationError("division by zero")
+    size = abs(left) // abs(right)
+    return size if (left < 0) == (right < 0) else -size
+
+
+def remainder(left: int, right: int) -> int:
+    """With the sign of `left`, as in CEL."""
+    return left - right * quotient(left, right)
+
+
+ARITHMETIC: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "+": add,
+    "-": sub,
+    "*": mul,
+    "/": quotient,
+    "%": remainder,
+}
+
+
+def arithmetic(operator: str, left: Run, right: Run, what: str) -> Run:
+    """Of two whole numbers."""
+    operation = ARITHMETIC[operator]
+    return lambda scope: _bound_int(operation(left(scope), right(scope)), what)
+
+
+def negated(operand: Run, what: str) -> Run:
+    """`-` of a whole number."""
+    return lambda scope: _bound_int(-operand(scope), what)
+
+
+def joined_texts(left: Run, right: Run, what: str) -> Run:
+    """`+` of two texts."""
+    return lambda scope: _bound_text(left(scope) + right(scope), what)
+
+
+def joined_lists(left: Run, right: Run, what: str) -> Run:
+    """`+` of two lists."""
+    return lambda scope: _bound_list([*left(scope), *right(scope)], what)
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether RE2, whose time is proportional to the text's, finds the pattern anywhere in a text.
+
+    Raises: PatternError.
+    """
+    # The RE2 that celpy brings; imported late as in parser.
+    from celpy.evaluation import re2  # type: ignore[attr-defined] # noqa: PLC0415
+
+    options = re2.Options()
+    options.max_mem = _PATTERN_MAX_MEMORY
+    options.log_errors = False
+    try:
+        search = re2.compile(pattern, options).search
+    except (re2.error, ValueError) as error:
+        reason = error.args[0] if isinstance(error, re2.error) else b"no text"
+        raise PatternError(_REASONS.get(reason, reason.decode(errors="replace"))) from None
+
+    def found(text: str) -> bool:
+        # Lone surrogates cannot be encoded; to CEL they are no text either.
+        encoded = text.encode(errors="replace")
+        if len(encoded) > MATCHED_MAX_BYTES:
+            raise EvaluationError(f"matches() takes at most {MATCHED_MAX_BYTES} bytes")
+        return bool(search(encoded.decode()))
+
+    return found

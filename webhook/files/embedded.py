@@ -1,0 +1,93 @@
+"""Documents within a text of a document, such as the policy in a ConfigMap, and where in the file they stand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from webhook.files.read import documents
+from webhook.files.spots import Document, Position, Unreadable, descend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from webhook.files.spots import Spot, Step, Steps
+
+
+def with_text_read(spot: Spot, steps: Steps, text: str) -> Spot:
+    """`spot` as if the document in the text that stands at the steps were part of its own document.
+
+    Where that cannot be read, the text's spot is the place of the fault. Texts that are not literal blocks are
+    left alone: their lines are no lines of the file.
+    """
+    start = descend(spot, steps).text_start
+    if start is None:
+        return spot
+    found = next(iter(documents(text)), None)
+    if isinstance(found, Document):
+        return _Grafted(spot, steps, _Moved(found.spot, start))
+    if isinstance(found, Unreadable) and found.position is not None:
+        return _Grafted(spot, steps, _Point(_moved(found.position, start)))
+    return spot
+
+
+def _moved(position: Position, start: Position) -> Position:
+    return Position(start.line + position.line - 1, start.column + position.column - 1)
+
+
+class _Leaf:
+    """What there is not to say of places that were put together here."""
+
+    text_start = None
+    key_position: Position | None = None
+
+
+class _Point(_Leaf):
+    """A single place."""
+
+    def __init__(self, position: Position) -> None:
+        self.position = position
+
+    def child(self, step: Step) -> Spot | None:  # noqa: ARG002 -- a Spot's
+        return None
+
+    def steps(self) -> Iterable[Step]:
+        return ()
+
+
+class _Moved(_Leaf):
+    """A spot of a text that begins somewhere else."""
+
+    def __init__(self, spot: Spot, start: Position) -> None:
+        self._spot = spot
+        self._start = start
+        self.position = _moved(spot.position, start)
+        key = spot.key_position
+        self.key_position = None if key is None else _moved(key, start)
+
+    def child(self, step: Step) -> Spot | None:
+        below = self._spot.child(step)
+        return None if below is None else _Moved(below, self._start)
+
+    def steps(self) -> Iterable[Step]:
+        return self._spot.steps()
+
+
+class _Grafted(_Leaf):
+    """A spot that has another one in the place where the steps lead."""
+
+    def __init__(self, spot: Spot, steps: Steps, graft: Spot) -> None:
+        self._spot = spot
+        self._way = steps
+        self._graft = graft
+        self.position = spot.position
+        self.key_position = spot.key_position
+
+    def child(self, step: Step) -> Spot | None:
+        below = self._spot.child(step)
+        if below is None or step != self._way[0]:
+            return below
+        rest = self._way[1:]
+        return _Grafted(below, rest, self._graft) if rest else self._graft
+
+    def steps(self) -> Iterable[Step]:
+        return self._spot.steps()

@@ -1,0 +1,140 @@
+"""Whether one match leaves nothing to another: what an earlier rule decides, a later one never sees.
+
+Told only where it is certain. Patterns are compared as texts, and nothing is concluded from `when`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from webhook.policy.match import EFFECTS
+from webhook.policy.model import Action, NamespaceMatch, TaintMatch, TolerationMatch
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+    from webhook.policy.model import Match, RequesterMatch, Rule
+
+_DECIDING: Final = frozenset({Action.ALLOW, Action.DENY})
+_CANDIDATES_MAX: Final = 16
+"""Earlier rules that one is compared with; that many which share a pattern are not worth more time."""
+
+
+class EarlierRules:
+    """The rules of a walk so far that decide, ready to be asked whether one of them covers a later rule."""
+
+    def __init__(self) -> None:
+        self._by_part: dict[Hashable, list[Rule]] = defaultdict(list)
+
+    def add(self, rule: Rule) -> None:
+        """The next rule of the walk."""
+        if rule.action in _DECIDING and rule.match.when is None:
+            # What it covers has one of these parts; of all fields, the one with the fewest.
+            fields = [parts for parts in _parts(rule.match) if parts]
+            for part in min(fields, key=len) if fields else (None,):
+                self._by_part[part].append(rule)
+
+    def covering(self, rule: Rule) -> Rule | None:
+        """An earlier rule that decides all that this one could match."""
+        places = [None, *(parts[0] for parts in _parts(rule.match) if parts)]
+        for place in places:
+            for earlier in self._by_part.get(place, ())[:_CANDIDATES_MAX]:
+                if _decides_all(earlier, rule):
+                    return earlier
+        return None
+
+
+def _parts(match: Match) -> Iterator[Sequence[Hashable]]:
+    """For each list that narrows a match, its entries. What a match covers has only entries of it in that list."""
+    if match.namespaces is not None:
+        yield [("namespace", name) for name in _narrowing(match.namespaces.names)]
+    if match.requesters is not None:
+        who = match.requesters
+        lists = (("user", who.users), ("group", who.groups), ("account", who.service_accounts))
+        yield [(sort, name) for sort, names in lists for name in names]
+    yield [("class", name) for name in _narrowing(match.device_classes)]
+    yield [("driver", name) for name in _narrowing(match.drivers)]
+    yield [("pool", name) for name in _narrowing(match.pools)]
+    for taints in (match.tolerations, match.taints):
+        if taints is not None:
+            yield [("key", key) for key in _narrowing(taints.keys)]
+
+
+def _decides_all(earlier: Rule, later: Rule) -> bool:
+    """Whether nothing that the later rule matches gets past the earlier one."""
+    if earlier.action is Action.ALLOW and later.action is not Action.ALLOW and not _is_plain(earlier.match):
+        return False
+    return covers(earlier.match, later.match)
+
+
+def _is_plain(match: Match) -> bool:
+    """Whether the two readings of a match are one: it compares no sets, and nothing that may be unknown.
+
+    Otherwise a rule that allows lets through what one that refuses, with the same words, still matches.
+    """
+    where = match.namespaces
+    facts = match.requesters is not None or (where is not None and bool(where.labels or where.expressions))
+    return not facts and match.tolerations is None and not match.drivers and not match.pools
+
+
+def covers(wide: Match, narrow: Match) -> bool:
+    """Whether all that the narrow match describes is described by the wide one, `when` apart."""
+    return (
+        _holds_all(wide.device_classes, narrow.device_classes)
+        and _holds_all(wide.drivers, narrow.drivers)
+        and _holds_all(wide.pools, narrow.pools)
+        and wide.admin_access in {None, narrow.admin_access}
+        and wide.evict in {None, narrow.evict}
+        and (wide.namespaces is None or _covers_namespaces(wide.namespaces, narrow.namespaces or NamespaceMatch()))
+        and (wide.requesters is None or _covers_requesters(wide.requesters, narrow.requesters))
+        and (wide.tolerations is None or _covers_tolerations(wide.tolerations, narrow.tolerations))
+        and (wide.taints is None or _covers_taints(wide.taints, narrow.taints or TaintMatch()))
+    )
+
+
+def _covers_namespaces(wide: NamespaceMatch, narrow: NamespaceMatch) -> bool:
+    return (
+        _holds_all(wide.names, narrow.names)
+        and set(wide.except_names) <= set(narrow.except_names)
+        and set(wide.labels) <= set(narrow.labels)
+        and set(wide.expressions) <= set(narrow.expressions)
+    )
+
+
+def _covers_requesters(wide: RequesterMatch, narrow: RequesterMatch | None) -> bool:
+    return narrow is not None and (
+        set(narrow.users) <= set(wide.users)
+        and set(narrow.groups) <= set(wide.groups)
+        and set(narrow.service_accounts) <= set(wide.service_accounts)
+    )
+
+
+def _covers_tolerations(wide: TolerationMatch, narrow: TolerationMatch | None) -> bool:
+    narrow = narrow or TolerationMatch()
+    if wide.above is not None and (narrow.above is None or narrow.above < wide.above):
+        return False
+    if wide.at_most is not None and (narrow.at_most is None or narrow.at_most > wide.at_most):
+        return False
+    return _covers_taints(wide, narrow)
+
+
+def _covers_taints(wide: TaintMatch | TolerationMatch, narrow: TaintMatch | TolerationMatch) -> bool:
+    return (
+        _holds_all(wide.keys, narrow.keys)
+        and _holds_all(wide.values, narrow.values)
+        and EFFECTS.intersection(wide.effects or EFFECTS) >= EFFECTS.intersection(narrow.effects or EFFECTS)
+    )
+
+
+def _holds_all(wide: Iterable[str], narrow: Iterable[str]) -> bool:
+    """Whether each text of the narrow list is in the wide one; lists that take every text are empty."""
+    wide = _narrowing(wide)
+    narrow = _narrowing(narrow)
+    return not wide or (bool(narrow) and set(narrow) <= set(wide))
+
+
+def _narrowing(patterns: Iterable[str]) -> tuple[str, ...]:
+    """The patterns, unless one of them stands for every text."""
+    patterns = tuple(patterns)
+    return () if any(pattern and not pattern.strip("*") for pattern in patterns) else patterns

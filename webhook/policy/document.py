@@ -1,0 +1,147 @@
+"""The policy document: JSON in, a policy out, or every mistake at its path.
+
+Neither files nor ConfigMaps: who has text joins a parser to this (webhook/commands/policies.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.api.field import FieldError, Finding, forbidden, outline, type_invalid
+from webhook.expressions.types import ObjectType
+from webhook.policy.checks import policy_errors
+from webhook.policy.lint import warnings
+from webhook.policy.lockout import lockouts
+from webhook.policy.model import DEFAULT_RULE, Action, InTreeEvictor, Mode, Policy, Subject, UnknownAuthor
+from webhook.policy.parts import MAX_EXPRESSIONS, Builder
+from webhook.policy.schema import MAX_ERRORS, PHASE, schema_errors
+from webhook.policy.variables import REQUEST_VARIABLES, TAINT_VARIABLES, TOLERATION_VARIABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from webhook.api.field import JSON, Path
+    from webhook.expressions.types import VariableType
+    from webhook.policy.model import Rule
+
+    Check = Callable[[str], None]
+    Variables = Mapping[str, VariableType]
+
+_HASH_LENGTH: Final = 12
+_TABLES: Final = MappingProxyType({Subject.TOLERATION: TOLERATION_VARIABLES, Subject.REQUEST: REQUEST_VARIABLES})
+
+
+class Loaded(NamedTuple):
+    """A policy, or why there is none. Warnings are there as soon as the schema has passed."""
+
+    policy: Policy | None
+    errors: tuple[FieldError, ...]
+    warnings: tuple[Finding, ...] = ()
+
+
+def load(document: JSON, at: Path, check: Check = lambda _: None) -> Loaded:
+    """The policy in a document, or at most a hundred errors; never raises by itself.
+
+    `at` is where the document stands, such as `data[policy.yaml]`. `check` is called with the phase's name between
+    entries, and may raise to stop. What depends on the time of day is not told here: `lint.expiring`.
+    """
+    if not isinstance(document, dict):
+        return Loaded(None, (type_invalid(at, outline(document), "an object"),))
+    errors = schema_errors(document, at, check)
+    if errors:
+        return Loaded(None, tuple(errors))
+    builder = Builder()
+    policy = _policy(document, at, builder, check)
+    errors = builder.errors
+    if builder.expressions > MAX_EXPRESSIONS:
+        errors.append(
+            forbidden(at, f"must have at most {MAX_EXPRESSIONS} fields `when`, and has {builder.expressions}")
+        )
+    errors += islice(policy_errors(policy, at, check), MAX_ERRORS)
+    if not errors:
+        errors += islice(lockouts(policy, at, check), MAX_ERRORS)
+    if errors:
+        return Loaded(None, tuple(errors[:MAX_ERRORS]))
+    return Loaded(policy, (), tuple(warnings(policy, at, check)))
+
+
+def _policy(document: dict[str, JSON], at: Path, builder: Builder, check: Check) -> Policy:
+    rules = []
+    for path, raw in _entries(document, at, "rules", check):
+        variables = _TABLES[Subject(raw.get("subject", Subject.TOLERATION))]
+        rules.append(builder.rule(raw, path, _trusted(variables) if raw["action"] == Action.ALLOW else variables))
+    taint_rules = [
+        builder.rule(raw, path, TAINT_VARIABLES) for path, raw in _entries(document, at, "taintRules", check)
+    ]
+    tables = _tables(rules, taint_rules)
+    exceptions = [
+        builder.exception(raw, path, _table_of_all(raw["rules"], tables))
+        for path, raw in _entries(document, at, "exceptions", check)
+    ]
+    default_tolerations = [
+        builder.default_tolerations(raw, path, REQUEST_VARIABLES)
+        for path, raw in _entries(document, at, "defaultTolerations", check)
+    ]
+    built_in = Policy()
+    profiles = [builder.eviction_profile(raw, path) for path, raw in _entries(document, at, "eviction", check)]
+    return Policy(
+        _hash(document),
+        Mode(document.get("mode", built_in.mode)),
+        Mode(document.get("documentedRules", built_in.documented_rules)),
+        document.get("bumpSliceTimeAdded", built_in.bump_slice_time_added),
+        InTreeEvictor(document.get("inTreeEvictor", built_in.in_tree_evictor)),
+        Mode(document.get("generatedClaims", built_in.generated_claims)),
+        UnknownAuthor(document.get("unknownAuthor", built_in.unknown_author)),
+        tuple(document.get("trustedNamespaceLabels", built_in.trusted_namespace_labels)),
+        tuple(document.get("trustedControllers", built_in.trusted_controllers)),
+        Action(document.get("default", built_in.default)),
+        tuple(rules),
+        tuple(taint_rules),
+        document.get("taintRulesOnSlices", built_in.taint_rules_on_slices),
+        tuple(exceptions),
+        tuple(default_tolerations),
+        builder.impact(document.get("impact", {}), at.child("impact")),
+        tuple(profiles) or built_in.eviction,
+    )
+
+
+def _entries(document: dict[str, JSON], at: Path, name: str, check: Check) -> Iterator[tuple[Path, dict[str, JSON]]]:
+    path = at.child(name)
+    for position, raw in enumerate(document.get(name) or ()):
+        check(PHASE)
+        yield path.index(position), raw
+
+
+def _hash(document: dict[str, JSON]) -> str:
+    """The document's identity, whatever order and form it was written in."""
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(canonical).hexdigest()[:_HASH_LENGTH]
+
+
+# --- variables of `when` ------------------------------------------------------------------------
+
+
+def _trusted(variables: Variables) -> Variables:
+    """Without the namespace's labels, which are not for what allows: who may edit them could allow themselves."""
+    namespace = variables.get("namespace")
+    if not isinstance(namespace, ObjectType):
+        return variables
+    fields = {name: field for name, field in namespace.fields.items() if name != "labels"}
+    return {**variables, "namespace": ObjectType(fields)}
+
+
+def _tables(rules: list[Rule], taint_rules: list[Rule]) -> dict[str, Variables]:
+    """The variables of each rule's walk, by the rule's name."""
+    tables: dict[str, Variables] = {rule.name: _TABLES[rule.subject] for rule in rules}
+    return tables | {rule.name: TAINT_VARIABLES for rule in taint_rules} | {DEFAULT_RULE: TOLERATION_VARIABLES}
+
+
+def _table_of_all(names: list[str], tables: Mapping[str, Variables]) -> Variables:
+    """The variables that there are in the walks of all these rules; unknown names are told elsewhere."""
+    known = [tables[name] for name in names if name in tables] or [TOLERATION_VARIABLES]
+    first, *others = known
+    return _trusted({name: held for name, held in first.items() if all(other.get(name) == held for other in others)})

@@ -1,0 +1,128 @@
+"""What a policy says and most likely does not mean: warnings with stable codes.
+
+docs/admission.md has an entry for each code. What would lock out those that a cluster needs is an error: `lockout`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.field import Finding, Path, Severity, forbidden, invalid
+from webhook.api.meta import format_time
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
+from webhook.policy.coverage import EarlierRules, covers
+from webhook.policy.lockout import denies_masters
+from webhook.policy.match import TextSet
+from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Subject
+from webhook.policy.schema import PHASE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
+
+    from webhook.api.field import FieldError
+    from webhook.policy.model import Match, NamespaceMatch, Policy, PolicyException, Rule
+
+POLICY_LINTS: Final = MappingProxyType(
+    {
+        "DT101": "rule that is never reached",
+        "DT102": "rule that never matches",
+        "DT103": "rule that allows all effects but None",
+        "DT104": "expression without anything beside it",
+        "DT105": "taint rule that locks out everybody",
+        "DT106": "default toleration with seconds for another effect",
+        "DT107": "expired exception",
+        "DT108": "exception about to expire",
+        "DT109": "exception for more than a year",
+        "DT110": "exception that lifts nothing",
+    }
+)
+SOON: Final = timedelta(days=7)
+LONG: Final = timedelta(days=366)
+_NOT_ALL: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
+
+
+def warnings(policy: Policy, at: Path, check: Callable[[str], None]) -> Iterator[Finding]:
+    """Advice on a policy that needs no clock. `check` is called between rules and may raise."""
+    yield from _rule_warnings(policy.rules, at.child("rules"), check)
+    yield from _rule_warnings(policy.taint_rules, at.child("taintRules"), check)
+    masters = denies_masters(policy.taint_rules)
+    if masters is not None:
+        text = "denies every taint to everybody, system:masters included; put a rule that allows before it"
+        yield _warn("DT105", forbidden(at.child("taintRules").index(masters), text))
+    for position, exception in enumerate(policy.exceptions):
+        path = at.child("exceptions").index(position)
+        yield from _match_warnings(exception.match, path.child("match"))
+        if set(exception.rules) == {DEFAULT_RULE} and policy.default is Action.ALLOW:
+            yield _warn("DT110", forbidden(path.child("rules"), "the document's default allows already"))
+    for position, entry in enumerate(policy.default_tolerations):
+        path = at.child("defaultTolerations").index(position)
+        yield from _match_warnings(entry.match, path.child("match"))
+        for number, toleration in enumerate(entry.tolerations):
+            if toleration.toleration_seconds is not None and toleration.effect not in {"", NO_EXECUTE}:
+                where = path.child("tolerations").index(number).child("tolerationSeconds")
+                text = f"only eviction counts seconds, and effect is {toleration.effect}"
+                yield _warn("DT106", forbidden(where, text))
+
+
+def expiring(policy: Policy, now: datetime, at: Path | None = None) -> Iterator[Finding]:
+    """Advice on exceptions that have ended, will end within a week, or hold for more than a year."""
+    entries = (at or Path.root()).child("exceptions")
+    for position, exception in enumerate(policy.exceptions):
+        yield from _time_warnings(exception, now, entries.index(position).child("expiresAt"))
+
+
+def _time_warnings(exception: PolicyException, now: datetime, at: Path) -> Iterator[Finding]:
+    ends = exception.expires_at
+    if ends <= now:
+        yield _warn("DT107", invalid(at, format_time(ends), "has passed: the exception does nothing, remove it"))
+    elif ends - now <= SOON:
+        yield _warn("DT108", invalid(at, format_time(ends), "is within a week"))
+    if ends - (exception.not_before or now) > LONG:
+        yield _warn("DT109", invalid(at, format_time(ends), "is more than a year away: that is a rule, write one"))
+
+
+def _rule_warnings(rules: Sequence[Rule], at: Path, check: Callable[[str], None]) -> Iterator[Finding]:
+    walks = {subject: EarlierRules() for subject in Subject}
+    for position, rule in enumerate(rules):
+        check(PHASE)
+        path = at.index(position)
+        earlier = walks[rule.subject].covering(rule)
+        if earlier is not None:
+            yield _warn(
+                "DT101", forbidden(path, f'is never reached: rule "{earlier.name}" decides all that it matches')
+            )
+        walks[rule.subject].add(rule)
+        yield from _match_warnings(rule.match, path.child("match"))
+        tolerations = rule.match.tolerations
+        if rule.action is Action.ALLOW and tolerations is not None and frozenset(tolerations.effects) == _NOT_ALL:
+            text = "leaves out None, so a toleration without effect is not allowed; leave effects out if it should be"
+            yield _warn("DT103", forbidden(path.child("match", "tolerations", "effects"), text))
+
+
+def _match_warnings(match: Match, at: Path) -> Iterator[Finding]:
+    if match.namespaces is not None and _is_nowhere(match.namespaces):
+        yield _warn("DT102", forbidden(at.child("namespaces"), "no namespace can match this"))
+    if match.when is not None and covers(match, ANYTHING):
+        text = "is evaluated for everything; let another field, such as deviceClasses, match first"
+        yield _warn("DT104", forbidden(at.child("when"), text))
+
+
+def _is_nowhere(match: NamespaceMatch) -> bool:
+    """Whether what it asks for contradicts itself; only told where that is plain."""
+    if match.except_names:
+        excepted = TextSet(match.except_names)
+        # a pattern that is excepted as a text, and a name that is excepted by a pattern
+        names = [name for name in match.names if name not in match.except_names]
+        plain = not any("*" in name or "?" in name for name in names)
+        if excepted.everything or (match.names and plain and all(excepted.holds(name) for name in names)):
+            return True
+    present = {key for key, _ in match.labels}
+    present |= {each.key for each in match.expressions if each.operator in {"In", "Exists"}}
+    return any(each.operator == "DoesNotExist" and each.key in present for each in match.expressions)
+
+
+def _warn(code: str, error: FieldError) -> Finding:
+    return Finding(Severity.WARN, error, code)

@@ -1,0 +1,210 @@
+"""Whether a name, a namespace, a requester or a set of taints matches what a rule says.
+
+Rules that refuse (deny, warn, audit) match a set that *intersects* theirs, and what is not known; rules that allow
+match a set that they *contain*, and nothing that is not known. Every pattern is tried in time linear in the text
+times its own length, however many stars it has.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from webhook.api.taints import DeviceToleration
+    from webhook.policy.model import LabelRequirement, NamespaceMatch, RequesterMatch, TolerationMatch
+    from webhook.policy.names import NamespaceFacts, Requester
+
+EFFECTS: Final = frozenset({NONE, NO_SCHEDULE, NO_EXECUTE})
+"""What an effect can be; a toleration without one tolerates all of them (L-5)."""
+
+
+class Glob:
+    """A pattern with `*` (any text, also none) and `?` (one character)."""
+
+    __slots__ = ("_first", "_last", "_last_length", "_middle")
+
+    def __init__(self, pattern: str) -> None:
+        first, *rest = re.sub(r"\*+", "*", pattern).split("*")
+        self._first = _piece(first)
+        self._last = _piece(rest[-1]) if rest else None
+        self._last_length = len(rest[-1]) if rest else 0
+        self._middle = [_piece(piece) for piece in rest[:-1]]
+
+    def matches(self, text: str) -> bool:
+        """Whether the whole text is one that the pattern describes.
+
+        Pieces between stars are looked for from the left, each as early as it is found: if any way to place them
+        fits, this one does.
+        """
+        first = self._first.match(text)
+        if first is None:
+            return False
+        at, last = first.end(), self._last
+        if last is None:
+            return at == len(text)
+        for piece in self._middle:
+            found = piece.search(text, at)
+            if found is None:
+                return False
+            at = found.end()
+        # a piece has a fixed length, so there is only one place where the last one can end the text
+        start = len(text) - self._last_length
+        return start >= at and last.match(text, start) is not None
+
+
+def _piece(text: str) -> re.Pattern[str]:
+    return re.compile("".join("." if character == "?" else re.escape(character) for character in text), re.DOTALL)
+
+
+class TextSet:
+    """The texts that one of some patterns describes. An empty list of patterns stands for every text."""
+
+    __slots__ = ("_exact", "_globs", "everything")
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        patterns = list(patterns)
+        self.everything = not patterns or any(pattern and not pattern.strip("*") for pattern in patterns)
+        self._exact = frozenset(pattern for pattern in patterns if "*" not in pattern and "?" not in pattern)
+        self._globs = [Glob(pattern) for pattern in patterns if pattern not in self._exact]
+
+    def holds(self, text: str) -> bool:
+        """Whether the text is one of them."""
+        return self.everything or text in self._exact or any(glob.matches(text) for glob in self._globs)
+
+    def holds_any(self, texts: Iterable[str]) -> bool:
+        """Whether one of the texts is one of them."""
+        return any(self.holds(text) for text in texts)
+
+
+class Names:
+    """`namespaces` of a match, compiled."""
+
+    __slots__ = ("_except", "_expressions", "_labels", "_names")
+
+    def __init__(self, match: NamespaceMatch) -> None:
+        self._names = TextSet(match.names)
+        self._except = TextSet(match.except_names) if match.except_names else None
+        self._labels = [(key, TextSet([value])) for key, value in match.labels]
+        self._expressions = match.expressions
+
+    def matches(self, name: str, facts: NamespaceFacts | None, *, allowing: bool) -> bool:
+        """Whether the namespace is meant. Unknown labels fit a rule that refuses, and none that allows."""
+        if not self._names.holds(name) or (self._except is not None and self._except.holds(name)):
+            return False
+        if not self._labels and not self._expressions:
+            return True
+        if facts is None:
+            return not allowing
+        return self._by_labels(facts.labels)
+
+    def _by_labels(self, labels: Mapping[str, str]) -> bool:
+        for key, values in self._labels:
+            value = labels.get(key)
+            if value is None or not values.holds(value):
+                return False
+        return all(_required(requirement, labels.get(requirement.key)) for requirement in self._expressions)
+
+
+def _required(requirement: LabelRequirement, value: str | None) -> bool:
+    """As metav1.LabelSelector: NotIn and DoesNotExist also hold for objects without the label."""
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case _:
+            return value is None
+
+
+class Requesters:
+    """`requesters` of a match, compiled: one of the lists has to hold."""
+
+    __slots__ = ("_accounts", "_groups", "_users")
+
+    def __init__(self, match: RequesterMatch) -> None:
+        self._users = TextSet(match.users) if match.users else None
+        self._groups = TextSet(match.groups) if match.groups else None
+        self._accounts = TextSet(match.service_accounts) if match.service_accounts else None
+
+    def matches(self, requester: Requester | None, *, allowing: bool) -> bool:
+        """Whether the requester is meant; one who is not known is meant by rules that refuse."""
+        if self._users is None and self._groups is None and self._accounts is None:
+            return True
+        if requester is None:
+            return not allowing
+        account = requester.service_account
+        return (
+            (self._users is not None and self._users.holds(requester.username))
+            or (self._accounts is not None and account is not None and self._accounts.holds(account))
+            or (self._groups is not None and self._by_groups(requester, self._groups, allowing=allowing))
+        )
+
+    @staticmethod
+    def _by_groups(requester: Requester, groups: TextSet, *, allowing: bool) -> bool:
+        return groups.holds_any(requester.groups) if requester.groups_known else not allowing
+
+
+class Drivers:
+    """`drivers` (or `pools`) of a match, compiled; None is a set that may hold any."""
+
+    __slots__ = ("_texts",)
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._texts = TextSet(patterns)
+
+    def matches(self, drivers: Iterable[str] | None, *, allowing: bool) -> bool:
+        """Whether one of the drivers is meant (refusing), or all of them are (allowing)."""
+        if self._texts.everything:
+            return True
+        if drivers is None:
+            return not allowing
+        found = [self._texts.holds(driver) for driver in drivers]
+        # A class that can give no device at all is in every set, and meets none.
+        return all(found) if allowing else any(found)
+
+
+class Tolerations:
+    """`tolerations` of a match, compiled: a set of taints, and for how long those with NoExecute."""
+
+    __slots__ = ("_above", "_at_most", "_effects", "_keys", "_values")
+
+    def __init__(self, match: TolerationMatch) -> None:
+        self._keys = TextSet(match.keys)
+        self._values = TextSet(match.values)
+        self._effects = frozenset(match.effects) or EFFECTS
+        self._above = match.above
+        self._at_most = match.at_most
+
+    def intersects(self, toleration: DeviceToleration) -> bool:
+        """Whether it tolerates one of these taints, and one with NoExecute for longer than `above`."""
+        if toleration.key and not self._keys.holds(toleration.key):
+            return False
+        if toleration.operator != EXISTS and not self._values.holds(toleration.value):
+            return False
+        effects = self._effects if not toleration.effect else self._effects & {toleration.effect}
+        if self._above is None:
+            return bool(effects)
+        return NO_EXECUTE in effects and _longer(toleration, self._above)
+
+    def contains(self, toleration: DeviceToleration) -> bool:
+        """Whether it tolerates nothing but these taints, and those with NoExecute no longer than `at_most`."""
+        if not (self._keys.holds(toleration.key) if toleration.key else self._keys.everything):
+            return False
+        if not (self._values.everything if toleration.operator == EXISTS else self._values.holds(toleration.value)):
+            return False
+        effects = {toleration.effect} if toleration.effect else EFFECTS
+        if not effects <= self._effects:
+            return False
+        return self._at_most is None or NO_EXECUTE not in effects or not _longer(toleration, self._at_most)
+
+
+def _longer(toleration: DeviceToleration, seconds: int) -> bool:
+    """Missing seconds are for ever; zero and less are none (E-10)."""
+    return toleration.toleration_seconds is None or max(0, toleration.toleration_seconds) > seconds

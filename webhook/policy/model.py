@@ -1,0 +1,245 @@
+"""The policy as values: what `document.load` makes of a DeviceTaintPolicy, defaults filled in.
+
+Patterns are kept as their author wrote them; `match` compiles them. An empty list or map in a match is one that is
+not given.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from webhook.api.taints import DeviceToleration
+from webhook.expressions.engine import Expression
+
+API_VERSION: Final = "policy.devicetaint.io/v1alpha1"
+KIND: Final = "DeviceTaintPolicy"
+DEFAULT_RULE: Final = "default"
+"""The name under which the policy's default decides, and which an exception may list."""
+CLAIM_CONTROLLER: Final = "system:serviceaccount:kube-system:resource-claim-controller"
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+
+
+class Mode(StrEnum):
+    """How far something goes: refuse, tell, or nothing at all."""
+
+    ENFORCE = "enforce"
+    WARN = "warn"
+    OFF = "off"
+
+    def at_most(self, other: Mode) -> Mode:
+        """The milder of the two."""
+        return max(self, other, key=list(Mode).index)
+
+
+class Action(StrEnum):
+    """What a rule does. The first allow or deny that matches decides; warn and audit speak and go on."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    WARN = "warn"
+    AUDIT = "audit"
+
+
+class UnknownAuthor(StrEnum):
+    """What becomes of a generated claim whose template has no known author."""
+
+    ALLOW = "allow"
+    WARN = "warn"
+    DENY = "deny"
+
+
+class Subject(StrEnum):
+    """What a rule is asked about: each toleration of each request, or each request once."""
+
+    TOLERATION = "toleration"
+    REQUEST = "request"
+
+
+class InTreeEvictor(StrEnum):
+    """Whether Kubernetes' own controller carries out NoExecute."""
+
+    ACTIVE = "active"
+    ABSENT = "absent"
+
+
+class LabelRequirement(msgspec.Struct, frozen=True):
+    """One of `matchExpressions`, as in Kubernetes' label selectors."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NamespaceMatch(msgspec.Struct, frozen=True):
+    """Namespaces by name (globs), without exceptions (globs), and by labels (values are globs)."""
+
+    names: tuple[str, ...] = ()
+    except_names: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    expressions: tuple[LabelRequirement, ...] = ()
+
+
+class RequesterMatch(msgspec.Struct, frozen=True):
+    """Who asks: one of the users, or a member of one of the groups, or one of the service accounts. All globs.
+
+    Service accounts are written `namespace/name`.
+    """
+
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    service_accounts: tuple[str, ...] = ()
+
+
+class TolerationMatch(msgspec.Struct, frozen=True):
+    """A set of taints. `above` is for rules that refuse, `at_most` for rules that allow; both in seconds."""
+
+    keys: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    effects: tuple[str, ...] = ()
+    above: int | None = None
+    at_most: int | None = None
+
+
+class TaintMatch(msgspec.Struct, frozen=True):
+    """Taints that somebody sets; a taint is one of a set, so patterns simply match."""
+
+    keys: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    effects: tuple[str, ...] = ()
+
+
+class Match(msgspec.Struct, frozen=True):
+    """What a rule is about. All that is given must hold; None and empty hold for everything.
+
+    `tolerations` is for rules on tolerations and exceptions to them; `taints`, `pools` and `evict` for taint rules.
+    """
+
+    namespaces: NamespaceMatch | None = None
+    requesters: RequesterMatch | None = None
+    device_classes: tuple[str, ...] = ()
+    drivers: tuple[str, ...] = ()
+    tolerations: TolerationMatch | None = None
+    admin_access: bool | None = None
+    pools: tuple[str, ...] = ()
+    taints: TaintMatch | None = None
+    evict: bool | None = None
+    when: Expression | None = None
+
+
+ANYTHING: Final = Match()
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """A rule on tolerations (or whole requests), or one of `taintRules`, whose subject means nothing."""
+
+    name: str
+    action: Action
+    match: Match = ANYTHING
+    subject: Subject = Subject.TOLERATION
+    message: str = ""
+
+
+class PolicyException(msgspec.Struct, frozen=True):
+    """Takes the listed rules out of the walk for what it matches, from `not_before` until before `expires_at`."""
+
+    name: str
+    rules: tuple[str, ...]
+    expires_at: datetime
+    match: Match = ANYTHING
+    owner: str = ""
+    reason: str = ""
+    ticket: str = ""
+    not_before: datetime | None = None
+
+    def active(self, now: datetime) -> bool:
+        """Whether it holds at that time."""
+        return (self.not_before is None or self.not_before <= now) and now < self.expires_at
+
+
+class DefaultTolerations(msgspec.Struct, frozen=True):
+    """Tolerations to add to what matches (`match` has no `tolerations`)."""
+
+    name: str
+    tolerations: tuple[DeviceToleration, ...]
+    match: Match = ANYTHING
+
+
+class Share(msgspec.Struct, frozen=True):
+    """A limit as a share of all there are, in percent."""
+
+    percent: float
+
+
+class ImpactLimits(msgspec.Struct, frozen=True):
+    """What a taint may hit without being confirmed: numbers or shares; None is no limit."""
+
+    requesters: RequesterMatch | None = None
+    taints: TaintMatch | None = None
+    pods: int | Share | None = None
+    claims: int | Share | None = None
+    devices: int | Share | None = None
+    namespaces: int | Share | None = None
+
+
+class Impact(msgspec.Struct, frozen=True):
+    """The guard's settings. Times in seconds; `tolerance_percent` is how much an impact may grow once confirmed."""
+
+    limits: tuple[ImpactLimits, ...] = (ImpactLimits(pods=50, namespaces=10),)
+    protected_namespaces: NamespaceMatch = NamespaceMatch(names=("kube-system",))
+    window_seconds: float = 600.0
+    tolerance_percent: float = 10.0
+    confirm_for_seconds: float = 72 * 3600.0
+    second_person: bool = False
+    break_glass_groups: tuple[str, ...] = ()
+    two_step: bool = False
+    unknown_impact: Action = Action.DENY
+
+
+class EvictionProfile(msgspec.Struct, frozen=True):
+    """How gently devices are emptied. Times in seconds, rates per second; None is no limit or the pod's own."""
+
+    namespaces: NamespaceMatch | None = None
+    priority_at_most: int | None = None
+    device_classes: tuple[str, ...] = ()
+    rate: float = 10.0
+    burst: int = 10
+    max_per_minute: int | None = None
+    per_namespace: int | None = None
+    per_owner_unavailable: int | Share | None = 1
+    overall: int | None = None
+    deadline_seconds: float = 600.0
+    delete_after_deadline: bool = False
+    grace_period_seconds: int | None = None
+    grace_seconds: float = 0.0
+    max_hold_seconds: float = 24 * 3600.0
+    evict_daemon_sets: bool = False
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """A whole policy. `hash` identifies the document that it was made from: the first 12 hex digits of SHA-256."""
+
+    hash: str = "builtin"
+    mode: Mode = Mode.ENFORCE
+    documented_rules: Mode = Mode.ENFORCE
+    bump_slice_time_added: bool = False
+    in_tree_evictor: InTreeEvictor = InTreeEvictor.ACTIVE
+    generated_claims: Mode = Mode.WARN
+    unknown_author: UnknownAuthor = UnknownAuthor.WARN
+    trusted_namespace_labels: tuple[str, ...] = (NAMESPACE_NAME_LABEL,)
+    trusted_controllers: tuple[str, ...] = (CLAIM_CONTROLLER,)
+    default: Action = Action.ALLOW
+    rules: tuple[Rule, ...] = ()
+    taint_rules: tuple[Rule, ...] = ()
+    taint_rules_on_slices: bool = False
+    exceptions: tuple[PolicyException, ...] = ()
+    default_tolerations: tuple[DefaultTolerations, ...] = ()
+    impact: Impact = Impact()
+    eviction: tuple[EvictionProfile, ...] = (EvictionProfile(),)
+
+
+BUILTIN: Final = Policy()
+"""What holds where there is no document: everything allowed, the guard with its default limits."""

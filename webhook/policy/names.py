@@ -1,0 +1,82 @@
+"""Who asks and what the cluster says about names: the facts that rules look at, and the port that gives them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
+
+
+class Requester(msgspec.Struct, frozen=True, gc=False):
+    """Who sends a request, as the API server authenticated them.
+
+    `groups_known` is false where the list had to be cut (the author of a template with very many groups): rules on
+    groups then treat the requester as unknown.
+    """
+
+    username: str
+    groups: tuple[str, ...] = ()
+    groups_known: bool = True
+
+    @property
+    def service_account(self) -> str | None:
+        """`namespace/name` of a service account; None for everybody else."""
+        if not self.username.startswith(_SERVICE_ACCOUNT):
+            return None
+        namespace, colon, name = self.username.removeprefix(_SERVICE_ACCOUNT).partition(":")
+        return f"{namespace}/{name}" if colon else None
+
+
+class NamespaceFacts:
+    """A namespace as rules see it.
+
+    Compared by identity on purpose: whoever caches namespaces makes a new one when labels change, and decisions
+    that were remembered for the old one are not found again.
+    """
+
+    __slots__ = ("labels", "name")
+
+    def __init__(self, name: str, labels: Mapping[str, str]) -> None:
+        self.name = name
+        self.labels = labels
+
+
+class ClusterNames(Protocol):
+    """What the cluster says about two sorts of names; None for what it does not, or not yet, say."""
+
+    def namespace(self, name: str) -> NamespaceFacts | None:
+        """The namespace, or None if it is not known."""
+        ...
+
+    def drivers(self, device_class: str) -> frozenset[str] | None:
+        """The drivers whose devices the class can give; None if the class is not known or may give any."""
+        ...
+
+
+class KnownNames:
+    """Names from a table: for files, test suites and dumps. What is not in it is not known."""
+
+    def __init__(
+        self,
+        namespaces: Mapping[str, Mapping[str, str]] | None = None,
+        device_classes: Mapping[str, frozenset[str] | None] | None = None,
+    ) -> None:
+        self._namespaces = {name: NamespaceFacts(name, labels) for name, labels in (namespaces or {}).items()}
+        self._device_classes = device_classes or {}
+
+    def namespace(self, name: str) -> NamespaceFacts | None:
+        """The namespace, if it is in the table."""
+        return self._namespaces.get(name)
+
+    def drivers(self, device_class: str) -> frozenset[str] | None:
+        """The drivers behind the class, if it is in the table."""
+        return self._device_classes.get(device_class)
+
+
+NO_NAMES: Final = KnownNames()
+"""Nothing is known of the cluster."""

@@ -1,0 +1,275 @@
+"""The parts of a policy, from JSON that the schema has passed. What they mean together is `checks`' to ask."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from webhook.api.field import invalid
+from webhook.api.meta import parse_time
+from webhook.api.taints import EQUAL, DeviceToleration
+from webhook.expressions.engine import BadExpression, Expression, compile_expression
+from webhook.policy.model import (
+    ANYTHING,
+    Action,
+    DefaultTolerations,
+    EvictionProfile,
+    Impact,
+    ImpactLimits,
+    LabelRequirement,
+    Match,
+    NamespaceMatch,
+    PolicyException,
+    RequesterMatch,
+    Rule,
+    Share,
+    Subject,
+    TaintMatch,
+    TolerationMatch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from webhook.api.field import JSON, FieldError, Path
+    from webhook.expressions.types import VariableType
+
+    Raw = Mapping[str, JSON]
+
+NO_NAMESPACE: Final = NamespaceMatch(except_names=("*",))
+"""No namespace at all: an empty match would be every one."""
+MAX_EXPRESSIONS: Final = 100
+MAX_DURATION_SECONDS: Final = 366 * 24 * 3600.0
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
+"""Stands for a time that could not be read, in a policy that nobody gets to see."""
+_LABELS_HINT: Final = " (what allows is bound to trusted labels: use match.namespaces.labels)"
+_UNITS: Final = MappingProxyType({"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001})
+_DURATION_PART: Final = re.compile(r"([0-9.]+)(h|ms|m|s)")
+
+
+class Builder:
+    """Turns JSON into parts, and takes down what cannot be turned: expressions, times, durations."""
+
+    def __init__(self) -> None:
+        self.errors: list[FieldError] = []
+        self.expressions = 0
+
+    def rule(self, raw: Raw, at: Path, variables: Mapping[str, VariableType]) -> Rule:
+        """A rule or taint rule; `variables` are those of its `when`."""
+        return Rule(
+            raw["name"],
+            Action(raw["action"]),
+            self.match(raw, at, variables),
+            Subject(raw.get("subject", Subject.TOLERATION)),
+            raw.get("message", ""),
+        )
+
+    def exception(self, raw: Raw, at: Path, variables: Mapping[str, VariableType]) -> PolicyException:
+        """Rules that are lifted, and for what."""
+        return PolicyException(
+            raw["name"],
+            tuple(raw["rules"]),
+            self._time(raw, at, "expiresAt") or _NEVER,
+            self.match(raw, at, variables),
+            raw.get("owner", ""),
+            raw.get("reason", ""),
+            raw.get("ticket", ""),
+            self._time(raw, at, "notBefore"),
+        )
+
+    def default_tolerations(self, raw: Raw, at: Path, variables: Mapping[str, VariableType]) -> DefaultTolerations:
+        """Tolerations to add, and to what."""
+        tolerations = tuple(_toleration(entry) for entry in raw["tolerations"])
+        return DefaultTolerations(raw["name"], tolerations, self.match(raw, at, variables))
+
+    def match(self, raw: Raw, at: Path, variables: Mapping[str, VariableType]) -> Match:
+        """The `match` of an entry of any sort. What is given but empty is left out."""
+        fields = raw.get("match")
+        if not fields:
+            return ANYTHING
+        return Match(
+            namespaces(fields.get("namespaces")),
+            requesters(fields.get("requesters")),
+            _texts(fields, "deviceClasses"),
+            _texts(fields, "drivers"),
+            _toleration_match(fields.get("tolerations")),
+            fields.get("adminAccess"),
+            _texts(fields, "pools"),
+            taints(fields.get("taints")),
+            fields.get("evict"),
+            self._expression(fields, at.child("match", "when"), variables),
+        )
+
+    def _expression(self, fields: Raw, at: Path, variables: Mapping[str, VariableType]) -> Expression | None:
+        source = fields.get("when")
+        if source is None:
+            return None
+        self.expressions += 1
+        if self.expressions > MAX_EXPRESSIONS:
+            return None  # told once, by the document
+        try:
+            return compile_expression(source, variables)
+        except BadExpression as error:
+            hint = _LABELS_HINT if "namespace.labels" in error.detail else ""
+            self.errors.append(invalid(at, source, f"{error.detail}{hint}"))
+            return None
+
+    def _time(self, raw: Raw, at: Path, name: str) -> datetime | None:
+        text = raw.get(name)
+        if text is None:
+            return None
+        time = parse_time(text)
+        if time is None:
+            self.errors.append(invalid(at.child(name), text, 'must be a time like "2026-01-31T12:00:00Z" (RFC 3339)'))
+        return time
+
+    def impact(self, raw: Raw, at: Path) -> Impact:
+        """The guard's settings; what is left out keeps its default."""
+        given: dict[str, JSON] = {}
+        if "limits" in raw:
+            given["limits"] = tuple(_limits(entry) for entry in raw["limits"])
+        if "protectedNamespaces" in raw:
+            given["protected_namespaces"] = namespaces(raw["protectedNamespaces"]) or NO_NAMESPACE
+        if "window" in raw:
+            given["window_seconds"] = self._seconds(raw, at, "window")
+        if "confirmFor" in raw:
+            given["confirm_for_seconds"] = self._seconds(raw, at, "confirmFor", zero=False)
+        if "tolerance" in raw:
+            given["tolerance_percent"] = share(raw["tolerance"]).percent
+        if "breakGlassGroups" in raw:
+            given["break_glass_groups"] = _texts(raw, "breakGlassGroups")
+        if "unknownImpact" in raw:
+            given["unknown_impact"] = Action(raw["unknownImpact"])
+        given |= _renamed(raw, {"secondPerson": "second_person", "twoStep": "two_step"})
+        return structs.replace(Impact(), **given)
+
+    def eviction_profile(self, raw: Raw, at: Path) -> EvictionProfile:
+        """A profile; what is left out keeps its default, and null is no limit."""
+        given = _renamed(raw, _PROFILE_FIELDS)
+        given["namespaces"] = namespaces(raw.get("namespaces"))
+        given["device_classes"] = _texts(raw, "deviceClasses")
+        if "priority" in raw:
+            given["priority_at_most"] = raw["priority"]["atMost"]
+        if "perOwnerUnavailable" in raw:
+            given["per_owner_unavailable"] = self._unavailable(raw["perOwnerUnavailable"], at)
+        for name, field in _PROFILE_DURATIONS.items():
+            if name in raw:
+                given[field] = self._seconds(raw, at, name)
+        if "afterDeadline" in raw:
+            given["delete_after_deadline"] = raw["afterDeadline"] == "delete"
+        if "daemonSets" in raw:
+            given["evict_daemon_sets"] = raw["daemonSets"] == "evict"
+        return structs.replace(EvictionProfile(), **given)
+
+    def _unavailable(self, value: int | str | None, at: Path) -> int | Share | None:
+        limit = _limit(value)
+        if isinstance(limit, Share) and not limit.percent:
+            self.errors.append(invalid(at.child("perOwnerUnavailable"), value, "must be greater than 0%"))
+        return limit
+
+    def _seconds(self, raw: Raw, at: Path, name: str, *, zero: bool = True) -> float:
+        seconds = duration_seconds(raw[name])
+        if seconds > MAX_DURATION_SECONDS:
+            self.errors.append(invalid(at.child(name), raw[name], "must be at most 8784h (366 days)"))
+        if not zero and not seconds:
+            self.errors.append(invalid(at.child(name), raw[name], "must be greater than 0s"))
+        return seconds
+
+
+_PROFILE_FIELDS: Final = {
+    "rate": "rate",
+    "burst": "burst",
+    "maxPerMinute": "max_per_minute",
+    "perNamespace": "per_namespace",
+    "overall": "overall",
+    "gracePeriodSeconds": "grace_period_seconds",
+}
+_PROFILE_DURATIONS: Final = {"deadline": "deadline_seconds", "grace": "grace_seconds", "maxHold": "max_hold_seconds"}
+
+
+def duration_seconds(text: str) -> float:
+    """Seconds in a duration as the schema passes them: `1h30m`."""
+    return sum(float(number) * _UNITS[unit] for number, unit in _DURATION_PART.findall(text))
+
+
+def share(text: str) -> Share:
+    """A percentage as the schema passes them: `5%`."""
+    return Share(float(text.removesuffix("%")))
+
+
+def namespaces(raw: Raw | None) -> NamespaceMatch | None:
+    """Namespaces; None where nothing is given."""
+    if not raw:
+        return None
+    match = NamespaceMatch(
+        _texts(raw, "names"),
+        _texts(raw, "except"),
+        tuple(raw.get("labels", {}).items()),
+        tuple(
+            LabelRequirement(entry["key"], entry["operator"], _texts(entry, "values"))
+            for entry in raw.get("matchExpressions", ())
+        ),
+    )
+    return None if match == NamespaceMatch() else match
+
+
+def requesters(raw: Raw | None) -> RequesterMatch | None:
+    """Who asks; None where nothing is given."""
+    if not raw:
+        return None
+    match = RequesterMatch(_texts(raw, "users"), _texts(raw, "groups"), _texts(raw, "serviceAccounts"))
+    return None if match == RequesterMatch() else match
+
+
+def taints(raw: Raw | None) -> TaintMatch | None:
+    """Taints; None where nothing is given."""
+    if not raw:
+        return None
+    match = TaintMatch(_texts(raw, "keys"), _texts(raw, "values"), _texts(raw, "effects"))
+    return None if match == TaintMatch() else match
+
+
+def _toleration_match(raw: Raw | None) -> TolerationMatch | None:
+    if not raw:
+        return None
+    seconds = raw.get("seconds", {})
+    match = TolerationMatch(
+        _texts(raw, "keys"), _texts(raw, "values"), _texts(raw, "effects"), seconds.get("above"), seconds.get("atMost")
+    )
+    return None if match == TolerationMatch() else match
+
+
+def _toleration(raw: Raw) -> DeviceToleration:
+    return DeviceToleration(
+        raw.get("key", ""),
+        raw.get("operator", EQUAL),
+        raw.get("value", ""),
+        raw.get("effect", ""),
+        raw.get("tolerationSeconds"),
+    )
+
+
+def _limits(raw: Raw) -> ImpactLimits:
+    return ImpactLimits(
+        requesters(raw.get("requesters")),
+        taints(raw.get("taints")),
+        *(_limit(raw.get(name)) for name in ("pods", "claims", "devices", "namespaces")),
+    )
+
+
+def _limit(value: int | str | None) -> int | Share | None:
+    return share(value) if isinstance(value, str) else value
+
+
+def _texts(raw: Raw, name: str) -> tuple[str, ...]:
+    values: Sequence[str] = raw.get(name, ())
+    return tuple(values)
+
+
+def _renamed(raw: Raw, names: Mapping[str, str]) -> dict[str, JSON]:
+    """The fields that are given, by the names that the model has for them."""
+    return {field: raw[name] for name, field in names.items() if name in raw}

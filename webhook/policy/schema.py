@@ -1,0 +1,279 @@
+"""The JSON Schema of the policy document, and its verdicts as field errors. It does not ask what fields mean together.
+
+`schema.json` ships with the package and is published as docs/policy.schema.json. Two keywords of it are ours, and mean
+nothing to others: `x-must` is the text for a value that has the wrong form, `x-misplaced` says of fields that people
+look for in an object why it has none.
+"""
+
+from __future__ import annotations
+
+import math
+import pkgutil
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import msgspec
+
+from webhook.api.field import (
+    ErrorType,
+    FieldError,
+    forbidden,
+    invalid,
+    not_supported,
+    outline,
+    required,
+    too_many,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from webhook.api.field import JSON, Path
+
+    Check = Callable[[str], None]
+    Schema = dict[str, JSON]
+
+MAX_ERRORS: Final = 100
+"""More than these are not told: who made a hundred mistakes made one a hundred times."""
+MAX_VALUES: Final = 100_000
+"""Objects, lists, texts and numbers in a document: many times what people write, and checked within seconds."""
+MAX_DEPTH: Final = 16
+"""Twice what any field needs."""
+PHASE: Final = "policy"
+_SIMILARITY: Final = 0.7
+_MAPS: Final = frozenset({"labels"})
+"""Fields whose object has keys rather than fields."""
+_WORDS: Final = {
+    "object": "an object",
+    "array": "a list",
+    "string": "a string",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+}
+
+
+class _SchemaError(Protocol):
+    """What is used of jsonschema's ValidationError."""
+
+    validator: str
+    validator_value: JSON
+    instance: JSON
+    schema: Schema
+    absolute_path: Iterable[str | int]
+
+
+class _Validator(Protocol):
+    def iter_errors(self, instance: JSON) -> Iterator[_SchemaError]: ...
+
+
+class _Lists(NamedTuple):
+    """The schema in pieces: the document without the entries of its long lists, and those by the list's name."""
+
+    document: _Validator
+    entries: Mapping[str, _Validator]
+    maxima: Mapping[str, int]
+
+
+@cache
+def schema() -> Schema:
+    """The document's schema as it is published."""
+    content = pkgutil.get_data(__package__, "schema.json")  # part of the code, however it is packaged
+    if content is None:
+        raise FileNotFoundError("schema.json")
+    loaded: Schema = msgspec.json.decode(content)
+    return loaded
+
+
+def schema_errors(document: dict[str, JSON], at: Path, check: Check) -> list[FieldError]:
+    """What the schema says against a document, each at its path; the first hundred.
+
+    `check` is called between entries and may raise.
+    """
+    pieces = _pieces()
+    bounds = list(_bound_errors(document, at, pieces.maxima))
+    if bounds:
+        return bounds
+    errors: dict[str, FieldError] = {}
+    for found in _found(document, at, pieces, check):
+        errors.setdefault(str(found), found)
+        if len(errors) == MAX_ERRORS:
+            break
+    return list(errors.values())
+
+
+def _found(document: dict[str, JSON], at: Path, pieces: _Lists, check: Check) -> Iterator[FieldError]:
+    for error in pieces.document.iter_errors(document):
+        yield from _translated(error, at)
+    for name, validator in pieces.entries.items():
+        values = document.get(name)
+        if not isinstance(values, list):
+            continue
+        for position, entry in enumerate(values):
+            check(PHASE)
+            for error in validator.iter_errors(entry):
+                yield from _translated(error, at.child(name).index(position))
+
+
+def _bound_errors(document: dict[str, JSON], at: Path, maxima: Mapping[str, int]) -> Iterator[FieldError]:
+    """What is too much to be looked at entry by entry."""
+    for name, maximum in maxima.items():
+        values = document.get(name)
+        if isinstance(values, list) and len(values) > maximum:
+            yield too_many(at.child(name), len(values), maximum)
+    if not _is_bounded(document):
+        yield forbidden(at, f"must have at most {MAX_VALUES} values, nested at most {MAX_DEPTH} deep")
+
+
+def _is_bounded(document: JSON) -> bool:
+    """Whether the document can be looked at, told without recursion and without looking at all of it."""
+    level, seen = [document], 0
+    for _ in range(MAX_DEPTH):
+        below: list[JSON] = []
+        for value in level:
+            if isinstance(value, dict):
+                below += value.values()
+            elif isinstance(value, list):
+                below += value
+            if seen + len(below) > MAX_VALUES:
+                return False
+        if not below:
+            return True
+        seen += len(below)
+        level = below
+    return False
+
+
+# --- jsonschema ---------------------------------------------------------------------------------
+
+
+@cache
+def _pieces() -> _Lists:
+    whole = _inlined(schema(), schema()["$defs"])
+    del whole["$defs"]
+    long = {
+        name: field for name, field in whole["properties"].items() if field.get("items", {}).get("type") == "object"
+    }
+    make = _validator_class()
+    entries = {name: make(field["items"]) for name, field in long.items()}
+    short = {name: {key: value for key, value in field.items() if key != "items"} for name, field in long.items()}
+    document = make({**whole, "properties": whole["properties"] | short})
+    return _Lists(document, entries, {name: field["maxItems"] for name, field in long.items()})
+
+
+def _inlined(value: JSON, definitions: Schema) -> JSON:
+    """The schema without references: following one for each value takes longer than all other checks."""
+    if isinstance(value, list):
+        return [_inlined(entry, definitions) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    own = {key: _inlined(entry, definitions) for key, entry in value.items() if key != "$ref"}
+    if "$ref" not in value:
+        return own
+    return _inlined(definitions[value["$ref"].removeprefix("#/$defs/")], definitions) | own
+
+
+@cache
+def _validator_class() -> Callable[[Schema], _Validator]:
+    # Its import takes longer than all of ours together, and nobody needs it but those who have a policy.
+    from jsonschema import Draft202012Validator, validators  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    types = Draft202012Validator.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number})
+    extended: Callable[[Schema], _Validator] = validators.extend(
+        Draft202012Validator, {"pattern": _mismatches}, type_checker=types
+    )
+    return extended
+
+
+def _is_integer(_: object, value: JSON) -> bool:
+    """As a Reader reads integers: neither true nor 1.0."""
+    return value.__class__ is int
+
+
+def _is_number(_: object, value: JSON) -> bool:
+    return value.__class__ is int or (value.__class__ is float and math.isfinite(value))
+
+
+def _mismatches(_validator: object, pattern: str, instance: JSON, _schema: Schema) -> Iterator[Exception]:
+    """As jsonschema's own, but `$` is the end of the text and not the place before a last line break."""
+    if instance.__class__ is str and not _compiled(pattern).match(instance):
+        from jsonschema import ValidationError  # noqa: PLC0415 -- see _validator_class
+
+        yield ValidationError(pattern)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern.removesuffix("$") + r"\Z", re.DOTALL)
+
+
+# --- in our words -------------------------------------------------------------------------------
+
+
+def _translated(error: _SchemaError, at: Path) -> Iterator[FieldError]:
+    path = _path(at, error.absolute_path)
+    value, expected, rules = error.instance, error.validator_value, error.schema
+    if error.validator == "required":
+        yield from (required(path.child(name)) for name in expected if name not in value)
+    elif error.validator == "additionalProperties":
+        unknown = sorted(name for name in value if name not in rules["properties"])
+        yield from (forbidden(path.child(name), _unknown(name, value, rules)) for name in unknown)
+    elif error.validator == "pattern":
+        if value or "minLength" not in rules:  # an empty text has been told already
+            yield invalid(path, value, rules["x-must"])
+    elif error.validator == "type":
+        yield FieldError(ErrorType.TYPE_INVALID, path, outline(value), _type_words(expected, rules))
+    elif error.validator != "enum" or isinstance(value, str):  # a wrong type has been told already
+        yield _PLAIN[error.validator](path, value, expected)
+
+
+_PLAIN: Final[Mapping[str, Callable[[Path, JSON, JSON], FieldError]]] = {
+    "enum": not_supported,
+    "maxItems": lambda path, value, most: too_many(path, len(value), most),
+    "minItems": lambda path, _, __: required(path, "must have at least one entry"),
+    "maxLength": lambda path, _, most: FieldError(
+        ErrorType.TOO_LONG, path, "", f"may not be more than {most} characters"
+    ),
+    "minLength": lambda path, _, __: required(path, "must not be empty"),
+    "maxProperties": lambda path, value, most: too_many(path, len(value), most),
+    "minProperties": lambda path, _, __: required(path, "must not be empty"),
+    "minimum": lambda path, value, least: invalid(path, value, f"must be at least {least}"),
+    "exclusiveMinimum": lambda path, value, bound: invalid(path, value, f"must be greater than {bound}"),
+    "maximum": lambda path, value, most: invalid(path, value, f"must be at most {most}"),
+}
+"""Errors of keywords that need no more than their value. A test compares it with the keywords that schema.json has."""
+
+
+def _type_words(expected: JSON, rules: Schema) -> str:
+    if "string" in expected and str(rules.get("x-must", "")).startswith("must be "):
+        return str(rules["x-must"])
+    names = [expected] if isinstance(expected, str) else expected
+    return f"must be {' or '.join(_WORDS[name] for name in names if name != 'null')}"
+
+
+def _path(at: Path, steps: Iterable[str | int]) -> Path:
+    """A path in our notation: fields by their names, entries of a map in brackets."""
+    before: str | int = ""
+    for step in steps:
+        if isinstance(step, int):
+            at = at.index(step)
+        elif before in _MAPS:
+            at = at.key(step)
+        else:
+            at = at.child(step)
+        before = step
+    return at
+
+
+def _unknown(name: str, value: dict[str, JSON], rules: Schema) -> str:
+    """Why the field is not one, or what it may have been meant to be called."""
+    from difflib import get_close_matches  # noqa: PLC0415 -- only for mistakes
+
+    misplaced = rules.get("x-misplaced", {})
+    if name in misplaced:
+        return f"unknown field: {misplaced[name]}"
+    fields: Schema = rules["properties"]
+    close = get_close_matches(name, [field for field in fields if field not in value], 1, _SIMILARITY)
+    close += [f"{field}.{name}" for field, held in fields.items() if name in held.get("properties", {})]
+    return f'unknown field, did you mean "{close[0]}"?' if close else "unknown field"

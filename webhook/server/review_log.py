@@ -1,0 +1,94 @@
+"""One log line for a review: what happened, references, never bodies."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.api.field import Severity
+from webhook.policy.model import Action
+
+if TYPE_CHECKING:
+    from webhook.admission.decision import Decision
+    from webhook.admission.review import AdmissionRequest
+
+_ALLOWED: Final = "review allowed"
+_LOGGED_CAUSES: Final = 16
+
+
+class Outcome(NamedTuple):
+    """What there is to tell about a review that was answered; without a decision, time ran out or we failed."""
+
+    path: str
+    request: AdmissionRequest
+    decision: Decision | None
+    code: int
+    reply: bytes
+    fault: Exception | None = None
+
+
+def log_review(log: logging.Logger, outcome: Outcome, seconds: float) -> None:
+    """One line: at info for what someone may ask about, at debug for what simply passed."""
+    message, level = _headline(outcome)
+    request, decision = outcome.request, outcome.decision
+    fields: dict[str, object] = {
+        "path": outcome.path,
+        "requestUID": request.uid,
+        "resource": str(request.resource),
+        "operation": request.operation,
+        "object": request.reference,
+        "user": request.username,
+        "allowed": decision is not None and decision.allowed,
+        "code": outcome.code,
+        "durationSeconds": round(seconds, 6),
+    }
+    if request.sub_resource:
+        fields["subResource"] = request.sub_resource
+    if request.dry_run:
+        fields["dryRun"] = True
+    if decision is not None:
+        fields.update(_about(decision))
+    log.log(level, message, extra=fields, exc_info=outcome.fault)
+
+
+def _headline(outcome: Outcome) -> tuple[str, int]:
+    """What happened, and who should hear of it."""
+    decision = outcome.decision
+    if outcome.fault is not None:
+        return "review failed", logging.ERROR
+    if decision is None:
+        return "review not decided in time", logging.WARNING
+    message = _headline_of(decision)
+    return message, logging.DEBUG if message == _ALLOWED else logging.INFO
+
+
+def _headline_of(decision: Decision) -> str:
+    if not decision.allowed:
+        return "review refused"
+    if decision.patch:
+        return "review answered with a patch"
+    if any(finding.severity is Severity.WARN for finding in decision.findings):
+        return "review answered with warnings"
+    if decision.findings:
+        return "review noted for audit"
+    return "review that the candidate policy would answer otherwise" if decision.differences else _ALLOWED
+
+
+def _about(decision: Decision) -> dict[str, object]:
+    """What was found, without the values: these are other people's."""
+    about: dict[str, object] = {}
+    causes = [f"{finding.error.field}: {finding.error.type.value}" for finding in decision.findings[:_LOGGED_CAUSES]]
+    if causes:
+        about["causes"] = causes
+    if decision.problem is not None:
+        about["error"] = decision.problem
+    if decision.patch:
+        about["patched"] = [str(edit.get("path", "")) for edit in decision.patch[:_LOGGED_CAUSES]]
+    rules = sorted({name for name, action in decision.hits if action is not Action.ALLOW})
+    if rules:
+        about["rules"] = rules
+    if decision.differences:
+        about["candidate"] = [
+            f"{each.path}: {each.change} by {each.rule}" for each in decision.differences[:_LOGGED_CAUSES]
+        ]
+    return about
