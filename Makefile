@@ -82,7 +82,7 @@ test-matrix: setup ## the comparison with 1.34 and 1.36 API servers (builds them
 	done
 
 .PHONY: demo
-demo: setup ## the product at work against a real control plane, told in one screen or two (KEEP=1 leaves it running)
+demo: setup ## the product at work against a real control plane, told in a few screens (KEEP=1 leaves it running)
 	@$(BIN)/python -m tests.demo
 
 .PHONY: benchmark

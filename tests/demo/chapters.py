@@ -73,7 +73,7 @@ _RENEWED = "A change of the effect renews timeAdded: who tolerates NoExecute for
 _ADVICE = "A slip in an annotation is refused; what is valid but hardly meant gets a warning."
 _ADVICE_REMARK = "A warning refuses nothing. docs/admission.md explains each code."
 
-_POLICY = "A policy says who may tolerate what. It stands in a ConfigMap, and a second after it was written it holds."
+_POLICY = "A policy says who may tolerate what. It is a ConfigMap, and holds a second after it was written."
 _SHOW_RULES = Step(command="grep -A 15 default: policy.yaml", says=("no-work-on-broken-gpus", "research-may-wait"))
 _IN_USE = '"msg":"policy in use"'
 _PLACES = "Research may wait for maintenance, an hour long; in production nobody may."
@@ -82,7 +82,7 @@ _NOT_IN_PRODUCTION = (
     "(rule default)",
     "ask for less, or your cluster's admins for a rule",
 )
-_WILDCARD = "A toleration of every key is one of broken GPUs too: rules look at all the taints that it tolerates."
+_WILDCARD = "A toleration of every key tolerates broken GPUs too, so the rule on those refuses it."
 _NOT_EVERYTHING = (
     "spec.devices.requests[0].exactly.tolerations[0]",
     "a toleration of every key, NoExecute, for ever: a broken GPU gives wrong results (rule no-work-on-broken-gpus)",
@@ -94,9 +94,7 @@ _HAS_ENDED = ("a broken GPU gives wrong results (rule no-work-on-broken-gpus)",)
 _EXCEPTIONS_REMARK = (
     "In its last week everybody who needs an exception is warned, and an Event and a metric tell admins."
 )
-_GENERATED = (
-    "A claim that Kubernetes makes from a template is judged by the template's author: here an admin's burn-in."
-)
+_GENERATED = "A claim that is made from a template is judged by the template's author: here an admin."
 _GENERATED_REMARK = (
     "Our mutating webhook wrote the author into the template, with a seal that nobody can forge, and the controller "
     "copied it. The controller itself may tolerate nothing."

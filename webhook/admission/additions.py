@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from webhook.admission.author import REQUESTED_BY, author_of, digest, same_author, signed
-from webhook.admission.facts import Claiming
+from webhook.admission.facts import DEFAULTED, Claiming
 from webhook.admission.jsonpatch import REMOVED
 from webhook.api.claims import ResourceClaimTemplate
 from webhook.api.field import Finding, Path, Severity, forbidden
-from webhook.api.meta import OWN_GROUP
 from webhook.policy.defaults import defaults_for, rendered
 from webhook.policy.model import UnknownAuthor
 from webhook.policy.names import Requester
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
     Object = ResourceClaim | ResourceClaimTemplate
 
-DEFAULTED: Final = f"{OWN_GROUP}/defaulted-tolerations"
 _CLAIM_ANNOTATIONS: Final = ("metadata", "annotations")
 _TEMPLATE_ANNOTATIONS: Final = ("spec", "metadata", "annotations")
 _ANNOTATIONS: Final = Path.root().child("metadata", "annotations")

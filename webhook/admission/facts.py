@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.author import REQUESTED_BY, author_of, digest
 from webhook.api.claims import ResourceClaimTemplate
+from webhook.api.meta import OWN_GROUP
 from webhook.api.taints import EQUAL
 from webhook.policy.conditions import Scope, Target
 from webhook.policy.names import Requester
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from webhook.api.taints import DeviceToleration
     from webhook.validation.claims import Asked
 
+DEFAULTED: Final = f"{OWN_GROUP}/defaulted-tolerations"
+"""Annotation that tells which tolerations were added by default."""
+_OUR_NOTES: Final = frozenset({REQUESTED_BY, DEFAULTED})
+"""What /mutate writes is nothing that rules look at: an object must not be refused for it."""
 _EXACT_COUNT: Final = "ExactCount"
 SCHEDULER: Final = "system:kube-scheduler"
 EXTENDED_RESOURCE: Final = "resource.kubernetes.io/extended-resource-claim"
@@ -91,7 +96,7 @@ class Claiming:
                 "generateName": meta.generate_name,
                 "namespace": self.namespace,
                 "labels": _labels(self._request.object),
-                "annotations": dict(meta.annotations),
+                "annotations": {key: text for key, text in meta.annotations.items() if key not in _OUR_NOTES},
                 "template": self.is_template,
                 "generated": self.generated,
             },

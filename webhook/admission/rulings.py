@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.admission.author import REQUESTED_BY
 from webhook.api.field import Finding, Path, Severity, forbidden
+from webhook.api.meta import format_time
 from webhook.api.taints import EXISTS, NO_SCHEDULE, NONE
 from webhook.policy.model import DEFAULT_RULE, Action, Mode, UnknownAuthor
 
@@ -121,18 +122,24 @@ def findings_of(rulings: Iterable[Ruling], who: str, mode: Mode, now: datetime) 
     for ruling in rulings:
         if ruling.walked.silent:
             continue
+        ending: set[str] = set()
         for hit in ruling.hits:
             exception = hit.exception
-            if exception is not None:
-                if exception.expires_at - now <= EXPIRY_WARNING:
-                    until = exception.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ")
-                    text = f"allowed by an exception until {until} only; rule {hit.rule.name} will refuse it then"
-                    yield Finding(Severity.WARN, forbidden(ruling.path, text), rule=exception.name)
-            elif hit.action is not Action.ALLOW:
-                severity = _SEVERITIES[hit.action]
-                if severity is Severity.DENY and mode is not Mode.ENFORCE:
-                    severity = Severity.WARN
-                yield Finding(severity, forbidden(ruling.path, _text(ruling, hit, who)), rule=hit.rule.name)
+            if exception is None:
+                if hit.action is not Action.ALLOW:
+                    severity = _SEVERITIES[hit.action]
+                    if severity is Severity.DENY and mode is not Mode.ENFORCE:
+                        severity = Severity.WARN
+                    yield Finding(severity, forbidden(ruling.path, _text(ruling, hit, who)), rule=hit.rule.name)
+            elif exception.expires_at - now <= EXPIRY_WARNING and exception.name not in ending:
+                # One that excuses from several rules is told once.
+                ending.add(exception.name)
+                text = f"allowed by an exception until {format_time(exception.expires_at)} only"
+                yield Finding(
+                    Severity.WARN,
+                    forbidden(ruling.path, f"{text}; rule {hit.rule.name} will refuse it then"),
+                    rule=exception.name,
+                )
 
 
 def _text(ruling: Ruling, hit: Hit, who: str) -> str:

@@ -82,7 +82,7 @@ def run(arguments: Sequence[str]) -> int:
 def _audit(found: _Found, key: bytes | None, now: datetime, report: Report) -> None:
     policy, candidate = found.policy, found.candidate
     if policy is None and candidate is None and not report.errors and not report.unreadable:
-        report.add(Row("", entries=(Entry(Level.WARNING, _NO_POLICY),)))
+        report.add(Row("audit", entries=(Entry(Level.WARNING, _NO_POLICY),)))
     context = AdmissionContext(
         now=now,
         judge=BUILTIN_JUDGE if policy is None else Judge(policy),

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 from msgspec import structs
 
-from webhook.admission.additions import DEFAULTED
 from webhook.admission.author import REQUESTED_BY, digest, signed
 from webhook.admission.context import AdmissionContext
+from webhook.admission.facts import DEFAULTED
 from webhook.admission.review import AdmissionRequest
 from webhook.api.claims import ResourceClaim
 from webhook.api.decode import Reader

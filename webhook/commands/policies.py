@@ -27,7 +27,7 @@ from webhook.api.field import (
     too_long,
 )
 from webhook.api.meta import OWN_GROUP, GroupVersionKind
-from webhook.commands.entries import BAD_REQUEST, duplicate_entries, entries_of, meta, text, unreadable_row
+from webhook.commands.entries import duplicate_entries, entries_of, meta, text, unreadable_row
 from webhook.files.embedded import with_text_read
 from webhook.files.read import documents, read
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
@@ -114,9 +114,7 @@ def _loaded(document: Document, at: Path, check: Check) -> Loaded:
 
 def _unreadable(fault: Unreadable, content: str, at: Path) -> FieldError:
     """The fault as a field error whose value is the line where it stands."""
-    if fault.position is None:
-        return invalid(at, "", fault.message)
-    line, column = fault.position
+    line, column = fault.position or (1, 1)
     lines = content.splitlines()
     shown = lines[line - 1].strip() if line <= len(lines) else ""
     return invalid(at, shown[:_LONGEST_LINE], f"line {line}, column {column}: {fault.message}")
@@ -194,8 +192,6 @@ def _judged_config_map(
         if held.policy is not None and now is not None:
             findings += expiring(held.policy, now, _DATA.key(key))
     entries = [*duplicates, *entries_of(spot, findings)]
-    if decision.problem is not None:
-        entries.append(Entry(Level.ERROR, decision.problem, row.position, reason=BAD_REQUEST))
     return JudgedPolicy(_with_entries(replace(row, operation=request.operation), entries), loaded)
 
 

@@ -71,7 +71,7 @@ def summary(report: Report) -> str:
     found = [_counted(report.errors, "error"), _counted(report.warnings, "warning")]
     if report.unreadable:
         found.append(f"{report.unreadable} unreadable")
-    text = f"{_counted(report.files, 'file')}, {_counted(report.judged, 'object')}: {', '.join(found)}"
+    text = f"{_counted(report.files, report.source)}, {_counted(report.judged, 'object')}: {', '.join(found)}"
     if report.skipped:
         reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(report.skipped.items()))
         text += f"; skipped: {reasons}"

@@ -35,12 +35,13 @@ def installed(request: pytest.FixtureRequest, policy_plane: ControlPlane) -> Ite
     stage = Stage(policy_plane)
     stage.install()
     stage.start_webhook()
+    failed_before = request.session.testsfailed
     try:
         stage.use(POLICY)
         stage.register()
-        for _ in _keeping_logs_of_failures(request, stage.webhook):
-            yield stage
+        yield stage
     finally:
+        stage.webhook.keep_logs = request.session.testsfailed > failed_before  # tests may have started another one
         stage.stop_webhook()
 
 

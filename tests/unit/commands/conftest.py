@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.unit.commands.audit_runner import AuditRunner
 from tests.unit.commands.check_runner import CheckRunner
 
 if TYPE_CHECKING:
@@ -18,3 +19,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_COLOR", raising=False)
     return CheckRunner(tmp_path, capsys)
+
+
+@pytest.fixture
+def run_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> AuditRunner:
+    """Runs audit in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return AuditRunner(tmp_path, capsys)

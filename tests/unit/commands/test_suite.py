@@ -60,7 +60,7 @@ def claim(*tolerations: Any, namespace: str = "ml") -> Any:
 
 def case(name: str, value: Any, decision: str, requester: Any = DANA, **fields: Any) -> dict[str, Any]:
     expect = {name: fields.pop(name) for name in ("rules", "message", "field", "defaulted") if name in fields}
-    given = {
+    given: dict[str, Any] = {
         "name": name,
         "object": value,
         "requester": requester,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import Path
+from webhook.policy.decide import Judge
 from webhook.policy.document import load
 from webhook.policy.model import API_VERSION, KIND
 
@@ -54,3 +55,8 @@ def policy_of(**fields: Any) -> Policy:
     assert loaded.errors == ()
     assert loaded.policy is not None
     return loaded.policy
+
+
+def judge_of(*rules: Json, **fields: Any) -> Judge:
+    """A policy with these rules, ready to decide."""
+    return Judge(policy_of(rules=list(rules), **fields))

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import encoded, make_claim, make_review, make_rule, make_toleration
-from tests.unit.policy.documents import make_entry, policy_of
+from tests.unit.policy.documents import judge_of, make_entry
 from webhook.admission.context import Budget
 from webhook.api.field import Path, required
-from webhook.policy.decide import Judge
 from webhook.policy.document import Loaded
 from webhook.policy.names import KnownNames
 from webhook.server.http import Reviews, _duration_seconds
@@ -117,10 +116,6 @@ def reviewed(around: Surroundings, review: Any, *, path: str = "/validate", seco
     }
     response: dict[str, Any] = json.loads(answer._body)["response"]
     return response | {"metrics": samples}
-
-
-def judge_of(*rules: Any, **fields: Any) -> Judge:
-    return Judge(policy_of(rules=list(rules), **fields))
 
 
 ONLY_GPUS = make_entry("gpus-only", "allow", {"drivers": ["gpu.example.com"]})

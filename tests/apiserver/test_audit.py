@@ -1,0 +1,156 @@
+"""`audit` of a real cluster: the same as of a dump that kubectl made of it, and what a plain user may learn."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.builders import decoded, make_claim, make_meta, make_template, make_toleration
+from tests.controlplane import versions
+from tests.controlplane.client import path
+from webhook.admission.author import REQUESTED_BY, digest, signed
+from webhook.commands import audit
+from webhook.policy.names import Requester
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.controlplane.plane import ControlPlane
+
+pytestmark = pytest.mark.apiserver
+
+KEY = b"0123456789abcdef0123456789abcdef"
+DUMPED = "resourceclaimtemplates,resourceclaims,namespaces,deviceclasses"
+LABEL = "audited.example.com/tier"
+
+
+class Cluster:
+    """A namespace of the cluster, with a policy that is about nothing else."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+        self.namespace = f"audit-{uuid.uuid4().hex[:8]}"
+        self.key = f"{self.namespace}.example.com/broken"
+        self.version = versions.api_versions(plane.server_version)[0]
+        self.policy = {
+            "apiVersion": "policy.devicetaint.io/v1alpha1",
+            "kind": "DeviceTaintPolicy",
+            "rules": [
+                {"name": "ops-may", "action": "allow", "match": {"requesters": {"groups": ["ops"]}}},
+                {
+                    "name": "no-broken",
+                    "action": "deny",
+                    "match": {"namespaces": {"labels": {LABEL: "x"}}, "tolerations": {"keys": [self.key]}},
+                },
+            ],
+        }
+
+    def fill(self) -> None:
+        labels = {LABEL: "x"}
+        self.create("v1", "namespaces", {"metadata": {"name": self.namespace, "labels": labels}}, namespace="")
+        self.create("v1", "configmaps", self.object("policy", data={"policy.yaml": json.dumps(self.policy)}))
+        self.create("v1", "secrets", self.object("key", data={"key": base64.b64encode(KEY).decode()}))
+        group = f"resource.k8s.io/{self.version}"
+        for name, author in (
+            ("by-ops", Requester("olga", ("ops",))),
+            ("by-dana", Requester("dana")),
+            ("by-nobody", None),
+        ):
+            self.create(group, "resourceclaimtemplates", self.template(name, author))
+        claim = make_claim([make_toleration(self.key)], meta=self.object("by-hand")["metadata"], version=self.version)
+        self.create(group, "resourceclaims", claim)
+
+    def template(self, name: str, author: Requester | None) -> Any:
+        meta = self.object(name)["metadata"]
+        template = make_template([make_toleration(self.key)], meta=meta, version=self.version)
+        if author is not None:
+            asked = digest(decoded(template)[0].requests)
+            annotation = signed(author, self.namespace, "1", asked, KEY)
+            template["spec"]["metadata"] = {"annotations": {REQUESTED_BY: annotation}}
+        return template
+
+    def object(self, name: str, **fields: Any) -> dict[str, Any]:
+        return {"metadata": make_meta(name, namespace=self.namespace), **fields}
+
+    def create(self, api_version: str, plural: str, obj: Any, *, namespace: str | None = None) -> None:
+        collection = path(api_version, plural, namespace=self.namespace if namespace is None else namespace)
+        reply = self.plane.client.create(collection, obj)
+        assert reply.ok, reply.message
+
+    def remove(self) -> None:
+        self.plane.client.delete(path("v1", "namespaces", name=self.namespace))
+
+
+@pytest.fixture
+def cluster(plane: ControlPlane) -> Iterator[Cluster]:
+    found = Cluster(plane)
+    found.fill()
+    yield found
+    found.remove()
+
+
+def told(output: str, namespace: str) -> set[tuple[str, str, str]]:
+    """Name, reason and message of what is told of a namespace; other tests leave things in others."""
+    findings = json.loads(output)["findings"]
+    return {(each["name"], each["reason"], each["message"]) for each in findings if each["namespace"] == namespace}
+
+
+def test_a_cluster_and_its_dump_are_audited_alike(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dump = cluster.plane.kubectl("get", DUMPED, "-A", "-o", "yaml")
+    assert dump.code == 0, dump.stderr
+    (tmp_path / "dump.yaml").write_text(dump.stdout)
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(cluster.policy))
+    (tmp_path / "key").write_bytes(KEY)
+    flags = ["-o", "json", "--policy", str(tmp_path / "policy.yaml"), "--key-file", str(tmp_path / "key")]
+    assert audit.run([*flags, "--dump", str(tmp_path / "dump.yaml")]) == 1
+    of_dump = told(capsys.readouterr().out, cluster.namespace)
+    kubeconfig = str(cluster.plane.kubeconfig)
+    where = [f"--policy-configmap={cluster.namespace}/policy", f"--key-secret={cluster.namespace}/key"]
+    assert audit.run(["-o", "json", "--kubeconfig", kubeconfig, *where]) == 1
+    of_cluster = told(capsys.readouterr().out, cluster.namespace)
+    assert of_cluster == of_dump
+    assert {(name, reason) for name, reason, _ in of_cluster} == {
+        ("by-dana", "refused"),
+        ("by-hand", "refused"),
+        ("by-nobody", "refused"),
+        ("by-nobody", "unknownAuthor"),
+    }
+
+
+def test_who_may_not_read_the_secret_is_told_that_authors_are_believed(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    user = f"reader-{cluster.namespace}"
+    rules = [
+        {"apiGroups": ["resource.k8s.io"], "resources": ["*"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
+    ]
+    rbac = "rbac.authorization.k8s.io"
+    cluster.create(f"{rbac}/v1", "clusterroles", {"metadata": {"name": user}, "rules": rules}, namespace="")
+    binding = {
+        "metadata": {"name": user},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": rbac}],
+        "roleRef": {"kind": "ClusterRole", "name": user, "apiGroup": rbac},
+    }
+    cluster.create(f"{rbac}/v1", "clusterrolebindings", binding, namespace="")
+    kubeconfig = str(cluster.plane.kubeconfig_of(user))
+    where = [f"--policy-configmap={cluster.namespace}/policy", f"--key-secret={cluster.namespace}/key"]
+    assert audit.run(["-o", "json", "--kubeconfig", kubeconfig, *where]) == 1
+    messages = {name: message for name, reason, message in told(capsys.readouterr().out, cluster.namespace)}
+    assert messages.keys() == {"by-dana", "by-hand", "by-nobody"}
+    assert messages["by-dana"].endswith(" (author as claimed, unverified)")
+
+
+def test_who_may_read_nothing_gets_two(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    kubeconfig = str(cluster.plane.kubeconfig_of(f"nobody-{cluster.namespace}"))
+    assert audit.run(["--kubeconfig", kubeconfig]) == 2
+    assert "403" in capsys.readouterr().err

@@ -1,0 +1,82 @@
+"""Objects at rest, and a runner of audit over them, for tests of audit."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tests.builders import NOW_TEXT, decoded, make_claim, make_meta, make_template, make_toleration
+from webhook.admission.audit import FROM_TEMPLATE
+from webhook.admission.author import REQUESTED_BY, digest, signed
+from webhook.commands import audit
+from webhook.policy.names import Requester
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+KEY = b"0123456789abcdef0123456789abcdef"
+BROKEN = make_toleration("health.example.com/x")
+PLAIN = make_toleration("a.example.com/b")
+HEADER: dict[str, Any] = {"apiVersion": "policy.devicetaint.io/v1alpha1", "kind": "DeviceTaintPolicy"}
+NO_BROKEN: dict[str, Any] = {
+    "name": "no-broken",
+    "action": "deny",
+    "match": {"tolerations": {"keys": ["health.example.com/*"]}},
+}
+OPS_MAY: dict[str, Any] = {"name": "ops-may", "action": "allow", "match": {"requesters": {"groups": ["ops"]}}}
+POLICY = {**HEADER, "rules": [OPS_MAY, NO_BROKEN]}
+OPS, DANA = Requester("olga", ("ops",)), Requester("dana", ())
+CLAIM_PLACE = "spec.devices.requests[0].exactly.tolerations[0]"
+TEMPLATE_PLACE = f"spec.{CLAIM_PLACE}"
+AUTHOR_PLACE = f"spec.metadata.annotations[{REQUESTED_BY}]"
+
+
+def claim(*tolerations: Any, name: str = "c", **meta: Any) -> Any:
+    return make_claim(tolerations, meta=make_meta(name, namespace="ml", **meta))
+
+
+def annotation(manifest: Any, author: Requester, namespace: str = "ml", key: bytes = KEY) -> str:
+    return signed(author, namespace, "1", digest(decoded(manifest)[0].requests), key)
+
+
+def template(*tolerations: Any, author: Requester | None = None, key: bytes = KEY, name: str = "t") -> Any:
+    manifest = make_template(tolerations, meta=make_meta(name, namespace="ml"))
+    if author is not None:
+        manifest["spec"]["metadata"] = {"annotations": {REQUESTED_BY: annotation(manifest, author, key=key)}}
+    return manifest
+
+
+def generated(*tolerations: Any, author: Requester | None = None) -> Any:
+    manifest = claim(*tolerations, annotations={FROM_TEMPLATE: "gpu"})
+    if author is not None:
+        manifest["metadata"]["annotations"][REQUESTED_BY] = annotation(claim(*tolerations), author)
+    return manifest
+
+
+class AuditRunner:
+    """Writes a dump, a policy and a candidate, runs audit, gives exit code and output."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.capsys = capsys
+
+    def __call__(self, *words: str, **files: Any) -> tuple[int, str]:
+        flags = list(words)
+        for stem, content in files.items():
+            documents = content if isinstance(content, list) else [content]
+            (self.folder / f"{stem}.yaml").write_text(yaml.safe_dump_all(documents, sort_keys=False))
+            flags += [f"--{stem}", f"{stem}.yaml"]
+        return audit.run(flags), self.capsys.readouterr().out
+
+    def told(self, *objects: Any, key: bool = True, policy: Any = POLICY, **files: Any) -> list[tuple[str, str, str]]:
+        """Severity, reason and path of what is told of a dump with these objects."""
+        (self.folder / "key").write_bytes(KEY)
+        flags = ["--key-file", "key"] if key else []
+        code, output = self("-o", "json", "--time", NOW_TEXT, *flags, dump=list(objects), policy=policy, **files)
+        findings = [each for each in json.loads(output)["findings"] if each["file"] == "dump.yaml"]
+        assert code == (1 if any(each["severity"] == "error" for each in findings) else 0)
+        return [(each["severity"], each["reason"], each["field"]) for each in findings]

@@ -1,0 +1,149 @@
+"""`audit` of a cluster: what it asks an API server for, and what it does without."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+
+from tests.unit.commands.audit_runner import BROKEN, DANA, KEY, PLAIN, POLICY, claim, template
+from webhook.commands import audit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.unit.commands.audit_runner import AuditRunner
+
+
+class ApiServer:
+    """Answers what `audit` asks from tables: objects by collection, single objects by path. Pages hold two objects."""
+
+    def __init__(self) -> None:
+        self.collections: dict[str, list[Any]] = {}
+        self.objects: dict[str, Any] = {}
+        self.forgetful = False
+        self.asked: list[str] = []
+
+    def answer(self, target: str) -> tuple[int, Any]:
+        self.asked.append(target)
+        url = urlsplit(target)
+        if url.path in self.collections:
+            query = {name: values[0] for name, values in parse_qs(url.query).items()}
+            return self.page(self.collections[url.path], query)
+        found = self.objects.get(url.path, 404)
+        return (found, {"kind": "Status"}) if isinstance(found, int) else (200, found)
+
+    def page(self, items: list[Any], query: dict[str, str]) -> tuple[int, Any]:
+        start = int(query.get("continue", "0"))
+        if start and self.forgetful:
+            return 410, {"kind": "Status", "reason": "Expired"}
+        if "limit" not in query:
+            return 200, {"metadata": {}, "items": items}
+        following = str(start + 2) if start + 2 < len(items) else ""
+        return 200, {"metadata": {"continue": following}, "items": items[start : start + 2]}
+
+
+@pytest.fixture
+def api_server(run_audit: AuditRunner) -> Iterator[ApiServer]:
+    tables = ApiServer()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            code, value = tables.answer(self.path)
+            body = json.dumps(value).encode()
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- its name
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    kubeconfig = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "here",
+    }
+    (run_audit.folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    group = "/apis/resource.k8s.io/v1beta2"
+    tables.collections = {
+        "/api/v1/namespaces": [{"metadata": {"name": "ml"}}],
+        f"{group}/deviceclasses": [],
+        f"{group}/resourceclaims": [bare(claim(PLAIN, name=f"c{number}")) for number in range(4)],
+        f"{group}/resourceclaimtemplates": [bare(template(BROKEN, author=DANA))],
+    }
+    tables.collections[f"{group}/resourceclaims"].append(bare(claim(BROKEN, name="last")))
+    namespace = "/api/v1/namespaces/device-taint-webhook"
+    data = {"policy.yaml": json.dumps(POLICY)}
+    tables.objects = {
+        group: {"resources": [{"name": "resourceclaimtemplates"}]},
+        f"{namespace}/configmaps/device-taint-webhook-policy": {"metadata": {"name": "policy"}, "data": data},
+        f"{namespace}/secrets/device-taint-webhook-key": {"data": {"key": base64.b64encode(KEY).decode()}},
+    }
+    yield tables
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def bare(manifest: Any) -> Any:
+    """As items of a list come."""
+    return {name: value for name, value in manifest.items() if name not in {"apiVersion", "kind"}}
+
+
+def references(output: str) -> list[tuple[str, str]]:
+    return sorted((each["name"], each["reason"]) for each in json.loads(output)["findings"])
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_a_cluster_is_read_in_pages(forgetful: bool, api_server: ApiServer, run_audit: AuditRunner) -> None:  # noqa: FBT001 -- a parameter
+    api_server.forgetful = forgetful
+    code, output = run_audit("-o", "json", "--kubeconfig", "kubeconfig", "--context", "here")
+    report = json.loads(output)
+    assert (code, references(output)) == (1, [("last", "refused"), ("t", "refused")])
+    assert report["summary"]["objects"] == 7, "the policy, a template and five claims"
+    assert {(each["line"], each["column"]) for each in report["findings"]} == {(None, None)}
+    assert report["objects"][1]["apiVersion"] == "resource.k8s.io/v1beta2"
+    _, output = run_audit("--kubeconfig", "kubeconfig")
+    assert output.splitlines()[-1] == "1 cluster, 7 objects: 2 errors, 0 warnings"
+    assert "unverified" not in output
+
+
+@pytest.mark.parametrize("secret", [403, 404, {"data": {"key": "?"}}, {"data": {"key": "YQ=="}}, {}])
+def test_without_the_secret_authors_are_believed(secret: Any, api_server: ApiServer, run_audit: AuditRunner) -> None:
+    api_server.objects["/api/v1/namespaces/device-taint-webhook/secrets/device-taint-webhook-key"] = secret
+    code, output = run_audit("--kubeconfig", "kubeconfig")
+    assert (code, "(author as claimed, unverified)" in output) == (1, True)
+
+
+def test_nothing_is_asked_for_that_flags_say(api_server: ApiServer, run_audit: AuditRunner) -> None:
+    (run_audit.folder / "key").write_bytes(KEY)
+    run_audit("--kubeconfig", "kubeconfig", "--key-file", "key", policy=POLICY)
+    assert [each for each in api_server.asked if "device-taint-webhook" in each] == []
+
+
+@pytest.mark.usefixtures("api_server")
+def test_a_cluster_without_our_policy_is_told_so(run_audit: AuditRunner) -> None:
+    code, output = run_audit("--kubeconfig", "kubeconfig", "--policy-configmap", "else/where")
+    assert (code, "no policy: only documented rules" in output) == (0, True)
+
+
+def test_a_cluster_that_cannot_be_asked_gives_two(api_server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
+    del api_server.collections["/api/v1/namespaces"]
+    assert audit.run(["--kubeconfig", "kubeconfig"]) == 2
+    assert "device-taint-webhook audit: GET /api/v1/namespaces: 404" in capsys.readouterr().err

@@ -1,0 +1,314 @@
+"""The walk; its laws are in tests/properties/test_policy.py."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import pytest
+
+from tests.builders import NOW
+from tests.unit.policy.documents import judge_of, make_entry, make_exception
+from webhook.api.rules import DeviceSelector
+from webhook.api.taints import EXISTS, DeviceTaint, DeviceToleration
+from webhook.policy import decide
+from webhook.policy.conditions import Placement, Scope, Target
+from webhook.policy.decide import BUILTIN_JUDGE, Judge, Walked
+from webhook.policy.names import NamespaceFacts, Requester
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from webhook.policy.decide import Hit
+
+JANE = Requester("jane", ("ml-a",))
+SCOPE = Scope(JANE, "train", NamespaceFacts("train", {"team": "ml"}))
+TARGET = Target("gpu", frozenset({"gpu.example.com"}), admin_access=False)
+XID = DeviceToleration("xid", EXISTS, "", "NoExecute")
+NO_VARIABLES: Mapping[str, Any] = {}
+XIDS = {"tolerations": {"keys": ["xid"]}}
+
+
+def told(hits: tuple[Hit, ...]) -> list[str]:
+    """Each rule that matched with what followed, and whether by an exception or in spite of an error."""
+    return [
+        f"{hit.rule.name} {hit.action}"
+        + (f" by {hit.exception.name}" if hit.exception else "")
+        + (" unsure" if hit.problem else "")
+        for hit in hits
+    ]
+
+
+def on_toleration(
+    judge: Judge,
+    toleration: DeviceToleration = XID,
+    *,
+    scope: Scope = SCOPE,
+    target: Target = TARGET,
+    now: Any = NOW,
+    **variables: Any,
+) -> list[str]:
+    return told(judge.on_toleration(scope, target, toleration, now, lambda: variables))
+
+
+# --- order --------------------------------------------------------------------------------------
+
+ALLOW, DENY = make_entry("allows", "allow"), make_entry("denies", "deny")
+WARN, AUDIT = make_entry("warns", "warn"), make_entry("audits", "audit")
+
+
+@pytest.mark.parametrize(
+    ("rules", "default", "expected"),
+    [
+        pytest.param([], "allow", ["default allow"], id="without rules the default decides"),
+        pytest.param([], "deny", ["default deny"], id="also where it denies"),
+        pytest.param([DENY, ALLOW], "allow", ["denies deny"], id="the first that denies decides"),
+        pytest.param([ALLOW, DENY], "deny", ["allows allow"], id="the first that allows decides"),
+        pytest.param(
+            [WARN, AUDIT], "allow", ["warns warn", "audits audit", "default allow"], id="warn and audit go on"
+        ),
+        pytest.param([DENY, WARN], "allow", ["denies deny"], id="nothing is told after the decision"),
+        pytest.param([{**DENY, "match": XIDS}], "allow", ["denies deny"], id="a rule that matches"),
+        pytest.param(
+            [{**DENY, "match": {"tolerations": {"keys": ["b"]}}}], "allow", ["default allow"], id="one that does not"
+        ),
+        pytest.param([{**DENY, "subject": "request"}], "allow", ["default allow"], id="a rule on requests is no step"),
+    ],
+)
+def test_first_rule_that_allows_or_denies_decides(rules: list[Any], default: str, expected: list[str]) -> None:
+    assert on_toleration(judge_of(*rules, default=default)) == expected
+
+
+def test_requests_are_a_walk_of_their_own_that_no_default_ends() -> None:
+    judge = judge_of({**WARN, "subject": "request"}, {**DENY, "match": XIDS}, default="deny")
+    assert told(judge.on_request(SCOPE, TARGET, NOW, dict)) == ["warns warn"]
+    admin = {"name": "no-admin", "action": "deny", "subject": "request", "match": {"adminAccess": True}}
+    assert told(judge_of(admin).on_request(SCOPE, TARGET._replace(admin_access=True), NOW, dict)) == ["no-admin deny"]
+    assert told(judge_of(admin).on_request(SCOPE, TARGET, NOW, dict)) == []
+
+
+@pytest.mark.parametrize(
+    ("match", "expected"),
+    [
+        pytest.param({"deviceClasses": ["gpu"], "namespaces": {"names": ["train"]}, **XIDS}, "denies", id="all hold"),
+        pytest.param(
+            {"deviceClasses": ["nic"], "namespaces": {"names": ["train"]}, **XIDS}, "default", id="not the class"
+        ),
+        pytest.param({"deviceClasses": ["gpu"], "requesters": {"users": ["joe"]}}, "default", id="not the requester"),
+        pytest.param({"drivers": ["nic.*"]}, "default", id="not the driver"),
+        pytest.param({"adminAccess": True}, "default", id="not the admin access"),
+        pytest.param({"adminAccess": False}, "denies", id="the admin access that is not there"),
+    ],
+)
+def test_all_that_a_match_gives_must_hold(match: Any, expected: str) -> None:
+    assert on_toleration(judge_of({**DENY, "match": match}))[0].startswith(expected)
+
+
+# --- expressions --------------------------------------------------------------------------------
+
+FEW = {"when": "request.count <= 4"}
+
+
+@pytest.mark.parametrize(
+    ("action", "request_variable", "expected"),
+    [
+        pytest.param("deny", {"count": 4}, ["asks deny"], id="it holds, and the rule denies"),
+        pytest.param("deny", {"count": 5}, ["default allow"], id="it does not hold"),
+        pytest.param("deny", {}, ["asks deny unsure"], id="an error denies, and says so"),
+        pytest.param("warn", {}, ["asks warn unsure", "default allow"], id="an error warns, and says so"),
+        pytest.param("audit", {}, ["asks audit unsure", "default allow"], id="an error is noted, and says so"),
+        pytest.param("allow", {"count": 4}, ["asks allow"], id="it holds, and the rule allows"),
+        pytest.param("allow", {}, ["default allow"], id="an error does not allow"),
+    ],
+)
+def test_expression_has_the_last_word_on_a_match(action: str, request_variable: Any, expected: list[str]) -> None:
+    assert on_toleration(judge_of(make_entry("asks", action, FEW)), request=request_variable) == expected
+
+
+def test_expression_is_asked_each_time_though_the_rest_is_remembered() -> None:
+    judge = judge_of(make_entry("asks", "deny", FEW))
+    answers = [on_toleration(judge, request={"count": count})[0] for count in (4, 5, 4)]
+    assert answers == ["asks deny", "default allow", "asks deny"]
+
+
+def test_variables_are_not_put_together_where_no_expression_asks() -> None:
+    def never() -> Mapping[str, Any]:
+        raise AssertionError("nobody asked")
+
+    judge = judge_of({**make_entry("asks", "deny", FEW), "match": {"deviceClasses": ["nic"], **FEW}}, DENY)
+    assert told(judge.on_toleration(SCOPE, TARGET, XID, NOW, never)) == ["denies deny"]
+
+
+# --- exceptions ---------------------------------------------------------------------------------
+
+
+def excusing(*rules: str, **fields: Any) -> Any:
+    return make_exception("excused", rules, **fields)
+
+
+def test_exception_takes_a_rule_out_of_the_walk_which_goes_on() -> None:
+    second = make_entry("denies-too", "deny")
+    judge = judge_of(DENY, second, exceptions=[excusing("denies")])
+    assert on_toleration(judge) == ["denies allow by excused", "denies-too deny"]
+
+
+def test_exception_to_the_default_allows() -> None:
+    judge = judge_of(default="deny", exceptions=[excusing("default", match=XIDS)])
+    assert on_toleration(judge) == ["default allow by excused"]
+    assert on_toleration(judge, DeviceToleration("", EXISTS)) == ["default deny"]
+
+
+def test_exception_holds_for_no_more_than_it_contains() -> None:
+    judge = judge_of(DENY, exceptions=[excusing("denies", match={"tolerations": {"seconds": {"atMost": 60}}})])
+    assert on_toleration(judge, DeviceToleration("xid", EXISTS, "", "NoExecute", 60))[0] == "denies allow by excused"
+    assert on_toleration(judge) == ["denies deny"]
+
+
+def test_exception_needs_to_know() -> None:
+    judge = judge_of(DENY, exceptions=[excusing("denies", match={"requesters": {"users": ["*"]}})])
+    assert on_toleration(judge)[0] == "denies allow by excused"
+    assert on_toleration(judge, scope=SCOPE._replace(requester=None)) == ["denies deny"]
+
+
+@pytest.mark.parametrize(
+    ("hours", "expected"),
+    [
+        pytest.param(-1.001, "denies deny", id="before it begins"),
+        pytest.param(-1, "denies allow by excused", id="when it begins"),
+        pytest.param(0.999, "denies allow by excused", id="before it ends"),
+        pytest.param(1, "denies deny", id="when it ends"),
+    ],
+)
+def test_exception_holds_from_its_begin_until_before_its_end(hours: float, expected: str) -> None:
+    exception = excusing("denies", notBefore="2026-06-01T11:00:00Z", expiresAt="2026-06-01T13:00:00Z")
+    judge = judge_of(DENY, exceptions=[exception])
+    for _ in range(2):
+        assert on_toleration(judge, now=NOW + timedelta(hours=hours))[0] == expected
+        on_toleration(judge, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(4, "denies allow by excused"), (5, "denies deny"), (None, "denies deny")],
+    ids=["that holds", "that does not hold", "that cannot be evaluated"],
+)
+def test_exception_may_have_an_expression(count: int | None, expected: str) -> None:
+    judge = judge_of(DENY, exceptions=[excusing("denies", match=FEW)])
+    assert on_toleration(judge, request={} if count is None else {"count": count})[0] == expected
+
+
+def test_first_exception_that_holds_is_named() -> None:
+    exceptions = [make_exception("later", ["denies"], match=FEW), make_exception("plain", ["denies"])]
+    assert on_toleration(judge_of(DENY, exceptions=exceptions), request={"count": 9})[0] == "denies allow by plain"
+
+
+# --- taints -------------------------------------------------------------------------------------
+
+TAINT = DeviceTaint("health/xid", "79", "NoExecute")
+ANY = Placement.of(None, evict=False)
+ONE = Placement.of(DeviceSelector("gpu.example.com", "node-0", "gpu-0"), evict=False)
+
+
+def on_taint(
+    *rules: Any, place: Placement = ONE, taint: DeviceTaint = TAINT, requester: Requester = JANE, **fields: Any
+) -> list[str]:
+    return told(judge_of(taintRules=list(rules), **fields).on_taint(requester, place, taint, NOW, dict))
+
+
+@pytest.mark.parametrize(
+    ("match", "place", "both"),
+    [
+        pytest.param({"drivers": ["gpu.*"]}, ONE, (True, True), id="the driver is named"),
+        pytest.param({"drivers": ["gpu.*"]}, ANY, (True, False), id="no driver is any driver"),
+        pytest.param({"drivers": ["nic.*"]}, ONE, (False, False), id="another driver"),
+        pytest.param({"pools": ["node-*"]}, ONE, (True, True), id="the pool is named"),
+        pytest.param({"pools": ["node-*"]}, ANY, (True, False), id="no pool is any pool"),
+        pytest.param({"taints": {"keys": ["health/*"]}}, ANY, (True, True), id="the key fits"),
+        pytest.param({"taints": {"keys": ["maint/*"]}}, ANY, (False, False), id="the key does not fit"),
+        pytest.param({"taints": {"values": ["7?"]}}, ANY, (True, True), id="the value fits"),
+        pytest.param({"taints": {"effects": ["NoSchedule"]}}, ANY, (False, False), id="the effect does not fit"),
+        pytest.param({"evict": True}, ONE, (False, False), id="nobody is asked to evict"),
+        pytest.param({"evict": True}, ONE._replace(evict=True), (True, True), id="we are asked to evict"),
+        pytest.param({"evict": False}, ONE._replace(evict=True), (False, False), id="we are asked, and must not be"),
+        pytest.param({"requesters": {"groups": ["ml-*"]}}, ONE, (True, True), id="the requester fits"),
+    ],
+)
+def test_taint_rule_means_what_its_match_says(match: Any, place: Placement, both: tuple[bool, bool]) -> None:
+    denied = on_taint(make_entry("rule", "deny", match), place=place) == ["rule deny"]
+    allowed = on_taint(make_entry("rule", "allow", match), make_entry("rest", "deny"), place=place) == ["rule allow"]
+    assert (denied, allowed) == both
+
+
+def test_taint_rules_end_in_allow_whatever_the_default() -> None:
+    assert on_taint(default="deny", exceptions=[]) == []
+    assert on_taint(WARN, DENY) == ["warns warn", "denies deny"]
+
+
+def test_exceptions_hold_for_taint_rules_too() -> None:
+    exception = excusing("denies", match={"pools": ["node-0"]})
+    assert on_taint(DENY, exceptions=[exception]) == ["denies allow by excused"]
+    assert on_taint(DENY, exceptions=[exception], place=ANY) == ["denies deny"]
+
+
+# --- what is remembered -------------------------------------------------------------------------
+
+
+def test_built_in_policy_has_nothing_to_ask() -> None:
+    assert (BUILTIN_JUDGE.judges_claims, BUILTIN_JUDGE.judges_taints) == (False, False)
+    assert (judge_of(default="deny").judges_claims, judge_of(DENY).judges_claims) == (True, True)
+    assert judge_of(taintRules=[DENY]).judges_taints
+
+
+def test_answer_is_remembered_for_who_asked_it_where() -> None:
+    judge = judge_of(DENY)
+    assert judge.scoped(SCOPE, NOW).known(TARGET, XID) is None
+    on_toleration(judge)
+    known = judge.scoped(SCOPE, NOW).known(TARGET, XID)
+    assert known == Walked.of(judge.on_toleration(SCOPE, TARGET, XID, NOW, dict))
+    assert judge.scoped(SCOPE._replace(namespace="other"), NOW).known(TARGET, XID) is None
+
+
+def test_namespace_whose_labels_changed_is_another() -> None:
+    judge = judge_of(make_entry("no-ml", "deny", {"namespaces": {"labels": {"team": "ml"}}}))
+    assert on_toleration(judge) == ["no-ml deny"]
+    assert on_toleration(judge, scope=SCOPE._replace(facts=NamespaceFacts("train", {}))) == ["default allow"]
+    assert on_toleration(judge) == ["no-ml deny"]
+
+
+def test_class_whose_drivers_changed_is_another() -> None:
+    judge = judge_of(make_entry("no-gpus", "deny", {"drivers": ["gpu.*"]}))
+    assert on_toleration(judge) == ["no-gpus deny"]
+    assert on_toleration(judge, target=TARGET._replace(drivers=frozenset({"nic"}))) == ["default allow"]
+
+
+def test_names_that_no_server_keeps_are_not_remembered() -> None:
+    """/mutate sees what nobody has looked at: a few thousand names of a few megabytes would fill any memory."""
+    judge = judge_of(DENY)
+    longest = Target("g" * 253, None, admin_access=False)
+    for target in (longest, longest._replace(device_class="g" * 254)):
+        assert on_toleration(judge, target=target) == ["denies deny"]
+    scoped = judge.scoped(SCOPE, NOW)
+    assert scoped.known(longest, XID) is not None
+    assert scoped.known(longest._replace(device_class="g" * 254), XID) is None
+
+
+def test_of_requesters_in_very_many_groups_only_the_last_is_remembered() -> None:
+    judge = judge_of(make_entry("last", "deny", {"requesters": {"groups": ["group-999"]}}))
+    members = [Scope(Requester(name, tuple(f"group-{n}" for n in range(1000))), "train", None) for name in "abcde"]
+    for scope in members:
+        assert on_toleration(judge, scope=scope) == ["last deny"]
+        assert judge.scoped(scope, NOW) is judge.scoped(scope, NOW)
+    assert judge._scopes == {}
+    assert judge._large is not None
+    assert judge._large[0] == members[-1]
+
+
+def test_full_memory_begins_anew() -> None:
+    with patch.object(decide, "_REMEMBERED", 8):
+        judge = judge_of(DENY)
+        for number in range(100):
+            asked = DeviceToleration(f"key-{number}", EXISTS)
+            assert on_toleration(judge, asked) == ["denies deny"]
+            assert judge._remembered <= 8
+    assert len(judge._scopes) <= 1

@@ -1,0 +1,254 @@
+"""Single patterns and single matches; what holds for all of them is in tests/properties/test_policy.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from webhook.api.taints import DeviceToleration
+from webhook.policy.match import Drivers, Glob, Names, Requesters, TextSet, Tolerations
+from webhook.policy.model import LabelRequirement, NamespaceMatch, RequesterMatch, TolerationMatch
+from webhook.policy.names import NamespaceFacts, Requester
+
+# --- patterns -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        pytest.param("gpu", "gpu", True, id="plain text matches itself"),
+        pytest.param("gpu", "gpu2", False, id="plain text matches no longer text"),
+        pytest.param("", "", True, id="nothing matches nothing"),
+        pytest.param("", "a", False, id="nothing matches no text"),
+        pytest.param("*", "", True, id="a star matches nothing"),
+        pytest.param("*", "a/b\nc", True, id="a star crosses slashes and lines"),
+        pytest.param("?", "", False, id="a question mark is not nothing"),
+        pytest.param("?", "\U0001f4a5", True, id="a question mark is one character, not one byte"),
+        pytest.param("a*a", "a", False, id="two ends do not share a character"),
+        pytest.param("a*a", "aa", True, id="a star between two ends may be nothing"),
+        pytest.param("*ab*ab", "abab", True, id="pieces stand one after the other"),
+        pytest.param("*ab*ab", "ab", False, id="a piece is not used twice"),
+        pytest.param("*a?c", "abcabc", True, id="the last piece is looked for at the end"),
+        pytest.param("[a-z]+", "b", False, id="nothing else is special, brackets"),
+        pytest.param("a.c", "abc", False, id="nothing else is special, dots"),
+        pytest.param("\\*", "*", False, id="a backslash does not escape"),
+        pytest.param("A", "a", False, id="case counts"),
+    ],
+)
+def test_glob(pattern: str, text: str, matches: bool) -> None:  # noqa: FBT001 -- a table's
+    assert Glob(pattern).matches(text) is matches
+
+
+@pytest.mark.parametrize(
+    ("patterns", "everything"),
+    [([], True), (["*"], True), (["a", "***"], True), (["?*"], False), ([""], False), (["a*"], False)],
+)
+def test_set_is_everything_only_if_a_pattern_takes_all_texts(patterns: list[str], everything: bool) -> None:  # noqa: FBT001 -- a table's
+    assert TextSet(patterns).everything is everything
+
+
+# --- namespaces ---------------------------------------------------------------------------------
+
+FACTS = NamespaceFacts("train-a", {"team": "ml", "tier": ""})
+
+
+def in_namespaces(
+    match: NamespaceMatch, name: str = "train-a", facts: NamespaceFacts | None = FACTS
+) -> tuple[bool, bool]:
+    """Whether a rule that refuses and one that allows mean the namespace."""
+    names = Names(match)
+    return names.matches(name, facts, allowing=False), names.matches(name, facts, allowing=True)
+
+
+@pytest.mark.parametrize(
+    ("match", "matches"),
+    [
+        pytest.param(NamespaceMatch(names=("train-*",)), True, id="a pattern of its name"),
+        pytest.param(NamespaceMatch(names=("infer", "t*")), True, id="one pattern is enough"),
+        pytest.param(NamespaceMatch(except_names=("train-?",)), False, id="an exception to all names"),
+        pytest.param(NamespaceMatch(names=("*",), except_names=("train-b",)), True, id="an exception for another"),
+        pytest.param(NamespaceMatch(labels=(("team", "m?"),)), True, id="a label whose value fits"),
+        pytest.param(NamespaceMatch(labels=(("team", "m?"), ("zone", "*"))), False, id="labels that are not all there"),
+        pytest.param(NamespaceMatch(labels=(("tier", ""),)), True, id="a label with an empty value"),
+        pytest.param(NamespaceMatch(names=("infer",), labels=(("team", "ml"),)), False, id="the name must fit as well"),
+        pytest.param(
+            NamespaceMatch(expressions=(LabelRequirement("team", "In", ("ml", "x")),)), True, id="In with its value"
+        ),
+        pytest.param(
+            NamespaceMatch(expressions=(LabelRequirement("zone", "In", ("a",)),)), False, id="In without label"
+        ),
+        pytest.param(
+            NamespaceMatch(expressions=(LabelRequirement("zone", "NotIn", ("a",)),)), True, id="NotIn without the label"
+        ),
+        pytest.param(
+            NamespaceMatch(expressions=(LabelRequirement("team", "NotIn", ("ml",)),)), False, id="NotIn with its value"
+        ),
+        pytest.param(
+            NamespaceMatch(expressions=(LabelRequirement("tier", "Exists"),)), True, id="Exists, though empty"
+        ),
+        pytest.param(
+            NamespaceMatch(expressions=(LabelRequirement("team", "DoesNotExist"),)), False, id="DoesNotExist with label"
+        ),
+        pytest.param(
+            NamespaceMatch(expressions=(LabelRequirement("team", "In", ("m*",)),)), False, id="values are no patterns"
+        ),
+    ],
+)
+def test_namespace_that_is_known(match: NamespaceMatch, matches: bool) -> None:  # noqa: FBT001 -- a table's
+    assert in_namespaces(match) == (matches, matches)
+
+
+def test_unknown_labels_fit_what_refuses_and_nothing_that_allows() -> None:
+    for match in (
+        NamespaceMatch(labels=(("team", "ml"),)),
+        NamespaceMatch(expressions=(LabelRequirement("team", "DoesNotExist"),)),
+        NamespaceMatch(expressions=(LabelRequirement("team", "NotIn", ("ml",)),)),
+    ):
+        assert in_namespaces(match, facts=None) == (True, False)
+
+
+def test_unknown_labels_do_not_matter_where_the_name_decides() -> None:
+    assert in_namespaces(NamespaceMatch(names=("train-a",)), facts=None) == (True, True)
+    assert in_namespaces(NamespaceMatch(names=("b",), labels=(("team", "ml"),)), facts=None) == (False, False)
+
+
+# --- requesters ---------------------------------------------------------------------------------
+
+RUNNER = "system:serviceaccount:ci:runner"
+
+
+@pytest.mark.parametrize(
+    ("match", "requester", "matches"),
+    [
+        pytest.param(RequesterMatch(), Requester("jane"), True, id="a match without lists is for everybody"),
+        pytest.param(RequesterMatch(users=("j*",)), Requester("jane"), True, id="a user by a pattern"),
+        pytest.param(
+            RequesterMatch(groups=("ml-*",)), Requester("jane", ("x", "ml-a")), True, id="one group is enough"
+        ),
+        pytest.param(RequesterMatch(groups=("*",)), Requester("jane"), False, id="nobody without groups is in one"),
+        pytest.param(
+            RequesterMatch(users=("joe",), groups=("ops",)), Requester("jane", ("ops",)), True, id="one list is enough"
+        ),
+        pytest.param(RequesterMatch(service_accounts=("ci/*",)), Requester(RUNNER), True, id="an account by a pattern"),
+        pytest.param(RequesterMatch(users=("*:ci:*",)), Requester(RUNNER), True, id="an account is a user as well"),
+        pytest.param(RequesterMatch(service_accounts=("*",)), Requester("jane"), False, id="a user is no account"),
+        pytest.param(
+            RequesterMatch(service_accounts=("*",)), Requester("system:serviceaccount:ci"), False, id="half an account"
+        ),
+        pytest.param(RequesterMatch(users=("jane",)), Requester("jane\n"), False, id="a name with a line break"),
+        pytest.param(RequesterMatch(users=("jane",)), Requester("Jane"), False, id="a name in another case"),
+    ],
+)
+def test_requester_that_is_known(match: RequesterMatch, requester: Requester, matches: bool) -> None:  # noqa: FBT001 -- a table's
+    for allowing in (False, True):
+        assert Requesters(match).matches(requester, allowing=allowing) is matches
+
+
+@pytest.mark.parametrize(
+    ("match", "requester", "both"),
+    [
+        pytest.param(RequesterMatch(users=("*",)), None, (True, False), id="nobody knows who it is"),
+        pytest.param(
+            RequesterMatch(groups=("ops",)), Requester("jane", (), groups_known=False), (True, False), id="cut"
+        ),
+        pytest.param(
+            RequesterMatch(users=("jane",), groups=("ops",)),
+            Requester("jane", (), groups_known=False),
+            (True, True),
+            id="the user is known though groups are not",
+        ),
+        pytest.param(
+            RequesterMatch(users=("joe",)),
+            Requester("jane", (), groups_known=False),
+            (False, False),
+            id="no groups asked",
+        ),
+    ],
+)
+def test_requester_that_is_not_known_fits_what_refuses(
+    match: RequesterMatch, requester: Requester | None, both: tuple[bool, bool]
+) -> None:
+    compiled = Requesters(match)
+    assert (compiled.matches(requester, allowing=False), compiled.matches(requester, allowing=True)) == both
+
+
+# --- drivers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("drivers", "refused", "allowed"),
+    [
+        pytest.param({"gpu.example.com"}, True, True, id="all of them are meant"),
+        pytest.param({"gpu.example.com", "nic.example.com"}, True, False, id="some of them are meant"),
+        pytest.param({"nic.example.com"}, False, False, id="none of them is meant"),
+        pytest.param(None, True, False, id="they are not known"),
+        pytest.param(set(), False, True, id="the class gives no device at all"),
+    ],
+)
+def test_drivers_behind_a_class(drivers: set[str] | None, refused: bool, allowed: bool) -> None:  # noqa: FBT001 -- a table's
+    compiled = Drivers(["gpu.*"])
+    assert compiled.matches(drivers, allowing=False) is refused
+    assert compiled.matches(drivers, allowing=True) is allowed
+    assert Drivers([]).matches(drivers, allowing=True)
+
+
+# --- tolerations --------------------------------------------------------------------------------
+
+
+def toleration(
+    key: str = "maint/a", operator: str = "Exists", effect: str = "NoExecute", seconds: int | None = None
+) -> DeviceToleration:
+    return DeviceToleration(key, operator, "", effect, seconds)
+
+
+MAINTENANCE = TolerationMatch(keys=("maint/*",))
+
+
+@pytest.mark.parametrize(
+    ("match", "asked", "refused", "allowed"),
+    [
+        pytest.param(MAINTENANCE, toleration(), True, True, id="a key of the pattern"),
+        pytest.param(MAINTENANCE, toleration("xid"), False, False, id="another key"),
+        pytest.param(MAINTENANCE, toleration(""), True, False, id="no key is every key"),
+        pytest.param(
+            MAINTENANCE, toleration("", "Equal"), True, False, id="no key is every key, whatever its operator"
+        ),
+        pytest.param(TolerationMatch(keys=("*",)), toleration(""), True, True, id="every key where all are meant"),
+        pytest.param(
+            TolerationMatch(values=("v",)), toleration(operator="Exists"), True, False, id="Exists is every value"
+        ),
+        pytest.param(TolerationMatch(values=("",)), toleration(operator=""), True, True, id="no operator is Equal"),
+        pytest.param(
+            TolerationMatch(effects=("NoExecute", "NoSchedule")),
+            toleration(effect=""),
+            True,
+            False,
+            id="no effect is all",
+        ),
+        pytest.param(
+            TolerationMatch(effects=("None", "NoExecute", "NoSchedule")),
+            toleration(effect=""),
+            True,
+            True,
+            id="all three",
+        ),
+        pytest.param(TolerationMatch(above=60), toleration(seconds=60), False, True, id="not above the limit"),
+        pytest.param(TolerationMatch(above=60), toleration(seconds=61), True, True, id="above the limit"),
+        pytest.param(TolerationMatch(above=60), toleration(), True, True, id="no seconds are for ever"),
+        pytest.param(TolerationMatch(above=60), toleration(effect=""), True, True, id="every effect evicts as well"),
+        pytest.param(
+            TolerationMatch(above=60), toleration(effect="NoSchedule"), False, True, id="what never evicts has no limit"
+        ),
+        pytest.param(TolerationMatch(at_most=60), toleration(seconds=61), True, False, id="more than is allowed"),
+        pytest.param(TolerationMatch(at_most=0), toleration(seconds=-5), True, True, id="less than nothing is nothing"),
+        pytest.param(TolerationMatch(at_most=60), toleration(effect="None"), True, True, id="no seconds are looked at"),
+    ],
+)
+def test_toleration_is_the_set_of_what_it_tolerates(
+    match: TolerationMatch,
+    asked: DeviceToleration,
+    refused: bool,  # noqa: FBT001 -- a table's
+    allowed: bool,  # noqa: FBT001 -- likewise
+) -> None:
+    """`semantics.md` L-5, E-10."""
+    compiled = Tolerations(match)
+    assert (compiled.intersects(asked), compiled.contains(asked)) == (refused, allowed)
