@@ -71,7 +71,8 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"device-taint-webhook audit: {error}\n")
         return 2
     if options.policy is not None:
-        found = found._replace(policy=_policy_of(options.policy, report, now).policy)
+        given = _policy_of(options.policy, report, now)
+        found = found._replace(policy=given.policy, candidate=given.candidate)
     if options.candidate is not None:
         given = _policy_of(options.candidate, report, now)
         found = found._replace(candidate=given.candidate or given.policy)

@@ -31,7 +31,7 @@ from webhook.policy.suites import Case, Suite, Word
 from webhook.validation.kinds import BY_KIND, KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from webhook.admission.decision import Decision
@@ -142,10 +142,8 @@ class Runner:
         if not isinstance(claim, ResourceClaim) or case.author is None:
             raise BadCase(f"author is for claims that are made from a template, not for a {kind.kind}")
         annotation = signed(case.author, namespace, case.name, digest(claim.requests), self._key)
-        about = meta(value)
-        annotations = about.get("annotations")
-        annotations = annotations if isinstance(annotations, dict) else {}
-        return {**value, "metadata": {**about, "annotations": {**annotations, REQUESTED_BY: annotation}}}
+        annotations = {**_annotations(value), REQUESTED_BY: annotation}
+        return {**value, "metadata": {**meta(value), "annotations": annotations}}
 
 
 def _is_advice(finding: Finding) -> bool:
@@ -175,11 +173,15 @@ def _defaulting(policy: Policy, defaulted: tuple[DeviceToleration, ...]) -> Iter
 
 def _defaulted(request: AdmissionRequest, verdict: Verdict) -> tuple[DeviceToleration, ...]:
     """What /mutate added, in the order of requests; it says so in an annotation."""
-    note = meta(verdict.request.object).get("annotations", {}).get(DEFAULTED)
-    annotations = meta(request.object).get("annotations")
-    if note is None or (isinstance(annotations, dict) and annotations.get(DEFAULTED) == note):
+    note = _annotations(verdict.request.object).get(DEFAULTED)
+    if note is None or _annotations(request.object).get(DEFAULTED) == note:
         return ()
     return tuple(_tolerations(note))
+
+
+def _annotations(value: JSON) -> Mapping[str, JSON]:
+    found = meta(value).get("annotations")
+    return found if isinstance(found, dict) else {}
 
 
 def _tolerations(note: str) -> Iterator[DeviceToleration]:

@@ -167,6 +167,7 @@ PASSING = {
         "warned",
         oldObject={**claim(BROKEN), "metadata": {"name": "c", "namespace": "ml", "resourceVersion": "1"}},
     ),
+    "annotations that are none": case("a", make_claim(meta=make_meta("c", annotations=[3])), "denied", OPS),
     "the suite's namespace": case(
         "a", make_claim([make_toleration("a/b")], meta={"name": "c"}), "denied", message='"default"'
     ),

@@ -206,6 +206,8 @@ def test_first_exception_that_holds_is_named() -> None:
 # --- taints -------------------------------------------------------------------------------------
 
 TAINT = DeviceTaint("health/xid", "79", "NoExecute")
+OURSELVES = make_entry("ourselves", "allow", {"requesters": {"serviceAccounts": ["device-taint-webhook/*"]}})
+"""Without a rule like this, a document that denies every taint is refused."""
 ANY = Placement.of(None, evict=False)
 ONE = Placement.of(DeviceSelector("gpu.example.com", "node-0", "gpu-0"), evict=False)
 
@@ -213,7 +215,8 @@ ONE = Placement.of(DeviceSelector("gpu.example.com", "node-0", "gpu-0"), evict=F
 def on_taint(
     *rules: Any, place: Placement = ONE, taint: DeviceTaint = TAINT, requester: Requester = JANE, **fields: Any
 ) -> list[str]:
-    return told(judge_of(taintRules=list(rules), **fields).on_taint(requester, place, taint, NOW, dict))
+    judge = judge_of(taintRules=[OURSELVES, *rules], **fields)
+    return told(judge.on_taint(requester, place, taint, NOW, dict))
 
 
 @pytest.mark.parametrize(
@@ -257,7 +260,7 @@ def test_exceptions_hold_for_taint_rules_too() -> None:
 def test_built_in_policy_has_nothing_to_ask() -> None:
     assert (BUILTIN_JUDGE.judges_claims, BUILTIN_JUDGE.judges_taints) == (False, False)
     assert (judge_of(default="deny").judges_claims, judge_of(DENY).judges_claims) == (True, True)
-    assert judge_of(taintRules=[DENY]).judges_taints
+    assert judge_of(taintRules=[OURSELVES]).judges_taints
 
 
 def test_answer_is_remembered_for_who_asked_it_where() -> None:

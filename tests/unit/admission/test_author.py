@@ -1,0 +1,154 @@
+"""Who wrote a template; laws are in tests/properties/test_policy_reviews.py."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.builders import (
+    decoded,
+    make_alternatives,
+    make_claim,
+    make_flat_request,
+    make_request,
+    make_template,
+    make_toleration,
+)
+from webhook.admission.author import GROUPS_MAX_BYTES, author_of, claimed_author, digest, same_author, signed
+from webhook.policy.names import Requester
+
+KEY = b"k" * 32
+JANE = Requester("jane@example.com", ("ml", "system:authenticated"))
+ASKED = digest(decoded(make_template([make_toleration()]))[0].requests)
+SIGNED = signed(JANE, "train", "nonce", ASKED, KEY)
+
+
+def proven(annotation: str | None, *, namespace: str = "train", asked: bytes = ASKED) -> Requester | None:
+    return author_of(annotation, namespace, asked, KEY)
+
+
+def with_fields(**fields: Any) -> str:
+    """The signed annotation with fields replaced, written as we write it."""
+    return json.dumps({**json.loads(SIGNED), **fields}, separators=(",", ":"))
+
+
+def test_annotation_names_the_author_for_people() -> None:
+    fields = json.loads(SIGNED)
+    assert {name: fields[name] for name in ("username", "groups", "nonce")} == {
+        "username": "jane@example.com",
+        "groups": ["ml", "system:authenticated"],
+        "nonce": "nonce",
+    }
+    assert len(fields["mac"]) == 64
+    assert proven(SIGNED) == JANE
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        pytest.param(None, id="there is none"),
+        pytest.param("", id="it is empty"),
+        pytest.param("jane@example.com", id="it is no JSON"),
+        pytest.param("[]", id="it is no object"),
+        pytest.param("{}", id="it names nobody"),
+        pytest.param('{"username":1}', id="the name is no text"),
+        pytest.param("[" * 100_000, id="it is nested very deeply"),
+        pytest.param('{"username":"jane","x":' + "[" * 30_000 + "]" * 30_000 + "}", id="an unknown field is, too"),
+        pytest.param('{"username":"' + "j" * 70_000 + '"}', id="it is very long"),
+        pytest.param(with_fields(mac="\u00e9" * 64), id="its MAC is no ASCII"),
+        pytest.param(with_fields(mac=""), id="its MAC is empty"),
+        pytest.param(with_fields(mac=json.loads(SIGNED)["mac"].upper()), id="its MAC is in capitals"),
+        pytest.param(with_fields(username="root"), id="the name is another"),
+        pytest.param(with_fields(groups=["ml", "system:masters"]), id="a group is another"),
+        pytest.param(with_fields(groups=["system:authenticated", "ml"]), id="groups stand in another order"),
+        pytest.param(with_fields(groupsTruncated=True), id="groups are said to be cut"),
+        pytest.param(with_fields(nonce="other"), id="the nonce is another"),
+        pytest.param(with_fields(comment="trust me"), id="a field is added"),
+        pytest.param(f" {SIGNED}", id="a space is added"),
+        pytest.param(SIGNED.replace('"username":', '"username":"root","username":'), id="a field is there twice"),
+        pytest.param(json.dumps(dict(reversed(json.loads(SIGNED).items()))), id="fields stand in another order"),
+    ],
+)
+def test_annotation_that_proves_nothing(annotation: str | None) -> None:
+    assert proven(annotation) is None
+
+
+def test_annotation_is_for_one_namespace_one_request_and_one_key() -> None:
+    assert proven(SIGNED, namespace="other") is None
+    assert proven(SIGNED, asked=digest(())) is None
+    assert author_of(SIGNED, "train", ASKED, b"another key") is None
+    assert author_of(SIGNED, "train", ASKED, None) is None
+
+
+def test_groups_that_are_too_many_are_cut_and_count_as_unknown() -> None:
+    groups = tuple(f"{number:04d}" for number in range(GROUPS_MAX_BYTES // 4 + 1))
+    author = proven(signed(Requester("jane", groups), "train", "n", ASKED, KEY))
+    assert author == Requester("jane", groups[:-1], groups_known=False)
+    fits = proven(signed(Requester("jane", groups[:-1]), "train", "n", ASKED, KEY))
+    assert fits == Requester("jane", groups[:-1])
+
+
+def test_groups_that_are_not_known_stay_so() -> None:
+    cut = Requester("jane", ("ml",), groups_known=False)
+    assert proven(signed(cut, "train", "n", ASKED, KEY)) == cut
+
+
+def test_name_that_an_annotation_gives_is_read_without_proof() -> None:
+    assert claimed_author(with_fields(mac="")) == JANE
+    assert claimed_author("{}") is None
+    assert claimed_author(None) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        pytest.param(JANE, Requester(JANE.username, JANE.groups[::-1]), True, id="groups in another order"),
+        pytest.param(JANE, Requester("joe", JANE.groups), False, id="another name"),
+        pytest.param(JANE, Requester(JANE.username, ("ml",)), False, id="other groups"),
+        pytest.param(JANE, Requester(JANE.username, ("ml",), groups_known=False), True, id="groups that were cut"),
+        pytest.param(JANE, Requester(JANE.username, ("x",), groups_known=False), False, id="others that were cut"),
+    ],
+)
+def test_same_author(one: Requester, other: Requester, same: bool) -> None:  # noqa: FBT001 -- a table's
+    assert same_author(one, other) is same_author(other, one) is same
+
+
+# --- what is signed for -------------------------------------------------------------------------
+
+
+def asked_by(requests: list[Any], *, version: str = "v1") -> bytes:
+    return digest(decoded(make_claim(requests=requests, version=version))[0].requests)
+
+
+def test_digest_depends_on_neither_version_nor_shape_nor_spelling() -> None:
+    toleration = make_toleration(operator="Equal", value="v")
+    spelt_out = make_request(tolerations=[toleration], count=1, allocationMode="ExactCount", adminAccess=False)
+    short = {name: value for name, value in toleration.items() if name != "operator"}
+    flat = make_flat_request(tolerations=[{**short, "tolerationSeconds": None}])
+    assert asked_by([spelt_out]) == asked_by([flat], version="v1beta1")
+
+
+BASE = [make_request(tolerations=[make_toleration()])]
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        pytest.param([make_request(tolerations=[make_toleration(key="other")])], id="another key"),
+        pytest.param([make_request(tolerations=[make_toleration(operator="Equal")])], id="another operator"),
+        pytest.param([make_request(tolerations=[make_toleration(effect="NoExecute")])], id="another effect"),
+        pytest.param([make_request(tolerations=[make_toleration(seconds=0)])], id="seconds"),
+        pytest.param(
+            [make_request(tolerations=[make_toleration(), make_toleration(key="b")])], id="one more toleration"
+        ),
+        pytest.param([make_request(tolerations=[])], id="no toleration"),
+        pytest.param([make_request(tolerations=[make_toleration()], deviceClassName="x")], id="another class"),
+        pytest.param([make_request(tolerations=[make_toleration()], adminAccess=True)], id="admin access"),
+        pytest.param([*BASE, make_request("more")], id="one more request"),
+        pytest.param([make_alternatives([make_toleration()])], id="alternatives"),
+    ],
+)
+def test_digest_depends_on_what_is_asked_for(requests: list[Any]) -> None:
+    assert asked_by(requests) != asked_by(BASE)

@@ -1,0 +1,147 @@
+"""The ConfigMap of the policy; what is wrong with documents is asked in tests/unit/policy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.builders import make_context
+from webhook.admission.chain import mutate, validate
+from webhook.admission.config_maps import CONFIG_MAPS
+from webhook.admission.context import Budget, OutOfTime
+from webhook.admission.review import AdmissionRequest
+from webhook.commands.policies import read_policy
+
+if TYPE_CHECKING:
+    from webhook.admission.decision import Decision
+
+GOOD = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
+ADVISED = GOOD + "rules: [{name: a, action: deny}, {name: b, action: deny}]\n"
+BAD = GOOD + "mode: strict\n"
+
+
+def config_map(data: Any = None, **fields: Any) -> Any:
+    given = {} if data is None else {"data": data}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policy"}, **given, **fields}
+
+
+def judged(new: Any, old: Any = None, *, operation: str = "", context: Any = None, **fields: Any) -> Decision:
+    operation = operation or ("CREATE" if old is None else "UPDATE")
+    request = AdmissionRequest("uid", operation, CONFIG_MAPS, object=new, old_object=old, **fields)
+    return validate(request, context or make_context(read_policy=read_policy))
+
+
+def told(decision: Decision) -> list[str]:
+    return [
+        f"{finding.severity} {finding.code or finding.error.type.value} {finding.error.path}"
+        for finding in decision.findings
+    ]
+
+
+@pytest.mark.parametrize("key", ["policy.yaml", "candidate.yaml"])
+def test_document_with_a_fault_is_refused_at_its_path(key: str) -> None:
+    decision = judged(config_map({"policy.yaml": GOOD, key: BAD}))
+    assert told(decision) == [f"deny FieldValueNotSupported data[{key}].mode"]
+    assert (decision.code, decision.annotations) == (422, {"decision": "denied", "rules": "field"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("a: [", id="no YAML"),
+        pytest.param("[]", id="no object"),
+        pytest.param(GOOD + "---\n" + GOOD, id="two documents"),
+        pytest.param(GOOD + "mode: warn\nmode: off\n", id="a key twice"),
+        pytest.param("a: &a [*a]", id="an alias of itself"),
+        pytest.param("{" * 5000, id="very deep"),
+    ],
+)
+def test_text_that_is_no_document_is_refused(text: str) -> None:
+    decision = judged(config_map({"policy.yaml": text}))
+    assert decision.code == 422
+    assert all(str(error.path).startswith("data[policy.yaml]") for error in decision.errors)
+
+
+def test_good_document_passes_and_advice_is_given() -> None:
+    assert judged(config_map({"policy.yaml": GOOD})).findings == ()
+    decision = judged(config_map({"policy.yaml": ADVISED}))
+    assert decision.allowed
+    assert "warn DT101 data[policy.yaml].rules[1]" in told(decision)
+    assert decision.annotations["decision"] == "warned"
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "denied"),
+    [
+        pytest.param(config_map({"policy.yaml": BAD}), config_map({"policy.yaml": BAD}), False, id="nothing changed"),
+        pytest.param(
+            config_map({"policy.yaml": BAD, "notes": "x"}),
+            config_map({"policy.yaml": BAD}),
+            False,
+            id="another key did",
+        ),
+        pytest.param(config_map({"policy.yaml": BAD}), config_map({"policy.yaml": GOOD}), True, id="it changed"),
+        pytest.param(config_map({"policy.yaml": BAD}), config_map(), True, id="it came"),
+        pytest.param(
+            config_map({"policy.yaml": BAD}), config_map({"candidate.yaml": BAD}), True, id="it was a candidate"
+        ),
+        pytest.param(
+            config_map({"policy.yaml": GOOD}, binaryData={"policy.yaml": "eA=="}),
+            config_map({"policy.yaml": GOOD}, binaryData={"policy.yaml": "eA=="}),
+            False,
+            id="binary data was there before",
+        ),
+    ],
+)
+def test_what_an_update_left_alone_is_not_judged_again(new: Any, old: Any, denied: bool) -> None:  # noqa: FBT001 -- a table's
+    assert judged(new, old).allowed is not denied
+
+
+@pytest.mark.parametrize(
+    ("manifest", "expected"),
+    [
+        pytest.param(
+            config_map({"policy.yaml": GOOD}, binaryData={"candidate.yaml": "eA=="}),
+            ["deny FieldValueForbidden binaryData[candidate.yaml]"],
+            id="binary data",
+        ),
+        pytest.param(config_map({"policy.yaml": 1}), ["deny FieldValueTypeInvalid data[policy.yaml]"], id="a number"),
+        pytest.param(config_map({"other": "x"}), ["warn FieldValueRequired data[policy.yaml]"], id="no policy"),
+        pytest.param(config_map(), ["warn FieldValueRequired data[policy.yaml]"], id="no data"),
+        pytest.param(config_map([]), ["warn FieldValueRequired data[policy.yaml]"], id="data that is a list"),
+        pytest.param({}, ["warn FieldValueRequired data[policy.yaml]"], id="nothing at all"),
+    ],
+)
+def test_config_map_of_another_form(manifest: Any, expected: list[str]) -> None:
+    assert told(judged(manifest)) == expected
+
+
+def test_other_operations_are_none_of_ours() -> None:
+    for operation in ("DELETE", "CONNECT"):
+        assert judged(None, config_map({"policy.yaml": BAD}), operation=operation).findings == ()
+    assert judged(config_map({"policy.yaml": BAD}), sub_resource="status").findings == ()
+
+
+def test_request_that_makes_no_sense_is_a_bad_one() -> None:
+    assert judged(None).code == 400
+    assert judged(config_map(), problems=("request.kind: Invalid value",)).code == 400
+
+
+def test_without_a_reader_nothing_is_judged_and_that_is_told() -> None:
+    decision = judged(config_map({"policy.yaml": BAD}), context=make_context())
+    assert told(decision) == ["warn FieldValueForbidden data[policy.yaml]"]
+
+
+def test_reading_stops_when_time_is_out() -> None:
+    ticks = iter(range(10_000))
+    context = make_context(read_policy=read_policy, budget=Budget(5, lambda: float(next(ticks))))
+    with pytest.raises(OutOfTime):
+        judged(config_map({"policy.yaml": ADVISED}), context=context)
+
+
+def test_mutate_leaves_config_maps_alone() -> None:
+    request = AdmissionRequest("uid", "CREATE", CONFIG_MAPS, object=config_map({"policy.yaml": BAD}))
+    decision = mutate(request, make_context(read_policy=read_policy))
+    assert (decision.allowed, decision.patch) == (True, ())

@@ -1,0 +1,286 @@
+"""What rules that matched are told as, and to whom a taint's rules apply."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.builders import (
+    KEY,
+    make_admission_request,
+    make_basic_device,
+    make_claim,
+    make_context,
+    make_device,
+    make_meta,
+    make_patch,
+    make_request,
+    make_rule,
+    make_slice,
+    make_taint,
+    make_toleration,
+)
+from tests.unit.policy.documents import judge_of, make_entry
+from webhook.admission.chain import validate
+from webhook.admission.rulings import at_most
+from webhook.api.field import Finding, Path, Severity, forbidden
+
+if TYPE_CHECKING:
+    from webhook.admission.decision import Decision
+
+
+def judged(manifest: Any, *rules: Any, old: Any = None, user: str = "jane", **fields: Any) -> Decision:
+    return validate(make_admission_request(manifest, old, user=user), make_context(judge=judge_of(*rules, **fields)))
+
+
+def texts(decision: Decision) -> list[str]:
+    """What rules said, each as `severity path: text`."""
+    return [
+        f"{finding.severity} {finding.error.path}: {finding.error.detail}"
+        for finding in decision.findings
+        if finding.policy
+    ]
+
+
+def text_for(toleration: Any, *rules: Any, **fields: Any) -> str:
+    """The one text about a claim's one toleration, without its path."""
+    [text] = texts(judged(make_claim([toleration]), *rules, **fields))
+    return text.partition(": ")[2]
+
+
+# --- words --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("toleration", "words"),
+    [
+        pytest.param(make_toleration(), f'key "{KEY}", NoSchedule', id="a key and an effect"),
+        pytest.param(
+            make_toleration(operator="Equal", value="79", effect="None"),
+            f'key "{KEY}" with value "79", None',
+            id="a value",
+        ),
+        pytest.param(
+            make_toleration(effect="NoExecute", seconds=30), f'key "{KEY}", NoExecute, for 30 s', id="seconds"
+        ),
+        pytest.param(make_toleration(effect="NoExecute"), f'key "{KEY}", NoExecute, for ever', id="no seconds"),
+        pytest.param(make_toleration(key=None, effect=None), "every key, every effect, for ever", id="everything"),
+    ],
+)
+def test_toleration_is_told_with_what_is_left_out(toleration: Any, words: str) -> None:
+    text = text_for(toleration, make_entry("no", "deny"))
+    assert f"may not use a toleration of {words}; ask for less" in text
+
+
+def test_message_of_a_rule_is_told_after_what_it_refuses() -> None:
+    rule = make_entry("no", "deny", message="ask #gpu-ops in chat")
+    assert text_for(make_toleration(), rule) == f'a toleration of key "{KEY}", NoSchedule: ask #gpu-ops in chat'
+    assert text_for(make_toleration(), {**rule, "action": "warn"}) == "ask #gpu-ops in chat"
+
+
+def test_warning_without_a_message_says_who_asks_for_what() -> None:
+    text = text_for(make_toleration(), make_entry("told", "warn"))
+    assert text == f'"jane" in namespace "ml" asks for a toleration of key "{KEY}", NoSchedule'
+
+
+def test_default_that_denies_tells_the_way_out() -> None:
+    rules = [make_entry("others", "allow", {"deviceClasses": ["nic"]})]
+    text = text_for(make_toleration(), *rules, default="deny")
+    assert text.startswith('no rule allows "jane" in namespace "ml" a toleration of')
+    assert text.endswith("ask for less, or your cluster's admins for a rule")
+
+
+def test_condition_that_could_not_be_evaluated_is_told() -> None:
+    text = text_for(make_toleration(), make_entry("no", "deny", {"when": "toleration.tolerationSeconds > 5"}))
+    assert "(its condition could not be evaluated: " in text
+
+
+def test_request_is_told_by_its_class_and_admin_access() -> None:
+    rule = {**make_entry("no-admin", "deny", {"adminAccess": True}), "subject": "request"}
+    claim = make_claim(requests=[make_request(adminAccess=True)])
+    [text] = texts(judged(claim, rule))
+    assert text.startswith('deny spec.devices.requests[0].exactly: "jane" in namespace "ml" may not use ')
+    assert 'may not use devices of class "gpu.example.com" with admin access; ask for less' in text
+
+
+def test_rule_that_only_notes_is_for_the_audit_log() -> None:
+    decision = judged(make_claim([make_toleration()]), make_entry("noted", "audit"))
+    assert [finding.severity for finding in decision.findings] == [Severity.AUDIT]
+    assert (decision.allowed, decision.warnings, decision.annotations["rules"]) == (True, (), "default,noted")
+
+
+def test_refusals_come_before_the_rest_where_there_are_too_many() -> None:
+    findings = [
+        Finding(severity, forbidden(Path.root().index(position), ""))
+        for position, severity in enumerate([Severity.WARN, Severity.DENY, Severity.AUDIT, Severity.DENY])
+    ]
+    assert at_most(findings, 4) == findings
+    assert at_most(findings, 3) == [findings[1], findings[3], findings[0]]
+
+
+# --- taints -------------------------------------------------------------------------------------
+
+NO_HEALTH = make_entry("no-health", "deny", {"taints": {"keys": ["gpu.example.com/*"], "effects": ["NoSchedule"]}})
+OURSELVES = make_entry("ourselves", "allow", {"requesters": {"serviceAccounts": ["device-taint-webhook/*"]}})
+"""Without a rule like this, a document that denies too much is refused."""
+NO_EVICTION = make_entry("no-eviction", "deny", {"evict": True})
+TAINT = make_taint()
+OTHER = make_taint(key="maint", effect="None")
+
+
+def on_taints(manifest: Any, *rules: Any, old: Any = None, **fields: Any) -> list[str]:
+    if old is not None:  # what is stored has a version, and an update names it
+        manifest, old = ({**each, "metadata": {**each["metadata"], "resourceVersion": "7"}} for each in (manifest, old))
+    decision = judged(manifest, taintRules=[OURSELVES, *(rules or [NO_HEALTH])], old=old, **fields)
+    assert decision.code in {200, 403}
+    return texts(decision)
+
+
+def refused(path: str, *, who: str = "jane") -> str:
+    what = f"taint {KEY}:NoSchedule"
+    return f'deny {path}: "{who}" may not use {what}; ask for less, or your cluster\'s admins for an exception'
+
+
+def test_taint_of_a_rule_is_refused_at_its_path() -> None:
+    assert on_taints(make_rule()) == [refused("spec.taint")]
+    assert judged(make_rule(), taintRules=[NO_HEALTH]).code == 403
+
+
+def test_taints_of_a_patch_are_refused_each() -> None:
+    patch = make_patch(taints=[OTHER, TAINT])
+    assert on_taints(patch) == [refused("spec.devices.taints[1]")]
+
+
+def test_taints_of_slices_are_left_to_their_drivers_unless_told_otherwise() -> None:
+    manifest = make_slice([make_device("a", [OTHER]), make_device("b", [OTHER, TAINT])])
+    assert on_taints(manifest) == []
+    assert on_taints(manifest, taintRulesOnSlices=True) == [refused("spec.devices[1].taints[1]")]
+    basic = make_slice([make_basic_device("a", [TAINT])], version="v1beta1")
+    assert on_taints(basic, taintRulesOnSlices=True) == [refused("spec.devices[0].taints[0]")]
+
+
+def test_no_taint_hides_behind_many() -> None:
+    """As many as a slice can have: 64 devices with 16 each."""
+    harmless = [make_taint(key=f"maint-{number}", effect="None") for number in range(16)]
+    devices = [make_device(f"d{number}", harmless) for number in range(63)]
+    many = make_slice([*devices, make_device("last", [*harmless[1:], TAINT])])
+    assert on_taints(many, make_entry("told", "warn"), NO_HEALTH, taintRulesOnSlices=True)[0] == (
+        refused("spec.devices[63].taints[15]")
+    )
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [
+        pytest.param(make_rule(), make_rule(), id="nothing changed"),
+        pytest.param(
+            make_rule(meta=make_meta("unhealthy-gpu", labels={"a": "b"})), make_rule(), id="a label of a rule changed"
+        ),
+        pytest.param(
+            make_rule(annotations={"example.com/x": "1"}), make_rule(), id="an annotation that is none of ours changed"
+        ),
+        pytest.param(make_patch(taints=[TAINT, OTHER]), make_patch(taints=[TAINT]), id="another taint came to a patch"),
+        pytest.param(make_patch(taints=[OTHER, TAINT]), make_patch(taints=[TAINT]), id="taints of a patch moved"),
+        pytest.param(
+            make_patch(taints=[make_taint(time_added="2026-06-01T11:59:40Z")]),
+            make_patch(taints=[TAINT]),
+            id="a patch's taint got another time",
+        ),
+    ],
+)
+def test_taint_that_an_update_leaves_as_it_was_is_not_judged_again(new: Any, old: Any) -> None:
+    assert on_taints(new, old=old) == []
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [
+        pytest.param(make_rule(), make_rule(taint=OTHER), id="the taint of a rule changed"),
+        pytest.param(make_rule(), make_rule(selector={"driver": "gpu.example.com"}), id="a rule's devices changed"),
+        pytest.param(make_rule(annotations={"devicetaint.io/evict": "true"}), make_rule(), id="a rule is to evict now"),
+        pytest.param(
+            make_rule(annotations={"devicetaint.io/confirm-impact": "v1"}), make_rule(), id="a rule is confirmed now"
+        ),
+        pytest.param(make_patch(taints=[TAINT]), make_patch(taints=[OTHER]), id="the taint of a patch changed"),
+        pytest.param(
+            make_patch(taints=[TAINT]),
+            make_patch(taints=[TAINT], filter_={"driver": "b"}),
+            id="a patch's devices changed",
+        ),
+    ],
+)
+def test_taint_that_an_update_changes_is_judged(new: Any, old: Any) -> None:
+    assert len(on_taints(new, old=old)) == 1
+
+
+def deleting(rule: Any) -> Any:
+    meta = {**rule["metadata"], "deletionTimestamp": "2026-06-01T12:00:00Z", "finalizers": ["example.com/keep"]}
+    return {**rule, "metadata": meta}
+
+
+def test_rule_that_is_kept_by_a_finalizer_is_judged_if_it_is_to_do_more() -> None:
+    """It goes on acting until the finalizer is gone, so this would be a way around."""
+    kept = deleting(make_rule())
+    freed = {**kept, "metadata": {name: value for name, value in kept["metadata"].items() if name != "finalizers"}}
+    evicting = deleting(make_rule(annotations={"devicetaint.io/evict": "true"}))
+    assert on_taints(freed, NO_HEALTH, old=kept) == []
+    assert on_taints(evicting, NO_EVICTION, old=kept) != []
+    assert on_taints(kept, NO_EVICTION, old=evicting) == []
+
+
+def test_whoever_may_is_not_stopped() -> None:
+    mine = make_entry("operator-may", "allow", {"requesters": {"serviceAccounts": ["health/operator"]}})
+    operator = "system:serviceaccount:health:operator"
+    assert on_taints(make_rule(), mine, NO_HEALTH, user=operator) == []
+    assert on_taints(make_rule(), mine, NO_HEALTH) == [refused("spec.taint")]
+
+
+@pytest.mark.parametrize(
+    ("when", "matches"),
+    [
+        pytest.param(
+            "rule.driver == 'gpu.example.com' && rule.pool == 'node-0' && rule.device == 'gpu-0'", True, id="devices"
+        ),
+        pytest.param("rule.name == 'unhealthy-gpu' && !rule.evict", True, id="the rule itself"),
+        pytest.param("rule.annotations['devicetaint.io/owner'] == requester.username", True, id="annotations"),
+        pytest.param("taint.key == 'gpu.example.com/unhealthy' && taint.effect == 'NoSchedule'", True, id="the taint"),
+        pytest.param("taint.timeAdded < '2026-06-01T11:00:00Z'", False, id="the time"),
+    ],
+)
+def test_expression_sees_what_is_set(when: str, matches: bool) -> None:  # noqa: FBT001 -- a table's
+    rule = make_rule(annotations={"devicetaint.io/owner": "jane"})
+    found = on_taints(rule, make_entry("asks", "deny", {"when": when}))
+    assert (len(found) == 1) is matches
+    assert "evaluated" not in "".join(found)
+
+
+def test_what_a_rule_does_not_name_is_unknown_to_expressions() -> None:
+    asks = make_entry("asks", "deny", {"when": "rule.driver == 'nic'"})
+    [text] = on_taints(make_rule(selector={}), asks)
+    assert "could not be evaluated" in text
+    assert on_taints(make_rule(), asks) == []
+
+
+def test_mode_holds_for_taints_too() -> None:
+    assert [text.partition(" ")[0] for text in on_taints(make_rule(), mode="warn")] == ["warn"]
+    assert on_taints(make_rule(), mode="off") == []
+
+
+def candidate_says(active: Any, candidate: Any) -> list[tuple[str, str, str]]:
+    context = make_context(judge=active, candidate=candidate)
+    decision = validate(make_admission_request(make_rule()), context)
+    return [(each.path, each.rule, each.change) for each in decision.differences]
+
+
+def test_candidate_is_compared_on_taints_too() -> None:
+    stricter, nothing = judge_of(taintRules=[NO_HEALTH]), judge_of()
+    assert candidate_says(nothing, stricter) == [("spec.taint", "no-health", "denied")]
+    assert candidate_says(stricter, nothing) == [("spec.taint", "no-health", "allowed")]
+    assert candidate_says(stricter, stricter) == []
+
+
+def test_candidate_that_is_off_says_nothing() -> None:
+    off = judge_of(taintRules=[NO_HEALTH], mode="off")
+    assert candidate_says(judge_of(), off) == []
+    assert candidate_says(judge_of(taintRules=[NO_HEALTH]), off) == [("spec.taint", "no-health", "allowed")]
