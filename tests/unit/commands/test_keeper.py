@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -179,3 +180,31 @@ def test_policy_file_is_read_again_when_it_changes_and_kept_when_it_goes_away(tm
         work.cancel()
 
     asyncio.run(run())
+
+
+def test_newest_document_wins_however_long_an_older_one_takes() -> None:
+    read, go_on = [], threading.Event()
+
+    def slowly(text: str, at: Any) -> Any:
+        read.append(text)
+        assert go_on.wait(SECONDS)
+        return read_policy(text, at)
+
+    kept = Kept(slowly)
+
+    async def run() -> None:
+        work = asyncio.create_task(kept.keeper.run())
+        kept.keeper.offer({"policy.yaml": GOOD})
+        async with asyncio.timeout(SECONDS):
+            while not read:  # noqa: ASYNC110 -- a thread says so
+                await asyncio.sleep(0.001)
+            for document in (BROKEN, OTHER):
+                kept.keeper.offer({"policy.yaml": document})
+            go_on.set()
+            while kept.rules != ["some"]:  # noqa: ASYNC110 -- the keeper tells nobody when it swaps
+                await asyncio.sleep(0.001)
+        work.cancel()
+
+    asyncio.run(run())
+    assert read == [GOOD, OTHER]
+    assert kept.told == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from webhook.admission.decision import Change
+from webhook.policy.model import Action
 from webhook.telemetry.metrics import Metrics
 
 RESOURCES = ("resourceclaims", "resourceslices")
@@ -71,3 +73,76 @@ def test_two_processes_worth_of_metrics_do_not_mix() -> None:
     one, other = (Metrics(version="1", resources=()) for _ in range(2))
     one.panics.inc()
     assert (sample(one, "panics_total"), sample(other, "panics_total")) == (1, 0)
+
+
+# --- the policy ---------------------------------------------------------------------------------
+
+
+def test_policy_that_nobody_wrote_is_the_built_in_one() -> None:
+    metrics = Metrics(version="1", resources=())
+    assert sample(metrics, "policy_load_success") == 1
+    assert sample(metrics, "policy_info", hash="builtin") == 1
+    assert sample(metrics, "policy_candidate_load_success") is None
+
+
+def test_rules_are_counted_by_what_followed() -> None:
+    metrics = Metrics(version="1", resources=())
+    metrics.policy.use(["no-xid", "default"], [])
+    for hits in ([("no-xid", Action.DENY)], [("no-xid", Action.DENY), ("default", Action.ALLOW)]):
+        metrics.policy.count(hits)
+    assert sample(metrics, "policy_decisions_total", rule="no-xid", action="deny") == 2
+    assert sample(metrics, "policy_decisions_total", rule="default", action="allow") == 1
+
+
+def test_rules_that_are_in_no_policy_are_not_counted() -> None:
+    metrics = Metrics(version="1", resources=())
+    metrics.policy.use(["known"], ["tried"])
+    for number in range(1000):
+        metrics.policy.count([(f"rule-{number}", Action.DENY)])
+        metrics.policy.count_difference(f"rule-{number}", Change.DENIED)
+    metrics.policy.count([("tried", Action.DENY)])
+    assert policy_samples(metrics) == {}
+
+
+def test_differences_are_counted_for_rules_of_either_policy() -> None:
+    metrics = Metrics(version="1", resources=())
+    metrics.policy.use(["known"], ["tried"])
+    for rule, change in (("tried", Change.DENIED), ("known", Change.ALLOWED), ("tried", Change.DENIED)):
+        metrics.policy.count_difference(rule, change)
+    assert policy_samples(metrics) == {("tried", "denied"): 2, ("known", "allowed"): 1}
+
+
+def test_rule_that_stays_in_the_policy_keeps_its_count_and_others_are_forgotten() -> None:
+    metrics = Metrics(version="1", resources=())
+    metrics.policy.use(["stays", "goes"], ["tried"])
+    metrics.policy.count([("stays", Action.DENY), ("goes", Action.WARN)])
+    metrics.policy.count_difference("tried", Change.WARNED)
+    metrics.policy.use(["stays", "comes"], [])
+    metrics.policy.count([("stays", Action.DENY), ("goes", Action.WARN)])
+    assert policy_samples(metrics) == {("stays", "deny"): 2}
+
+
+def test_state_of_the_policies_is_told() -> None:
+    metrics = Metrics(version="1", resources=())
+    metrics.policy.load_success = False
+    metrics.policy.candidate_load_success = True
+    metrics.policy.hash = "0123456789ab"
+    metrics.policy.exceptions = {"until-friday": 1_780_000_000.0}
+    assert sample(metrics, "policy_load_success") == 0
+    assert sample(metrics, "policy_candidate_load_success") == 1
+    assert sample(metrics, "policy_info", hash="0123456789ab") == 1
+    assert sample(metrics, "policy_info", hash="builtin") is None
+    assert sample(metrics, "policy_exception_expiry_timestamp_seconds", exception="until-friday") == 1_780_000_000
+    metrics.policy.candidate_load_success = None
+    assert sample(metrics, "policy_candidate_load_success") is None
+
+
+def policy_samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
+    """Counted rules and differences, by their labels."""
+    families = ("device_taint_webhook_policy_decisions", "device_taint_webhook_policy_candidate_differences")
+    return {
+        tuple(each.labels.values()): each.value
+        for family in metrics.registry.collect()
+        if family.name in families
+        for each in family.samples
+    }

@@ -1,0 +1,312 @@
+"""What /mutate adds to claims and templates, and puts back; laws are in tests/properties/test_policy_reviews.py."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.builders import (
+    UID,
+    make_admission_request,
+    make_alternatives,
+    make_claim,
+    make_context,
+    make_flat_request,
+    make_meta,
+    make_request,
+    make_template,
+    make_toleration,
+)
+from tests.unit.policy.documents import judge_of, make_defaults
+from webhook.admission.author import REQUESTED_BY, author_of, digest, signed
+from webhook.admission.chain import mutate, validate
+from webhook.admission.facts import DEFAULTED, EXTENDED_RESOURCE, SCHEDULER
+from webhook.admission.jsonpatch import apply_patch
+from webhook.api.claims import decode_template
+from webhook.api.decode import Reader
+from webhook.policy.model import CLAIM_CONTROLLER
+from webhook.policy.names import Requester
+
+SECRET = b"k" * 32
+GROUPS = ("ml", "system:authenticated")
+WAIT = {"key": "maint", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+WAITING = [make_defaults("wait", **WAIT)]
+OWN = make_toleration()
+
+
+def paths(
+    manifest: Any, old: Any = None, *, user: str = "jane", key: bytes | None = SECRET, **fields: Any
+) -> list[str]:
+    """What is edited, each as `op path`."""
+    return [f"{edit['op']} {edit['path']}" for edit in mutated(manifest, old, user=user, key=key, **fields)[1]]
+
+
+def mutated(
+    manifest: Any, old: Any = None, *, user: str = "jane", key: bytes | None = SECRET, **fields: Any
+) -> tuple[Any, Any, tuple[str, ...]]:
+    """The object as it becomes, the patch, and the warnings."""
+    request = make_admission_request(manifest, old, user=user, groups=GROUPS)
+    decision = mutate(request, make_context(judge=judge_of(**fields), key=key))
+    assert decision.allowed
+    return apply_patch(manifest, decision.patch), decision.patch, decision.warnings
+
+
+def requests_of(template: Any) -> Any:
+    return decode_template(Reader.of(template, [])).requests
+
+
+AUTHOR = "/spec/metadata/annotations/devicetaint.io~1requested-by"
+NOTE = "/metadata/annotations/devicetaint.io~1defaulted-tolerations"
+
+# --- the author of a template -------------------------------------------------------------------
+
+
+def test_template_gets_its_author_with_the_parents_that_it_lacks() -> None:
+    template = make_template([OWN])
+    assert paths(template) == ["add /spec/metadata", "add /spec/metadata/annotations", f"add {AUTHOR}"]
+    stored = mutated(template)[0]
+    annotation = stored["spec"]["metadata"]["annotations"][REQUESTED_BY]
+    assert author_of(annotation, "ml", digest(requests_of(stored)), SECRET) == Requester("jane", GROUPS)
+    assert json.loads(annotation)["nonce"] == UID
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        pytest.param('{"username":"admin","groups":["system:masters"]}', id="that names somebody else"),
+        pytest.param('{"username":"jane","mac":"\u00e9"}', id="that proves nothing"),
+        pytest.param("", id="that is empty"),
+        pytest.param(
+            signed(Requester("admin"), "ml", "n", digest(requests_of(make_template([OWN]))), SECRET), id="copied"
+        ),
+        pytest.param(
+            signed(Requester("jane", GROUPS), "ml", "n", digest(requests_of(make_template())), SECRET),
+            id="of another template of the same author",
+        ),
+        pytest.param(
+            signed(Requester("jane", ("ops",)), "ml", "n", digest(requests_of(make_template([OWN]))), SECRET),
+            id="from when the author was in other groups",
+        ),
+    ],
+)
+def test_annotation_is_overwritten(annotation: str) -> None:
+    template = make_template([OWN])
+    template["spec"]["metadata"] = {"annotations": {REQUESTED_BY: annotation, "keep": "me"}, "labels": {"a": "b"}}
+    assert paths(template) == [f"add {AUTHOR}"]
+    stored = mutated(template)[0]["spec"]["metadata"]
+    assert json.loads(stored["annotations"][REQUESTED_BY])["username"] == "jane"
+    assert (stored["annotations"]["keep"], stored["labels"]) == ("me", {"a": "b"})
+
+
+def test_null_parents_are_replaced() -> None:
+    for metadata in (None, {"annotations": None}):
+        template = make_template([OWN])
+        template["spec"]["metadata"] = metadata
+        assert REQUESTED_BY in mutated(template)[0]["spec"]["metadata"]["annotations"]
+
+
+def test_author_that_stands_there_already_is_left_alone() -> None:
+    stored = mutated(make_template([OWN]))[0]
+    assert paths(stored) == []
+
+
+def test_without_a_key_nobody_is_written_down() -> None:
+    assert paths(make_template([OWN]), key=None) == []
+
+
+def test_author_signs_for_what_was_added_as_well() -> None:
+    stored = mutated(make_template([OWN]), defaultTolerations=WAITING)[0]
+    annotation = stored["spec"]["metadata"]["annotations"][REQUESTED_BY]
+    assert author_of(annotation, "ml", digest(requests_of(stored)), SECRET) == Requester("jane", GROUPS)
+
+
+# --- claims -------------------------------------------------------------------------------------
+
+
+def claim_with(annotation: str, **annotations: str) -> Any:
+    meta = make_meta("c", namespace="ml", annotations={REQUESTED_BY: annotation, **annotations})
+    return make_claim(meta=meta)
+
+
+def test_annotation_on_a_claim_of_ones_own_is_dropped_with_a_warning() -> None:
+    claim = claim_with("x", keep="me")
+    stored, _, warnings = mutated(claim)
+    assert stored["metadata"]["annotations"] == {"keep": "me"}
+    assert len(warnings) == 1
+    assert (
+        "metadata.annotations[devicetaint.io/requested-by]: Forbidden: is for claims that are made from templates"
+        in warnings[0]
+    )
+    assert paths(claim, key=None) == ["remove /metadata/annotations/devicetaint.io~1requested-by"]
+
+
+def test_annotation_on_a_generated_claim_is_kept() -> None:
+    assert paths(claim_with("x"), user=CLAIM_CONTROLLER) == []
+
+
+def test_generated_claim_keeps_its_author_when_something_is_added() -> None:
+    template = mutated(make_template([OWN]))[0]
+    annotation = template["spec"]["metadata"]["annotations"][REQUESTED_BY]
+    meta = make_meta("c", namespace="ml", annotations={REQUESTED_BY: annotation})
+    claim = make_claim([OWN], meta=meta)
+    stored, _, _ = mutated(claim, user=CLAIM_CONTROLLER, defaultTolerations=WAITING)
+    author = author_of(
+        stored["metadata"]["annotations"][REQUESTED_BY],
+        "ml",
+        digest(requests_of({"spec": {"spec": stored["spec"]}})),
+        SECRET,
+    )
+    assert author == Requester("jane", GROUPS)
+    assert paths(stored, user=CLAIM_CONTROLLER, defaultTolerations=WAITING) == []
+
+
+def test_generated_claim_that_nobody_answers_for_gets_no_proof() -> None:
+    claim = claim_with('{"username":"admin","mac":""}')
+    stored, _, _ = mutated(claim, user=CLAIM_CONTROLLER, defaultTolerations=WAITING)
+    assert stored["metadata"]["annotations"][REQUESTED_BY] == '{"username":"admin","mac":""}'
+
+
+def test_nothing_is_added_that_gets_a_claim_refused_since_nobody_answers_for_it() -> None:
+    """Templates from before we came have no author: their pods must go on starting."""
+    fields: dict[str, Any] = {"unknownAuthor": "deny", "generatedClaims": "enforce", "defaultTolerations": WAITING}
+    claim = make_claim()
+    stored, patch, _ = mutated(claim, user=CLAIM_CONTROLLER, **fields)
+    assert patch == ()
+    context = make_context(judge=judge_of(**fields), key=SECRET)
+    assert validate(make_admission_request(stored, user=CLAIM_CONTROLLER), context).allowed
+    assert paths(claim, **fields) != []
+
+
+def test_claims_of_the_scheduler_for_extended_resources_get_nothing() -> None:
+    claim = claim_with("x", **{EXTENDED_RESOURCE: "true"})
+    assert paths(claim, user=SCHEDULER, defaultTolerations=WAITING) == []
+    assert paths(claim, defaultTolerations=WAITING) != []
+
+
+# --- default tolerations ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("manifest", "at"),
+    [
+        pytest.param(make_claim(), "/spec/devices/requests/0/exactly/tolerations", id="a request without tolerations"),
+        pytest.param(make_claim([OWN]), "/spec/devices/requests/0/exactly/tolerations/1", id="a request with one"),
+        pytest.param(
+            make_claim(requests=[make_request(tolerations=None) | {"name": "r"}]),
+            "/spec/devices/requests/0/exactly/tolerations",
+            id="a request with none given",
+        ),
+        pytest.param(make_claim(version="v1beta1"), "/spec/devices/requests/0/tolerations", id="a flat request"),
+        pytest.param(
+            make_claim(requests=[make_alternatives([OWN])]),
+            "/spec/devices/requests/0/firstAvailable/0/tolerations/1",
+            id="an alternative",
+        ),
+        pytest.param(
+            make_template(version="v1beta1"),
+            "/spec/spec/devices/requests/0/tolerations",
+            id="a flat request of a template",
+        ),
+    ],
+)
+def test_default_is_added_where_the_request_stands(manifest: Any, at: str) -> None:
+    added = paths(manifest, key=None, defaultTolerations=WAITING)
+    assert added[0] == f"add {at}"
+    assert added[-1] == f"add {NOTE}"
+    assert len([path for path in added if "tolerations" in path and path != f"add {NOTE}"]) == 1
+
+
+def test_null_list_is_replaced() -> None:
+    claim = make_claim(requests=[{"name": "r", "exactly": {"deviceClassName": "gpu", "tolerations": None}}])
+    stored = mutated(claim, defaultTolerations=WAITING)[0]
+    assert stored["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] == [WAIT]
+
+
+def test_note_and_warning_say_what_was_added_where() -> None:
+    claim = make_claim(
+        requests=[make_request("a", [OWN]), make_alternatives([], [make_toleration(key="maint", effect=None)])]
+    )
+    stored, _, warnings = mutated(claim, defaultTolerations=WAITING)
+    note = json.loads(stored["metadata"]["annotations"][DEFAULTED])
+    assert note == {
+        "spec.devices.requests[0].exactly": [WAIT],
+        "spec.devices.requests[1].firstAvailable[0]": [WAIT],
+    }
+    assert len(warnings) == 2
+    assert warnings[0].startswith("spec.devices.requests[0].exactly.tolerations: added by default: ")
+    assert warnings[0].endswith("[DT120]")
+
+
+def test_note_is_on_the_template_and_not_on_its_claims() -> None:
+    stored = mutated(make_template(), defaultTolerations=WAITING)[0]
+    assert DEFAULTED in stored["metadata"]["annotations"]
+    assert DEFAULTED not in stored["spec"]["metadata"]["annotations"]
+
+
+def test_note_that_mutate_wrote_does_not_get_the_object_refused() -> None:
+    rule = {
+        "name": "none-of-ours",
+        "action": "deny",
+        "match": {"when": "claim.annotations.exists(key, key.startsWith('devicetaint.io/'))", "deviceClasses": ["*"]},
+    }
+    request = make_admission_request(make_claim())
+    context = make_context(judge=judge_of(rule, defaultTolerations=WAITING), key=SECRET)
+    stored = apply_patch(request.object, mutate(request, context).patch)
+    assert DEFAULTED in stored["metadata"]["annotations"]
+    assert validate(make_admission_request(stored), context).allowed
+
+
+# --- updates ------------------------------------------------------------------------------------
+
+MANIFESTS = {
+    "a template": make_template([OWN]),
+    "a template without tolerations": make_template(),
+    "a template in v1beta1": make_template(version="v1beta1"),
+    "a template with metadata of its own": {
+        **make_template([OWN]),
+        "spec": {**make_template([OWN])["spec"], "metadata": {"labels": {"a": "b"}}},
+    },
+    "a claim": make_claim([OWN]),
+    "a claim of alternatives": make_claim(requests=[make_alternatives([OWN], []), make_request("b")]),
+}
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS.values(), ids=MANIFESTS.keys())
+def test_authors_manifest_sent_again_is_what_is_stored(manifest: Any) -> None:
+    stored = mutated(manifest, defaultTolerations=WAITING)[0]
+    assert mutated(manifest, stored, user="joe", defaultTolerations=WAITING)[0] == stored
+    assert mutated(manifest, stored, user="joe")[0] == stored, "also when the policy adds nothing any more"
+    assert paths(stored, stored, defaultTolerations=WAITING) == []
+
+
+def test_author_of_a_stored_template_is_put_back_whoever_sends_it() -> None:
+    stored = mutated(make_template([OWN]))[0]
+    forged = json.loads(json.dumps(stored))
+    forged["spec"]["metadata"]["annotations"][REQUESTED_BY] = '{"username":"admin"}'
+    assert mutated(forged, stored, user="joe")[0] == stored
+    assert mutated(forged, stored, user="joe", key=None)[0] == stored
+
+
+def test_template_from_before_we_came_gets_no_author_by_an_update() -> None:
+    """Its specification is immutable, and whoever updates it is not who wrote it."""
+    template = make_template([OWN])
+    assert paths(template, template, user="joe") == []
+
+
+def test_tolerations_that_were_not_added_by_us_are_not_put_back() -> None:
+    stored = make_claim([OWN, make_toleration(key="second")])
+    assert paths(make_claim([OWN]), stored) == []
+
+
+def test_tolerations_that_were_changed_are_left_to_the_server_to_refuse() -> None:
+    stored = mutated(make_claim([OWN]), defaultTolerations=WAITING)[0]
+    changed = make_claim([make_toleration(key="changed")])
+    assert [path for path in paths(changed, stored) if path.startswith("add /spec")] == []
+
+
+def test_flat_manifest_of_a_stored_claim_is_put_back_flat() -> None:
+    flat = make_claim(requests=[make_flat_request(tolerations=[OWN])], version="v1beta1")
+    stored = mutated(flat, defaultTolerations=WAITING)[0]
+    assert "add /spec/devices/requests/0/tolerations/1" in paths(flat, stored)
