@@ -83,7 +83,7 @@ def register(
     for configuration in wanted:
         _ = plane.client.apply(_path(configuration), configuration, field_manager=FIELD_MANAGER).object
     try:
-        _wait_called(plane, wanted, chosen, before)
+        _wait_called(plane, wanted, chosen, before, base_url)
     except BaseException:
         _delete(plane, wanted)
         raise
@@ -189,17 +189,26 @@ def _wait_called(
     wanted: Iterable[Mapping[str, Any]],
     probes: list[tuple[str, Mapping[str, Any]]],
     before: Calls,
+    base_url: str,
 ) -> None:
-    """The API server takes a configuration over whole, so one of its entries speaks for all."""
+    """The API server takes a configuration over whole, so one of its entries speaks for all.
+
+    Calls to another address than base_url fail while it has yet to hear that a registration has moved.
+    """
     groups = [_entries(configuration) for configuration in wanted]
 
     def called() -> bool:
+        nonlocal before
         _send(plane, probes)
         now = calls(plane)
         failed = [entry for group in groups for entry in group if now.failed[entry] > before.failed[entry]]
         if failed:
-            names = ", ".join(f"{name} ({kind})" for kind, name in failed)
-            raise NotReadyError(f"calls to {names} fail: {_last_failure(plane)}")
+            failure = _last_failure(plane)
+            if base_url in failure:
+                names = ", ".join(f"{name} ({kind})" for kind, name in failed)
+                raise NotReadyError(f"calls to {names} fail: {failure}")
+            before = now
+            return False
         return all(any(now.answered[entry] > before.answered[entry] for entry in group) for group in groups)
 
     wait_until(called, f"webhooks called for a probe, of each of {groups}")

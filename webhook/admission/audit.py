@@ -14,7 +14,7 @@ from webhook.admission.decision import Change
 from webhook.admission.facts import EXTENDED_RESOURCE, Claiming
 from webhook.admission.judging import AUTHOR_RULE
 from webhook.admission.review import AdmissionRequest
-from webhook.admission.rulings import Rulings, claim_rulings, claim_severity, findings_of, unknown_author, who_asks
+from webhook.admission.rulings import Rulings, claim_rulings, findings_of, unknown_author, who_asks
 from webhook.admission.shadow import differences
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader
@@ -102,7 +102,7 @@ def _resource_of(value: JSON) -> GroupVersionResource | None:
 
 
 def _documented(errors: Iterator[FieldError], context: AdmissionContext) -> Iterator[Finding]:
-    mode = context.policy.documented_rules.at_most(context.policy.mode)
+    mode = context.judge.documented_mode
     if mode is not Mode.OFF:
         severity = Severity.DENY if mode is Mode.ENFORCE else Severity.WARN
         yield from (Finding(severity, error) for error in errors)
@@ -140,7 +140,7 @@ class _Stored:
     def by_policy(self) -> Iterator[AtRest]:
         """What the policy that holds has to say."""
         judge, claiming = self._context.judge, self._claiming
-        mode = claim_severity(claiming, judge, updating=False)
+        mode = judge.claim_mode(generated=claiming.generated, updating=False)
         if mode is Mode.OFF:
             return
         yield from self._of_unknown_author(judge)

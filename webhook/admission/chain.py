@@ -200,7 +200,7 @@ def _by_controller(request: AdmissionRequest, context: AdmissionContext) -> bool
 
 def _documented(subject: _Subject, context: AdmissionContext) -> Iterator[Finding]:
     documented = subject.row.documented
-    mode = context.policy.documented_rules.at_most(context.policy.mode)
+    mode = context.judge.documented_mode
     if documented is None or mode is Mode.OFF:
         return
     severity = Severity.DENY if mode is Mode.ENFORCE else Severity.WARN

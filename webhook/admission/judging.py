@@ -10,7 +10,6 @@ from webhook.admission.rulings import (
     Rulings,
     at_most,
     claim_rulings,
-    claim_severity,
     findings_of,
     unknown_author,
     who_asks,
@@ -93,7 +92,7 @@ def _spoken(
     claiming: Claiming, judge: Judge, context: AdmissionContext, *, updating: bool
 ) -> tuple[list[Finding], Rulings]:
     """What a policy has to tell, and the rulings that it comes from."""
-    mode = claim_severity(claiming, judge, updating=updating)
+    mode = judge.claim_mode(generated=claiming.generated, updating=updating)
     if mode is Mode.OFF or not _claims_matter(judge):
         return [], _NO_RULINGS
     scope = claiming.scope()

@@ -58,14 +58,6 @@ class Ruling(NamedTuple):
         return last if last is not None and last.action is Action.DENY else None
 
 
-def claim_severity(claiming: Claiming, judge: Judge, *, updating: bool) -> Mode:
-    """How far the policy's word goes. An update changes no spec, so what a stored object breaks is only told."""
-    mode = judge.policy.mode
-    if claiming.generated:
-        mode = mode.at_most(judge.policy.generated_claims)
-    return mode.at_most(Mode.WARN) if updating else mode
-
-
 class Rulings(NamedTuple):
     """The rulings on a claim: those with something to tell (or all), and the names of all rules that matched."""
 

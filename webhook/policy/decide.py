@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.expressions.engine import EvaluationError
 from webhook.policy.conditions import Condition, Scope
-from webhook.policy.model import BUILTIN, DEFAULT_RULE, Action, Policy, PolicyException, Rule, Subject
+from webhook.policy.model import BUILTIN, DEFAULT_RULE, Action, Mode, Policy, PolicyException, Rule, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -91,6 +91,9 @@ class Judge:
 
     def __init__(self, policy: Policy = BUILTIN) -> None:
         self.policy = policy
+        self.documented_mode = policy.documented_rules.at_most(policy.mode)
+        """How far the documented rules' word goes."""
+        self._generated_mode = policy.mode.at_most(policy.generated_claims)
         default = Rule(DEFAULT_RULE, policy.default)
         self._compiled = {
             Subject.TOLERATION: _compiled([*_about(policy.rules, Subject.TOLERATION), default]),
@@ -109,6 +112,11 @@ class Judge:
         self._large: tuple[Scope, ScopedJudge] | None = None
         """Of the last requester in very many groups: one claim asks for its scope hundreds of times."""
         self._remembered = 0
+
+    def claim_mode(self, *, generated: bool, updating: bool) -> Mode:
+        """How far the policy's word goes. An update changes no spec, so what a stored object breaks is only told."""
+        mode = self._generated_mode if generated else self.policy.mode
+        return mode.at_most(Mode.WARN) if updating else mode
 
     @property
     def judges_claims(self) -> bool:
