@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.author import REQUESTED_BY, author_of, claimed_author, digest
 from webhook.admission.decision import Change
-from webhook.admission.facts import EXTENDED_RESOURCE, Claiming
+from webhook.admission.facts import Claiming
 from webhook.admission.judging import AUTHOR_RULE
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.rulings import Rulings, claim_rulings, findings_of, unknown_author, who_asks
 from webhook.admission.shadow import differences
-from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
+from webhook.api.claims import EXTENDED_RESOURCE, ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader
 from webhook.api.field import FieldError, Finding, Path, Severity, forbidden
 from webhook.api.meta import GroupVersionKind

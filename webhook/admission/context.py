@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from webhook.api.field import Path
+from webhook.api.rules import DeviceTaintRule
+from webhook.inventory.state import Sight
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.document import Loaded
 from webhook.policy.names import NO_NAMES, ClusterNames
@@ -55,7 +57,9 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     """Everything that a decision may look at, besides the request. `now` is UTC.
 
     `candidate` is a policy that is tried beside the one that holds. `key` signs the authors of templates; without
-    one nobody's authorship is written down or believed. `read_policy` reads a document's text for ConfigMaps: text,
+    one nobody's authorship is written down or believed. `sight` is what is seen of the cluster, None where nobody
+    looks at one: then impacts are not guarded. `promised` are rules that were allowed here a moment ago and that the
+    inventory may not have yet. `read_policy` reads a document's text for ConfigMaps: text,
     where it stands, and what to call between steps.
     """
 
@@ -65,6 +69,8 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     candidate: Judge | None = None
     names: ClusterNames = NO_NAMES
     key: bytes | None = None
+    sight: Sight | None = None
+    promised: tuple[DeviceTaintRule, ...] = ()
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
     budget: Budget = UNLIMITED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.author import REQUESTED_BY, author_of, digest
-from webhook.api.claims import ResourceClaimTemplate
+from webhook.api.claims import EXTENDED_RESOURCE, ResourceClaimTemplate
 from webhook.api.meta import OWN_GROUP
 from webhook.api.taints import EQUAL
 from webhook.policy.conditions import Scope, Target
@@ -28,8 +28,6 @@ _OUR_NOTES: Final = frozenset({REQUESTED_BY, DEFAULTED})
 """What /mutate writes is nothing that rules look at: an object must not be refused for it."""
 _EXACT_COUNT: Final = "ExactCount"
 SCHEDULER: Final = "system:kube-scheduler"
-EXTENDED_RESOURCE: Final = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation of claims that the scheduler makes (resource/v1.ExtendedResourceClaimAnnotation)."""
 
 
 class Ask(NamedTuple):

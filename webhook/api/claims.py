@@ -6,18 +6,24 @@ v1beta1. All read into the same values; `DeviceRequest.flat` remembers what was 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec import structs
 
 from webhook.api.field import JSON
 from webhook.api.meta import ObjectMeta
+from webhook.api.owners import decode_owner
 from webhook.api.taints import DeviceToleration, decode_tolerations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from webhook.api.decode import Reader
+
+
+EXTENDED_RESOURCE: Final = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of claims that the scheduler makes (resource/v1.ExtendedResourceClaimAnnotation)."""
 
 
 class ExactRequest(msgspec.Struct, frozen=True, gc=False):
@@ -61,13 +67,19 @@ class Consumer(msgspec.Struct, frozen=True, gc=False):
 
 
 class ResourceClaim(msgspec.Struct, frozen=True, gc=False):
-    """A claim. `allocation` is None until devices are allocated. `spec` is kept raw, for comparison only."""
+    """A claim. `allocation` is None until devices are allocated. `spec` is kept raw, for comparison only.
+
+    Reviews do not look at the last two: whether the scheduler made it for an extended resource, and the uid of the
+    pod that controls it, empty if none does (E-17).
+    """
 
     meta: ObjectMeta
     requests: tuple[DeviceRequest, ...] = ()
     allocation: tuple[AllocationResult, ...] | None = None
     reserved_for: tuple[Consumer, ...] = ()
     spec: JSON = None
+    extended_resource: bool = False
+    controller_uid: str = ""
 
 
 class ResourceClaimTemplate(msgspec.Struct, frozen=True, gc=False):
@@ -92,6 +104,19 @@ def decode_claim(reader: Reader) -> ResourceClaim:
         _decode_requests(reader.child_or_empty("spec")),
         *(_decode_status(reader.child_or_empty("status")) if "status" in reader.raw else (None, ())),
         reader.raw.get("spec"),
+    )
+
+
+def decode_stored_claim(reader: Reader) -> ResourceClaim:
+    """A ResourceClaim at rest: with the fields that reviews do not look at, without those that only they do."""
+    claim = decode_claim(reader)
+    owner = decode_owner(reader)
+    return structs.replace(
+        claim,
+        requests=(),
+        spec=None,
+        extended_resource=claim.meta.annotations.get(EXTENDED_RESOURCE) == "true",
+        controller_uid=owner.uid if owner else "",
     )
 
 

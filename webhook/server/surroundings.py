@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.context import Budget
     from webhook.api.field import Path
+    from webhook.inventory.state import Sight
     from webhook.policy.document import Loaded
 
 LookUp = Callable[[frozenset[str], frozenset[str], float], Awaitable[bool]]
@@ -64,6 +65,8 @@ class Surroundings:
     key: Callable[[], bytes | None] = lambda: None
     """Asked each time, as it may come, or be replaced, while we run."""
     names: ClusterNames = NO_NAMES
+    sight: Callable[[], Sight] | None = None
+    """What is seen of the cluster's devices now; None where nobody looks."""
     look_up: LookUp | None = None
     """None without a cluster: then what is not known stays so."""
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
@@ -76,6 +79,7 @@ class Surroundings:
             candidate=self.candidate,
             names=names,
             key=self.key(),
+            sight=None if self.sight is None else self.sight(),
             read_policy=self.read_policy,
             budget=budget,
         )

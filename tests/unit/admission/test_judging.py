@@ -23,10 +23,10 @@ from tests.builders import (
 from tests.unit.policy.documents import judge_of, make_entry, make_exception
 from webhook.admission.author import REQUESTED_BY, digest, signed
 from webhook.admission.chain import mutate, validate
-from webhook.admission.facts import EXTENDED_RESOURCE, SCHEDULER
+from webhook.admission.facts import SCHEDULER
 from webhook.admission.jsonpatch import apply_patch
 from webhook.admission.judging import MAX_FINDINGS
-from webhook.api.claims import decode_claim
+from webhook.api.claims import EXTENDED_RESOURCE, decode_claim
 from webhook.api.decode import Reader
 from webhook.policy.model import CLAIM_CONTROLLER
 from webhook.policy.names import KnownNames, Requester

@@ -1,0 +1,1 @@
+"""What the cluster holds, and what a taint would do to it. No I/O, no clock."""

@@ -1,0 +1,89 @@
+"""Which taints a toleration covers, for allocation and for eviction, and which devices a selector selects.
+
+Source: `semantics.md` M-1 to M-5, E-6, E-9, E-10, K-4, K-5; KEP-5055, DeviceToleration.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.taints import EQUAL, EXISTS, NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from webhook.api.rules import DeviceSelector
+
+_NANOSECONDS: Final = 1_000_000_000
+_HALF: Final = 1 << 63
+_WHOLE: Final = 1 << 64
+FOR_EVER: Final = -1
+"""Instead of seconds: the taint is tolerated without end."""
+
+
+class Evictor(StrEnum):
+    """Who carries out an eviction; the two read tolerations differently."""
+
+    IN_TREE = "device-taint-eviction-controller"
+    OURS = "device-taint-webhook"
+
+
+def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
+    """Whether the toleration covers the taint, seconds aside (M-1 to M-3).
+
+    An empty effect or key covers all; an empty key with `Equal` means any key with that value.
+    """
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    operator = toleration.operator
+    if operator in ("", EQUAL):
+        return toleration.value == taint.value
+    return operator == EXISTS
+
+
+def keeps_from_allocation(taint: DeviceTaint, tolerations: Iterable[DeviceToleration] = ()) -> bool:
+    """Whether a device with the taint is not given to a request with these tolerations (L-15)."""
+    if taint.effect not in (NO_SCHEDULE, NO_EXECUTE):
+        return False
+    return not any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def grace_seconds(tolerations: Iterable[DeviceToleration], taint: DeviceTaint, evictor: Evictor) -> int:
+    """How long after timeAdded a NoExecute taint lets a pod stay: whole seconds, 0 for at once, FOR_EVER.
+
+    Several tolerations that match: one without seconds wins, else the smallest; negative seconds are none. The
+    in-tree controller looks only at tolerations that name NoExecute (E-9), and counts nanoseconds in 64 bits (E-10).
+    """
+    smallest: int | None = None
+    for toleration in tolerations:
+        if evictor is Evictor.IN_TREE and toleration.effect != NO_EXECUTE:
+            continue
+        if not tolerates(toleration, taint):
+            continue
+        seconds = toleration.toleration_seconds
+        if seconds is None:
+            return FOR_EVER
+        smallest = seconds if smallest is None else min(smallest, seconds)
+    if smallest is None or smallest <= 0:
+        return 0
+    return _as_a_duration(smallest) if evictor is Evictor.IN_TREE else smallest
+
+
+def _as_a_duration(seconds: int) -> int:
+    """What Go makes of so many seconds: nanoseconds that wrap around at 64 bits; what ends in the past is at once."""
+    nanoseconds = (seconds * _NANOSECONDS + _HALF) % _WHOLE - _HALF
+    return max(nanoseconds // _NANOSECONDS, 0)
+
+
+def selects(selector: DeviceSelector | None, driver: str, pool: str, device: str) -> bool:
+    """Whether the names match, as eviction reads the selector: a missing one matches nothing (E-6).
+
+    Fields that cannot be judged here (class, CEL, unknown ones) are passed over, so the answer may be too wide and is
+    never too narrow.
+    """
+    if selector is None:
+        return False
+    return selector.driver in (None, driver) and selector.pool in (None, pool) and selector.device in (None, device)

@@ -1,0 +1,168 @@
+"""Pools of devices as their drivers publish them: of several generations of slices the newest counts (E-2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.taints import NO_EXECUTE, DeviceTaint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from webhook.api.slices import ResourceSlice
+
+PoolId = tuple[str, str]
+"""Driver and pool name."""
+_NO_TAINTS: Final[tuple[DeviceTaint, ...]] = ()
+
+
+class Pool:
+    """The slices of one pool. What follows from them is worked out when it is asked for, and kept until one changes."""
+
+    __slots__ = ("_devices", "_evicting", "slices")
+
+    def __init__(self) -> None:
+        self.slices: dict[str, ResourceSlice] = {}
+        self._devices: dict[str, tuple[DeviceTaint, ...]] | None = None
+        self._evicting: dict[str, tuple[DeviceTaint, ...]] | None = None
+
+    def put(self, value: ResourceSlice) -> None:
+        """Adds a slice, or replaces the one of its name."""
+        self.slices[value.meta.name] = value
+        self._devices = self._evicting = None
+
+    def remove(self, name: str) -> None:
+        """Takes a slice away; the generation below may become the newest by it."""
+        self.slices.pop(name, None)
+        self._devices = self._evicting = None
+
+    @property
+    def generation(self) -> int:
+        """The newest generation of any slice; 0 without slices."""
+        return max((value.pool_generation for value in self.slices.values()), default=0)
+
+    @property
+    def newest(self) -> list[ResourceSlice]:
+        """The slices of the newest generation, by name."""
+        newest = self.generation
+        return [value for _, value in sorted(self.slices.items()) if value.pool_generation == newest]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all slices of the newest generation are there, as many as each of them says."""
+        newest = self.newest
+        return bool(newest) and all(value.slice_count == len(newest) for value in newest)
+
+    @property
+    def devices(self) -> Mapping[str, tuple[DeviceTaint, ...]]:
+        """The devices of the newest generation by name, with the taints that the slices put on them (N-6, K-1)."""
+        if self._devices is None:
+            devices = {device.name: device.taints for value in self.newest for device in value.devices}
+            for value in self.newest:
+                for entry in value.slice_taints:
+                    if entry.device in devices:
+                        devices[entry.device] += (entry.taint,)
+            self._devices = devices
+        return self._devices
+
+    @property
+    def evicting(self) -> Mapping[str, tuple[DeviceTaint, ...]]:
+        """The devices with NoExecute taints, and those taints only."""
+        if self._evicting is None:
+            found = {
+                name: tuple([taint for taint in taints if taint.effect == NO_EXECUTE])
+                for name, taints in self.devices.items()
+                if taints
+            }
+            self._evicting = {name: taints for name, taints in found.items() if taints}
+        return self._evicting
+
+    def taints_of(self, device: str) -> tuple[DeviceTaint, ...]:
+        """The taints of one device in the slices; none if the newest generation does not have it."""
+        return self.devices.get(device, _NO_TAINTS)
+
+
+class Pools:
+    """All pools, by driver and name."""
+
+    def __init__(self) -> None:
+        self._pools: dict[PoolId, Pool] = {}
+        self._names: dict[str, dict[str, Pool]] = {}
+        self._device_count: dict[str | None, int] = {}
+        self._changed: set[PoolId] = set()
+        self._incomplete: set[PoolId] = set()
+
+    def __len__(self) -> int:
+        return len(self._pools)
+
+    def get(self, pool: PoolId) -> Pool | None:
+        """The pool, if any slice names it."""
+        return self._pools.get(pool)
+
+    def items(self) -> Iterator[tuple[PoolId, Pool]]:
+        """All of them."""
+        return iter(self._pools.items())
+
+    def apply(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        """One slice changed."""
+        for value in (old, new):
+            if value is not None:
+                self._changed.add((value.driver, value.pool))
+        if old is not None and (new is None or (old.driver, old.pool) != (new.driver, new.pool)):
+            self._remove(old)
+        if new is not None:
+            pool = self._pools.get((new.driver, new.pool))
+            if pool is None:
+                pool = self._pools[new.driver, new.pool] = Pool()
+                self._names.setdefault(new.driver, {})[new.pool] = pool
+            pool.put(new)
+        self._device_count.clear()
+
+    def _remove(self, old: ResourceSlice) -> None:
+        identity = old.driver, old.pool
+        pool = self._pools.get(identity)
+        if pool is None:
+            return
+        pool.remove(old.meta.name)
+        if not pool.slices:
+            del self._pools[identity]
+            named = self._names[old.driver]
+            del named[old.pool]
+            if not named:
+                del self._names[old.driver]
+
+    def selected(self, driver: str | None, pool: str | None) -> Iterator[tuple[PoolId, Pool]]:
+        """The pools of that driver and name; None is any."""
+        if driver is None:
+            if pool is None:
+                yield from self._pools.items()
+                return
+            for name, named in self._names.items():
+                if pool in named:
+                    yield (name, pool), named[pool]
+            return
+        named = self._names.get(driver, {})
+        if pool is not None:
+            if pool in named:
+                yield (driver, pool), named[pool]
+            return
+        for name, found in named.items():
+            yield (driver, name), found
+
+    @property
+    def incomplete(self) -> frozenset[PoolId]:
+        """Pools whose newest generation is not published in full."""
+        for identity in self._changed:
+            pool = self._pools.get(identity)
+            if pool is None or pool.complete:
+                self._incomplete.discard(identity)
+            else:
+                self._incomplete.add(identity)
+        self._changed.clear()
+        return frozenset(self._incomplete)
+
+    def device_count(self, driver: str | None = None) -> int:
+        """How many devices are published in all, or by one driver."""
+        if driver not in self._device_count:
+            self._device_count[driver] = sum(len(pool.devices) for _, pool in self.selected(driver, None))
+        return self._device_count[driver]

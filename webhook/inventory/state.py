@@ -1,0 +1,136 @@
+"""What the caches hold, as one value: apply a change, ask a question. One owner; nothing here waits or asks a clock."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, assert_never
+
+from webhook.api.claims import ResourceClaim
+from webhook.api.pods import Pod
+from webhook.api.rules import DeviceTaintRule
+from webhook.api.slices import ResourceSlice
+from webhook.inventory.matching import selects
+from webhook.inventory.pools import Pools
+from webhook.inventory.usage import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from webhook.api.meta import ObjectMeta
+    from webhook.api.taints import DeviceTaint
+
+Held: TypeAlias = ResourceSlice | DeviceTaintRule | ResourceClaim | Pod
+
+
+def key_of(meta: ObjectMeta) -> str:
+    """`namespace/name`, or the name alone for what has no namespace."""
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+
+
+class Inventory:
+    """Slices, rules, claims and, for who may read them, pods.
+
+    In whatever order changes of different objects come, the same objects make the same inventory.
+    """
+
+    def __init__(self) -> None:
+        self._rules: dict[str, DeviceTaintRule] = {}
+        self._slices: dict[str, ResourceSlice] = {}
+        self._claims: dict[str, ResourceClaim] = {}
+        self._pods: dict[str, Pod] = {}
+        self._claim_pods: dict[str, dict[str, None]] = {}
+        self.pools = Pools()
+        self.usage = Usage()
+        self.rules: Mapping[str, DeviceTaintRule] = MappingProxyType(self._rules)
+        """By name."""
+        self.slices: Mapping[str, ResourceSlice] = MappingProxyType(self._slices)
+        """By name."""
+        self.claims: Mapping[str, ResourceClaim] = MappingProxyType(self._claims)
+        """By `namespace/name`."""
+        self.pods: Mapping[str, Pod] = MappingProxyType(self._pods)
+        """By `namespace/name`; only those that name a claim."""
+
+    def apply(self, old: Held | None, new: Held | None) -> None:
+        """One object changed: `old` is None for what was added, `new` for what is gone.
+
+        Which object it is decides; what `old` looked like is known here better than by whoever tells. One of the same
+        name with another uid simply takes its place.
+        """
+        match new if new is not None else old:
+            case ResourceSlice() as value:
+                self._apply_slice(value, gone=new is None)
+            case DeviceTaintRule() as rule:
+                if new is None:
+                    self._rules.pop(rule.meta.name, None)
+                else:
+                    self._rules[rule.meta.name] = rule
+            case ResourceClaim() as claim:
+                self._apply_claim(claim, gone=new is None)
+            case Pod() as pod:
+                self._apply_pod(pod, gone=new is None)
+            case None:
+                pass
+            case unknown:
+                assert_never(unknown)
+
+    def _apply_slice(self, value: ResourceSlice, *, gone: bool) -> None:
+        name = value.meta.name
+        known = self._slices.pop(name, None)
+        if not gone:
+            self._slices[name] = value
+        self.pools.apply(known, None if gone else value)
+
+    def _apply_claim(self, claim: ResourceClaim, *, gone: bool) -> None:
+        key = key_of(claim.meta)
+        known = self._claims.pop(key, None)
+        if known is not None:
+            self.usage.remove(known)
+        if not gone:
+            self._claims[key] = claim
+            self.usage.add(claim)
+
+    def _apply_pod(self, pod: Pod, *, gone: bool) -> None:
+        key = key_of(pod.meta)
+        known = self._pods.pop(key, None)
+        if known is not None:
+            for claim in claim_keys(known):
+                pods = self._claim_pods.get(claim, {})
+                pods.pop(key, None)
+                if not pods:
+                    self._claim_pods.pop(claim, None)
+        if gone or not pod.uses_claims:
+            return
+        self._pods[key] = pod
+        for claim in claim_keys(pod):
+            self._claim_pods.setdefault(claim, {})[key] = None
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def pods_of(self, claim: str) -> tuple[str, ...]:
+        """The pods that name a claim, in whatever way; both as `namespace/name`."""
+        return tuple(self._claim_pods.get(claim, ()))
+
+    def taints_on(self, driver: str, pool: str, device: str) -> tuple[DeviceTaint, ...]:
+        """The effective taints of a device: those of its slices, then those of rules that select it, by rule name.
+
+        Upstream promises no order among rules (K-2). Rules without selector count as eviction reads them (E-6).
+        """
+        found = self.pools.get((driver, pool))
+        taints = found.taints_of(device) if found is not None else ()
+        matching = [rule for rule in self._rules.values() if selects(rule.selector, driver, pool, device)]
+        return (*taints, *[rule.taint for rule in sorted(matching, key=lambda rule: rule.meta.name)])
+
+
+def claim_keys(pod: Pod) -> list[str]:
+    """The claims that a pod names and that exist by name, each once."""
+    names = {entry.claim for entry in pod.claims if entry.claim}
+    if pod.extended_claim:
+        names.add(pod.extended_claim)
+    return [f"{pod.meta.namespace}/{name}" for name in sorted(names)]
+
+
+class Sight(NamedTuple):
+    """What can be said of the cluster at this moment: an inventory, or in words why there is none to trust."""
+
+    inventory: Inventory | None
+    unknown: str = ""

@@ -1,0 +1,166 @@
+"""Who uses which device: claims by device, and by what they tolerate.
+
+A taint that is meant for a whole driver, or for all, hits claims by the ten thousand, and few of them differ in what
+they tolerate. So claims are kept in groups of equal tolerations, and such a taint is judged once a group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from webhook.api.claims import AllocationResult, Consumer, ResourceClaim
+    from webhook.api.taints import DeviceToleration
+    from webhook.inventory.pools import PoolId
+
+_PODS: Final = "pods"
+
+
+def is_pod(consumer: Consumer) -> bool:
+    """Whether an entry of `reservedFor` is a pod; otherwise it is a PodGroup, or something yet to come."""
+    return consumer.resource == _PODS and not consumer.api_group
+
+
+class Kin(NamedTuple):
+    """What claims of a group have in common: a driver, tolerations, and whether an extended resource asked for it."""
+
+    driver: str
+    tolerations: tuple[DeviceToleration, ...]
+    extended: bool
+
+
+class ClaimGroup:
+    """Claims with devices of one driver and equal tolerations. The counts say in how many entries each appears."""
+
+    __slots__ = ("claims", "consumers", "namespaces", "pod_groups", "results")
+
+    def __init__(self) -> None:
+        self.claims: dict[str, int] = {}
+        """Those that somebody uses, by `namespace/name`."""
+        self.consumers: dict[str, int] = {}
+        """Pods, by uid."""
+        self.pod_groups: dict[str, int] = {}
+        """What reserved a claim and is no pod, by uid; how many pods stand behind it is not known."""
+        self.namespaces: dict[str, int] = {}
+        """Of those claims."""
+        self.results = 0
+        """Entries of allocation results, used or not."""
+
+    def count(self, claim: ResourceClaim, results: int, step: int) -> None:
+        """A claim comes (`step` 1) or goes (-1)."""
+        self.results += results * step
+        if not claim.reserved_for:
+            return
+        _count(self.claims, f"{claim.meta.namespace}/{claim.meta.name}", step)
+        _count(self.namespaces, claim.meta.namespace, step)
+        for consumer in claim.reserved_for:
+            _count(self.consumers if is_pod(consumer) else self.pod_groups, consumer.uid, step)
+
+
+def _count(counts: dict[str, int], key: str, step: int) -> None:
+    count = counts.get(key, 0) + step
+    if count:
+        counts[key] = count
+    else:
+        counts.pop(key, None)
+
+
+class Usage:
+    """The allocated claims, indexed."""
+
+    def __init__(self) -> None:
+        self.groups: dict[Kin, ClaimGroup] = {}
+        self._drivers: dict[str, dict[Kin, ClaimGroup]] = {}
+        self._users: dict[PoolId, dict[str, tuple[str, ...]]] = {}
+        """Claims by device, pool by pool."""
+        self._pools: dict[str, set[str]] = {}
+        """Names of pools in use, by driver."""
+
+    def add(self, claim: ResourceClaim) -> None:
+        """An allocated claim; one that is not allocated changes nothing."""
+        key = f"{claim.meta.namespace}/{claim.meta.name}"
+        for result in claim.allocation or ():
+            users = self._users.get((result.driver, result.pool))
+            if users is None:
+                users = self._users[result.driver, result.pool] = {}
+                self._pools.setdefault(result.driver, set()).add(result.pool)
+            users[result.device] = (*users.get(result.device, ()), key)
+        self._count(claim, 1)
+
+    def remove(self, claim: ResourceClaim) -> None:
+        """The same claim, as it was added."""
+        key = f"{claim.meta.namespace}/{claim.meta.name}"
+        for result in claim.allocation or ():
+            self._remove_user((result.driver, result.pool), result.device, key)
+        self._count(claim, -1)
+
+    def _remove_user(self, pool: PoolId, device: str, key: str) -> None:
+        users = self._users[pool]
+        left = list(users[device])
+        left.remove(key)
+        if left:
+            users[device] = tuple(left)
+            return
+        del users[device]
+        if not users:
+            del self._users[pool]
+            driver, name = pool
+            self._pools[driver].discard(name)
+            if not self._pools[driver]:
+                del self._pools[driver]
+
+    def _count(self, claim: ResourceClaim, step: int) -> None:
+        kin: dict[Kin, int] = {}
+        for result in claim.allocation or ():
+            one = Kin(result.driver, result.tolerations, claim.extended_resource)
+            kin[one] = kin.get(one, 0) + 1
+        for one, results in kin.items():
+            group = self.groups.get(one)
+            if group is None:
+                group = self.groups[one] = self._drivers.setdefault(one.driver, {})[one] = ClaimGroup()
+            group.count(claim, results, step)
+            if not group.results:
+                del self.groups[one]
+                del self._drivers[one.driver][one]
+                if not self._drivers[one.driver]:
+                    del self._drivers[one.driver]
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def groups_of(self, driver: str | None) -> Mapping[Kin, ClaimGroup]:
+        """The groups of one driver, or all."""
+        return self.groups if driver is None else self._drivers.get(driver, {})
+
+    def claims_on(self, driver: str | None, pool: str | None, device: str | None) -> set[str]:
+        """The claims with a device of those names; None is any."""
+        found: set[str] = set()
+        for users in self._users_in(driver, pool):
+            if device is None:
+                for keys in users.values():
+                    found.update(keys)
+            else:
+                found.update(users.get(device, ()))
+        return found
+
+    def _users_in(self, driver: str | None, pool: str | None) -> Iterator[Mapping[str, tuple[str, ...]]]:
+        if driver is not None and pool is not None:
+            users = self._users.get((driver, pool))
+            if users is not None:
+                yield users
+            return
+        for name in (driver,) if driver is not None else tuple(self._pools):
+            for found in (pool,) if pool is not None else self._pools.get(name, ()):
+                users = self._users.get((name, found))
+                if users is not None:
+                    yield users
+
+
+def results_on(
+    claim: ResourceClaim, driver: str | None, pool: str | None, device: str | None
+) -> Iterator[AllocationResult]:
+    """The allocation results of a claim with those names; None is any."""
+    for result in claim.allocation or ():
+        if driver in (None, result.driver) and pool in (None, result.pool) and device in (None, result.device):
+            yield result
