@@ -15,6 +15,8 @@ from webhook.admission.additions import additions
 from webhook.admission.config_maps import CONFIG_MAPS, config_map_decision
 from webhook.admission.decision import ALLOWED, Decision
 from webhook.admission.defaulting import edits_for
+from webhook.admission.guard import SILENT as UNGUARDED
+from webhook.admission.guard import Guarded, guard
 from webhook.admission.jsonpatch import patch_for
 from webhook.admission.judging import SILENT, Judgement, judgement
 from webhook.admission.lint import lint
@@ -78,11 +80,13 @@ def _validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     context.budget.check("policy")
     judged = judgement(subject.new, subject.old, request, context)
     findings += judged.findings
+    guarded = guard(subject.new, subject.old, request, context)
+    findings += guarded.findings
     if not by_controller:
         context.budget.check("lint")
         findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
-    if findings or judged.differences or judged.spoke:
-        return _decision(findings, judged, context)
+    if findings or judged.differences or judged.spoke or guarded is not UNGUARDED:
+        return _decision(findings, judged, context, guarded)
     # Nobody needs to be told that there was nothing to say; the rules are counted all the same.
     return _allowed_by(judged.hits) if len(judged.hits) <= _FEW_HITS else Decision(hits=judged.hits)
 
@@ -208,7 +212,12 @@ def _documented(subject: _Subject, context: AdmissionContext) -> Iterator[Findin
         yield Finding(severity, error)
 
 
-def _decision(findings: list[Finding], judged: Judgement = SILENT, context: AdmissionContext | None = None) -> Decision:
+def _decision(
+    findings: list[Finding],
+    judged: Judgement = SILENT,
+    context: AdmissionContext | None = None,
+    guarded: Guarded = UNGUARDED,
+) -> Decision:
     """The decision with its audit annotations."""
     severities = {finding.severity for finding in findings}
     word = "denied" if Severity.DENY in severities else "warned" if Severity.WARN in severities else "allowed"
@@ -217,5 +226,12 @@ def _decision(findings: list[Finding], judged: Judgement = SILENT, context: Admi
     if judged is not SILENT and context is not None:
         names.update([name for name, _ in judged.hits])
         annotations["policy-hash"] = context.policy.hash
-    annotations["rules"] = ",".join(sorted(names))
-    return Decision(tuple(findings), annotations=annotations, hits=judged.hits, differences=judged.differences)
+    if names:
+        annotations["rules"] = ",".join(sorted(names))
+    return Decision(
+        tuple(findings),
+        annotations={**annotations, **guarded.annotations},
+        hits=judged.hits,
+        differences=judged.differences,
+        promised=None if word == "denied" else guarded.promised,
+    )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from webhook.api.field import JSON
+    from webhook.api.rules import DeviceTaintRule
     from webhook.policy.model import Action
 
 WARNING_MAX: Final = 256
@@ -54,6 +55,8 @@ class Decision:
     """The policy's rules that matched, in order, and what followed from each."""
     differences: tuple[Difference, ...] = ()
     """What a candidate policy would have said instead."""
+    promised: DeviceTaintRule | None = None
+    """A rule that will evict once it is stored, unless this was a dry run: the next ones must reckon with it."""
     problem: str | None = None
     """Why the request itself made no sense, which refuses it with 400."""
 

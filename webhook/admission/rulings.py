@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from webhook.admission.facts import Claiming
     from webhook.api.taints import DeviceToleration
     from webhook.policy.conditions import Scope, Target
-    from webhook.policy.decide import Hit, Judge, Walked
+    from webhook.policy.decide import Judge
+    from webhook.policy.walk import Hit, Walked
 
 UNKNOWN_AUTHOR: Final = "unknownAuthor"
 """The name under which claims of unknown authors are refused or told."""

@@ -7,25 +7,29 @@ Source: `semantics.md` E-5 to E-18, E-40.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from msgspec import structs
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
+from webhook.inventory.fates import ANYWHERE, Fates, Names, fates_on
 from webhook.inventory.matching import FOR_EVER, Evictor, grace_seconds, keeps_from_allocation, tolerates
 from webhook.inventory.pools import PoolId
-from webhook.inventory.usage import is_pod, results_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from webhook.api.claims import ResourceClaim
     from webhook.api.rules import DeviceSelector, DeviceTaintRule
     from webhook.api.taints import DeviceToleration
+    from webhook.inventory.fates import Users
     from webhook.inventory.state import Inventory
+    from webhook.inventory.usage import ClaimGroup
 
+_NONE: Final[frozenset[str]] = frozenset()
+_SECOND: Final = timedelta(seconds=1)
 _UNSEEN: Final = -2
 """Instead of seconds: the in-tree controller does not look at such claims."""
 
@@ -68,17 +72,17 @@ class Impact(msgspec.Struct, frozen=True):
     @property
     def pods(self) -> frozenset[str]:
         """All pods that are evicted, sooner or later."""
-        return frozenset().union(*[wave.pods for wave in self.waves])
+        return _all(wave.pods for wave in self.waves)
 
     @property
     def claims(self) -> frozenset[str]:
         """The claims of those pods that are the reason."""
-        return frozenset().union(*[wave.claims for wave in self.waves])
+        return _all(wave.claims for wave in self.waves)
 
     @property
     def now(self) -> frozenset[str]:
         """The pods that are evicted at once."""
-        return frozenset().union(*[wave.pods for wave in self.waves if not wave.seconds])
+        return _all(wave.pods for wave in self.waves if not wave.seconds)
 
     @property
     def later(self) -> frozenset[str]:
@@ -115,6 +119,10 @@ class Taint(NamedTuple):
             return cls(taint, None)
         return cls(taint, Evictor.IN_TREE if in_tree else Evictor.OURS)
 
+    def as_if_evicting(self, *, in_tree: bool) -> Taint:
+        """The same with effect NoExecute."""
+        return Taint.of_slice(structs.replace(self.taint, effect=NO_EXECUTE), in_tree=in_tree)
+
     def fate(self, tolerations: tuple[DeviceToleration, ...], *, extended: bool) -> int:
         """Seconds after timeAdded that a pod may stay, FOR_EVER, or that nobody looks (extended resources)."""
         if self.evictor is None or (self.evictor is Evictor.IN_TREE and extended):
@@ -126,35 +134,8 @@ class Taint(NamedTuple):
     def due_seconds(self, grace: int, now: datetime) -> int:
         """How long from now such a grace lasts; 0 if it is over."""
         added = self.taint.time_added
-        passed = 0 if added is None else int((now - added).total_seconds())
+        passed = 0 if added is None else (now - added) // _SECOND
         return max(grace - passed, 0)
-
-
-class Names(NamedTuple):
-    """Which devices, by name; None is any."""
-
-    driver: str | None = None
-    pool: str | None = None
-    device: str | None = None
-
-
-ANYWHERE: Final = Names()
-
-
-class _Found:
-    """Pods and claims of one fate."""
-
-    __slots__ = ("claims", "namespaces", "pod_groups", "pods")
-
-    def __init__(self) -> None:
-        self.pods: set[str] = set()
-        self.claims: set[str] = set()
-        self.namespaces: set[str] = set()
-        self.pod_groups: set[str] = set()
-
-
-_Fates: TypeAlias = defaultdict[int, _Found]
-"""By seconds of grace, or one of the numbers that stand instead."""
 
 
 def impact_of(inventory: Inventory, selector: DeviceSelector | None, taint: Taint, now: datetime) -> Impact:
@@ -167,40 +148,37 @@ def impact_of(inventory: Inventory, selector: DeviceSelector | None, taint: Tain
     published = _published(inventory, names)
     if selector is None:
         return published
-    fates: _Fates = defaultdict(_Found)
-    if names.pool is None and names.device is None:
-        allocated = _in_groups(inventory, names.driver, taint, fates)
-    else:
-        allocated = _in_claims(inventory, names, taint, fates)
-    return _impact(published, allocated, fates, taint, now)
+    return _impact(published, fates_on(inventory, names, taint.fate), taint, now)
 
 
 def impact_on_devices(
     inventory: Inventory, pool: PoolId, taints: Mapping[str, Iterable[Taint]], now: datetime
 ) -> Impact:
     """What new taints in a slice would do to those who use the devices, by device name."""
-    parts = []
+    parts: list[Impact] = []
+    allocated = 0
     for device, added in taints.items():
-        for taint in added:
-            fates: _Fates = defaultdict(_Found)
-            allocated = _in_claims(inventory, Names(*pool, device), taint, fates)
-            parts.append(_impact(Impact(), allocated, fates, taint, now))
-    return structs.replace(union(parts), devices=len(taints), pools=1, drivers=1)
+        names = Names(*pool, device)
+        fared = [_impact(Impact(), fates_on(inventory, names, taint.fate), taint, now) for taint in added]
+        allocated += max((part.allocated for part in fared), default=0)  # the same for each taint of a device
+        parts += fared
+    return structs.replace(union(parts), devices=len(taints), pools=1, drivers=1, allocated=allocated)
 
 
 def union(parts: Iterable[Impact]) -> Impact:
-    """All of them together; devices are added up, so must not be the same."""
+    """All of them together; devices and allocated results are added up, so should not be the same."""
     whole = tuple(parts)
+    if len(whole) == 1:
+        return whole[0]
     pods: dict[int, set[str]] = defaultdict(set)
     claims: dict[int, set[str]] = defaultdict(set)
     for part in whole:
         for wave in part.waves:
             pods[wave.seconds] |= wave.pods
             claims[wave.seconds] |= wave.claims
-    waves, evicted, _ = _waves((seconds, pods[seconds], claims[seconds]) for seconds in sorted(pods))
-    empty: frozenset[str] = frozenset()
-    unseen = empty.union(*[part.unseen for part in whole]) - evicted
-    tolerating = empty.union(*[part.tolerating for part in whole]) - evicted - unseen
+    waves = _waves((seconds, frozenset(pods[seconds]), frozenset(claims[seconds])) for seconds in sorted(pods))
+    unseen = _without(_all(part.unseen for part in whole), waves)
+    tolerating = _without(_all(part.tolerating for part in whole), waves) - unseen
     return Impact(
         devices=sum(part.devices for part in whole),
         pools=sum(part.pools for part in whole),
@@ -209,9 +187,9 @@ def union(parts: Iterable[Impact]) -> Impact:
         waves=waves,
         tolerating=tolerating,
         unseen=unseen,
-        kept=empty.union(*[part.kept for part in whole]) - evicted - unseen - tolerating,
-        namespaces=empty.union(*[part.namespaces for part in whole]),
-        pod_groups=empty.union(*[part.pod_groups for part in whole]),
+        kept=_without(_all(part.kept for part in whole), waves) - unseen - tolerating,
+        namespaces=_all(part.namespaces for part in whole),
+        pod_groups=_all(part.pod_groups for part in whole),
         incomplete_pools=tuple(sorted({pool for part in whole for pool in part.incomplete_pools})),
     )
 
@@ -233,71 +211,54 @@ def _published(inventory: Inventory, names: Names) -> Impact:
     return Impact(devices=devices, pools=pools, drivers=len(drivers), incomplete_pools=tuple(sorted(incomplete)))
 
 
-def _in_groups(inventory: Inventory, driver: str | None, taint: Taint, fates: _Fates) -> int:
-    """Sorts the users of whole drivers into fates, group by group; gives the allocation results that were met."""
-    allocated = 0
-    for kin, group in inventory.usage.groups_of(driver).items():
-        found = fates[taint.fate(kin.tolerations, extended=kin.extended)]
-        found.pods |= group.consumers.keys()
-        found.claims |= group.claims.keys()
-        found.namespaces |= group.namespaces.keys()
-        found.pod_groups |= group.pod_groups.keys()
-        allocated += group.results
-    return allocated
-
-
-def _in_claims(inventory: Inventory, names: Names, taint: Taint, fates: _Fates) -> int:
-    """The same, claim by claim."""
-    allocated = 0
-    for key in inventory.usage.claims_on(*names):
-        claim = inventory.claims[key]
-        extended = claim.extended_resource
-        met = {taint.fate(result.tolerations, extended=extended) for result in results_on(claim, *names)}
-        allocated += sum(1 for _ in results_on(claim, *names))
-        if claim.reserved_for:
-            for fate in met:
-                _sort_in(claim, key, fates[fate])
-    return allocated
-
-
-def _sort_in(claim: ResourceClaim, key: str, found: _Found) -> None:
-    found.claims.add(key)
-    found.namespaces.add(claim.meta.namespace)
-    for consumer in claim.reserved_for:
-        (found.pods if is_pod(consumer) else found.pod_groups).add(consumer.uid)
-
-
-def _impact(published: Impact, allocated: int, fates: _Fates, taint: Taint, now: datetime) -> Impact:
+def _impact(published: Impact, fates: Fates, taint: Taint, now: datetime) -> Impact:
     """From fates to waves: whoever has several takes the worst."""
-    soonest = sorted((taint.due_seconds(grace, now), grace) for grace in fates if grace >= 0)
-    waves, evicted, _ = _waves((seconds, fates[grace].pods, fates[grace].claims) for seconds, grace in soonest)
-    others = fates[_UNSEEN].pods - evicted
-    empty: frozenset[str] = frozenset()
-    hit = [fates[grace] for _, grace in soonest]
+    soonest: dict[int, list[Users | ClaimGroup]] = {}
+    for grace in sorted(fates.users):
+        if grace >= 0:
+            soonest.setdefault(taint.due_seconds(grace, now), []).extend(fates.users[grace])
+    waves = _waves(
+        (seconds, _all(users.pods for users in hit), _all(users.claims for users in hit))
+        for seconds, hit in soonest.items()
+    )
+    others = _without(fates.pods(_UNSEEN), waves)
+    every = [users for hit in soonest.values() for users in hit]
     return structs.replace(
         published,
-        allocated=allocated,
+        allocated=fates.allocated,
         waves=waves,
-        tolerating=frozenset(fates[FOR_EVER].pods - evicted - others),
-        unseen=frozenset(others) if taint.evictor is not None else empty,
-        kept=frozenset(others) if taint.evictor is None and keeps_from_allocation(taint.taint) else empty,
-        namespaces=empty.union(*[found.namespaces for found in hit]),
-        pod_groups=empty.union(*[found.pod_groups for found in hit]),
+        tolerating=_without(fates.pods(FOR_EVER), waves) - others,
+        unseen=others if taint.evictor is not None else _NONE,
+        kept=others if taint.evictor is None and keeps_from_allocation(taint.taint) else _NONE,
+        namespaces=_all(users.namespaces for users in every),
+        pod_groups=_all(users.pod_groups for users in every),
     )
 
 
-def _waves(parts: Iterable[tuple[int, set[str], set[str]]]) -> tuple[tuple[Wave, ...], set[str], set[str]]:
-    """Waves from pods and claims by seconds, soonest first, each of them in its first only; and all pods and claims."""
+def _waves(parts: Iterable[tuple[int, frozenset[str], frozenset[str]]]) -> tuple[Wave, ...]:
+    """Waves from pods and claims by seconds, soonest first, each of them in its first only."""
     waves: list[Wave] = []
     pods: set[str] = set()
     claims: set[str] = set()
     for seconds, going, using in parts:
-        fresh, new = (going - pods, using - claims) if waves else (going, using)
-        if waves and waves[-1].seconds == seconds:
-            last = waves.pop()
-            fresh, new = fresh | last.pods, new | last.claims
-        if fresh or new:
-            waves.append(Wave(seconds, frozenset(fresh), frozenset(new)))
-        pods |= going
-        claims |= using
-    return tuple(waves), pods, claims
+        if waves:  # not after the last one: that may be most of a cluster, and nobody comes after it
+            pods |= waves[-1].pods
+            claims |= waves[-1].claims
+        waves.append(Wave(seconds, _less(going, pods), _less(using, claims)))
+    return tuple([wave for wave in waves if wave.pods or wave.claims])
+
+
+def _less(some: frozenset[str], others: set[str]) -> frozenset[str]:
+    """Those that are not among the others; usually that is all of them, and then no set is built."""
+    return some if some.isdisjoint(others) else some - others
+
+
+def _without(pods: frozenset[str], waves: Iterable[Wave]) -> frozenset[str]:
+    """Those that are in no wave."""
+    return pods.difference(*[wave.pods for wave in waves]) if pods else pods
+
+
+def _all(sets: Iterable[Iterable[str]]) -> frozenset[str]:
+    """What is in any of them; one frozenset alone is not copied."""
+    whole = tuple(sets)
+    return frozenset(whole[0]) if len(whole) == 1 else _NONE.union(*whole)

@@ -105,12 +105,10 @@ class Pools:
 
     def apply(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         """One slice changed."""
-        for value in (old, new):
-            if value is not None:
-                self._changed.add((value.driver, value.pool))
         if old is not None and (new is None or (old.driver, old.pool) != (new.driver, new.pool)):
             self._remove(old)
         if new is not None:
+            self._changed.add((new.driver, new.pool))
             pool = self._pools.get((new.driver, new.pool))
             if pool is None:
                 pool = self._pools[new.driver, new.pool] = Pool()
@@ -124,7 +122,10 @@ class Pools:
         if pool is None:
             return
         pool.remove(old.meta.name)
+        self._changed.add(identity)
         if not pool.slices:
+            self._changed.discard(identity)
+            self._incomplete.discard(identity)
             del self._pools[identity]
             named = self._names[old.driver]
             del named[old.pool]
@@ -153,8 +154,7 @@ class Pools:
     def incomplete(self) -> frozenset[PoolId]:
         """Pools whose newest generation is not published in full."""
         for identity in self._changed:
-            pool = self._pools.get(identity)
-            if pool is None or pool.complete:
+            if self._pools[identity].complete:
                 self._incomplete.discard(identity)
             else:
                 self._incomplete.add(identity)

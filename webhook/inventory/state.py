@@ -84,10 +84,10 @@ class Inventory:
         key = key_of(claim.meta)
         known = self._claims.pop(key, None)
         if known is not None:
-            self.usage.remove(known)
+            self.usage.remove(key, known)
         if not gone:
             self._claims[key] = claim
-            self.usage.add(claim)
+            self.usage.add(key, claim)
 
     def _apply_pod(self, pod: Pod, *, gone: bool) -> None:
         key = key_of(pod.meta)
@@ -107,8 +107,8 @@ class Inventory:
     # --- questions -------------------------------------------------------------------------------
 
     def pods_of(self, claim: str) -> tuple[str, ...]:
-        """The pods that name a claim, in whatever way; both as `namespace/name`."""
-        return tuple(self._claim_pods.get(claim, ()))
+        """The pods that name a claim, in whatever way, by name; both as `namespace/name`."""
+        return tuple(sorted(self._claim_pods.get(claim, ())))
 
     def taints_on(self, driver: str, pool: str, device: str) -> tuple[DeviceTaint, ...]:
         """The effective taints of a device: those of its slices, then those of rules that select it, by rule name.

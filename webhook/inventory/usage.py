@@ -6,12 +6,13 @@ they tolerate. So claims are kept in groups of equal tolerations, and such a tai
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from webhook.api.claims import AllocationResult, Consumer, ResourceClaim
+    from webhook.api.claims import Consumer, ResourceClaim
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.pools import PoolId
 
@@ -34,13 +35,13 @@ class Kin(NamedTuple):
 class ClaimGroup:
     """Claims with devices of one driver and equal tolerations. The counts say in how many entries each appears."""
 
-    __slots__ = ("claims", "consumers", "namespaces", "pod_groups", "results")
+    __slots__ = ("claims", "namespaces", "pod_groups", "pods", "results")
 
     def __init__(self) -> None:
         self.claims: dict[str, int] = {}
         """Those that somebody uses, by `namespace/name`."""
-        self.consumers: dict[str, int] = {}
-        """Pods, by uid."""
+        self.pods: dict[str, int] = {}
+        """Who uses them, by uid."""
         self.pod_groups: dict[str, int] = {}
         """What reserved a claim and is no pod, by uid; how many pods stand behind it is not known."""
         self.namespaces: dict[str, int] = {}
@@ -48,15 +49,15 @@ class ClaimGroup:
         self.results = 0
         """Entries of allocation results, used or not."""
 
-    def count(self, claim: ResourceClaim, results: int, step: int) -> None:
+    def count(self, key: str, claim: ResourceClaim, results: int, step: int) -> None:
         """A claim comes (`step` 1) or goes (-1)."""
         self.results += results * step
         if not claim.reserved_for:
             return
-        _count(self.claims, f"{claim.meta.namespace}/{claim.meta.name}", step)
+        _count(self.claims, key, step)
         _count(self.namespaces, claim.meta.namespace, step)
         for consumer in claim.reserved_for:
-            _count(self.consumers if is_pod(consumer) else self.pod_groups, consumer.uid, step)
+            _count(self.pods if is_pod(consumer) else self.pod_groups, consumer.uid, step)
 
 
 def _count(counts: dict[str, int], key: str, step: int) -> None:
@@ -68,7 +69,7 @@ def _count(counts: dict[str, int], key: str, step: int) -> None:
 
 
 class Usage:
-    """The allocated claims, indexed."""
+    """The allocated claims, indexed. They go by the keys under which the caller has them."""
 
     def __init__(self) -> None:
         self.groups: dict[Kin, ClaimGroup] = {}
@@ -78,23 +79,21 @@ class Usage:
         self._pools: dict[str, set[str]] = {}
         """Names of pools in use, by driver."""
 
-    def add(self, claim: ResourceClaim) -> None:
+    def add(self, key: str, claim: ResourceClaim) -> None:
         """An allocated claim; one that is not allocated changes nothing."""
-        key = f"{claim.meta.namespace}/{claim.meta.name}"
         for result in claim.allocation or ():
             users = self._users.get((result.driver, result.pool))
             if users is None:
                 users = self._users[result.driver, result.pool] = {}
                 self._pools.setdefault(result.driver, set()).add(result.pool)
             users[result.device] = (*users.get(result.device, ()), key)
-        self._count(claim, 1)
+        self._count(key, claim, 1)
 
-    def remove(self, claim: ResourceClaim) -> None:
+    def remove(self, key: str, claim: ResourceClaim) -> None:
         """The same claim, as it was added."""
-        key = f"{claim.meta.namespace}/{claim.meta.name}"
         for result in claim.allocation or ():
             self._remove_user((result.driver, result.pool), result.device, key)
-        self._count(claim, -1)
+        self._count(key, claim, -1)
 
     def _remove_user(self, pool: PoolId, device: str, key: str) -> None:
         users = self._users[pool]
@@ -111,7 +110,7 @@ class Usage:
             if not self._pools[driver]:
                 del self._pools[driver]
 
-    def _count(self, claim: ResourceClaim, step: int) -> None:
+    def _count(self, key: str, claim: ResourceClaim, step: int) -> None:
         kin: dict[Kin, int] = {}
         for result in claim.allocation or ():
             one = Kin(result.driver, result.tolerations, claim.extended_resource)
@@ -120,7 +119,7 @@ class Usage:
             group = self.groups.get(one)
             if group is None:
                 group = self.groups[one] = self._drivers.setdefault(one.driver, {})[one] = ClaimGroup()
-            group.count(claim, results, step)
+            group.count(key, claim, results, step)
             if not group.results:
                 del self.groups[one]
                 del self._drivers[one.driver][one]
@@ -138,10 +137,9 @@ class Usage:
         found: set[str] = set()
         for users in self._users_in(driver, pool):
             if device is None:
-                for keys in users.values():
-                    found.update(keys)
-            else:
-                found.update(users.get(device, ()))
+                found.update(chain.from_iterable(users.values()))
+            elif device in users:
+                found.update(users[device])
         return found
 
     def _users_in(self, driver: str | None, pool: str | None) -> Iterator[Mapping[str, tuple[str, ...]]]:
@@ -155,12 +153,3 @@ class Usage:
                 users = self._users.get((name, found))
                 if users is not None:
                     yield users
-
-
-def results_on(
-    claim: ResourceClaim, driver: str | None, pool: str | None, device: str | None
-) -> Iterator[AllocationResult]:
-    """The allocation results of a claim with those names; None is any."""
-    for result in claim.allocation or ():
-        if driver in (None, result.driver) and pool in (None, result.pool) and device in (None, result.device):
-            yield result

@@ -210,6 +210,8 @@ class Reviews:
             metrics.panics.inc()
         metrics.count_review(outcome.path, request.resource.resource, request.operation, outcome.code, seconds)
         if decision is not None:
+            if decision.promised is not None and not request.dry_run:
+                self._around.promises.add(decision.promised)
             if decision.hits:
                 metrics.policy.count(decision.hits)
             for difference in decision.differences:

@@ -5,13 +5,15 @@ Whoever watches these swaps them here; each review takes what is there when it b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from webhook.admission.context import AdmissionContext
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.names import NO_NAMES, ClusterNames, NamespaceFacts
+from webhook.server.promises import Promises
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -70,16 +72,20 @@ class Surroundings:
     look_up: LookUp | None = None
     """None without a cluster: then what is not known stays so."""
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
+    promises: Promises = field(default_factory=lambda: Promises(time.monotonic))
+    """Rules that were let through a moment ago."""
 
     def context(self, now: datetime, budget: Budget, names: ClusterNames) -> AdmissionContext:
         """What a review that begins now may look at."""
+        sight = None if self.sight is None else self.sight()
         return AdmissionContext(
             now,
             judge=self.judge,
             candidate=self.candidate,
             names=names,
             key=self.key(),
-            sight=None if self.sight is None else self.sight(),
+            sight=sight,
+            promised=() if sight is None else self.promises.current(sight.inventory),
             read_policy=self.read_policy,
             budget=budget,
         )

@@ -12,7 +12,7 @@ from webhook.admission.shadow import differences
 from webhook.api.field import Path
 from webhook.api.taints import EXISTS, DeviceToleration
 from webhook.policy.conditions import Scope, Target
-from webhook.policy.decide import Walked
+from webhook.policy.walk import Walked
 
 AT = Path.root().child("spec")
 

@@ -14,13 +14,14 @@ from webhook.api.rules import DeviceSelector
 from webhook.api.taints import EXISTS, DeviceTaint, DeviceToleration
 from webhook.policy import decide
 from webhook.policy.conditions import Placement, Scope, Target
-from webhook.policy.decide import BUILTIN_JUDGE, Judge, Walked
+from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.names import NamespaceFacts, Requester
+from webhook.policy.walk import Walked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.policy.decide import Hit
+    from webhook.policy.walk import Hit
 
 JANE = Requester("jane", ("ml-a",))
 SCOPE = Scope(JANE, "train", NamespaceFacts("train", {"team": "ml"}))

@@ -1,0 +1,173 @@
+"""The code that confirms an impact: `v1.<expires>.<devices>.<claims>.<pods>.<namespaces>.<seal>`.
+
+Readable numbers, which are also the ceiling of whoever evicts, and a seal that binds them to one rule, taint, selector
+and key. Nothing is stored: whoever has the key can tell whether a code is real, in any replica and after any restart.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from webhook.api.meta import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from webhook.api.rules import DeviceSelector
+
+_CODE: Final = re.compile(
+    r"v1\.([0-9]{1,12})\.([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})\.([A-Za-z0-9_-]+)"
+)
+_MAC_BYTES: Final = 16
+"""Half of SHA-256: nobody guesses 128 bits within the days that a code is good for."""
+_USER_BYTES: Final = 6
+_NAMESPACE_BYTES: Final = 3
+_NAMED_MOST: Final = 32
+"""Namespaces that a code knows one by one; of more it knows the number, and the protected ones."""
+_CODE_MOST: Final = 1024
+_encoder: Final = msgspec.json.Encoder(order="deterministic")
+
+
+class Numbers(NamedTuple):
+    """What was confirmed."""
+
+    devices: int
+    claims: int
+    pods: int
+    namespaces: int
+
+    def grown(self, percent: float) -> Numbers:
+        """The most that they may have grown to."""
+        return Numbers(*[int(number * (1 + percent / 100)) for number in self])
+
+    def beyond(self, ceiling: Numbers) -> list[str]:
+        """In words, which of them are above the ceiling."""
+        pairs = zip(self._fields, self, ceiling, strict=True)
+        return [f"{number} {name} (at most {most})" for name, number, most in pairs if number > most]
+
+
+class Confirmed(NamedTuple):
+    """What a rule is about, as far as a code holds for it. `time_added` only if it was set back."""
+
+    name: str
+    selector: DeviceSelector | None
+    key: str
+    value: str
+    effect: str
+    time_added: datetime | None
+
+
+class Hit(NamedTuple):
+    """What the rule hits: the numbers, and the namespaces behind the last of them, the protected ones apart."""
+
+    numbers: Numbers
+    namespaces: frozenset[str]
+    protected: frozenset[str]
+
+
+class Terms(NamedTuple):
+    """When a code holds. `other_than`: the one who confirms, where that may not be the one who was refused."""
+
+    now: datetime
+    tolerance_percent: float
+    other_than: str | None = None
+
+
+class Code(NamedTuple):
+    """A code, read but not proved."""
+
+    expires: datetime
+    numbers: Numbers
+    seal: bytes
+
+
+def read_code(text: str) -> Code | None:
+    """The parts of a code, or None if it is none."""
+    match = _CODE.fullmatch(text) if len(text) <= _CODE_MOST else None
+    if match is None:
+        return None
+    expires, *numbers = [int(number) for number in match.groups()[:5]]
+    try:
+        seal = base64.urlsafe_b64decode(match[6] + "=" * (-len(match[6]) % 4))
+        code = Code(datetime.fromtimestamp(expires, UTC), Numbers(*numbers), seal)
+    except (binascii.Error, ValueError, OverflowError, OSError):
+        return None
+    return code if len(seal) >= _MAC_BYTES + _USER_BYTES else None
+
+
+def make_code(about: Confirmed, hit: Hit, user: str, expires: datetime, key: bytes) -> str:
+    """A code for what was just refused to `user`, good until `expires`."""
+    named = [*sorted(hit.protected), *sorted(hit.namespaces - hit.protected)][:_NAMED_MOST]
+    body = _mark(key, "user", user)[:_USER_BYTES] + b"".join(sorted(_fingerprint(key, name) for name in named))
+    readable = ".".join(["v1", str(int(expires.timestamp())), *map(str, hit.numbers)])
+    seal = body + _mac(about, readable, body, key)
+    return f"{readable}.{base64.urlsafe_b64encode(seal).decode().rstrip('=')}"
+
+
+def fault_of(text: str, about: Confirmed, hit: Hit, terms: Terms, key: bytes) -> str | None:
+    """Why a code does not hold for this rule and what it hits now; None if it does."""
+    code = read_code(text)
+    if code is None or (len(code.seal) - _MAC_BYTES - _USER_BYTES) % _NAMESPACE_BYTES:
+        return "is not a code as this webhook makes them"
+    body, mac = code.seal[:-_MAC_BYTES], code.seal[-_MAC_BYTES:]
+    if not hmac.compare_digest(_mac(about, text.rpartition(".")[0], body, key), mac):
+        return "was made for another rule, selector, taint or effect, or with another key"
+    return next(filter(None, _faults(code, body, hit, terms, key)), None)
+
+
+def _faults(code: Code, body: bytes, hit: Hit, terms: Terms, key: bytes) -> Iterator[str | None]:
+    """What is wrong with a code that is real."""
+    if terms.now >= code.expires:
+        yield f"expired at {format_time(code.expires)}"
+    user = terms.other_than
+    if user is not None and hmac.compare_digest(_mark(key, "user", user)[:_USER_BYTES], body[:_USER_BYTES]):
+        yield "was given to the same user; somebody else must confirm"
+    grown = hit.numbers.beyond(code.numbers.grown(terms.tolerance_percent))
+    if grown:
+        yield f"was made for less: now {', '.join(grown)}"
+    yield _strangers(code, body[_USER_BYTES:], hit, terms.tolerance_percent, key)
+
+
+def _strangers(code: Code, named: bytes, hit: Hit, tolerance_percent: float, key: bytes) -> str | None:
+    """Namespaces that were not hit when the code was made: no protected one, and of others what the tolerance gives."""
+    known = {named[at : at + _NAMESPACE_BYTES] for at in range(0, len(named), _NAMESPACE_BYTES)}
+    new = sorted(name for name in hit.namespaces if _fingerprint(key, name) not in known)
+    protected = [name for name in new if name in hit.protected]
+    if protected:
+        return f"was made before the protected namespace {protected[0]} was hit"
+    confirmed = code.numbers.namespaces
+    allowed = int(confirmed * tolerance_percent / 100)
+    if confirmed <= _NAMED_MOST and len(new) > allowed:
+        return f"was made for other namespaces than {_some(new)}"
+    return None
+
+
+def _some(names: Collection[str]) -> str:
+    shown = sorted(names)[:3]
+    rest = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")
+
+
+def _fingerprint(key: bytes, namespace: str) -> bytes:
+    return _mark(key, "namespace", namespace)[:_NAMESPACE_BYTES]
+
+
+def _mark(key: bytes, kind: str, text: str) -> bytes:
+    return hmac.digest(key, _encoder.encode(("confirm-impact", kind, text)), hashlib.sha256)
+
+
+def _mac(about: Confirmed, readable: str, body: bytes, key: bytes) -> bytes:
+    selector = None if about.selector is None else msgspec.to_builtins(about.selector)
+    added = None if about.time_added is None else format_time(about.time_added)
+    text = _encoder.encode(
+        ("confirm-impact", readable, body, about.name, selector, about.key, about.value, about.effect, added)
+    )
+    return hmac.digest(key, text, hashlib.sha256)[:_MAC_BYTES]

@@ -1,0 +1,292 @@
+"""The guard: what a rule would hit, told in the answer, and refused where it is more than the policy lets pass.
+
+What a rule did before and goes on doing is not judged again. Everything that is refused for its impact can be
+confirmed, or waved through by whoever may break the glass; both leave a trace in the audit log.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.admission.confirmation import Confirmed, Hit, Numbers, Terms, fault_of, make_code
+from webhook.admission.figures import annotation_of, figures_of, summary_of
+from webhook.admission.lint import CLOCK_SKEW
+from webhook.admission.widening import EFFECT_RANK, is_wide, only_less
+from webhook.admission.window import totals, with_recent
+from webhook.api.field import Finding, Path, Severity, forbidden
+from webhook.api.meta import format_time, parse_time
+from webhook.api.rules import CONFIRM_IMPACT, EXPIRES_AT, DeviceTaintRule
+from webhook.api.taints import NO_EXECUTE
+from webhook.inventory.impact import Impact, Taint, impact_of
+from webhook.policy.model import Action, InTreeEvictor, Mode
+from webhook.policy.names import Requester
+from webhook.policy.profiles import limits_for, most, protected_among
+from webhook.validation.meta import METADATA
+from webhook.validation.rules import SELECTOR, TAINT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from webhook.admission.context import AdmissionContext
+    from webhook.admission.review import AdmissionRequest
+    from webhook.inventory.state import Inventory
+    from webhook.policy.model import Impact as Settings
+
+GUARD: Final = "impact"
+"""The name under which the guard speaks, as rules of the policy do under theirs."""
+_CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
+_EXPIRES: Final = METADATA.child("annotations").key(EXPIRES_AT)
+
+
+class Guarded(NamedTuple):
+    """What the guard has to say. `promised` is a rule that will evict if it is allowed."""
+
+    findings: tuple[Finding, ...] = ()
+    annotations: Mapping[str, str] = {}
+    promised: DeviceTaintRule | None = None
+
+
+SILENT: Final = Guarded()
+
+
+def guard(new: object, old: object | None, request: AdmissionRequest, context: AdmissionContext) -> Guarded:
+    """The guard's word on a rule that is created (`old` is None) or updated. Raises OutOfTime."""
+    if not isinstance(new, DeviceTaintRule) or context.policy.mode is Mode.OFF:
+        return SILENT
+    before = old if isinstance(old, DeviceTaintRule) else None
+    return _Guarding(new, before, request, context).result()
+
+
+class _Guarding:
+    """One rule, looked at once."""
+
+    def __init__(
+        self,
+        new: DeviceTaintRule,
+        old: DeviceTaintRule | None,
+        request: AdmissionRequest,
+        context: AdmissionContext,
+    ) -> None:
+        self._new = new
+        self._old = old
+        self._request = request
+        self._context = context
+        self._settings: Settings = context.policy.impact
+        self._in_tree = context.policy.in_tree_evictor is InTreeEvictor.ACTIVE
+        self._effect = new.effective_effect
+        self._acts = self._effect in EFFECT_RANK
+        self._evicts = self._effect == NO_EXECUTE
+        self._was = None if old is None else old.effective_effect
+
+    def result(self) -> Guarded:
+        """Findings, the figures for the audit log, and whether others must reckon with the rule."""
+        findings = [*self._expired(), *self._two_steps()]
+        sight = self._context.sight
+        if sight is None or (self._old is not None and only_less(self._new, self._old)):
+            return Guarded(tuple(self._severe(findings))) if findings else SILENT
+        annotations: dict[str, str] = {}
+        if sight.inventory is None:
+            findings += self._unknown(sight.unknown)
+            annotations["impact"] = f"unknown: {sight.unknown}"
+        else:
+            findings += self._measured(sight.inventory, annotations)
+        kept = tuple(self._severe(findings))
+        denied = any(finding.severity is Severity.DENY for finding in kept)
+        return Guarded(kept, annotations, self._new if self._evicts and not denied else None)
+
+    def _severe(self, findings: list[Finding]) -> Iterator[Finding]:
+        """Refusals, or warnings where the policy only warns, and nothing is refused to who may break the glass."""
+        glass = self._breaks_glass()
+        mild = glass or self._context.policy.mode is not Mode.ENFORCE
+        for finding in findings:
+            if finding.severity is Severity.DENY and mild:
+                yield Finding(Severity.WARN, finding.error, rule=finding.rule)
+            else:
+                yield finding
+
+    def _breaks_glass(self) -> bool:
+        return any(group in self._settings.break_glass_groups for group in self._request.groups)
+
+    # --- what needs no inventory -----------------------------------------------------------------
+
+    def _expired(self) -> Iterator[Finding]:
+        """A rule that is past its end must not begin to act; one that acts already is the worker's affair."""
+        text = self._new.meta.annotations.get(EXPIRES_AT)
+        expires = parse_time(text) if text else None
+        if expires is None or expires > self._context.now or not self._acts or self._effect == self._was:
+            return
+        detail = (
+            f"was at {format_time(expires)}: the rule has ended; to set it up again, move or remove this annotation"
+        )
+        yield _deny(_EXPIRES, detail)
+
+    def _two_steps(self) -> Iterator[Finding]:
+        if self._settings.two_step and self._evicts and self._old is None:
+            detail = 'must not evict yet: create the rule with effect "None", look at its status, and change it then'
+            yield _deny(TAINT.child("effect"), detail)
+
+    def _unknown(self, why: str) -> Iterator[Finding]:
+        """Nobody knows what the rule would hit."""
+        wide = self._acts and is_wide(self._new.selector)
+        if not self._evicts and not wide:
+            if self._acts:
+                yield _tell(SELECTOR, f"what it hits is not known: {why}")
+            return
+        text = f"what it hits is not known: {why}"
+        if self._settings.unknown_impact is Action.DENY or wide:
+            yield _deny(SELECTOR, f"{text}; try again in a while{self._glass_hint()}")
+        else:
+            yield _tell(SELECTOR, text)
+
+    def _glass_hint(self) -> str:
+        groups = self._settings.break_glass_groups
+        return f", or as a member of group {' or '.join(groups)}" if groups else ""
+
+    # --- what does -------------------------------------------------------------------------------
+
+    def _measured(self, inventory: Inventory, annotations: dict[str, str]) -> Iterator[Finding]:
+        context, new = self._context, self._new
+        context.budget.check("impact")
+        taint = Taint.of_rule(new, in_tree=self._in_tree)
+        impact = impact_of(inventory, new.selector, taint, context.now)
+        told = impact
+        if not self._acts:  # nothing happens, so what would happen is what is of interest
+            told = impact_of(inventory, new.selector, taint.as_if_evicting(in_tree=self._in_tree), context.now)
+        hit = self._hit(impact)
+        reasons = list(self._reasons(inventory, impact, hit)) if self._acts else []
+        annotations["impact"] = annotation_of(told, acts=self._acts, over=[each.short for each in reasons])
+        if not reasons:
+            yield from [_tell(SELECTOR, text) for text in figures_of(told, new, in_tree=self._in_tree)]
+            return
+        about = self._about()
+        fault = self._fault_of_code(about, hit)
+        if fault is None:
+            annotations["impact"] += " confirmed"
+            yield from [_tell(SELECTOR, text) for text in figures_of(told, new, in_tree=self._in_tree)]
+            return
+        if self._breaks_glass():
+            annotations["impact"] += " break-glass"
+        reason = "; ".join(each.text for each in reasons)
+        yield _deny(SELECTOR, f"{summary_of(impact, new)}: {reason}; {self._way_out(about, hit)}")
+        if new.meta.annotations.get(CONFIRM_IMPACT):
+            yield _deny(_CONFIRM, fault)
+
+    def _hit(self, impact: Impact) -> Hit:
+        numbers = Numbers(impact.devices, len(impact.claims), len(impact.pods), len(impact.namespaces))
+        protected = protected_among(self._settings.protected_namespaces, impact.namespaces, self._context.names)
+        return Hit(numbers, impact.namespaces, protected)
+
+    def _about(self) -> Confirmed:
+        new = self._new
+        added = new.taint.time_added if self._backdated() else None
+        # Its name is made up anew each time that it is sent, and is there already when we are asked.
+        name = f"{new.meta.generate_name}*" if new.meta.generate_name else new.meta.name
+        return Confirmed(name, new.selector, new.taint.key, new.taint.value, self._effect, added)
+
+    def _fault_of_code(self, about: Confirmed, hit: Hit) -> str | None:
+        """Why the rule's code, if it has one, does not hold."""
+        text, key = self._new.meta.annotations.get(CONFIRM_IMPACT), self._context.key
+        if not text:
+            return "is missing"
+        if key is None:
+            return "cannot be checked: the webhook has no key yet"
+        user = self._request.username if self._settings.second_person else None
+        return fault_of(text, about, hit, Terms(self._context.now, self._settings.tolerance_percent, user), key)
+
+    def _way_out(self, about: Confirmed, hit: Hit) -> str:
+        key = self._context.key
+        if key is None:
+            return f"it cannot be confirmed while the webhook has no key; narrow the selector{self._glass_hint()}"
+        expires = self._context.now + timedelta(seconds=self._settings.confirm_for_seconds)
+        code = make_code(about, hit, self._request.username, expires, key)
+        who = "to go ahead, somebody else must" if self._settings.second_person else "to go ahead,"
+        return f'narrow the selector, or {who} set annotation {CONFIRM_IMPACT} to "{code}"'
+
+    def _backdated(self) -> bool:
+        """Whether a grace may be over before anybody could look: timeAdded was set back."""
+        added = self._new.taint.time_added
+        if not self._evicts or added is None or added >= self._context.now - CLOCK_SKEW:
+            return False
+        if self._old is None or self._was != NO_EXECUTE:
+            return True
+        before = self._old.taint.time_added
+        return before is None or added < before
+
+    def _reasons(self, inventory: Inventory, impact: Impact, hit: Hit) -> Iterator[_Reason]:
+        """Why it is too much."""
+        selector = self._new.selector
+        if selector is None:
+            text = "a rule without selector evicts nobody, but schedulers of 1.33 to 1.37 keep every device back for it"
+            yield _Reason("no-selector", text)
+        elif is_wide(selector):
+            yield _Reason("empty-selector", "an empty selector is every device of every driver")
+        if self._backdated():
+            assert self._new.taint.time_added is not None
+            text = f"timeAdded {format_time(self._new.taint.time_added)} is past, so tolerationSeconds may be over"
+            yield _Reason("backdated", text)
+        requester = Requester(self._request.username, self._request.groups)
+        limits = limits_for(self._settings, requester, self._new.taint)
+        given = {name: getattr(limits, name) for name in Numbers._fields}
+        total = totals(inventory) if any(each is not None for each in given.values()) else Numbers(0, 0, 0, 0)
+        ceiling = {name: most(given[name], getattr(total, name)) for name in Numbers._fields}
+        over = _over(hit.numbers, ceiling)
+        if over:
+            yield _Reason(f"limit:{','.join(over)}", f"the limit is {_limits_text(over, ceiling)}")
+        elif self._evicts and self._settings.window_seconds:
+            yield from self._in_window(inventory, impact, ceiling)
+        if hit.protected:
+            names = ", ".join(sorted(hit.protected)[:3])
+            yield _Reason("protected", f"namespace {names} is protected")
+        if self._evicts and self._settings.unknown_impact is Action.DENY:
+            yield from _not_counted(impact)
+
+    def _in_window(self, inventory: Inventory, impact: Impact, ceiling: Mapping[str, int | None]) -> Iterator[_Reason]:
+        """Many small rules are one large one."""
+        if not impact.pods and not impact.pod_groups:
+            return
+        counted = ceiling["devices"] is not None
+        together = with_recent(self._new, impact, inventory, self._context, in_tree=self._in_tree, devices=counted)
+        over = _over(together, ceiling)
+        if over:
+            minutes = self._settings.window_seconds / 60
+            hits = ", ".join(f"{getattr(together, name)} {name}" for name in over)
+            text = f"with all other taints of the last {minutes:g} min it hits {hits}, and the limit is"
+            yield _Reason(f"window:{','.join(over)}", f"{text} {_limits_text(over, ceiling)}")
+
+
+class _Reason(NamedTuple):
+    """Why an impact is too much, in a word for the audit log and in a sentence."""
+
+    short: str
+    text: str
+
+
+def _not_counted(impact: Impact) -> Iterator[_Reason]:
+    if impact.pod_groups:
+        count = len(impact.pod_groups)
+        yield _Reason("pod-groups", f"{count} PodGroup{'s' if count > 1 else ''} of unknown size use such devices")
+    if impact.incomplete_pools:
+        driver, pool = impact.incomplete_pools[0]
+        yield _Reason("incomplete", f"pool {driver}/{pool} is being published, so devices are not all counted")
+
+
+def _over(numbers: Numbers, ceiling: Mapping[str, int | None]) -> list[str]:
+    found = []
+    for name, number in numbers._asdict().items():
+        limit = ceiling[name]
+        if limit is not None and number > limit:
+            found.append(name)
+    return found
+
+
+def _limits_text(names: list[str], ceiling: Mapping[str, int | None]) -> str:
+    return " and ".join(f"{ceiling[name]} {name}" for name in names)
+
+
+def _deny(path: Path, text: str) -> Finding:
+    return Finding(Severity.DENY, forbidden(path, text), rule=GUARD)
+
+
+def _tell(path: Path, text: str) -> Finding:
+    return Finding(Severity.WARN, forbidden(path, text), rule=GUARD)

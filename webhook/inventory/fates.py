@@ -1,0 +1,126 @@
+"""Who fares how under a taint: users of the selected devices, by how long it lets them stay.
+
+A question may concern every claim of a cluster, so nothing is copied here that the inventory already holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from webhook.inventory.usage import is_pod
+
+if TYPE_CHECKING:
+    from webhook.api.claims import ResourceClaim
+    from webhook.api.taints import DeviceToleration
+    from webhook.inventory.state import Inventory
+    from webhook.inventory.usage import ClaimGroup
+
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+
+class Names(NamedTuple):
+    """Which devices, by name; None is any."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+ANYWHERE: Final = Names()
+
+
+class FateOf(Protocol):
+    """Seconds of grace that a taint gives to whoever has these tolerations, or a number that stands instead."""
+
+    def __call__(self, tolerations: tuple[DeviceToleration, ...], *, extended: bool) -> int:
+        """`extended`: the claim was made for an extended resource."""
+        ...
+
+
+class Users:
+    """Pods by uid, the claims that they use by key, and their namespaces; PodGroups by uid."""
+
+    __slots__ = ("claims", "namespaces", "pod_groups", "pods")
+
+    def __init__(self) -> None:
+        self.claims: set[str] = set()
+        self.namespaces: set[str] = set()
+        self.pod_groups: set[str] = set()
+        self.pods: set[str] = set()
+
+    def add(self, key: str, claim: ResourceClaim) -> None:
+        """Whoever uses the claim; nobody, if nobody does."""
+        if not claim.reserved_for:
+            return
+        self.claims.add(key)
+        self.namespaces.add(claim.meta.namespace)
+        for consumer in claim.reserved_for:
+            (self.pods if is_pod(consumer) else self.pod_groups).add(consumer.uid)
+
+
+class Fates:
+    """Users by the seconds of grace that a taint gives them, or by one of the numbers that stand instead.
+
+    A pod may stand under several, since it may use several devices, and in several groups under one.
+    """
+
+    __slots__ = ("allocated", "users")
+
+    def __init__(self) -> None:
+        self.users: dict[int, list[ClaimGroup] | list[Users]] = {}
+        self.allocated = 0
+        """Entries of allocation results that the taint is on, used or not."""
+
+    def pods(self, fate: int) -> frozenset[str]:
+        """The pods of one fate, whatever their others."""
+        return _NOBODY.union(*[users.pods for users in self.users.get(fate, ())])
+
+
+def fates_on(inventory: Inventory, names: Names, fate_of: FateOf) -> Fates:
+    """What a taint means to those who use the devices of these names."""
+    if names.pool is None and names.device is None:
+        return _of_groups(inventory, names.driver, fate_of)
+    return _of_claims(inventory, names, fate_of)
+
+
+def _of_groups(inventory: Inventory, driver: str | None, fate_of: FateOf) -> Fates:
+    """Of whole drivers: group by group."""
+    fates = Fates()
+    by_fate: dict[int, list[ClaimGroup]] = {}
+    for kin, group in inventory.usage.groups_of(driver).items():
+        by_fate.setdefault(fate_of(kin.tolerations, extended=kin.extended), []).append(group)
+        fates.allocated += group.results
+    fates.users.update(by_fate)
+    return fates
+
+
+def _of_claims(inventory: Inventory, names: Names, fate_of: FateOf) -> Fates:
+    """Of some devices: claim by claim. Few claims differ in their tolerations, so each sort is judged once."""
+    driver, pool, device = names
+    fates = Fates()
+    known: dict[tuple[tuple[DeviceToleration, ...], bool], int] = {}
+    by_fate: dict[int, Users] = {}
+    claims = inventory.claims
+    for key in inventory.usage.claims_on(driver, pool, device):
+        claim = claims[key]
+        last: Users | None = None
+        for result in claim.allocation or ():
+            if (
+                (pool is not None and result.pool != pool)
+                or (driver is not None and result.driver != driver)
+                or (device is not None and result.device != device)
+            ):
+                continue
+            fates.allocated += 1
+            sort = result.tolerations, claim.extended_resource
+            fate = known.get(sort)
+            if fate is None:
+                fate = known[sort] = fate_of(result.tolerations, extended=claim.extended_resource)
+            users = by_fate.get(fate)
+            if users is None:
+                users = by_fate[fate] = Users()
+            if users is not last:
+                users.add(key, claim)
+                last = users
+    fates.users.update({fate: [users] for fate, users in by_fate.items()})
+    return fates

@@ -1,0 +1,46 @@
+"""Which limits hold for a taint that somebody sets: the first entry that matches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from webhook.policy.match import Names, Requesters, TextSet
+from webhook.policy.model import ImpactLimits, NamespaceMatch, Share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from webhook.api.taints import DeviceTaint
+    from webhook.policy.model import Impact
+    from webhook.policy.names import ClusterNames, Requester
+
+NO_LIMITS: Final = ImpactLimits()
+
+
+def limits_for(impact: Impact, requester: Requester, taint: DeviceTaint) -> ImpactLimits:
+    """The limits for a taint with this key, value and effect; none if no entry matches."""
+    for entry in impact.limits:
+        if entry.requesters is not None and not Requesters(entry.requesters).matches(requester, allowing=True):
+            continue
+        match = entry.taints
+        if match is not None and not (
+            TextSet(match.keys).holds(taint.key)
+            and TextSet(match.values).holds(taint.value)
+            and (not match.effects or taint.effect in match.effects)
+        ):
+            continue
+        return entry
+    return NO_LIMITS
+
+
+def most(limit: int | Share | None, total: int) -> int | None:
+    """The limit as a number, of so many that there are; None is no limit."""
+    if isinstance(limit, Share):
+        return int(total * limit.percent / 100)
+    return limit
+
+
+def protected_among(match: NamespaceMatch, namespaces: Iterable[str], names: ClusterNames) -> frozenset[str]:
+    """Those of the namespaces that are protected; one whose labels are not known may be, so it is."""
+    compiled = Names(match)
+    return frozenset(name for name in namespaces if compiled.matches(name, names.namespace(name), allowing=False))

@@ -1,0 +1,174 @@
+"""One walk over rules that fit: which of them match, and which decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.expressions.engine import EvaluationError
+from webhook.policy.model import Action, PolicyException, Rule, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from webhook.api.field import JSON
+    from webhook.api.taints import DeviceToleration
+    from webhook.policy.conditions import Condition, Target
+
+    Variables = Callable[[], Mapping[str, JSON]]
+    """The variables of `when`, put together only when an expression asks for them."""
+
+_REMEMBERED_LENGTH: Final = 253
+"""Characters of a class that can be there; /mutate also sees names that no server has looked at."""
+
+
+class Hit(NamedTuple):
+    """A rule that matched. `problem` is an error of its `when`; `exception` excuses from it."""
+
+    rule: Rule
+    problem: str = ""
+    exception: PolicyException | None = None
+
+    @property
+    def action(self) -> Action:
+        """What follows from it."""
+        return Action.ALLOW if self.exception is not None else self.rule.action
+
+
+class Walked(NamedTuple):
+    """What came of a walk: the rules that matched, and what each of them, or the exception to it, came to."""
+
+    hits: tuple[Hit, ...]
+    names: tuple[tuple[str, Action], ...]
+    silent: bool
+    """Whether it was allowed and there is nothing to tell."""
+
+    @classmethod
+    def of(cls, hits: tuple[Hit, ...]) -> Walked:
+        """From the rules that matched, in order."""
+        names = tuple((hit.rule.name if hit.exception is None else hit.exception.name, hit.action) for hit in hits)
+        return cls(hits, names, all(hit.action is Action.ALLOW and hit.exception is None for hit in hits))
+
+
+class Excuse(NamedTuple):
+    """An exception, compiled."""
+
+    exception: PolicyException
+    condition: Condition
+
+
+class Step(NamedTuple):
+    """A rule of the walk, with the exceptions to it that hold now."""
+
+    rule: Rule
+    condition: Condition
+    excuses: tuple[Excuse, ...]
+
+    @property
+    def ends(self) -> bool:
+        """Whether nothing after it can decide."""
+        plain = self.rule.match.when is None and not self.excuses
+        return plain and self.rule.action in {Action.ALLOW, Action.DENY}
+
+    @property
+    def asks(self) -> bool:
+        """Whether an expression has a word in it."""
+        return self.rule.match.when is not None or any(each.exception.match.when is not None for each in self.excuses)
+
+
+class ScopedJudge:
+    """The part of a judge that one requester in one namespace meets."""
+
+    __slots__ = ("_asking", "_may_remember", "_steps", "_walked")
+
+    def __init__(self, steps: Mapping[Subject, tuple[Step, ...]], may_remember: Callable[[], bool]) -> None:
+        self._steps = steps
+        self._may_remember = may_remember
+        self._walked: dict[tuple[Target, DeviceToleration | None], Walked] = {}
+        self._asking: dict[tuple[Target, DeviceToleration | None], tuple[Step, ...]] = {}
+        """Steps in which expressions have a word: those have to be asked each time."""
+
+    @property
+    def asks_requests(self) -> bool:
+        """Whether any rule has whole requests as its subject."""
+        return bool(self._steps[Subject.REQUEST])
+
+    def known(self, target: Target, toleration: DeviceToleration | None) -> Walked | None:
+        """What `walk` would give, if it is remembered."""
+        return self._walked.get((target, toleration))
+
+    def walk(self, target: Target, toleration: DeviceToleration | None, variables: Variables) -> Walked:
+        """The rules that match a toleration, or (None) the request itself, up to the one that decides."""
+        key = target, toleration
+        walked = self._walked.get(key)
+        if walked is not None:
+            return walked
+        steps = self._asking.get(key)
+        if steps is None:
+            steps = self._steps_for(target, toleration)
+            asking = any(step.asks for step in steps)
+            if len(target.device_class) <= _REMEMBERED_LENGTH and self._may_remember():
+                if asking:
+                    self._asking[key] = steps
+                else:
+                    self._walked[key] = Walked.of(_walk(steps, variables))
+        return Walked.of(_walk(steps, variables))
+
+    def _steps_for(self, target: Target, toleration: DeviceToleration | None) -> tuple[Step, ...]:
+        """The rules that match natively, in order, as far as one can come to them."""
+        subject = Subject.REQUEST if toleration is None else Subject.TOLERATION
+        return _reachable(
+            Step(
+                step.rule,
+                step.condition,
+                tuple(excuse for excuse in step.excuses if excuse.condition.covers(target, toleration)),
+            )
+            for step in self._steps[subject]
+            if step.condition.covers(target, toleration)
+        )
+
+
+def _reachable(steps: Iterator[Step]) -> tuple[Step, ...]:
+    kept = []
+    for step in steps:
+        kept.append(step)
+        if step.ends:
+            break
+    return tuple(kept)
+
+
+def _walk(steps: tuple[Step, ...], variables: Variables) -> tuple[Hit, ...]:
+    hits: list[Hit] = []
+    for step in steps:
+        hit = hit_of(step.rule, step.excuses, variables)
+        if hit is None:
+            continue
+        hits.append(hit)
+        if hit.exception is None and step.rule.action in {Action.ALLOW, Action.DENY}:
+            break
+    return tuple(hits)
+
+
+def hit_of(rule: Rule, excuses: Iterable[Excuse], variables: Variables) -> Hit | None:
+    """What comes of a rule that matches natively: nothing if its `when` says no."""
+    problem = ""
+    if rule.match.when is not None:
+        try:
+            if not rule.match.when.evaluate(variables()):
+                return None
+        except EvaluationError as error:
+            if rule.action is Action.ALLOW:
+                return None
+            problem = str(error)
+    if rule.action is Action.ALLOW:
+        return Hit(rule)
+    return Hit(rule, problem, next((excuse.exception for excuse in excuses if _holds(excuse, variables)), None))
+
+
+def _holds(excuse: Excuse, variables: Variables) -> bool:
+    when = excuse.exception.match.when
+    if when is None:
+        return True
+    try:
+        return when.evaluate(variables())
+    except EvaluationError:
+        return False
