@@ -17,7 +17,7 @@ UNIT := tests/unit tests/properties tests/architecture
 
 .PHONY: help
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -E '^[a-z.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(INSTALLED): requirements-dev.lock pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or later is needed (set PYTHON=...)" >&2; exit 1; }
@@ -88,6 +88,20 @@ demo: setup ## the product at work against a real control plane, told in a few s
 .PHONY: benchmark
 benchmark: setup ## throughput, latency and memory beside a Go webhook, in one run
 	@$(BIN)/python -m benchmarks $(BENCHMARK)
+
+# --- delivery -----------------------------------------------------------------------------------
+
+# What `make install.yaml` renders, whose image it names, and where it puts the file.
+OVERLAY ?= self-managed
+IMAGE ?=
+INSTALL ?= install.yaml
+
+.PHONY: install.yaml
+install.yaml: setup ## the whole installation in one file (OVERLAY=self-managed IMAGE=REGISTRY/NAME:TAG)
+	@kubectl="$${KUBECTL:-$$($(BIN)/python -m tests.controlplane.assets)/kubectl}" \
+		&& "$$kubectl" kustomize manifests/overlays/$(OVERLAY) \
+		| sed -E '$(if $(IMAGE),s#^( *image: )device-taint-webhook:.*#\1$(IMAGE)#)' > $(INSTALL).part
+	@mv $(INSTALL).part $(INSTALL)
 
 # --- upkeep -------------------------------------------------------------------------------------
 

@@ -222,6 +222,48 @@ def make_condition(**fields: Any) -> Manifest:
     return without_none({**given, **fields})
 
 
+def make_consumer(name: str, uid: str | None = None, **fields: Any) -> Manifest:
+    """An entry of `reservedFor`; a pod unless the fields say otherwise."""
+    return {"resource": "pods", "name": name, "uid": uid or f"uid-of-{name}", **fields}
+
+
+def make_pod(
+    name: str,
+    *claims: str,
+    namespace: str = "ml",
+    owner: str | None = None,
+    priority: int | None = None,
+    phase: str = "Running",
+    meta: Manifest | None = None,
+    **spec: Any,
+) -> Manifest:
+    """A pod on a node that names its claims directly; an owner is `Kind/name`."""
+    kind, _, owner_name = (owner or "").partition("/")
+    controller = {"kind": kind, "name": owner_name, "uid": f"uid-of-{owner_name}", "controller": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": make_meta(
+            name,
+            namespace=namespace,
+            uid=f"uid-of-{name}",
+            ownerReferences=[controller] if owner else None,
+            **(meta or {}),
+        ),
+        "spec": without_none(
+            {
+                "nodeName": "node-0",
+                "priority": priority,
+                "resourceClaims": [
+                    {"name": f"c{number}", "resourceClaimName": each} for number, each in enumerate(claims)
+                ],
+                **spec,
+            }
+        ),
+        "status": {"phase": phase},
+    }
+
+
 def make_patch(*, filter_: Any = "default", meta: Any = None, **devices: Any) -> Manifest:
     """A ResourceSlicePatch of ours for one driver; `devices` are the fields of spec.devices."""
     chosen = {"driver": DRIVER} if filter_ == "default" else filter_

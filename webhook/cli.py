@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _VERBS: Final = {
     "audit": "list claims and templates at rest that today's policy would refuse",
     "check": "judge manifests in files, as the webhook would",
+    "preview": "tell which pods a taint would evict, when and why",
+    "evict": "empty tainted devices, gently",
     "serve": "answer admission reviews over HTTPS",
     "test": "run test suites of policies",
 }

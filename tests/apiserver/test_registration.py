@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from tests.apiserver.manifests.installing import remove, url
 from tests.apiserver.registration.recording import RecordingWebhook
 from tests.apiserver.registration.samples import (
     MANIFESTS,
@@ -183,18 +184,9 @@ def cleared(plane: ControlPlane) -> Iterator[ControlPlane]:
     """
     with contextlib.ExitStack() as stack:
         stack.callback(wait_until, lambda: _create_rule(plane), "rules can be created again")
-        _remove_base(plane)
-        stack.callback(_remove_base, plane)
+        remove(plane, DOCUMENTS)
+        stack.callback(remove, plane, DOCUMENTS)
         yield plane
-
-
-def _remove_base(plane: ControlPlane) -> None:
-    for document in DOCUMENTS:
-        plane.client.delete(_url(document))
-    namespace = plane.client.get(path("v1", "namespaces", name=OWN_NAMESPACE))
-    if namespace.ok:  # nobody here does what the namespace controller would do
-        emptied = {**namespace.object, "spec": {"finalizers": []}}
-        plane.client.replace(path("v1", "namespaces", name=OWN_NAMESPACE, subresource="finalize"), emptied)
 
 
 def _create_rule(plane: ControlPlane) -> bool:
@@ -203,14 +195,8 @@ def _create_rule(plane: ControlPlane) -> bool:
     return plane.client.create(rules, make_rule(version), dry_run=True).ok
 
 
-def _url(document: Json) -> str:
-    metadata = document["metadata"]
-    plural, namespace = f"{document['kind'].lower()}s", metadata.get("namespace", "")
-    return path(document["apiVersion"], plural, namespace=namespace, name=metadata["name"])
-
-
 def _stored(plane: ControlPlane) -> list[Json]:
-    return [plane.client.get(_url(configuration)).object for configuration in CONFIGURATIONS]
+    return [plane.client.get(url(configuration)).object for configuration in CONFIGURATIONS]
 
 
 def _without_what_the_server_sets(configuration: Json) -> Json:
@@ -258,7 +244,7 @@ def test_an_injected_ca_bundle_survives_the_next_apply(cleared: ControlPlane, ho
             {"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": bundle}
             for i, _ in enumerate(configuration["webhooks"])
         ]
-        assert cleared.client.patch(_url(configuration), patch, JSON_PATCH).ok
+        assert cleared.client.patch(url(configuration), patch, JSON_PATCH).ok
     injected = _stored(cleared)
     _apply(cleared, *how)
     assert _stored(cleared) == injected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from webhook.admission.cluster_lint import CLUSTER_LINTS
 from webhook.admission.lint import LINTS
 from webhook.policy.lint import POLICY_LINTS
 
@@ -14,7 +15,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("cert
 
 def test_every_warning_code_has_its_entry_and_title() -> None:
     page = (ROOT / "docs" / "admission.md").read_text()
-    assert dict(re.findall(r"^### (DT\d{3}): (.+)$", page, re.MULTILINE)) == {**LINTS, **POLICY_LINTS}
+    assert dict(re.findall(r"^### (DT\d{3}): (.+)$", page, re.MULTILINE)) == {**LINTS, **CLUSTER_LINTS, **POLICY_LINTS}
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import ssl
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Iterable, Mapping
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -221,7 +221,7 @@ class _Connections:
             return self._send(self._new(), method, target, data, headers)
         try:
             return self._send(connection, method, target, data, headers)
-        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):
             # The server closed it while it was idle: it has not seen this request.
             return self._send(self._new(), method, target, data, headers)
 

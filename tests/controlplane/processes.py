@@ -32,8 +32,8 @@ def free_port() -> int:
         return port
 
 
-def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 30.0) -> None:
-    """Polls until the condition holds.
+def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 30.0, every: float = POLL_SECONDS) -> None:
+    """Polls until the condition holds, with a pause of so many seconds in between.
 
     Raises: NotReadyError after the given seconds, naming what was waited for.
     """
@@ -41,7 +41,7 @@ def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 30.
     while not condition():
         if time.monotonic() > deadline:
             raise NotReadyError(f"not within {seconds:g} s: {what}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(every)
 
 
 class Process:

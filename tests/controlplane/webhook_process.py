@@ -37,10 +37,15 @@ class WebhookProcess:
         standalone: bool = True,
         command: Sequence[str] = SERVE,
         authority: Authority | None = None,
+        self_managed: bool = False,
     ) -> None:
-        """arguments are added to the command line; authority signs the serving certificate for 127.0.0.1."""
+        """arguments are added to the command line; authority signs the serving certificate for 127.0.0.1.
+
+        self_managed: the server signs its own, and authority is of no use.
+        """
         self._arguments = [*(["--standalone"] if standalone else []), *arguments]
         self._command = command
+        self._self_managed = self_managed
         self.authority = authority or Authority("test-webhook-ca")
         self.keep_logs = False
 
@@ -112,7 +117,7 @@ class WebhookProcess:
             *self._command,
             f"--bind-address={_HOST}",
             f"--port={port}",
-            f"--cert-dir={self.cert_dir}",
+            *(["--self-managed-certificates"] if self._self_managed else [f"--cert-dir={self.cert_dir}"]),
             f"--health-probe-bind-address={_HOST}:{health}",
             f"--metrics-bind-address={_HOST}:{metrics}",
             *self._arguments,

@@ -6,50 +6,11 @@ whose output lacks what stands here ends the demo.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tests.demo.impact import IMPACT
+from tests.demo.scenes import Chapter, Step
 
-REVIEW = "POST "
 AS_CONTROLLER = "resource-claim-controller"
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One command, as typed, or one review, as `POST /path OPERATION file`, perhaps with `in NAMESPACE`.
-
-    With `as resource-claim-controller` it is a review of the claim that is made from the template in the file.
-    """
-
-    command: str
-    code: int = 0
-    """Exit code; of a review the status code, 200 if it was allowed."""
-    says: tuple[str, ...] = ()
-    """What must stand in the output."""
-    never: tuple[str, ...] = ()
-    """What must not."""
-    next_second: bool = False
-    """Runs when a new second has begun: times in Kubernetes have no fractions."""
-    new: str = ""
-    """A regular expression; what it finds differs from what it found in earlier steps."""
-    logged: str = ""
-    """What our server must log before the next step, from when this one began."""
-
-    @property
-    def typed(self) -> bool:
-        """A user would type it; reviews are sent by programs."""
-        return not self.command.startswith(REVIEW)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chapter:
-    """A sentence, a few steps, and what to see in them."""
-
-    title: str
-    steps: tuple[Step, ...]
-    remark: str = ""
-    asked: bool | None = None
-    """Whether the API server asks our validating webhook meanwhile, by its own count; None: does not matter."""
-
 
 _BROKEN = (
     'tolerations[0].value: Invalid value: "soon": must be empty',
@@ -215,6 +176,7 @@ IN_A_CLUSTER = (
         remark=_ADVICE_REMARK,
         asked=True,
     ),
+    *IMPACT,
     Chapter(
         title=_POLICY,
         steps=(

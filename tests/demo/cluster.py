@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MANIFESTS = ROOT / "manifests"
 _VALIDATING = "validating"
 _INSTALLED = ("namespace", "access", "key")
+_NODES = ("node-1", "node-2")
 _NAMESPACE = "device-taint-webhook"
 _ACCOUNT = f"system:serviceaccount:{_NAMESPACE}:device-taint-webhook"
 _ACCOUNT_GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{_NAMESPACE}", "system:authenticated")
@@ -37,6 +38,7 @@ class Cluster:
         self.plane = plane
         self.webhook = webhook
         self.story = story_for(plane.server_version, plane.folder / "story")
+        (self.story / "admin.kubeconfig").write_bytes(plane.kubeconfig.read_bytes())
         self._before = Calls()
 
     def register(self) -> None:
@@ -81,10 +83,14 @@ class Cluster:
 def started(assets: Assets, terminal: Terminal) -> Iterator[Cluster]:
     """Starts both, told as set-up; nothing is registered yet. An exception keeps the logs and names their folders."""
     with contextlib.ExitStack() as stack:
-        with terminal.task(f"starting etcd, kube-apiserver {assets.version} and kube-controller-manager"):
-            plane = stack.enter_context(ControlPlane(assets, controllers=[]))
+        with terminal.task(
+            f"starting etcd, kube-apiserver {assets.version}, kube-controller-manager and kube-scheduler"
+        ):
+            plane = stack.enter_context(ControlPlane(assets, controllers=[], scheduler=True))
         with terminal.task("installing manifests/base and starting our webhook as its service account"):
             _install(plane)
+            for node in _NODES:
+                plane.add_node(node)
             kubeconfig = plane.kubeconfig_of(_ACCOUNT, _ACCOUNT_GROUPS)
             webhook = stack.enter_context(WebhookProcess(f"--kubeconfig={kubeconfig}", standalone=False))
         yield Cluster(plane, webhook)

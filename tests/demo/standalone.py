@@ -17,7 +17,8 @@ import msgspec
 import yaml
 
 from tests.controlplane.webhook_process import WebhookProcess
-from tests.demo.chapters import AS_CONTROLLER, REVIEW, STANDALONE
+from tests.demo.chapters import AS_CONTROLLER, STANDALONE
+from tests.demo.scenes import REVIEW
 from tests.demo.telling import Outcome, Storyteller, copy_story, run_program
 
 if TYPE_CHECKING:

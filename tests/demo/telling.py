@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from tests.demo.chapters import Chapter, Step
+    from tests.demo.scenes import Chapter, Step
     from tests.demo.terminal import Terminal
 
 STORY = ROOT / "tests" / "demo" / "story"
@@ -62,6 +62,7 @@ class Storyteller:
         self._terminal = terminal
         self._stage = stage
         self._found: dict[str, set[str]] = {}
+        self._kept = ""
 
     def tell(self, chapters: Iterable[Chapter]) -> None:
         """All of them, numbered.
@@ -86,15 +87,21 @@ class Storyteller:
         if step.next_second:
             now = _second()
             wait_until(lambda: _second() > now, "a new second", seconds=5)
-        self._terminal.command(step.command, "$ " if step.typed else "")
+        command = step.command.replace("{kept}", self._kept)
+        self._terminal.command(command, "$ " if step.typed else "")
         log = len(self._stage.log()) if step.logged else 0
-        outcome = self._stage.run(step.command)
+        outcome = self._stage.run(command)
         if outcome.output:
             self._terminal.output(outcome.output)
         if step.typed and outcome.code != 0:
             self._terminal.output(f"(exit code {outcome.code})")
         for problem in self._problems(step, outcome):
             raise StoryError(f"{step.command}: {problem}")
+        if step.keeps:
+            found = re.search(step.keeps, outcome.output)
+            if found is None:
+                raise StoryError(f"{step.command}: nothing matches {step.keeps}")
+            self._kept = found[1]
         if step.logged:
             self._await_log(step.logged, log)
 

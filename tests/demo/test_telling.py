@@ -16,7 +16,8 @@ import pytest
 from tests.controlplane import versions
 from tests.demo import __main__ as demo
 from tests.demo import cluster, standalone
-from tests.demo.chapters import IN_A_CLUSTER, STANDALONE, Chapter, Step
+from tests.demo.chapters import IN_A_CLUSTER, STANDALONE
+from tests.demo.scenes import Chapter, Step
 from tests.demo.telling import STORY, Outcome, StoryError, Storyteller, run_program
 from tests.demo.terminal import Terminal
 
@@ -118,7 +119,7 @@ def test_programs_that_the_story_does_not_know_are_not_run(tmp_path: Path) -> No
 def test_every_file_of_the_story_is_told_in_both_ways() -> None:
     files = {path.name for path in STORY.iterdir()}
     assert _files(IN_A_CLUSTER) == files
-    assert _files(STANDALONE) == files - {"namespaces.yaml"}
+    assert _files(STANDALONE) == files - {"namespaces.yaml", "fleet.yaml", "all-gpus.yaml"}
 
 
 def _files(chapters: Iterable[Chapter]) -> set[str]:
@@ -130,7 +131,7 @@ def test_files_are_rewritten_for_releases_that_serve_rules_in_another_version(tm
     newest = cluster.story_for(versions.DEFAULT, tmp_path / "newest")
     older = cluster.story_for("1.34.4", tmp_path / "older")
     changed = {path.name for path in STORY.iterdir() if (newest / path.name).read_text() != _text(older, path)}
-    assert changed == {"broken-gpu.yaml", "broken-gpu-evict.yaml", "bad-data.yaml"}
+    assert changed == {"all-gpus.yaml", "broken-gpu.yaml", "broken-gpu-evict.yaml", "bad-data.yaml"}
     assert "apiVersion: resource.k8s.io/v1alpha3\nkind: DeviceTaintRule" in (older / "broken-gpu.yaml").read_text()
 
 

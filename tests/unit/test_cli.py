@@ -20,6 +20,8 @@ Usage: device-taint-webhook VERB [FLAGS]
 Verbs:
   audit    list claims and templates at rest that today's policy would refuse
   check    judge manifests in files, as the webhook would
+  preview  tell which pods a taint would evict, when and why
+  evict    empty tainted devices, gently
   serve    answer admission reviews over HTTPS
   test     run test suites of policies
 
@@ -58,7 +60,8 @@ def test_plugin_calls_itself_as_kubectl_does(
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"), [("chekc", "did you mean check?"), ("frobnicate", "verbs are audit, check, serve, test")]
+    ("word", "hint"),
+    [("chekc", "did you mean check?"), ("frobnicate", "verbs are audit, check, preview, evict, serve, test")],
 )
 def test_unknown_verb_is_named_with_a_hint(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([word]) == 2

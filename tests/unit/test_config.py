@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from webhook.certificates.settings import FileSettings
+from webhook.certificates.settings import FileSettings, SelfManagedSettings
 from webhook.cluster.settings import ClusterSettings
-from webhook.config import ConfigError, NamespacedName, ServeSettings, parse_serve
+from webhook.config.flags import ConfigError
+from webhook.config.serve import ServeSettings, parse_serve
+from webhook.config.texts import NamespacedName
 from webhook.server.settings import Address
 from webhook.telemetry.logs import LogFormat
 
@@ -153,7 +156,8 @@ def test_variable_that_makes_no_sense_is_named_as_such() -> None:
     [
         (
             (),
-            "--cert-dir: Required value: or --tls-cert-file and --tls-private-key-file; see certs/README.md",
+            "--cert-dir: Required value: or --tls-cert-file and --tls-private-key-file,"  # noqa: ISC004 -- one line
+            " or --self-managed-certificates; see certs/README.md",
         ),
         (
             ("--tls-cert-file=a",),
@@ -171,6 +175,109 @@ def test_variable_that_makes_no_sense_is_named_as_such() -> None:
 )
 def test_certificate_is_given_in_one_of_two_ways(arguments: tuple[str, ...], fault: str) -> None:
     assert faults("--standalone", *arguments) == [fault]
+
+
+SELF_MANAGED = SelfManagedSettings(
+    secret=("device-taint-webhook", "device-taint-webhook-ca"),
+    validating_configuration="device-taint-webhook",
+    mutating_configuration="device-taint-webhook",
+    names=(
+        "device-taint-webhook.device-taint-webhook.svc",
+        "device-taint-webhook.device-taint-webhook.svc.cluster.local",
+        "device-taint-webhook.device-taint-webhook",
+        "device-taint-webhook",
+    ),
+)
+
+
+def test_self_managed_certificates_need_no_further_flag() -> None:
+    settings = parse("--self-managed-certificates")
+    assert (settings.certificates, settings.cluster) == (SELF_MANAGED, ClusterSettings())
+    assert (SELF_MANAGED.poll_seconds, SELF_MANAGED.settle) == (10, timedelta(minutes=10))
+
+
+def test_every_flag_of_self_managed_certificates_is_heard() -> None:
+    settings = parse(
+        "--self-managed-certificates",
+        "--ca-secret=a/b",
+        "--validating-webhook-configuration=v",
+        "--mutating-webhook-configuration=m",
+        "--service=ns/svc",
+        "--certificate-names=webhook.example.com, 192.0.2.7,::1",
+        "--ca-lifetime=2h",
+        "--certificate-lifetime=15m",
+        "--client-ca-file=ca.crt",
+    )
+    assert settings.certificates == SelfManagedSettings(
+        secret=("a", "b"),
+        validating_configuration="v",
+        mutating_configuration="m",
+        names=(
+            *("svc.ns.svc", "svc.ns.svc.cluster.local", "svc.ns", "svc"),
+            *("webhook.example.com", "192.0.2.7", "::1"),
+        ),
+        client_ca_file=Path("ca.crt"),
+        ca_lifetime=timedelta(hours=2),
+        leaf_lifetime=timedelta(minutes=15),
+    )
+    assert isinstance(settings.certificates, SelfManagedSettings)
+    assert (settings.certificates.poll_seconds, settings.certificates.settle) == (10, timedelta(minutes=6))
+
+
+def test_short_lived_ca_has_certificates_of_a_quarter_of_its_life() -> None:
+    certificates = parse("--self-managed-certificates", "--ca-lifetime=2m").certificates
+    assert isinstance(certificates, SelfManagedSettings)
+    assert certificates.leaf_lifetime == timedelta(seconds=30)
+    assert (certificates.poll_seconds, certificates.settle) == (1, timedelta(seconds=6))
+
+
+LIFETIME = 'must be a whole number with a unit, such as "90m", "24h" or "365d", from 10s to ten years'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (("--ca-lifetime=year",), f'--ca-lifetime: Invalid value: "year": {LIFETIME}'),
+        (("--ca-lifetime=9s",), f'--ca-lifetime: Invalid value: "9s": {LIFETIME}'),
+        (("--ca-lifetime=999999999d",), f'--ca-lifetime: Invalid value: "999999999d": {LIFETIME}'),
+        (("--ca-lifetime=3654d",), f'--ca-lifetime: Invalid value: "3654d": {LIFETIME}'),
+        (
+            ("--ca-lifetime=1h", "--certificate-lifetime=16m"),
+            '--certificate-lifetime: Invalid value: "960s": must be at most a quarter of --ca-lifetime',
+        ),
+        (("--service=svc",), '--service: Invalid value: "svc": must be "namespace/name"'),
+        (("--service=a/b.c",), '--service: Invalid value: "a/b.c": must be "namespace/name" of a Service'),
+        (
+            ("--certificate-names=a,,b",),
+            '--certificate-names: Invalid value: "a,,b": must be DNS names and IP addresses, separated by commas',
+        ),
+        (
+            ("--mutating-webhook-configuration=",),
+            '--mutating-webhook-configuration: Invalid value: "": must be the name of an object',
+        ),
+        (
+            ("--cert-dir=a",),
+            '--cert-dir: Invalid value: "a": may not be given together with --self-managed-certificates',
+        ),
+        (
+            ("--tls-cert-file=a",),
+            '--tls-cert-file: Invalid value: "a": may not be given together with --self-managed-certificates',
+        ),
+        (
+            ("--standalone",),
+            "--self-managed-certificates: Invalid value: true: may not be given together with --standalone",
+        ),
+    ],
+)
+def test_self_managed_certificates_that_make_no_sense_are_refused(arguments: tuple[str, ...], fault: str) -> None:
+    assert faults("--self-managed-certificates", *arguments) == [fault]
+
+
+def test_flags_of_self_managed_certificates_are_refused_beside_files() -> None:
+    assert faults("--cert-dir=/certs", "--ca-secret=a/b", "--ca-lifetime=1h") == [
+        "--self-managed-certificates: Required value: must come with --ca-secret",
+        "--self-managed-certificates: Required value: must come with --ca-lifetime",
+    ]
 
 
 def test_all_faults_are_told_at_once() -> None:

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.additions import additions
+from webhook.admission.cluster_lint import cluster_lint
 from webhook.admission.config_maps import CONFIG_MAPS, config_map_decision
 from webhook.admission.decision import ALLOWED, Decision
 from webhook.admission.defaulting import edits_for
@@ -20,10 +21,13 @@ from webhook.admission.guard import Guarded, guard
 from webhook.admission.jsonpatch import patch_for
 from webhook.admission.judging import SILENT, Judgement, judgement
 from webhook.admission.lint import lint
+from webhook.admission.slice_guard import guard_slice
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader
 from webhook.api.field import FieldError, Finding, Path, Severity, forbidden, not_supported
 from webhook.api.meta import OWN_GROUP, GroupVersionKind
+from webhook.api.rules import DeviceTaintRule
+from webhook.api.slices import ResourceSlice
 from webhook.policy.model import Mode
 from webhook.validation.kinds import KINDS, KindRules
 
@@ -80,15 +84,25 @@ def _validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     context.budget.check("policy")
     judged = judgement(subject.new, subject.old, request, context)
     findings += judged.findings
-    guarded = guard(subject.new, subject.old, request, context)
+    guarded = _guarded(subject, request, context)
     findings += guarded.findings
     if not by_controller:
         context.budget.check("lint")
         findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
+        if context.sight is not None:
+            findings += islice(cluster_lint(subject.new, subject.old, context), MAX_FINDINGS)
     if findings or judged.differences or judged.spoke or guarded is not UNGUARDED:
         return _decision(findings, judged, context, guarded)
     # Nobody needs to be told that there was nothing to say; the rules are counted all the same.
     return _allowed_by(judged.hits) if len(judged.hits) <= _FEW_HITS else Decision(hits=judged.hits)
+
+
+def _guarded(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> Guarded:
+    if isinstance(subject.new, DeviceTaintRule):
+        return guard(subject.new, subject.old, request, context)
+    if isinstance(subject.new, ResourceSlice):
+        return guard_slice(subject.new, subject.old, context)
+    return UNGUARDED
 
 
 @lru_cache(maxsize=64)

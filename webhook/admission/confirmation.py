@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from webhook.admission.figures import some
 from webhook.api.meta import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
     from webhook.api.rules import DeviceSelector
 
@@ -31,8 +32,8 @@ _MAC_BYTES: Final = 16
 _USER_BYTES: Final = 6
 _NAMESPACE_BYTES: Final = 3
 _NAMED_MOST: Final = 32
-"""Namespaces that a code knows one by one; of more it knows the number, and the protected ones."""
-_CODE_MOST: Final = 1024
+"""Namespaces that a code knows one by one; of more it knows the number, and each protected one."""
+_CODE_MOST: Final = 16_384
 _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
@@ -46,7 +47,8 @@ class Numbers(NamedTuple):
 
     def grown(self, percent: float) -> Numbers:
         """The most that they may have grown to."""
-        return Numbers(*[int(number * (1 + percent / 100)) for number in self])
+        # Not number * 1.15, which may come out a hair below the whole number that it is.
+        return Numbers(*[number + int(number * percent / 100) for number in self])
 
     def beyond(self, ceiling: Numbers) -> list[str]:
         """In words, which of them are above the ceiling."""
@@ -100,16 +102,22 @@ def read_code(text: str) -> Code | None:
         code = Code(datetime.fromtimestamp(expires, UTC), Numbers(*numbers), seal)
     except (binascii.Error, ValueError, OverflowError, OSError):
         return None
-    return code if len(seal) >= _MAC_BYTES + _USER_BYTES else None
+    # Base64 has several texts for the same bytes; a code has one.
+    return code if len(seal) >= _MAC_BYTES + _USER_BYTES and _text_of(seal) == match[6] else None
 
 
 def make_code(about: Confirmed, hit: Hit, user: str, expires: datetime, key: bytes) -> str:
     """A code for what was just refused to `user`, good until `expires`."""
-    named = [*sorted(hit.protected), *sorted(hit.namespaces - hit.protected)][:_NAMED_MOST]
+    others = sorted(hit.namespaces - hit.protected)
+    named = [*hit.protected, *others[: max(_NAMED_MOST - len(hit.protected), 0)]]
     body = _mark(key, "user", user)[:_USER_BYTES] + b"".join(sorted(_fingerprint(key, name) for name in named))
     readable = ".".join(["v1", str(int(expires.timestamp())), *map(str, hit.numbers)])
     seal = body + _mac(about, readable, body, key)
-    return f"{readable}.{base64.urlsafe_b64encode(seal).decode().rstrip('=')}"
+    return f"{readable}.{_text_of(seal)}"
+
+
+def _text_of(seal: bytes) -> str:
+    return base64.urlsafe_b64encode(seal).decode().rstrip("=")
 
 
 def fault_of(text: str, about: Confirmed, hit: Hit, terms: Terms, key: bytes) -> str | None:
@@ -146,14 +154,8 @@ def _strangers(code: Code, named: bytes, hit: Hit, tolerance_percent: float, key
     confirmed = code.numbers.namespaces
     allowed = int(confirmed * tolerance_percent / 100)
     if confirmed <= _NAMED_MOST and len(new) > allowed:
-        return f"was made for other namespaces than {_some(new)}"
+        return f"was made for other namespaces than {some(new)}"
     return None
-
-
-def _some(names: Collection[str]) -> str:
-    shown = sorted(names)[:3]
-    rest = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
 
 def _fingerprint(key: bytes, namespace: str) -> bytes:

@@ -10,6 +10,7 @@ import msgspec
 
 from webhook.api.field import Path
 from webhook.api.rules import DeviceTaintRule
+from webhook.inventory.impact import Impact
 from webhook.inventory.state import Sight
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.document import Loaded
@@ -59,8 +60,9 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     `candidate` is a policy that is tried beside the one that holds. `key` signs the authors of templates; without
     one nobody's authorship is written down or believed. `sight` is what is seen of the cluster, None where nobody
     looks at one: then impacts are not guarded. `promised` are rules that were allowed here a moment ago and that the
-    inventory may not have yet. `read_policy` reads a document's text for ConfigMaps: text,
-    where it stands, and what to call between steps.
+    inventory may not have yet; `victims` is what was hit by all that was allowed here within the policy's window, as
+    most of it may be gone by now. `read_policy` reads a document's text for ConfigMaps: text, where it stands, and
+    what to call between steps.
     """
 
     now: datetime
@@ -71,6 +73,7 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     key: bytes | None = None
     sight: Sight | None = None
     promised: tuple[DeviceTaintRule, ...] = ()
+    victims: tuple[Impact, ...] = ()
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
     budget: Budget = UNLIMITED
 

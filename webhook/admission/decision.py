@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from webhook.api.field import JSON
     from webhook.api.rules import DeviceTaintRule
+    from webhook.inventory.impact import Impact
     from webhook.policy.model import Action
 
 WARNING_MAX: Final = 256
@@ -29,6 +30,13 @@ class Change(StrEnum):
     ALLOWED = "allowed"
     WARNED = "warned"
     SILENT = "silent"
+
+
+class Promised(NamedTuple):
+    """A rule that evicts once it is stored, and what it hit when it was looked at."""
+
+    rule: DeviceTaintRule
+    impact: Impact
 
 
 class Difference(NamedTuple):
@@ -55,8 +63,8 @@ class Decision:
     """The policy's rules that matched, in order, and what followed from each."""
     differences: tuple[Difference, ...] = ()
     """What a candidate policy would have said instead."""
-    promised: DeviceTaintRule | None = None
-    """A rule that will evict once it is stored, unless this was a dry run: the next ones must reckon with it."""
+    promised: Promised | None = None
+    """What will be evicted, unless this was a dry run: the next ones must reckon with it."""
     problem: str | None = None
     """Why the request itself made no sense, which refuses it with 400."""
 

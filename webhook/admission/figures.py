@@ -2,52 +2,68 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from webhook.api.rules import DeviceTaintRule
     from webhook.inventory.impact import Impact
 
+_SHOWN: Final = 3
+
 
 def summary_of(impact: Impact, rule: DeviceTaintRule) -> str:
     """What a rule hits, in a clause that begins with a verb."""
-    devices = _count(impact.devices, "device")
+    devices = count(impact.devices, "device")
     if rule.selector is None:
         return f"keeps {devices} from being allocated"
     if rule.effective_effect != NO_EXECUTE:
-        return f"hits {devices} in {_count(impact.pools, 'pool')}"
-    return f"hits {devices}, {_count(len(impact.pods), 'pod')} in {_count(len(impact.namespaces), 'namespace')}"
+        return f"hits {devices} in {count(impact.pools, 'pool')}"
+    return f"hits {devices}, {count(len(impact.pods), 'pod')} in {count(len(impact.namespaces), 'namespace')}"
+
+
+def slice_figures_of(impact: Impact, *, in_tree: bool) -> Iterator[str]:
+    """What new NoExecute taints in a slice hit, as warnings."""
+    pods = f"{count(len(impact.pods), 'pod')} in {count(len(impact.namespaces), 'namespace')}"
+    yield f"new NoExecute taints on {count(impact.devices, 'device')}; they evict {pods}{_when(impact)}"
+    yield from _others(impact, "", in_tree=in_tree)
 
 
 def figures_of(impact: Impact, rule: DeviceTaintRule, *, in_tree: bool) -> Iterator[str]:
     """What a rule hits, as warnings: one sentence each. With effect None, what it would if it was NoExecute."""
-    devices = f"{_count(impact.devices, 'device')} in {_count(impact.pools, 'pool')}"
-    evicts = rule.effective_effect == NO_EXECUTE
-    would = "" if evicts else "with effect NoExecute "
+    devices = f"{count(impact.devices, 'device')} in {count(impact.pools, 'pool')}"
+    would = "" if rule.effective_effect in (NO_SCHEDULE, NO_EXECUTE) else "with effect NoExecute "
+    if not impact.devices and not impact.allocated and not impact.incomplete_pools:
+        return  # that nothing is selected is told by another warning
     if rule.selector is None:
-        yield f"without a selector it evicts nobody, but keeps {devices} from being allocated"
+        none = f"{would}and no selector" if would else "without a selector"
+        yield f"{none} it evicts nobody, but keeps {devices} from being allocated"
         return
     if rule.effective_effect == NO_SCHEDULE:
         text = f"keeps {devices} from being allocated"
-        yield f"{text}; {_count(len(impact.kept), 'pod')} on them stay" if impact.kept else text
+        yield f"{text}; no harm to {count(len(impact.kept), 'pod')} on them" if impact.kept else text
     else:
-        pods = _count(len(impact.pods), "pod")
-        yield f"{would}selects {devices}; evicts {pods} in {_count(len(impact.namespaces), 'namespace')}{_when(impact)}"
-        if impact.tolerating:
-            yield f"{would}{_count(len(impact.tolerating), 'pod')} on such devices tolerate it"
-        if impact.unseen:
-            who = "the in-tree controller" if in_tree else "the evictor"
-            yield f"{would}{_count(len(impact.unseen), 'pod')} with extended resources stay: {who} does not see them"
-        if impact.pod_groups:
-            yield f"{would}{_count(len(impact.pod_groups), 'PodGroup')} of unknown size use such devices"
+        pods = count(len(impact.pods), "pod")
+        yield f"{would}selects {devices}; evicts {pods} in {count(len(impact.namespaces), 'namespace')}{_when(impact)}"
+        yield from _others(impact, would, in_tree=in_tree)
     if impact.incomplete_pools:
         driver, pool = impact.incomplete_pools[0]
-        pools = _count(len(impact.incomplete_pools), "pool")
+        pools = count(len(impact.incomplete_pools), "pool")
         yield f"devices are not all counted: {pools} half published, as {driver}/{pool}"
+
+
+def _others(impact: Impact, would: str, *, in_tree: bool) -> Iterator[str]:
+    """Who is not evicted though the taint is on their device, and who could not be counted."""
+    if impact.tolerating:
+        yield f"{would}tolerated by {count(len(impact.tolerating), 'pod')} on such devices"
+    if impact.unseen:
+        who = "the in-tree controller" if in_tree else "the evictor"
+        yield f"{would}left alone: {count(len(impact.unseen), 'pod')} with extended resources, which {who} does not see"
+    if impact.pod_groups:
+        yield f"{would}in use by {count(len(impact.pod_groups), 'PodGroup')} of unknown size"
 
 
 def _when(impact: Impact) -> str:
@@ -82,8 +98,16 @@ def annotation_of(impact: Impact, *, acts: bool, over: Sequence[str]) -> str:
     return f"{text} over={';'.join(over)}" if over else text
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """A number and what it counts: `1 pod`, `2 pods`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def some(names: Collection[str]) -> str:
+    """Names by their alphabet: the first three, and how many more there are."""
+    shown = sorted(names)[:_SHOWN]
+    rest = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
 
 def _duration(seconds: int) -> str:

@@ -10,9 +10,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.admission.confirmation import Confirmed, Hit, Numbers, Terms, fault_of, make_code
-from webhook.admission.figures import annotation_of, figures_of, summary_of
+from webhook.admission.decision import Promised
+from webhook.admission.figures import annotation_of, count, figures_of, some, summary_of
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.admission.widening import EFFECT_RANK, is_wide, only_less
+from webhook.admission.widening import EFFECT_RANK, begins_to_evict, is_wide, only_less
 from webhook.admission.window import totals, with_recent
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
@@ -26,7 +27,7 @@ from webhook.validation.meta import METADATA
 from webhook.validation.rules import SELECTOR, TAINT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from webhook.admission.context import AdmissionContext
     from webhook.admission.review import AdmissionRequest
@@ -40,22 +41,23 @@ _EXPIRES: Final = METADATA.child("annotations").key(EXPIRES_AT)
 
 
 class Guarded(NamedTuple):
-    """What the guard has to say. `promised` is a rule that will evict if it is allowed."""
+    """What the guard has to say. `promised` is what will be evicted if this is allowed."""
 
     findings: tuple[Finding, ...] = ()
     annotations: Mapping[str, str] = {}
-    promised: DeviceTaintRule | None = None
+    promised: Promised | None = None
 
 
 SILENT: Final = Guarded()
 
 
-def guard(new: object, old: object | None, request: AdmissionRequest, context: AdmissionContext) -> Guarded:
+def guard(
+    new: DeviceTaintRule, old: DeviceTaintRule | None, request: AdmissionRequest, context: AdmissionContext
+) -> Guarded:
     """The guard's word on a rule that is created (`old` is None) or updated. Raises OutOfTime."""
-    if not isinstance(new, DeviceTaintRule) or context.policy.mode is Mode.OFF:
+    if context.policy.mode is Mode.OFF:
         return SILENT
-    before = old if isinstance(old, DeviceTaintRule) else None
-    return _Guarding(new, before, request, context).result()
+    return _Guarding(new, old, request, context).result()
 
 
 class _Guarding:
@@ -77,23 +79,30 @@ class _Guarding:
         self._effect = new.effective_effect
         self._acts = self._effect in EFFECT_RANK
         self._evicts = self._effect == NO_EXECUTE
-        self._was = None if old is None else old.effective_effect
+        self._was = "" if old is None else old.effective_effect
+        self._taint = Taint.of_rule(new, in_tree=self._in_tree)
 
     def result(self) -> Guarded:
         """Findings, the figures for the audit log, and whether others must reckon with the rule."""
-        findings = [*self._expired(), *self._two_steps()]
+        findings = list(self._expired())
         sight = self._context.sight
+        if sight is not None:
+            findings += self._two_steps()
         if sight is None or (self._old is not None and only_less(self._new, self._old)):
             return Guarded(tuple(self._severe(findings))) if findings else SILENT
         annotations: dict[str, str] = {}
+        impact = Impact()
         if sight.inventory is None:
             findings += self._unknown(sight.unknown)
             annotations["impact"] = f"unknown: {sight.unknown}"
         else:
-            findings += self._measured(sight.inventory, annotations)
+            self._context.budget.check("impact")
+            impact = impact_of(sight.inventory, self._new.selector, self._taint, self._context.now)
+            findings += self._measured(sight.inventory, impact, annotations)
+        if _denied(findings) and self._breaks_glass():
+            annotations["impact"] += " break-glass"
         kept = tuple(self._severe(findings))
-        denied = any(finding.severity is Severity.DENY for finding in kept)
-        return Guarded(kept, annotations, self._new if self._evicts and not denied else None)
+        return Guarded(kept, annotations, Promised(self._new, impact) if self._evicts and not _denied(kept) else None)
 
     def _severe(self, findings: list[Finding]) -> Iterator[Finding]:
         """Refusals, or warnings where the policy only warns, and nothing is refused to who may break the glass."""
@@ -114,7 +123,8 @@ class _Guarding:
         """A rule that is past its end must not begin to act; one that acts already is the worker's affair."""
         text = self._new.meta.annotations.get(EXPIRES_AT)
         expires = parse_time(text) if text else None
-        if expires is None or expires > self._context.now or not self._acts or self._effect == self._was:
+        raised = EFFECT_RANK.get(self._effect, 0) > EFFECT_RANK.get(self._was, 0)
+        if expires is None or expires > self._context.now or not raised:
             return
         detail = (
             f"was at {format_time(expires)}: the rule has ended; to set it up again, move or remove this annotation"
@@ -127,15 +137,13 @@ class _Guarding:
             yield _deny(TAINT.child("effect"), detail)
 
     def _unknown(self, why: str) -> Iterator[Finding]:
-        """Nobody knows what the rule would hit."""
-        wide = self._acts and is_wide(self._new.selector)
-        if not self._evicts and not wide:
-            if self._acts:
-                yield _tell(SELECTOR, f"what it hits is not known: {why}")
+        """Nobody knows what the rule would hit, so only what is too much in any case can be told."""
+        if not self._acts:
             return
         text = f"what it hits is not known: {why}"
-        if self._settings.unknown_impact is Action.DENY or wide:
-            yield _deny(SELECTOR, f"{text}; try again in a while{self._glass_hint()}")
+        known = "".join(f"; {each.text}" for each in self._reasons_known())
+        if known or (self._evicts and self._settings.unknown_impact is Action.DENY):
+            yield _deny(SELECTOR, f"{text}{known}; try again in a while{self._glass_hint()}")
         else:
             yield _tell(SELECTOR, text)
 
@@ -145,14 +153,11 @@ class _Guarding:
 
     # --- what does -------------------------------------------------------------------------------
 
-    def _measured(self, inventory: Inventory, annotations: dict[str, str]) -> Iterator[Finding]:
+    def _measured(self, inventory: Inventory, impact: Impact, annotations: dict[str, str]) -> Iterator[Finding]:
         context, new = self._context, self._new
-        context.budget.check("impact")
-        taint = Taint.of_rule(new, in_tree=self._in_tree)
-        impact = impact_of(inventory, new.selector, taint, context.now)
         told = impact
         if not self._acts:  # nothing happens, so what would happen is what is of interest
-            told = impact_of(inventory, new.selector, taint.as_if_evicting(in_tree=self._in_tree), context.now)
+            told = impact_of(inventory, new.selector, self._taint.as_if_evicting(in_tree=self._in_tree), context.now)
         hit = self._hit(impact)
         reasons = list(self._reasons(inventory, impact, hit)) if self._acts else []
         annotations["impact"] = annotation_of(told, acts=self._acts, over=[each.short for each in reasons])
@@ -165,8 +170,6 @@ class _Guarding:
             annotations["impact"] += " confirmed"
             yield from [_tell(SELECTOR, text) for text in figures_of(told, new, in_tree=self._in_tree)]
             return
-        if self._breaks_glass():
-            annotations["impact"] += " break-glass"
         reason = "; ".join(each.text for each in reasons)
         yield _deny(SELECTOR, f"{summary_of(impact, new)}: {reason}; {self._way_out(about, hit)}")
         if new.meta.annotations.get(CONFIRM_IMPACT):
@@ -180,8 +183,9 @@ class _Guarding:
     def _about(self) -> Confirmed:
         new = self._new
         added = new.taint.time_added if self._backdated() else None
-        # Its name is made up anew each time that it is sent, and is there already when we are asked.
-        name = f"{new.meta.generate_name}*" if new.meta.generate_name else new.meta.name
+        name, prefix = new.meta.name, new.meta.generate_name
+        if prefix and (not name or name.startswith(prefix)):
+            name = f"{prefix}*"  # made up anew each time that it is sent, and there already when we are asked
         return Confirmed(name, new.selector, new.taint.key, new.taint.value, self._effect, added)
 
     def _fault_of_code(self, about: Confirmed, hit: Hit) -> str | None:
@@ -204,29 +208,31 @@ class _Guarding:
         return f'narrow the selector, or {who} set annotation {CONFIRM_IMPACT} to "{code}"'
 
     def _backdated(self) -> bool:
-        """Whether a grace may be over before anybody could look: timeAdded was set back."""
+        """Whether a grace may be over before anybody could look: timeAdded is past for those who are newly hit."""
         added = self._new.taint.time_added
-        if not self._evicts or added is None or added >= self._context.now - CLOCK_SKEW:
-            return False
-        if self._old is None or self._was != NO_EXECUTE:
-            return True
-        before = self._old.taint.time_added
-        return before is None or added < before
+        past = added is not None and added < self._context.now - CLOCK_SKEW
+        return past and begins_to_evict(self._new, self._old)
 
-    def _reasons(self, inventory: Inventory, impact: Impact, hit: Hit) -> Iterator[_Reason]:
-        """Why it is too much."""
+    def _reasons_known(self) -> Iterator[_Reason]:
+        """Why it is too much, whatever it hits."""
         selector = self._new.selector
         if selector is None:
             text = "a rule without selector evicts nobody, but schedulers of 1.33 to 1.37 keep every device back for it"
             yield _Reason("no-selector", text)
-        elif is_wide(selector):
+        elif selector.empty:
             yield _Reason("empty-selector", "an empty selector is every device of every driver")
+        elif is_wide(selector):
+            yield _Reason("unknown-selector", "nothing in the selector can be judged, so it counts as every device")
         if self._backdated():
             assert self._new.taint.time_added is not None
             text = f"timeAdded {format_time(self._new.taint.time_added)} is past, so tolerationSeconds may be over"
             yield _Reason("backdated", text)
+
+    def _reasons(self, inventory: Inventory, impact: Impact, hit: Hit) -> Iterator[_Reason]:
+        """Why it is too much."""
+        yield from self._reasons_known()
         requester = Requester(self._request.username, self._request.groups)
-        limits = limits_for(self._settings, requester, self._new.taint)
+        limits = limits_for(self._settings, requester, self._new.taint, self._effect)
         given = {name: getattr(limits, name) for name in Numbers._fields}
         total = totals(inventory) if any(each is not None for each in given.values()) else Numbers(0, 0, 0, 0)
         ceiling = {name: most(given[name], getattr(total, name)) for name in Numbers._fields}
@@ -236,8 +242,9 @@ class _Guarding:
         elif self._evicts and self._settings.window_seconds:
             yield from self._in_window(inventory, impact, ceiling)
         if hit.protected:
-            names = ", ".join(sorted(hit.protected)[:3])
-            yield _Reason("protected", f"namespace {names} is protected")
+            several = len(hit.protected) > 1
+            text = f"namespace{'s' if several else ''} {some(hit.protected)} {'are' if several else 'is'} protected"
+            yield _Reason("protected", text)
         if self._evicts and self._settings.unknown_impact is Action.DENY:
             yield from _not_counted(impact)
 
@@ -250,7 +257,7 @@ class _Guarding:
         over = _over(together, ceiling)
         if over:
             minutes = self._settings.window_seconds / 60
-            hits = ", ".join(f"{getattr(together, name)} {name}" for name in over)
+            hits = " and ".join(count(getattr(together, name), name.removesuffix("s")) for name in over)
             text = f"with all other taints of the last {minutes:g} min it hits {hits}, and the limit is"
             yield _Reason(f"window:{','.join(over)}", f"{text} {_limits_text(over, ceiling)}")
 
@@ -264,8 +271,8 @@ class _Reason(NamedTuple):
 
 def _not_counted(impact: Impact) -> Iterator[_Reason]:
     if impact.pod_groups:
-        count = len(impact.pod_groups)
-        yield _Reason("pod-groups", f"{count} PodGroup{'s' if count > 1 else ''} of unknown size use such devices")
+        groups = count(len(impact.pod_groups), "PodGroup")
+        yield _Reason("pod-groups", f"{groups} of unknown size use{'s' * (len(impact.pod_groups) == 1)} such devices")
     if impact.incomplete_pools:
         driver, pool = impact.incomplete_pools[0]
         yield _Reason("incomplete", f"pool {driver}/{pool} is being published, so devices are not all counted")
@@ -281,7 +288,11 @@ def _over(numbers: Numbers, ceiling: Mapping[str, int | None]) -> list[str]:
 
 
 def _limits_text(names: list[str], ceiling: Mapping[str, int | None]) -> str:
-    return " and ".join(f"{ceiling[name]} {name}" for name in names)
+    return " and ".join(count(ceiling[name] or 0, name.removesuffix("s")) for name in names)
+
+
+def _denied(findings: Iterable[Finding]) -> bool:
+    return any(finding.severity is Severity.DENY for finding in findings)
 
 
 def _deny(path: Path, text: str) -> Finding:

@@ -108,12 +108,13 @@ def _lint(value: object, now: datetime) -> Iterator[Finding]:
             for position, taint in enumerate(value.taints):
                 yield from _taint(DEVICES.child("taints").index(position), taint, now)
             if value.filter is None or value.filter.empty:
-                yield _advice("DT011", DEVICES.child("filter"), None, "is empty: the patch applies to every device")
+                yield advice("DT011", DEVICES.child("filter"), None, "is empty: the patch applies to every device")
         case _:
             pass
 
 
-def _advice(code: str, path: Path, value: object, text: str) -> Finding:
+def advice(code: str, path: Path, value: object, text: str) -> Finding:
+    """A warning with its code."""
     return Finding(
         Severity.WARN, FieldError(invalid(path, value, text).type, path, value, text, declarative=True), code
     )
@@ -127,12 +128,12 @@ def _rule(rule: DeviceTaintRule, now: datetime) -> Iterator[Finding]:
     effect = rule.effective_effect
     if selector is None:
         text = "is missing: eviction takes that for no device, but the 1.33 to 1.37 schedulers for every device"
-        yield _advice("DT012", SELECTOR, None, text)
+        yield advice("DT012", SELECTOR, None, text)
     elif selector.empty:
         text = "is empty and selects every device of every driver"
         if effect == NO_EXECUTE:
             text += "; all pods that use one are evicted"
-        yield _advice("DT011", SELECTOR, None, text)
+        yield advice("DT011", SELECTOR, None, text)
     else:
         yield from _selector(selector)
     yield from _taint(TAINT, structs.replace(rule.taint, effect=effect), now)
@@ -141,13 +142,13 @@ def _rule(rule: DeviceTaintRule, now: datetime) -> Iterator[Finding]:
         if name.startswith(f"{OWN_GROUP}/") and name not in RULE_ANNOTATIONS:
             path = METADATA.child("annotations").key(name)
             known = ", ".join(sorted(known.partition("/")[2] for known in RULE_ANNOTATIONS))
-            yield _advice("DT018", path, name, f"is not known here; known are {known}")
+            yield advice("DT018", path, name, f"is not known here; known are {known}")
 
 
 def _selector(selector: DeviceSelector) -> Iterator[Finding]:
     if selector.driver is not None and selector.driver != selector.driver.lower():
         text = "has upper case, which drivers' names should not have; the match is exact"
-        yield _advice("DT014", SELECTOR.child("driver"), selector.driver, text)
+        yield advice("DT014", SELECTOR.child("driver"), selector.driver, text)
     retired = [
         name
         for name, is_set in (
@@ -161,10 +162,10 @@ def _selector(selector: DeviceSelector) -> Iterator[Finding]:
         text = "is dropped by servers from 1.35 on"
         if alone:
             text += ", which leaves an empty selector: every device"
-        yield _advice("DT016", SELECTOR.child(name), name, f"{text}; use driver, pool, device")
+        yield advice("DT016", SELECTOR.child(name), name, f"{text}; use driver, pool, device")
     for name in selector.unknown:
         text = "is not known here: what it selects cannot be judged and counts as every device"
-        yield _advice("DT015", SELECTOR.child(name), name, text)
+        yield advice("DT015", SELECTOR.child(name), name, text)
 
 
 def _slice(value: ResourceSlice, now: datetime) -> Iterator[Finding]:
@@ -197,20 +198,20 @@ def _taint(path: Path, taint: DeviceTaint, now: datetime, *, past: bool = True) 
     domain = _reserved_domain(taint.key)
     if domain:
         text = f"is in {domain}, which is reserved for Kubernetes itself; use a domain of yours"
-        yield _advice("DT005", path.child("key"), taint.key, text)
+        yield advice("DT005", path.child("key"), taint.key, text)
     if taint.effect and taint.effect not in _KNOWN_EFFECTS:
         text = "is not known and acts as None: nothing is kept away or evicted"
-        yield _advice("DT006", path.child("effect"), taint.effect, text)
+        yield advice("DT006", path.child("effect"), taint.effect, text)
     time = taint.time_added
     if time is None:
         return
     if time > now + CLOCK_SKEW:
         text = "is in the future: evictions wait until then"
-        yield _advice("DT007", path.child("timeAdded"), time.isoformat(), text)
+        yield advice("DT007", path.child("timeAdded"), time.isoformat(), text)
     elif past and taint.effect == NO_EXECUTE and time < now - CLOCK_SKEW:
         seconds = int((now - time).total_seconds())
         text = f"lies {seconds} s back: tolerationSeconds up to that are already over, and those pods go at once"
-        yield _advice("DT008", path.child("timeAdded"), time.isoformat(), text)
+        yield advice("DT008", path.child("timeAdded"), time.isoformat(), text)
 
 
 def _extras(path: Path, taint: DeviceTaint) -> Iterator[Finding]:
@@ -224,7 +225,7 @@ def _extras(path: Path, taint: DeviceTaint) -> Iterator[Finding]:
     ):
         if value is not None:
             text = f"is dropped by every released server; on a rule use annotation {OWN_GROUP}/{annotation}"
-            yield _advice("DT017", path.child(name), name, text)
+            yield advice("DT017", path.child(name), name, text)
 
 
 @lru_cache(maxsize=4096)
@@ -265,11 +266,11 @@ def _redundant(path: Path, tolerations: Sequence[DeviceToleration]) -> Iterator[
         at = path.index(position)
         first = tolerations.index(toleration)
         if first != position:
-            yield _advice("DT003", at, position, f"repeats entry {first}")
+            yield advice("DT003", at, position, f"repeats entry {first}")
             continue
         other = _shadow(tolerations, position)
         if other is not None:
-            yield _advice("DT004", at, position, f"adds nothing to entry {other}, which tolerates all that it does")
+            yield advice("DT004", at, position, f"adds nothing to entry {other}, which tolerates all that it does")
 
 
 def _shadow(tolerations: Sequence[DeviceToleration], position: int) -> int | None:
@@ -289,22 +290,22 @@ def _toleration(at: Path, toleration: DeviceToleration) -> Iterator[Finding]:
     seconds = toleration.toleration_seconds
     if not toleration.effect:
         text = "is empty: allocation takes that for all effects, but in-tree eviction does not; name NoExecute too"
-        yield _advice("DT001", at.child("effect"), "", text)
+        yield advice("DT001", at.child("effect"), "", text)
     elif toleration.effect == NONE:
-        yield _advice("DT013", at.child("effect"), NONE, "is tolerated by everyone: the entry has no effect")
+        yield advice("DT013", at.child("effect"), NONE, "is tolerated by everyone: the entry has no effect")
     elif toleration.effect != NO_EXECUTE and seconds is not None:
         text = f"has no meaning with effect {toleration.effect}; only NoExecute counts seconds"
-        yield _advice("DT002", at.child("tolerationSeconds"), seconds, text)
+        yield advice("DT002", at.child("tolerationSeconds"), seconds, text)
     if seconds is not None and seconds > MAX_SECONDS and toleration.effect == NO_EXECUTE:
         text = f"overflows in the in-tree controller, which may evict at once; at most {MAX_SECONDS}, or omit it"
-        yield _advice("DT009", at.child("tolerationSeconds"), seconds, text)
+        yield advice("DT009", at.child("tolerationSeconds"), seconds, text)
     elif seconds is not None and seconds <= 0 and toleration.effect in ("", NO_EXECUTE):
         text = "gives no time: the pod is evicted at once, as if the entry were not there"
-        yield _advice("DT010", at.child("tolerationSeconds"), seconds, text)
+        yield advice("DT010", at.child("tolerationSeconds"), seconds, text)
     domain = _reserved_domain(toleration.key)
     if domain:
         text = f"is in {domain}: taints of nodes are tolerated in the pod, not in a claim"
-        yield _advice("DT005", at.child("key"), toleration.key, text)
+        yield advice("DT005", at.child("key"), toleration.key, text)
 
 
 def shadows(wide: DeviceToleration, narrow: DeviceToleration) -> bool:

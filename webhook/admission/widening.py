@@ -19,24 +19,40 @@ def is_wide(selector: DeviceSelector | None) -> bool:
     return selector is None or (selector.driver is None and selector.pool is None and selector.device is None)
 
 
+def begins_to_evict(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
+    """Whether it evicts whom it did not before, or evicts them earlier."""
+    if new.effective_effect != NO_EXECUTE:
+        return False
+    if old is None or old.effective_effect != NO_EXECUTE or _taint(new) != _taint(old):
+        return True
+    before, after = old.taint.time_added, new.taint.time_added
+    earlier = before != after and (before is None or after is None or after < before)
+    return earlier or not narrower(new.selector, old.selector)
+
+
 def only_less(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
     """Whether an update can only hit fewer, later: nothing that it does is new."""
+    if new.effective_effect == NO_EXECUTE:
+        # Who else is asked to evict sees pods that the in-tree controller does not.
+        newly_asked = _asks(new) and not _asks(old)
+        return not newly_asked and not begins_to_evict(new, old)
     if (new.taint.key, new.taint.value) != (old.taint.key, old.taint.value):
         return False
-    if EFFECT_RANK.get(new.effective_effect, 0) > EFFECT_RANK.get(old.effective_effect, 0):
-        return False
-    evict = new.meta.annotations.get(EVICT) == "true"
-    if new.effective_effect == NO_EXECUTE and evict and old.meta.annotations.get(EVICT) != "true":
-        return False  # another evictor reads tolerations differently
-    if new.effective_effect == NO_EXECUTE and not evict and old.taint.effect != NO_EXECUTE:
-        return False
-    before, after = old.taint.time_added, new.taint.time_added
-    if new.effective_effect == NO_EXECUTE and before is not None and (after is None or after < before):
-        return False
-    return _narrower(new.selector, old.selector)
+    raised = EFFECT_RANK.get(new.effective_effect, 0) > EFFECT_RANK.get(old.effective_effect, 0)
+    return not raised and narrower(new.selector, old.selector)
 
 
-def _narrower(new: DeviceSelector | None, old: DeviceSelector | None) -> bool:
+def _asks(rule: DeviceTaintRule) -> bool:
+    return rule.meta.annotations.get(EVICT) == "true"
+
+
+def _taint(rule: DeviceTaintRule) -> tuple[str, str, str]:
+    # The effect as it is written: it says who evicts, and so how tolerations are read.
+    return rule.taint.key, rule.taint.value, rule.taint.effect
+
+
+def narrower(new: DeviceSelector | None, old: DeviceSelector | None) -> bool:
+    """Whether a selector selects nothing that another one does not, as far as can be judged; equal ones do not."""
     if new == old:
         return True
     if new is None or old is None:

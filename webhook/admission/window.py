@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from webhook.admission.confirmation import Numbers
+from webhook.admission.lint import CLOCK_SKEW
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Impact, Taint, impact_of, impact_on_devices
 from webhook.inventory.matching import selects
@@ -40,10 +41,14 @@ def with_recent(
     in_tree: bool,
     devices: bool,
 ) -> Numbers:
-    """What the rule and all taints of the window hit together; devices only if asked for. Raises OutOfTime."""
-    since = context.now - timedelta(seconds=context.policy.impact.window_seconds)
-    others = [rule for rule in _rules(new, inventory, context) if _is_recent(rule, since)]
-    impacts = [impact]
+    """What the rule and all taints of the window hit together; devices only if asked for. Raises OutOfTime.
+
+    What the rule itself was before counts too: a rule that moves from device to device empties one after the other.
+    """
+    # A timeAdded that lies back by no more than clocks may differ is never refused, so it must not leave the window.
+    since = context.now - timedelta(seconds=context.policy.impact.window_seconds) - CLOCK_SKEW
+    others = [rule for rule in (*inventory.rules.values(), *context.promised) if _is_recent(rule, since)]
+    impacts = [impact, *context.victims]
     for rule in others:
         context.budget.check("impact of the last taints")
         impacts.append(impact_of(inventory, rule.selector, Taint.of_rule(rule, in_tree=in_tree), context.now))
@@ -56,17 +61,6 @@ def with_recent(
         len(empty.union(*[each.pods for each in impacts])),
         len(empty.union(*[each.namespaces for each in impacts])),
     )
-
-
-def _rules(new: DeviceTaintRule, inventory: Inventory, context: AdmissionContext) -> Iterator[DeviceTaintRule]:
-    """Those that are stored, and those that were just allowed here."""
-    promised = {rule.meta.name: rule for rule in context.promised if rule.meta.name}
-    for name, rule in inventory.rules.items():
-        if name != new.meta.name and name not in promised:
-            yield rule
-    for rule in context.promised:
-        if not new.meta.name or rule.meta.name != new.meta.name:
-            yield rule
 
 
 def _is_recent(rule: DeviceTaintRule, since: datetime) -> bool:

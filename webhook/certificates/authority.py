@@ -5,7 +5,7 @@ Keys are ECDSA on P-256: quick to make and to check, and known to every TLS clie
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, Self
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final, Self
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-_SKEW: Final = timedelta(minutes=5)
+SKEW: Final = timedelta(minutes=5)
 """Certificates start this long before they are made: no two clocks agree."""
 _LONGEST_COMMON_NAME: Final = 64
 """RFC 5280, ub-common-name."""
@@ -31,7 +31,7 @@ class Pair:
     """A certificate and its private key, both PEM (`tls.crt` and `tls.key`)."""
 
     certificate: bytes
-    key: bytes
+    key: bytes = field(repr=False)
 
 
 class Authority:
@@ -54,10 +54,43 @@ class Authority:
         )
         return cls(builder.sign(key, SHA256()), key)
 
+    @classmethod
+    def load(cls, pair: Pair) -> Self:
+        """The CA that a pair holds. Raises ValueError with what is wrong."""
+        try:
+            certificates = x509.load_pem_x509_certificates(pair.certificate)
+            key = load_pem_private_key(pair.key, password=None)
+        except (ValueError, TypeError) as error:  # TypeError: it has a password
+            raise ValueError(f"not PEM: {error}") from None
+        if len(certificates) != 1:
+            raise ValueError(f"must hold one certificate, and holds {len(certificates)}")
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise ValueError("the key must be one for ECDSA")  # noqa: TRY004 -- of what somebody wrote, not of a call
+        if key.public_key() != certificates[0].public_key():
+            raise ValueError("the key does not belong to the certificate")
+        if not _is_ca(certificates[0]):
+            raise ValueError("the certificate is not that of a CA")
+        return cls(certificates[0], key)
+
     @property
     def certificate(self) -> bytes:
         """The CA's certificate as PEM: what clients have to know (`ca.crt`, `caBundle`)."""
         return self._certificate.public_bytes(Encoding.PEM)
+
+    @property
+    def pair(self) -> Pair:
+        """Certificate and key, for where the CA is kept."""
+        return Pair(self.certificate, _private_pem(self._key))
+
+    @property
+    def made(self) -> datetime:
+        """When it was made (UTC), if it was made here."""
+        return self._certificate.not_valid_before_utc + SKEW
+
+    @property
+    def ends(self) -> datetime:
+        """When its certificate ends (UTC), and everything it signed with it."""
+        return self._certificate.not_valid_after_utc
 
     def serving_pair(self, names: Sequence[str], *, now: datetime, lifetime: timedelta) -> Pair:
         """A new key with a serving certificate for DNS names and IP addresses; the first is its common name."""
@@ -88,10 +121,7 @@ class Authority:
         if alternatives is not None:
             builder = builder.add_extension(alternatives, critical=False)
         certificate = builder.sign(self._key, SHA256())
-        return Pair(
-            certificate.public_bytes(Encoding.PEM),
-            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-        )
+        return Pair(certificate.public_bytes(Encoding.PEM), _private_pem(key))
 
 
 def _builder(
@@ -107,9 +137,21 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _SKEW)
+        .not_valid_before(now - SKEW)
         .not_valid_after(now + lifetime)
     )
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _is_ca(certificate: x509.Certificate) -> bool:
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+    return constraints.value.ca
 
 
 def _name(common_name: str) -> x509.Name:

@@ -6,12 +6,17 @@ is loaded. So each pair gets a context of its own, and the listener's switches o
 
 from __future__ import annotations
 
+import contextlib
+import os
 import ssl
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
+
+    from webhook.certificates.authority import Pair
 
 
 def serving_context(certificate_file: Path, key_file: Path, client_ca: str | None) -> ssl.SSLContext:
@@ -25,6 +30,28 @@ def serving_context(certificate_file: Path, key_file: Path, client_ca: str | Non
     if client_ca is not None:
         context.load_verify_locations(cadata=client_ca)
     return context
+
+
+def pair_context(pair: Pair, client_ca: str | None) -> ssl.SSLContext:
+    """The same for a pair that is in no file: a key that is made here never touches a disk."""
+    with _file_of(pair.certificate + pair.key) as file:
+        return serving_context(file, file, client_ca)
+
+
+@contextlib.contextmanager
+def _file_of(content: bytes) -> Iterator[Path]:
+    """A path that leads to the content as long as the block lasts: `load_cert_chain` takes nothing else."""
+    if not hasattr(os, "memfd_create"):  # not Linux: nobody's cluster, but somebody's laptop
+        with tempfile.TemporaryDirectory() as folder:  # readable for this user only
+            path = Path(folder) / "pair.pem"
+            path.write_bytes(content)
+            yield path
+        return
+    number = os.memfd_create("pair.pem")
+    with open(number, "wb") as file:  # noqa: PTH123 -- there is no path yet
+        file.write(content)
+        file.flush()
+        yield Path(f"/proc/self/fd/{number}")
 
 
 def listening_context(newest: Callable[[], ssl.SSLContext | None], *, client_certificates: bool) -> ssl.SSLContext:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,3 +26,30 @@ class FileSettings:
     """The same while there is no certificate yet, when everything waits for it."""
     tolerated_failures: int = 12
     """So many failed polls in a row, two minutes' worth, before readiness says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelfManagedSettings:
+    """A CA of our own, in a Secret, and who has to trust it."""
+
+    secret: tuple[str, str]
+    """Namespace and name."""
+    validating_configuration: str
+    mutating_configuration: str
+    names: tuple[str, ...]
+    """DNS names and IP addresses for the serving certificate; the first is its common name."""
+    client_ca_file: Path | None = None
+    """As for files."""
+    ca_lifetime: timedelta = timedelta(days=365)
+    leaf_lifetime: timedelta = timedelta(hours=24)
+    """At most a quarter of the CA's: what a CA signs at two thirds of its life must not end with it."""
+
+    @property
+    def poll_seconds(self) -> float:
+        """How often Secret and configurations are read: a caBundle that is lost is missed by every call."""
+        return min(10.0, self.leaf_lifetime.total_seconds() / 30)
+
+    @property
+    def settle(self) -> timedelta:
+        """How long a caBundle has to be in place before it is relied on: a watch of an API server may lag behind."""
+        return min(timedelta(minutes=10), self.ca_lifetime / 20)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from datetime import UTC, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from webhook.certificates.contexts import serving_context
+from webhook.certificates.stored import time_text
 
 if TYPE_CHECKING:
     import ssl
@@ -92,7 +93,9 @@ class FileSource:
         late = min(_LATE, (end - self._leaf.not_valid_before_utc) / _LATE_SHARE)
         if left <= late:
             ends = "ends" if left > timedelta() else "ended"
-            return f"the certificate {ends} at {_text(end)} and no newer one came: {self._error or 'files unchanged'}"
+            return (
+                f"the certificate {ends} at {time_text(end)} and no newer one came: {self._error or 'files unchanged'}"
+            )
         if self._failures >= self._settings.tolerated_failures:
             return f"{self._failures} failures in a row to load the changed certificate: {self._error}"
         return None
@@ -135,13 +138,15 @@ class FileSource:
         settings = self._settings
         client_ca = None
         if material.client_ca is not None:
-            client_ca = _client_ca(material.client_ca)
+            client_ca = client_ca_text(material.client_ca)
         context = serving_context(settings.certificate_file, settings.key_file, client_ca)
         if self._read() != material:
             raise Unusable("the files changed while they were read")
         return context
 
     def _swap(self, material: _Material, leaf: x509.Certificate, context: ssl.SSLContext) -> None:
+        if self._leaf is not None and leaf != self._leaf:
+            self._metrics.certificate_rotations.labels("leaf").inc()
         self._material, self._leaf, self._context = material, leaf, context
         self._loaded.set()
         self._metrics.certificate_expiry.set(leaf.not_valid_after_utc.timestamp())
@@ -150,7 +155,7 @@ class FileSource:
             extra={
                 "file": str(self._settings.certificate_file),
                 "serial": f"{leaf.serial_number:x}",
-                "notAfter": _text(leaf.not_valid_after_utc),
+                "notAfter": time_text(leaf.not_valid_after_utc),
             },
         )
 
@@ -177,19 +182,16 @@ def usable_leaf(certificate: bytes, key: bytes, now: datetime) -> x509.Certifica
     if private.public_key() != leaf.public_key():
         raise Unusable("the key does not belong to the certificate")
     if now < leaf.not_valid_before_utc:
-        raise Unusable(f"the certificate is valid only from {_text(leaf.not_valid_before_utc)} on")
+        raise Unusable(f"the certificate is valid only from {time_text(leaf.not_valid_before_utc)} on")
     if now >= leaf.not_valid_after_utc:
-        raise Unusable(f"the certificate ended at {_text(leaf.not_valid_after_utc)}")
+        raise Unusable(f"the certificate ended at {time_text(leaf.not_valid_after_utc)}")
     return leaf
 
 
-def _client_ca(pem: bytes) -> str:
+def client_ca_text(pem: bytes) -> str:
+    """CAs for clients as a context takes them; raises Unusable."""
     try:
         x509.load_pem_x509_certificates(pem)
     except ValueError as error:
         raise Unusable(f"the client CA is not PEM: {error}") from None
     return pem.decode("ascii", "ignore")  # comments between the blocks may be in any language
-
-
-def _text(time: datetime) -> str:
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -34,6 +35,25 @@ _SEND_JSON: Final = {"Accept": JSON, "Content-Type": JSON}
 _CONNECTIONS: Final = 32
 _GRACE_SECONDS: Final = 15.0
 """What a watch may last beyond the time after which the server said it would end it."""
+_PROBES: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""A server that went without a word is noticed after 30 + 3 * 10 s; a dead watch looks like an idle one."""
+
+
+def _probing_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _PROBES.items():
+        if hasattr(socket, option):  # macOS has other names
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Ends the connection, unless the answer has ended: a farewell in TLS would wait for a server that goes on."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
 
 
 class _Request(NamedTuple):
@@ -84,7 +104,7 @@ class Cluster:
         self._access = await self._credentials.load()
         self._loaded_at = self._tried_at = self._clock()
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS),
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, socket_factory=_probing_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": self._user_agent},
             trust_env=True,
@@ -154,19 +174,24 @@ class Cluster:
             sock_connect=self._settings.timeout_seconds,
             sock_read=silence_seconds,
         )
-        request = _Request("GET", path, query, {"Accept": accept}, None, timeout)
-        rest = b""
-        async with self._granted(request) as response:
-            yield b""
+        # Packing costs the server more than it spares the network, and makes us unpack a list in large pieces.
+        headers = {"Accept": accept, "Accept-Encoding": "identity"}
+        begun: list[bytes] = []
+        async with self._granted(_Request("GET", path, query, headers, None, timeout)) as response:
             try:
+                yield b""
                 async for chunk in response.content.iter_any():
-                    lines = (rest + chunk).split(b"\n")
-                    rest = lines.pop()
+                    *lines, rest = chunk.split(b"\n")
                     for line in lines:
-                        yield line
+                        yield b"".join([*begun, line])
+                        begun.clear()
+                    if rest:
+                        begun.append(rest)
             except aiohttp.SocketTimeoutError as error:
                 raise Silent(f"WATCH {path}: nothing for {silence_seconds:g} s") from error
-        if rest:
+            finally:
+                _abort(response)
+        if begun:
             raise Unavailable(f"WATCH {path}: ended in the middle of a line")
 
     async def _ask(

@@ -21,10 +21,14 @@ class ClusterError(Exception):
     `code` is the HTTP status, 0 if there was no answer; `reason` is the Status' word for it ("NotFound"), or empty.
     """
 
-    def __init__(self, message: str, *, code: int = 0, reason: str = "", retry_after_seconds: float = 0.0) -> None:
+    def __init__(
+        self, message: str, *, code: int = 0, reason: str = "", retry_after_seconds: float = 0.0, told: str = ""
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
+        self.told = told
+        """What the server said, in full; the error's own text is cut for logs."""
         self.retry_after_seconds = retry_after_seconds
         """How long the server wants to be left alone; 0 if it did not say."""
 
@@ -94,4 +98,5 @@ def error_of(request: str, body: bytes, *, code: int = 0, retry_after: str = "")
         code=code,
         reason=status.reason or "",
         retry_after_seconds=seconds or details or 0.0,
+        told=message,
     )

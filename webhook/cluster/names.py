@@ -13,9 +13,10 @@ import msgspec
 from webhook.cluster.client import JSON
 from webhook.cluster.discovery import FixedCollection, ServedCollection
 from webhook.cluster.errors import Unavailable
+from webhook.cluster.feed import METADATA
 from webhook.cluster.lookups import Lookups
 from webhook.cluster.projections import DeviceClass, PartialObject, class_drivers, namespace_facts
-from webhook.cluster.reflector import METADATA, Reflector
+from webhook.cluster.reflector import Reflector
 from webhook.cluster.settings import NameSettings, ReflectorSettings
 
 if TYPE_CHECKING:

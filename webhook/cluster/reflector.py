@@ -1,11 +1,8 @@
 """A resource as the API server has it, followed: list, watch, and list again when the thread is lost.
 
 What callers may rely on: `items` holds the state of some moment of the server, never less once it was full, and what
-subscribers are told adds up to it. While the server is away the last known items stay; `staleness_seconds` says for
-how long.
-
-Instead of list and watch, servers can stream the list as the beginning of a watch (sendInitialEvents). That would
-replace `_list` here and nothing else; it pays for lists larger than ours.
+subscribers are told adds up to it. A list that brings many changes is told in pieces, and `settled` is False
+meanwhile. While the server is away the last known items stay; `lost_seconds` says for how long.
 """
 
 from __future__ import annotations
@@ -16,81 +13,87 @@ import logging
 import math
 import time
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, NoReturn
 
-import msgspec
-
 from webhook.cluster.backoff import Backoff
-from webhook.cluster.client import JSON
-from webhook.cluster.errors import ClusterError, Gone, NotFound, Refused, Silent, Unavailable, error_of
+from webhook.cluster.errors import ClusterError, Gone, NotFound, Refused, Silent, Unavailable
+from webhook.cluster.feed import LIST_FIRST, Feed
+from webhook.cluster.known import Known
 from webhook.cluster.settings import ReflectorSettings
-from webhook.cluster.wire import Page, W, WatchEvent, Wire, is_newer
+from webhook.cluster.turns import Turns
+from webhook.cluster.wire import V, is_newer, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from webhook.cluster.client import Cluster
     from webhook.cluster.discovery import Collection
+    from webhook.cluster.feed import Event
+    from webhook.cluster.wire import OnWire
     from webhook.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-_EVENT: Final = msgspec.json.Decoder(WatchEvent)
-_BOOKMARK: Final = msgspec.json.Decoder(Wire)
-_METADATA: Final = "application/json;as={};g=meta.k8s.io;v=v1,application/json"
-METADATA: Final = _METADATA.format("PartialObjectMetadata")
-"""Asks for metadata only."""
-_GRAVES: Final = 1024
-"""So many deleted objects are remembered, lest an event that comes late brings one back."""
+_NOT_ALLOWED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
-class Reflector(Generic[W]):
+class Reflector(Generic[V]):
     """Keeps the objects of one collection, as far as the struct `wire` describes them, by `namespace/name` or name."""
 
     def __init__(  # noqa: PLR0913 -- all by name
         self,
         cluster: Cluster,
         collection: Collection,
-        wire: type[W],
+        wire: type[OnWire[V]],
         *,
         random: Callable[[], float],
         field_selector: str = "",
         metadata_only: bool = False,
+        optional: bool = False,
+        items: Mapping[str, V] | None = None,
         settings: ReflectorSettings = ReflectorSettings(),  # noqa: B008 -- frozen
         metrics: Metrics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`random` gives numbers in [0, 1), `clock` any seconds. `metadata_only` spares the server and us the rest."""
-        self._cluster = cluster
-        self._collection = collection
+        """`random` gives numbers in [0, 1), `clock` any seconds.
+
+        `optional`: it is no fault that the resource is not served. `items`: where the first subscriber keeps what it
+        is told, by the same keys; then it is not kept a second time.
+        """
+        self._feed = Feed(cluster, collection, wire, field_selector=field_selector, metadata_only=metadata_only)
+        self._optional = optional
         self._settings = settings
         self._metrics = metrics
         self._clock = clock
-        self._selector = {"fieldSelector": field_selector} if field_selector else {}
-        self._list_accept = _METADATA.format("PartialObjectMetadataList") if metadata_only else JSON
-        self._watch_accept = METADATA if metadata_only else JSON
-        self._page: msgspec.json.Decoder[Page[W]] = msgspec.json.Decoder(Page[wire])  # type: ignore[valid-type]
-        self._wire = msgspec.json.Decoder(wire)
         self._random = random
         self._backoff = Backoff(settings.backoff_seconds, settings.backoff_most_seconds, random)
-        self._items: dict[str, W] = {}
-        self._graves: dict[str, str] = {}
+        self._turns = Turns()
+        self._streams = settings.stream
+        self._known = Known(items)
         self._version = ""
         self._told = ""
         self._alive_at: float | None = None
-        self._subscribers: list[Callable[[W | None, W | None], None]] = []
-        self.items: Mapping[str, W] = MappingProxyType(self._items)
+        self._lost_at: float | None = None
+        self.items = self._known.items
         """What is known; it changes under the reader, between two awaits."""
         self.synced = asyncio.Event()
         """Set once the first list was complete and told to subscribers; never unset."""
+        self.settled = True
+        """False while a list is being told: the items are of two moments then."""
+        self.unserved = False
+        """Whether the server says that it does not serve the resource."""
         if metrics is not None:
             metrics.watch_reflector(self.resource, lambda: self.staleness_seconds)
 
     @property
     def resource(self) -> str:
         """The plural."""
-        return self._collection.resource
+        return self._feed.collection.resource
+
+    @property
+    def error(self) -> str:
+        """What the last list or watch ran into; empty once one went well."""
+        return self._told
 
     @property
     def staleness_seconds(self) -> float:
@@ -100,12 +103,17 @@ class Reflector(Generic[W]):
         """
         return math.inf if self._alive_at is None else self._clock() - self._alive_at
 
-    def subscribe(self, on_change: Callable[[W | None, W | None], None]) -> None:
+    @property
+    def lost_seconds(self) -> float:
+        """For how long changes may have been missed: 0 while a watch is open, infinite if some were for certain."""
+        return 0.0 if self._lost_at is None else self._clock() - self._lost_at
+
+    def subscribe(self, on_change: Callable[[V | None, V | None], None]) -> None:
         """From now on every change is told as (old, new): None is old for what was added and new for what is gone.
 
         The items have changed already when it is told. What it raises ends `run`.
         """
-        self._subscribers.append(on_change)
+        self._known.subscribe(on_change)
 
     async def run(self) -> NoReturn:
         """Follows the resource; returns only when cancelled."""
@@ -114,6 +122,7 @@ class Reflector(Generic[W]):
                 await self._list()
                 await self._follow()
             except Silent as error:
+                self._lose(self._alive_at)  # nobody knows since when nothing could come any more
                 self._backoff.reset()
                 log.debug("silent watch given up", extra={"resource": self.resource, "error": str(error)})
             except ClusterError as error:
@@ -122,50 +131,84 @@ class Reflector(Generic[W]):
     # --- list ------------------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        """Reads all pages, then tells how they differ from what was known."""
+        """All there is, and how it differs from what was known; in a stream, also what comes after it."""
         try:
-            path = await self._collection.path()
+            await self._feed.collection.path()
         except NotFound:
             # Not served, so there is nothing. What was known stays: a server that is being replaced may say so too.
+            self.unserved = True
             self._alive()
             self._set_synced(0)
             raise
         try:
-            found, version = await self._pages(path, self._settings.page_size)
-        except Gone:  # it took so long that the first page's state is forgotten; in one piece this cannot happen
-            found, version = await self._pages(path, 0)
+            if not self._streams or not await self._stream():
+                await self._pages()
         except NotFound:
-            self._collection.forget()
+            self._feed.collection.forget()
             raise
+
+    async def _stream(self) -> bool:
+        """A watch that begins with the list, to its orderly end; False if the server does not know such a thing."""
+        async with contextlib.aclosing(self._events(LIST_FIRST)) as events:
+            try:
+                found, version = await self._begin(events)
+            except Refused as error:
+                if error.code in _NOT_ALLOWED:
+                    raise
+                log.info("list comes in pages", extra={"resource": self.resource, "error": str(error)})
+                self._streams = False
+                return False
+            await self._take(found, version)
+            self._lost_at = None
+            await self._attend(events)
+        return True
+
+    async def _begin(self, events: AsyncGenerator[Event[V], None]) -> tuple[dict[str, V], str]:
+        """The list at the beginning of a stream, and its version."""
+        found: dict[str, V] = {}
+        async for event in events:
+            self._alive()
+            if event.came is not None:
+                self._known.gather(found, event.came)
+            elif event.went is not None:
+                found.pop(key_of(event.went.meta), None)
+            elif event.ends_list:
+                return found, event.version
+            elif event.version:
+                # A server that does not know the question tells what there is, and never that this was all.
+                raise Refused(f"WATCH {self.resource}: a bookmark before the end of the list")
+            await self._turns.pause()
+        raise Unavailable(f"WATCH {self.resource}: ended before the list did")
+
+    async def _pages(self) -> None:
+        try:
+            found, version = await self._read(self._settings.page_size)
+        except Gone:  # it took so long that the first page's state is forgotten; in one piece this cannot happen
+            found, version = await self._read(0)
+        await self._take(found, version)
+
+    async def _read(self, page_size: int) -> tuple[dict[str, V], str]:
+        """All items, and the version of the state they are of."""
+        found: dict[str, V] = {}
+        version = ""
+        async with contextlib.aclosing(self._feed.pages(page_size)) as pages:
+            async for items, of in pages:
+                self._alive()
+                version = of
+                for item in items:
+                    self._known.gather(found, item)
+                    await self._turns.pause()
+        return found, version
+
+    async def _take(self, found: dict[str, V], version: str) -> None:
+        """What is known becomes what was found, change by change."""
+        self.settled = False
+        await self._known.replace(found, self._turns)
+        self._version, self._told = version, ""
+        self.settled, self.unserved = True, False
         if self._metrics is not None:
             self._metrics.count_list(self.resource)
-        self._replace(found)
-        self._version, self._told = version, ""
         self._set_synced(len(found))
-
-    async def _pages(self, path: str, size: int) -> tuple[dict[str, W], str]:
-        """All items, and the version of the state they are of."""
-        found: dict[str, W] = {}
-        query: dict[str, str | int] = {**self._selector, "limit": size} if size else {**self._selector}
-        while True:
-            answer = await self._cluster.get(path, query, accept=self._list_accept)
-            self._alive()
-            try:
-                page = self._page.decode(answer)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise Unavailable(f"GET {path}: cannot be read: {error}") from None
-            found.update((item.key, item) for item in page.items or ())
-            if not page.metadata.next_page:
-                return found, page.metadata.resource_version
-            query["continue"] = page.metadata.next_page
-
-    def _replace(self, found: dict[str, W]) -> None:
-        """What is known becomes what was found, change by change."""
-        self._graves.clear()
-        for key in [key for key in self._items if key not in found]:
-            self._tell(self._items.pop(key), None)
-        for key, new in found.items():
-            self._put(key, new)
 
     # --- watch -----------------------------------------------------------------------------------
 
@@ -182,92 +225,54 @@ class Reflector(Generic[W]):
 
     async def _watch(self) -> None:
         """One watch, from the last known version to its orderly end. Raises Gone and others if it ends otherwise."""
-        settings = self._settings
-        query = {**self._selector, "resourceVersion": self._version, "allowWatchBookmarks": "true"}
-        path = await self._collection.path()
-        began, seen = self._clock(), False
-        lines = self._cluster.watch(
-            path,
-            query,
-            accept=self._watch_accept,
-            # up to twice the time, as in client-go, lest the watches of all replicas end as one
-            watch_seconds=int(settings.watch_seconds * (1 + self._random())),
-            silence_seconds=settings.silence_seconds,
-        )
-        async with contextlib.aclosing(lines):
-            async for line in lines:
-                self._alive()
-                if line:
-                    self._handle(line)
-                    seen = True
-                    self._backoff.reset()
-        if not seen and self._clock() - began < settings.short_watch_seconds:
-            raise Unavailable(f"WATCH {path}: ended as soon as it began")
+        began = self._clock()
+        async with contextlib.aclosing(self._events({"resourceVersion": self._version})) as events:
+            told = await self._attend(events)
+        if not told and self._clock() - began < self._settings.short_watch_seconds:
+            raise Unavailable(f"WATCH {self.resource}: ended as soon as it began")
         self._backoff.reset()
 
-    def _handle(self, line: bytes) -> None:
-        """One event. Kinds of events that we do not know are for others."""
+    def _events(self, start: Mapping[str, str]) -> AsyncGenerator[Event[V], None]:
+        return self._feed.watch(
+            start,
+            # up to twice the time, as in client-go, lest the watches of all replicas end as one
+            watch_seconds=int(self._settings.watch_seconds * (1 + self._random())),
+            silence_seconds=self._settings.silence_seconds,
+        )
+
+    async def _attend(self, events: AsyncGenerator[Event[V], None]) -> bool:
+        """All events to the orderly end; gives whether there were any."""
+        told = False
         try:
-            event = _EVENT.decode(line)
-            match event.type:
-                case "ADDED" | "MODIFIED":
-                    self._came(self._wire.decode(event.object))
-                case "DELETED":
-                    self._went(self._wire.decode(event.object))
-                case "BOOKMARK":
-                    self._advance(_BOOKMARK.decode(event.object))
-                case "ERROR":
-                    raise error_of(f"WATCH {self.resource}", bytes(event.object))
-                case _:
-                    pass
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Unavailable(f"WATCH {self.resource}: an event cannot be read: {error}") from None
+            async for event in events:
+                self._alive()
+                self._lost_at = None
+                if event.version:
+                    self._handle(event)
+                    self._backoff.reset()
+                    told = True
+                await self._turns.pause()
+        finally:
+            self._lose(self._clock())
+        return told
 
-    def _came(self, new: W) -> None:
-        """Added or changed; unless it was heard before, or something later was."""
-        known = self._items.get(new.key)
-        latest = known.metadata.resource_version if known else self._graves.get(new.key)
-        if latest is None or is_newer(new.metadata.resource_version, latest):
-            self._put(new.key, new)
-        self._advance(new)
-
-    def _went(self, last: W) -> None:
-        """Deleted; its version is that of the deletion."""
-        version = last.metadata.resource_version
-        known = self._items.get(last.key)
-        if known is None or not is_newer(known.metadata.resource_version, version):
-            self._graves[last.key] = version
-            if len(self._graves) > _GRAVES:
-                del self._graves[next(iter(self._graves))]
-            if known is not None:
-                self._tell(self._items.pop(last.key), None)
-        self._advance(last)
-
-    def _advance(self, obj: Wire) -> None:
-        """Where the next watch begins."""
-        if is_newer(obj.metadata.resource_version, self._version):
-            self._version = obj.metadata.resource_version
+    def _handle(self, event: Event[V]) -> None:
+        if event.came is not None:
+            self._known.came(event.came)
+        elif event.went is not None:
+            self._known.went(event.went)
+        if is_newer(event.version, self._version):
+            self._version = event.version
 
     # --- both ------------------------------------------------------------------------------------
 
-    def _put(self, key: str, new: W) -> None:
-        """The object is there now; one of the same name but another uid is another object."""
-        old = self._items.get(key)
-        if old is not None:
-            if old.metadata.resource_version == new.metadata.resource_version:
-                return
-            if old.metadata.uid != new.metadata.uid:
-                self._tell(self._items.pop(key), None)
-                old = None
-        self._items[key] = new
-        self._tell(old, new)
-
-    def _tell(self, old: W | None, new: W | None) -> None:
-        for on_change in self._subscribers:
-            on_change(old, new)
-
     def _alive(self) -> None:
         self._alive_at = self._clock()
+
+    def _lose(self, at: float | None) -> None:
+        """Changes may have been missed from then on, unless it is lost for longer."""
+        if at is not None and (self._lost_at is None or at < self._lost_at):
+            self._lost_at = at
 
     def _set_synced(self, items: int) -> None:
         if not self.synced.is_set():
@@ -277,12 +282,15 @@ class Reflector(Generic[W]):
     async def _recover(self, error: ClusterError) -> None:
         """Says what went wrong, once for each new thing, and waits until it may be tried again."""
         expired = isinstance(error, Gone)
+        if expired:
+            self._lose(-math.inf)  # something was missed for certain
+        absent = isinstance(error, NotFound) and self.unserved and self._optional
         seconds = self._backoff.next_seconds(error.retry_after_seconds)
         if expired and self._backoff.failures == 1:
             seconds = 0.0  # nobody is at fault, and a list brings what was missed
-        if self._metrics is not None:
+        if self._metrics is not None and not absent:
             self._metrics.count_reflector_error(self.resource)
-        level = logging.INFO if expired else logging.ERROR if isinstance(error, Refused) else logging.WARNING
+        level = logging.INFO if expired or absent else logging.ERROR if isinstance(error, Refused) else logging.WARNING
         log.log(
             level if str(error) != self._told else logging.DEBUG,
             "resource not followed",

@@ -50,6 +50,25 @@ class ReflectorSettings:
     """Where doubling ends; also the most that a server's Retry-After is heeded."""
     short_watch_seconds: float = 1.0
     """A watch that ends sooner without a line counts as a failure, else it would be opened again in a circle."""
+    stream: bool = False
+    """Whether the list is asked for as the beginning of a watch (sendInitialEvents), where the server does that.
+
+    The server then need not hold the whole list, nor we a page of it; it pays for objects by the thousand.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventorySettings:
+    """How slices, rules, claims and pods are followed."""
+
+    reflector: ReflectorSettings = ReflectorSettings(stream=True, backoff_most_seconds=10.0)
+    slice_page_size: int = 50
+    """Slices in one answer, where they come in pages: one has up to 128 devices, and may be as large as 1 MiB."""
+    stale_seconds: float = 15.0
+    """How long a watch may be lost before what is known counts as unknown.
+
+    An API server that is replaced is away for about as long; meanwhile another one may ask for reviews.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

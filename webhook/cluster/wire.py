@@ -2,34 +2,89 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
+if TYPE_CHECKING:
+    from typing import Self
 
-class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """An object's metadata, as far as it is read. Lists have the other two fields."""
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+"""Annotation of the bookmark that ends the list in a watch (meta/v1.InitialEventsAnnotationKey)."""
+
+
+class Identity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The metadata that every object is known by."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+
+
+class Meta(Identity, frozen=True, gc=False):
+    """An object's metadata with its labels."""
+
     labels: dict[str, str] | None = None
 
 
+class Named(Protocol):
+    """What `Identity` and `api.meta.ObjectMeta` have in common."""
+
+    @property
+    def name(self) -> str:
+        """Unique in its namespace, or in the cluster."""
+
+    @property
+    def namespace(self) -> str:
+        """Empty for what has none."""
+
+    @property
+    def uid(self) -> str:
+        """Of this object, and of none that takes its name later."""
+
+    @property
+    def resource_version(self) -> str:
+        """Of this state of the object."""
+
+
+class Kept(Protocol):
+    """Anything that a reflector keeps."""
+
+    @property
+    def meta(self) -> Named:
+        """By which it is known, and told from its earlier states."""
+
+
+V = TypeVar("V", bound=Kept)
+V_co = TypeVar("V_co", bound=Kept, covariant=True)
+
+
+class OnWire(Protocol[V_co]):
+    """A struct that msgspec fills, and what is kept of it."""
+
+    def kept(self) -> V_co:
+        """The value to keep; the struct itself is let go."""
+
+
 class Wire(msgspec.Struct, frozen=True):
-    """The base of everything that a reflector follows."""
+    """The base of what is kept as it came."""
 
     metadata: Meta
 
     @property
+    def meta(self) -> Meta:
+        """The same, under the name that values of the API have for it."""
+        return self.metadata
+
+    @property
     def key(self) -> str:
         """`namespace/name`, or the name alone for what has no namespace."""
-        meta = self.metadata
-        return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+        return key_of(self.metadata)
 
-
-W = TypeVar("W", bound=Wire)
+    def kept(self) -> Self:
+        """Itself."""
+        return self
 
 
 class ListMeta(msgspec.Struct, frozen=True):
@@ -39,11 +94,11 @@ class ListMeta(msgspec.Struct, frozen=True):
     next_page: str = msgspec.field(name="continue", default="")
 
 
-class Page(msgspec.Struct, Generic[W], frozen=True):
-    """One answer to a list."""
+class Page(msgspec.Struct, frozen=True):
+    """One answer to a list. Items are read one by one, so that a large page does not keep the loop."""
 
     metadata: ListMeta
-    items: list[W] | None = None
+    items: list[msgspec.Raw] | None = None
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
@@ -51,6 +106,27 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
     type: str
     object: msgspec.Raw
+
+
+class _BookmarkMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class Bookmark(msgspec.Struct, frozen=True):
+    """An object of nothing but a version: everything up to it was told."""
+
+    metadata: _BookmarkMeta
+
+    @property
+    def ends_list(self) -> bool:
+        """Whether all that there was when the watch began has been told by now."""
+        return (self.metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true"
+
+
+def key_of(meta: Named) -> str:
+    """`namespace/name`, or the name alone for what has no namespace."""
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
 
 def is_newer(version: str, than: str) -> bool:

@@ -14,9 +14,9 @@ from webhook.admission.audit import AtRest, Author, audited
 from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY
 from webhook.admission.context import AdmissionContext
 from webhook.commands.entries import LEVELS, unreadable_row
-from webhook.commands.flags import colored, known_names, time_flag, write
+from webhook.commands.flags import NAMESPACE, POLICY_CONFIG_MAP, colored, known_names, named_flag, time_flag, write
 from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
-from webhook.config import NamespacedName
+from webhook.config.texts import NamespacedName
 from webhook.files.dump import Dump
 from webhook.files.read import STDIN, Manifest, read
 from webhook.files.render import FORMATS, as_junit, as_text
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from webhook.commands.policies import PolicyFile
     from webhook.policy.model import Policy
 
-_NAMESPACE: Final = "device-taint-webhook"
-_CONFIG_MAP: Final = NamespacedName(_NAMESPACE, "device-taint-webhook-policy")
-_KEY_SECRET: Final = NamespacedName(_NAMESPACE, "device-taint-webhook-key")
+_KEY_SECRET: Final = NamespacedName(NAMESPACE, "device-taint-webhook-key")
 _KEY_LEAST_BYTES: Final = 16
 _NO_POLICY: Final = "no policy: only documented rules are looked at; name one with --policy"
 _UNVERIFIED: Final = " (author as claimed, unverified)"
@@ -200,13 +198,6 @@ def _renderer(output: str) -> Callable[[Report], str]:
     return partial(as_junit, verb="audit") if output == "junit" else FORMATS[output]
 
 
-def _named(word: str) -> NamespacedName:
-    namespace, slash, name = word.partition("/")
-    if not (namespace and slash and name) or "/" in name:
-        raise argparse.ArgumentTypeError(f'{word!r} must be "namespace/name"')
-    return NamespacedName(namespace, name)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="device-taint-webhook audit",
@@ -227,9 +218,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--context", metavar="C", help="a context of that file; default its current one")
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
     add("--candidate", metavar="F", help="another policy: tells what only that one would refuse, as warnings")
-    add("--policy-configmap", type=_named, default=_CONFIG_MAP, metavar="NS/NAME", help=f"default {_CONFIG_MAP}")
+    add(
+        "--policy-configmap",
+        type=named_flag,
+        default=POLICY_CONFIG_MAP,
+        metavar="NS/NAME",
+        help=f"default {POLICY_CONFIG_MAP}",
+    )
     add("--key-file", metavar="F", help="the key that proves the authors of templates; else they are believed")
-    add("--key-secret", type=_named, default=_KEY_SECRET, metavar="NS/NAME", help=f"default {_KEY_SECRET}")
+    add("--key-secret", type=named_flag, default=_KEY_SECRET, metavar="NS/NAME", help=f"default {_KEY_SECRET}")
     add("--time", type=time_flag, metavar="T", help="judge as of this time (RFC 3339), for exceptions; default now")
     add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
     return parser

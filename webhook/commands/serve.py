@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final
 from webhook import __version__, runtime
 from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.certificates.contexts import listening_context
-from webhook.certificates.source import FileSource
 from webhook.cluster.errors import NoCredentials
-from webhook.commands.sources import read_policy, surroundings_stages
-from webhook.config import ConfigError, ServeSettings, parse_serve
+from webhook.commands.certificates import certificate_source
+from webhook.commands.sources import cluster_of, read_policy, surroundings_stages
+from webhook.config.flags import ConfigError
+from webhook.config.serve import ServeSettings, parse_serve
 from webhook.runtime import Stage, Stages
 from webhook.server.http import Reviews
 from webhook.server.listener import Listener
@@ -65,7 +66,9 @@ def build(settings: ServeSettings) -> Stages:
     """Every part, in the order in which they start: telling, policy and names, certificates, listening, ready."""
     metrics = Metrics(version=__version__, resources={row.resource for row in KINDS} | {CONFIG_MAPS.resource})
     around = Surroundings(read_policy=read_policy)
-    source = FileSource(settings.certificates, now=_now, metrics=metrics)
+    cluster = cluster_of(settings)
+    checks = Checks()
+    source = certificate_source(settings.certificates, cluster, checks, now=_now, metrics=metrics)
     tls = listening_context(
         lambda: source.context, client_certificates=settings.certificates.client_ca_file is not None
     )
@@ -77,9 +80,7 @@ def build(settings: ServeSettings) -> Stages:
         tls=tls,
         count_bad_request=metrics.count_bad_request,
     )
-    checks = Checks()
-    checks.add("certificate", lambda: source.problem)
-    decided_by = surroundings_stages(settings, around, metrics, checks, _now)
+    decided_by = surroundings_stages(settings, cluster, around, metrics, checks, _now)
     checks.add("listener", lambda: reviews.problem)
     # Nobody is harmed by a probe's connection that ends, so these need no time for a last request.
     probing = replace(settings.listener, drain_idle_seconds=0.0)

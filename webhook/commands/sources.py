@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from webhook.api.field import Path
     from webhook.cluster.client import Cluster
     from webhook.cluster.names import ClusterCache
-    from webhook.config import NamespacedName, ServeSettings
+    from webhook.config.evict import EvictSettings
+    from webhook.config.serve import ServeSettings
+    from webhook.config.texts import NamespacedName
     from webhook.policy.document import Loaded
     from webhook.server.probes import Checks
     from webhook.server.surroundings import Surroundings
@@ -45,15 +47,13 @@ def read_policy(text: str, at: Path, check: Callable[[str], None] = lambda _: No
 
 
 def surroundings_stages(
-    settings: ServeSettings, around: Surroundings, metrics: Metrics, checks: Checks, now: Now
+    settings: ServeSettings, cluster: Cluster | None, around: Surroundings, metrics: Metrics, checks: Checks, now: Now
 ) -> list[Stage]:
     """The stages that fill the surroundings; they add the checks that tell whether they have."""
     stages: list[Stage] = []
     events = _Events(now)
     keeper = PolicyKeeper(around, metrics.policy, read_policy, events.tell)
-    cluster = None
-    if settings.cluster is not None:
-        cluster = _cluster(settings)
+    if cluster is not None:
         stages.append(Stage(name="cluster", start=cluster.open, stop=cluster.close))
         stages += _cluster_stages(cluster, settings, around, metrics, checks)
     if settings.key_file is not None:
@@ -62,17 +62,19 @@ def surroundings_stages(
     checks.add("policy", lambda: keeper.problem)
     if cluster is not None and settings.policy_config_map is not None:
         stages.append(Stage(name="events", work=lambda: events.run(cluster, settings.policy_config_map)))
-    stages += _policy_stages(cluster, settings, keeper, metrics)
+    stages += policy_stages(cluster, settings, keeper, metrics)
     stages.append(Stage(name="reminders", work=lambda: remind(keeper, now)))
     return stages
 
 
-def _cluster(settings: ServeSettings) -> Cluster:
+def cluster_of(settings: ServeSettings) -> Cluster | None:
+    """The cluster that the settings name, not asked yet; None if there is none."""
+    if settings.cluster is None:
+        return None
     # Here and not above: standalone needs no client, and this one brings its libraries.
     from webhook.cluster.client import Cluster  # noqa: PLC0415
     from webhook.cluster.credentials import InCluster, KubeConfig  # noqa: PLC0415
 
-    assert settings.cluster is not None
     kubeconfig = settings.cluster.kubeconfig
     return Cluster(InCluster(os.environ) if kubeconfig is None else KubeConfig(str(kubeconfig)))
 
@@ -80,7 +82,7 @@ def _cluster(settings: ServeSettings) -> Cluster:
 def _cluster_stages(
     cluster: Cluster, settings: ServeSettings, around: Surroundings, metrics: Metrics, checks: Checks
 ) -> list[Stage]:
-    """The key and the names."""
+    """The key, the names and the inventory."""
     from webhook.cluster.names import ClusterCache  # noqa: PLC0415 -- as above
 
     stages: list[Stage] = []
@@ -91,7 +93,18 @@ def _cluster_stages(
     around.look_up = lambda namespaces, classes, seconds: _look_up(names, namespaces, classes, seconds)
     checks.add("names", lambda: names.problem)
     stages.append(Stage(name="names", work=names.run, start=lambda: _names_synced(names)))
+    stages.append(_inventory_stage(cluster, around, metrics, checks))
     return stages
+
+
+def _inventory_stage(cluster: Cluster, around: Surroundings, metrics: Metrics, checks: Checks) -> Stage:
+    """What taints would hit. Nobody waits for it: until it is known, reviews that need it say so."""
+    from webhook.cluster.inventory import InventoryCache  # noqa: PLC0415 -- as above
+
+    inventory = InventoryCache(cluster, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
+    around.sight = inventory.sight
+    checks.inform("inventory", lambda: inventory.problem)
+    return Stage(name="inventory", work=inventory.run)
 
 
 async def _names_synced(names: ClusterCache) -> None:
@@ -131,9 +144,11 @@ def _key_in(settings: ServeSettings) -> bytes:
     return key
 
 
-def _policy_stages(
-    cluster: Cluster | None, settings: ServeSettings, keeper: PolicyKeeper, metrics: Metrics
+def policy_stages(
+    cluster: Cluster | None, settings: ServeSettings | EvictSettings, keeper: PolicyKeeper, metrics: Metrics
 ) -> list[Stage]:
+    """The document followed and read; the last of them has started once the first document was looked at."""
+
     async def loaded() -> None:
         await keeper.loaded.wait()
 

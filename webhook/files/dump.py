@@ -1,25 +1,41 @@
 """What manifests say about a cluster: a dump, or the Namespaces and DeviceClasses that stand among other files.
 
-`kubectl get resourceclaimtemplates,resourceclaims,namespaces,deviceclasses -A -o yaml` makes a dump. Nothing is
-judged here.
+`kubectl get resourceclaimtemplates,resourceclaims,namespaces,deviceclasses -A -o yaml` makes a dump for audits,
+`kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o yaml` one for previews. Nothing is judged here.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from webhook.api.claims import decode_stored_claim
+from webhook.api.decode import Reader
 from webhook.api.meta import GROUP, GroupVersionKind
+from webhook.api.pods import decode_pod
+from webhook.api.rules import decode_rule
+from webhook.api.slices import decode_slice
 from webhook.expressions.drivers import drivers_of
+from webhook.inventory.state import Inventory
 from webhook.policy.model import NAMESPACE_NAME_LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
+    from webhook.api.field import FieldError
     from webhook.files.read import Manifest
+    from webhook.inventory.state import Held
 
 _AUDITED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 _NAMESPACE: Final = GroupVersionKind("", "v1", "Namespace")
+_DECODERS: Final[Mapping[tuple[str, str], Callable[[Reader], Held]]] = {
+    (GROUP, "ResourceSlice"): decode_slice,
+    (GROUP, "DeviceTaintRule"): decode_rule,
+    (GROUP, "ResourceClaim"): decode_stored_claim,
+    ("", "Pod"): decode_pod,
+}
+"""By group and kind, whatever the version: one that is newer than this code must not read as nothing."""
 
 
 @dataclass(slots=True)
@@ -46,6 +62,36 @@ class Dump:
                 self.claims.append(manifest)
             else:
                 self.others.append(manifest)
+
+
+@dataclass(slots=True)
+class Stock:
+    """Slices, rules, claims and pods of manifests, as an inventory. `kinds` counts what there was of each kind."""
+
+    inventory: Inventory = field(default_factory=Inventory)
+    kinds: Counter[str] = field(default_factory=Counter)
+    malformed: list[tuple[Manifest, FieldError]] = field(default_factory=list)
+    """What has a wrong type somewhere, which no server stores; it is left out."""
+
+    def add(self, manifests: Iterable[Manifest]) -> None:
+        """More manifests; of two with the same name the last counts."""
+        for manifest in manifests:
+            value, errors = held_in(manifest.value)
+            if value is None:
+                continue
+            self.kinds[type(value).__name__] += 1
+            if errors:
+                self.malformed.append((manifest, errors[0]))
+            else:
+                self.inventory.apply(None, value)
+
+
+def held_in(value: Any) -> tuple[Held | None, list[FieldError]]:
+    """What an inventory keeps of an object, None if nothing, and the wrong types in it."""
+    kind = _kind_of(value)
+    decode = _DECODERS.get((kind.group, kind.kind)) if kind is not None else None
+    errors: list[FieldError] = []
+    return (None if decode is None else decode(Reader.of(value, errors))), errors
 
 
 def labels_of(value: Any) -> dict[str, str]:

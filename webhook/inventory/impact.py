@@ -20,6 +20,7 @@ from webhook.inventory.pools import PoolId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
     from datetime import datetime
 
     from webhook.api.rules import DeviceSelector, DeviceTaintRule
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _NONE: Final[frozenset[str]] = frozenset()
 _SECOND: Final = timedelta(seconds=1)
-_UNSEEN: Final = -2
+UNSEEN: Final = -2
 """Instead of seconds: the in-tree controller does not look at such claims."""
 
 
@@ -45,7 +46,7 @@ class Wave(msgspec.Struct, frozen=True):
 class Impact(msgspec.Struct, frozen=True):
     """What a taint would do, by the inventory of one moment. Pods are uids, claims and namespaces names.
 
-    A pod with several claims counts once, where it fares worst. `unknown` says what could not be counted.
+    A pod with several claims counts once, where it fares worst.
     """
 
     devices: int = 0
@@ -126,7 +127,7 @@ class Taint(NamedTuple):
     def fate(self, tolerations: tuple[DeviceToleration, ...], *, extended: bool) -> int:
         """Seconds after timeAdded that a pod may stay, FOR_EVER, or that nobody looks (extended resources)."""
         if self.evictor is None or (self.evictor is Evictor.IN_TREE and extended):
-            return _UNSEEN
+            return UNSEEN
         if self.scheduling is not None and any(tolerates(entry, self.scheduling) for entry in tolerations):
             return FOR_EVER
         return grace_seconds(tolerations, self.taint, self.evictor)
@@ -215,13 +216,13 @@ def _impact(published: Impact, fates: Fates, taint: Taint, now: datetime) -> Imp
     """From fates to waves: whoever has several takes the worst."""
     soonest: dict[int, list[Users | ClaimGroup]] = {}
     for grace in sorted(fates.users):
-        if grace >= 0:
+        if grace not in (FOR_EVER, UNSEEN):
             soonest.setdefault(taint.due_seconds(grace, now), []).extend(fates.users[grace])
     waves = _waves(
         (seconds, _all(users.pods for users in hit), _all(users.claims for users in hit))
         for seconds, hit in soonest.items()
     )
-    others = _without(fates.pods(_UNSEEN), waves)
+    others = _without(fates.pods(UNSEEN), waves)
     every = [users for hit in soonest.values() for users in hit]
     return structs.replace(
         published,
@@ -238,17 +239,25 @@ def _impact(published: Impact, fates: Fates, taint: Taint, now: datetime) -> Imp
 def _waves(parts: Iterable[tuple[int, frozenset[str], frozenset[str]]]) -> tuple[Wave, ...]:
     """Waves from pods and claims by seconds, soonest first, each of them in its first only."""
     waves: list[Wave] = []
-    pods: set[str] = set()
-    claims: set[str] = set()
+    pods: AbstractSet[str] = _NONE
+    claims: AbstractSet[str] = _NONE
     for seconds, going, using in parts:
-        if waves:  # not after the last one: that may be most of a cluster, and nobody comes after it
-            pods |= waves[-1].pods
-            claims |= waves[-1].claims
+        if waves:
+            pods, claims = _with(pods, waves[-1].pods), _with(claims, waves[-1].claims)
         waves.append(Wave(seconds, _less(going, pods), _less(using, claims)))
     return tuple([wave for wave in waves if wave.pods or wave.claims])
 
 
-def _less(some: frozenset[str], others: set[str]) -> frozenset[str]:
+def _with(some: AbstractSet[str], more: frozenset[str]) -> AbstractSet[str]:
+    """Both together. Nothing is copied for the first, which may be most of a cluster; then one set grows."""
+    if not some:
+        return more
+    growing = some if isinstance(some, set) else set(some)
+    growing |= more
+    return growing
+
+
+def _less(some: frozenset[str], others: AbstractSet[str]) -> frozenset[str]:
     """Those that are not among the others; usually that is all of them, and then no set is built."""
     return some if some.isdisjoint(others) else some - others
 

@@ -20,6 +20,8 @@ _HALF: Final = 1 << 63
 _WHOLE: Final = 1 << 64
 FOR_EVER: Final = -1
 """Instead of seconds: the taint is tolerated without end."""
+LONG_AGO: Final = -_HALF
+"""Instead of seconds: they end before timeAdded, whenever that is (E-10)."""
 
 
 class Evictor(StrEnum):
@@ -52,7 +54,7 @@ def keeps_from_allocation(taint: DeviceTaint, tolerations: Iterable[DeviceTolera
 
 
 def grace_seconds(tolerations: Iterable[DeviceToleration], taint: DeviceTaint, evictor: Evictor) -> int:
-    """How long after timeAdded a NoExecute taint lets a pod stay: whole seconds, 0 for at once, FOR_EVER.
+    """How long after timeAdded a NoExecute taint lets a pod stay: whole seconds, FOR_EVER, LONG_AGO.
 
     Several tolerations that match: one without seconds wins, else the smallest; negative seconds are none. The
     in-tree controller looks only at tolerations that name NoExecute (E-9), and counts nanoseconds in 64 bits (E-10).
@@ -73,9 +75,9 @@ def grace_seconds(tolerations: Iterable[DeviceToleration], taint: DeviceTaint, e
 
 
 def _as_a_duration(seconds: int) -> int:
-    """What Go makes of so many seconds: nanoseconds that wrap around at 64 bits; what ends in the past is at once."""
+    """What Go makes of so many seconds: nanoseconds that wrap around at 64 bits, and may then be in the past."""
     nanoseconds = (seconds * _NANOSECONDS + _HALF) % _WHOLE - _HALF
-    return max(nanoseconds // _NANOSECONDS, 0)
+    return nanoseconds // _NANOSECONDS if nanoseconds >= 0 else LONG_AGO
 
 
 def selects(selector: DeviceSelector | None, driver: str, pool: str, device: str) -> bool:

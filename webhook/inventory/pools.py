@@ -19,22 +19,23 @@ _NO_TAINTS: Final[tuple[DeviceTaint, ...]] = ()
 class Pool:
     """The slices of one pool. What follows from them is worked out when it is asked for, and kept until one changes."""
 
-    __slots__ = ("_devices", "_evicting", "slices")
+    __slots__ = ("_devices", "_evicting", "_keys", "slices")
 
     def __init__(self) -> None:
         self.slices: dict[str, ResourceSlice] = {}
         self._devices: dict[str, tuple[DeviceTaint, ...]] | None = None
         self._evicting: dict[str, tuple[DeviceTaint, ...]] | None = None
+        self._keys: frozenset[str] | None = None
 
     def put(self, value: ResourceSlice) -> None:
         """Adds a slice, or replaces the one of its name."""
         self.slices[value.meta.name] = value
-        self._devices = self._evicting = None
+        self._devices = self._evicting = self._keys = None
 
     def remove(self, name: str) -> None:
         """Takes a slice away; the generation below may become the newest by it."""
         self.slices.pop(name, None)
-        self._devices = self._evicting = None
+        self._devices = self._evicting = self._keys = None
 
     @property
     def generation(self) -> int:
@@ -77,6 +78,13 @@ class Pool:
             self._evicting = {name: taints for name, taints in found.items() if taints}
         return self._evicting
 
+    @property
+    def taint_keys(self) -> frozenset[str]:
+        """The keys of all taints on its devices."""
+        if self._keys is None:
+            self._keys = frozenset(taint.key for taints in self.devices.values() for taint in taints)
+        return self._keys
+
     def taints_of(self, device: str) -> tuple[DeviceTaint, ...]:
         """The taints of one device in the slices; none if the newest generation does not have it."""
         return self.devices.get(device, _NO_TAINTS)
@@ -89,6 +97,7 @@ class Pools:
         self._pools: dict[PoolId, Pool] = {}
         self._names: dict[str, dict[str, Pool]] = {}
         self._device_count: dict[str | None, int] = {}
+        self._keys: frozenset[str] | None = None
         self._changed: set[PoolId] = set()
         self._incomplete: set[PoolId] = set()
 
@@ -115,6 +124,7 @@ class Pools:
                 self._names.setdefault(new.driver, {})[new.pool] = pool
             pool.put(new)
         self._device_count.clear()
+        self._keys = None
 
     def _remove(self, old: ResourceSlice) -> None:
         identity = old.driver, old.pool
@@ -166,3 +176,10 @@ class Pools:
         if driver not in self._device_count:
             self._device_count[driver] = sum(len(pool.devices) for _, pool in self.selected(driver, None))
         return self._device_count[driver]
+
+    @property
+    def taint_keys(self) -> frozenset[str]:
+        """The keys of all taints in slices."""
+        if self._keys is None:
+            self._keys = frozenset().union(*[pool.taint_keys for pool in self._pools.values()])
+        return self._keys

@@ -110,6 +110,14 @@ class Inventory:
         """The pods that name a claim, in whatever way, by name; both as `namespace/name`."""
         return tuple(sorted(self._claim_pods.get(claim, ())))
 
+    def taint_keys(self) -> frozenset[str]:
+        """The keys of all taints that are published, in slices or by rules."""
+        return frozenset([*self.pools.taint_keys, *(rule.taint.key for rule in self._rules.values())])
+
+    def publishes(self, key: str) -> bool:
+        """Whether a taint with this key is on any device or in any rule."""
+        return key in self.pools.taint_keys or any(rule.taint.key == key for rule in self._rules.values())
+
     def taints_on(self, driver: str, pool: str, device: str) -> tuple[DeviceTaint, ...]:
         """The effective taints of a device: those of its slices, then those of rules that select it, by rule name.
 

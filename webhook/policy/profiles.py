@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 NO_LIMITS: Final = ImpactLimits()
 
 
-def limits_for(impact: Impact, requester: Requester, taint: DeviceTaint) -> ImpactLimits:
-    """The limits for a taint with this key, value and effect; none if no entry matches."""
+def limits_for(impact: Impact, requester: Requester, taint: DeviceTaint, effect: str) -> ImpactLimits:
+    """The limits for a taint with this key and value that has this effect; none if no entry matches."""
     for entry in impact.limits:
         if entry.requesters is not None and not Requesters(entry.requesters).matches(requester, allowing=True):
             continue
@@ -26,7 +26,7 @@ def limits_for(impact: Impact, requester: Requester, taint: DeviceTaint) -> Impa
         if match is not None and not (
             TextSet(match.keys).holds(taint.key)
             and TextSet(match.values).holds(taint.value)
-            and (not match.effects or taint.effect in match.effects)
+            and (not match.effects or effect in match.effects)
         ):
             continue
         return entry

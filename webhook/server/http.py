@@ -186,7 +186,9 @@ class Reviews:
         outcome = self._decide(route, request, budget, misses)
         if misses and around.look_up is not None and outcome.decision is not None:
             seconds = min(self._settings.look_up_seconds, budget.seconds_left / 2)
-            if await around.look_up(frozenset(misses.namespaces), frozenset(misses.device_classes), seconds):
+            found = await around.look_up(frozenset(misses.namespaces), frozenset(misses.device_classes), seconds)
+            # What would be promised was counted before others were let through.
+            if found or outcome.decision.promised is not None:
                 outcome = self._decide(route, request, budget, around.names)
         return outcome
 

@@ -26,10 +26,20 @@ class Checks:
 
     def __init__(self) -> None:
         self._checks: dict[str, Problem] = {}
+        self._notes: dict[str, Problem] = {}
 
     def add(self, name: str, problem: Problem) -> None:
         """One more condition; names appear in `/readyz?verbose` in the order they were added."""
         self._checks[name] = problem
+
+    def inform(self, name: str, problem: Problem) -> None:
+        """Something that is told in `/readyz?verbose` and does not make this process less ready."""
+        self._notes[name] = problem
+
+    def notes(self) -> Iterator[tuple[str, str | None]]:
+        """Likewise, of what does not count."""
+        for name, problem in self._notes.items():
+            yield name, problem()
 
     def problems(self) -> Iterator[tuple[str, str | None]]:
         """Each name with what is missing, or None."""
@@ -57,6 +67,10 @@ def health(checks: Checks) -> Handler:
             return Answer(b"ok", content_type=_TEXT)
         lines = [
             f"[+]{name} ok\n" if problem is None else f"[-]{name} failed: {problem}\n" for name, problem in results
+        ]
+        lines += [
+            f"[+]{name} ok\n" if problem is None else f"[!]{name} not ok, does not count: {problem}\n"
+            for name, problem in checks.notes()
         ]
         lines.append("readyz check passed\n" if ready else "readyz check failed\n")
         return Answer("".join(lines).encode(), status=200 if ready else 503, content_type=_TEXT)

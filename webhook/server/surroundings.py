@@ -86,6 +86,7 @@ class Surroundings:
             key=self.key(),
             sight=sight,
             promised=() if sight is None else self.promises.current(sight.inventory),
+            victims=() if sight is None else self.promises.victims(self.judge.policy.impact.window_seconds),
             read_policy=self.read_policy,
             budget=budget,
         )

@@ -16,7 +16,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from prometheus_client import Metric
 
@@ -222,9 +222,22 @@ class Metrics:
         )
         self.certificate_reload_failures = Counter(
             f"{_PREFIX}_certificate_reload_failures",
-            "Attempts to load a changed certificate that failed; the one in use stays.",
+            "Attempts to load or renew the certificate that failed; the one in use stays.",
             registry=self.registry,
         )
+        self.certificate_authority_expiry = Gauge(
+            f"{_PREFIX}_certificate_authority_expiry_timestamp_seconds",
+            "When the CA of self-managed certificates ends, in Unix time; 0 while there is none.",
+            registry=self.registry,
+        )
+        self.certificate_rotations = Counter(
+            f"{_PREFIX}_certificate_rotations",
+            "New certificates in the place of others that this process has taken up: serving ones (leaf) and CAs (ca).",
+            ["certificate"],
+            registry=self.registry,
+        )
+        for certificate in ("leaf", "ca"):
+            self.certificate_rotations.labels(certificate)
         self._reflector_staleness = Gauge(
             f"{_PREFIX}_reflector_staleness_seconds",
             "Time since the API server last said something about a resource; a healthy idle watch does in minutes.",
@@ -269,6 +282,23 @@ class Metrics:
     def count_reflector_error(self, resource: str) -> None:
         """One list or watch failed or expired."""
         self._reflector_errors.labels(resource).inc()
+
+    def watch_inventory(self, synced: Callable[[], bool], counts: Mapping[str, Callable[[], int]]) -> None:
+        """From now on tells whether the inventory can be trusted, and how many objects of each resource it holds."""
+        gauge = Gauge(
+            f"{_PREFIX}_inventory_synced",
+            "1 if slices, rules and claims are known as they are; 0 means that impacts are unknown.",
+            registry=self.registry,
+        )
+        gauge.set_function(lambda: float(synced()))
+        objects = Gauge(
+            f"{_PREFIX}_inventory_objects",
+            "Objects in the inventory that impacts are worked out from.",
+            ["resource"],
+            registry=self.registry,
+        )
+        for resource, count in counts.items():
+            objects.labels(resource).set_function(count)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Everything in the text format that an `Accept` header asks for, and that format's content type."""

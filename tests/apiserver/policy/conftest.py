@@ -57,10 +57,10 @@ def small(request: pytest.FixtureRequest, assets: Assets) -> Iterator[Stage]:
     """A control plane whose API server may go away, and which knows no DeviceTaintRules; the webhook is not running.
 
     With the gate off they are still served by 1.37: the gate is the controllers' and the scheduler's. Older releases
-    do not serve them, nor does one that is told so.
+    do not serve them, nor does one that is told so. Nor does it stream lists, as some releases do not.
     """
     unserved = {f"{GROUP}/{version}/devicetaintrules": False for version in versions.rule_versions(assets.version)}
-    gates = {"DRADeviceTaintRules": False}
+    gates = {"DRADeviceTaintRules": False, "WatchList": False}
     with RestartablePlane(assets, audit=True, feature_gates=gates, runtime_config=unserved) as plane:
         stage = Stage(plane)
         stage.install()

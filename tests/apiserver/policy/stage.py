@@ -22,7 +22,7 @@ from webhook.api.field import Path
 from webhook.policy.document import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path as FilePath
 
     from tests.controlplane.client import Reply
@@ -73,6 +73,15 @@ class RestartablePlane(ControlPlane):
         """Starts it with the arguments that it had."""
         process = self._run("kube-apiserver", self._commands["kube-apiserver"])
         process.wait_ready(functools.partial(answers, self.client, "/readyz"), seconds=90)
+
+    def serve(self, versions: Mapping[str, bool]) -> None:
+        """Starts it anew, with some versions or resources switched on or off."""
+        self.stop_api_server()
+        self._runtime_config.update(versions)
+        switches = ",".join(f"{name}={str(on).lower()}" for name, on in self._runtime_config.items())
+        before = [each for each in self._commands["kube-apiserver"] if not each.startswith("--runtime-config=")]
+        self._commands["kube-apiserver"] = [*before, f"--runtime-config={switches}"]
+        self.start_api_server()
 
 
 def answers(client: Client, url_path: str) -> bool:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 import yaml
 
-from tests.apiserver.policy.stage import ACCOUNT, KEY_SECRET, make_policy
+from tests.apiserver.policy.stage import ACCOUNT, KEY_SECRET, RestartablePlane, make_policy
 from tests.apiserver.registration.samples import MANIFESTS
 from tests.controlplane.processes import wait_until
+from tests.controlplane.versions import GROUP, rule_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -70,8 +71,20 @@ _LOOKS_AT_NAMES: Final = make_policy(
 
 
 @pytest.fixture
-def whole_life(small: Stage) -> Iterator[list[Json]]:
+def with_rules(small: Stage) -> Iterator[Stage]:
+    """The small control plane while it serves rules: what is not served is not asked for either."""
+    plane = small.plane
+    assert isinstance(plane, RestartablePlane)
+    rules = [f"{GROUP}/{version}/devicetaintrules" for version in rule_versions(plane.server_version)]
+    plane.serve(dict.fromkeys(rules, True))
+    yield small
+    plane.serve(dict.fromkeys(rules, False))
+
+
+@pytest.fixture
+def whole_life(with_rules: Stage) -> Iterator[list[Json]]:
     """What our server asked for from its first start, over names it does not know, to a policy that is broken."""
+    small = with_rules
     small.client.patch(KEY_SECRET, {"data": None})
     earlier = sum(1 for _ in small.plane.audit_events())
     small.start_webhook()
@@ -80,6 +93,7 @@ def whole_life(small: Stage) -> Iterator[list[Json]]:
         assert not small.ask(_STRANGE)["allowed"]
         assert small.write_policy("kind: Something").ok  # nobody is registered to refuse it
         wait_until(lambda: bool(small.policy_events()), "an Event about the policy")
+        wait_until(lambda: small.metric("inventory_synced") == {"": 1.0}, "the inventory")
         events = list(small.plane.audit_events())[earlier:]
     finally:
         small.stop_webhook()

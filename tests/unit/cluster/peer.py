@@ -90,6 +90,7 @@ class Peer:
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.StreamWriter] = set()
         self._open_watch: asyncio.StreamWriter | None = None
+        self._open_watches: dict[str, asyncio.StreamWriter] = {}
 
     @property
     def url(self) -> str:
@@ -131,6 +132,17 @@ class Peer:
             self._open_watch.write(chunk(line))
         await self._open_watch.drain()
 
+    async def say_on(self, path: str, *lines: bytes, cut: bool = False) -> None:
+        """More lines on the watch of that path, after which the connection may break."""
+        await until(lambda: path in self._open_watches, f"a watch of {path}")
+        writer = self._open_watches[path]
+        for line in lines:
+            writer.write(chunk(line))
+        await writer.drain()
+        if cut:
+            del self._open_watches[path]
+            writer.transport.close()  # once what was written is on its way
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
         try:
@@ -138,13 +150,14 @@ class Peer:
                 while True:
                     request = await _read(reader)
                     self.requests.append(request)
-                    await self._reply(self._next(request), writer)
+                    await self._reply(self._next(request), writer, request.path)
         except _Hold:
             await reader.read()  # until the client goes
         finally:
             self._connections.discard(writer)
             if self._open_watch is writer:
                 self._open_watch = None
+            self._open_watches = {path: each for path, each in self._open_watches.items() if each is not writer}
             writer.close()
 
     def _next(self, request: Request) -> Reply:
@@ -153,7 +166,7 @@ class Peer:
             return script.popleft()
         return Lines() if request.is_watch else self.otherwise(request)
 
-    async def _reply(self, reply: Reply, writer: asyncio.StreamWriter) -> None:
+    async def _reply(self, reply: Reply, writer: asyncio.StreamWriter, path: str) -> None:
         match reply:
             case Answer(body, code, headers):
                 data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -170,7 +183,7 @@ class Peer:
                 if then == "cut":
                     raise ConnectionError
                 if then == "hold":
-                    self._open_watch = writer
+                    self._open_watch = self._open_watches[path] = writer
                     raise _Hold
             case Silence():
                 raise _Hold

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -336,5 +337,25 @@ def test_server_with_a_path_keeps_it() -> None:
                 async with Cluster(credentials) as cluster:
                     await cluster.get("/api/v1/x")
             assert peer.requests[0].path == "/k8s/clusters/c-1/api/v1/x"
+
+    run(test())
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="options have other names here")
+def test_connections_are_probed_when_nothing_is_said() -> None:
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            watch = cluster.watch("/w", {}, watch_seconds=5, silence_seconds=5)
+            await anext(watch)
+            assert cluster._session is not None
+            connector = cluster._session.connector
+            assert connector is not None
+            [protocol] = connector._acquired
+            assert protocol.transport is not None
+            open_socket = protocol.transport.get_extra_info("socket")
+            options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            assert [open_socket.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [30, 10, 3]
+            assert open_socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            await watch.aclose()
 
     run(test())

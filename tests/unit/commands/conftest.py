@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.commands.audit_runner import AuditRunner
 from tests.unit.commands.check_runner import CheckRunner
+from tests.unit.commands.preview_runner import PreviewRunner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,3 +28,11 @@ def run_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_COLOR", raising=False)
     return AuditRunner(tmp_path, capsys)
+
+
+@pytest.fixture
+def run_preview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PreviewRunner:
+    """Runs preview in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return PreviewRunner(tmp_path, capsys)

@@ -29,7 +29,7 @@ from tests.unit.commands.audit_runner import (
     template,
 )
 from webhook.admission.author import REQUESTED_BY
-from webhook.admission.facts import EXTENDED_RESOURCE
+from webhook.api.claims import EXTENDED_RESOURCE
 from webhook.commands import audit
 
 if TYPE_CHECKING:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import base64
-import http.server
 import json
-import threading
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
-import yaml
 
+from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.audit_runner import BROKEN, DANA, KEY, PLAIN, POLICY, claim, template
 from webhook.commands import audit
 
@@ -21,65 +18,9 @@ if TYPE_CHECKING:
     from tests.unit.commands.audit_runner import AuditRunner
 
 
-class ApiServer:
-    """Answers what `audit` asks from tables: objects by collection, single objects by path. Pages hold two objects."""
-
-    def __init__(self) -> None:
-        self.collections: dict[str, list[Any]] = {}
-        self.objects: dict[str, Any] = {}
-        self.forgetful = False
-        self.asked: list[str] = []
-
-    def answer(self, target: str) -> tuple[int, Any]:
-        self.asked.append(target)
-        url = urlsplit(target)
-        if url.path in self.collections:
-            query = {name: values[0] for name, values in parse_qs(url.query).items()}
-            return self.page(self.collections[url.path], query)
-        found = self.objects.get(url.path, 404)
-        return (found, {"kind": "Status"}) if isinstance(found, int) else (200, found)
-
-    def page(self, items: list[Any], query: dict[str, str]) -> tuple[int, Any]:
-        start = int(query.get("continue", "0"))
-        if start and self.forgetful:
-            return 410, {"kind": "Status", "reason": "Expired"}
-        if "limit" not in query:
-            return 200, {"metadata": {}, "items": items}
-        following = str(start + 2) if start + 2 < len(items) else ""
-        return 200, {"metadata": {"continue": following}, "items": items[start : start + 2]}
-
-
 @pytest.fixture
 def api_server(run_audit: AuditRunner) -> Iterator[ApiServer]:
     tables = ApiServer()
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            code, value = tables.answer(self.path)
-            body = json.dumps(value).encode()
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- its name
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    kubeconfig = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "here",
-    }
-    (run_audit.folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
     group = "/apis/resource.k8s.io/v1beta2"
     tables.collections = {
         "/api/v1/namespaces": [{"metadata": {"name": "ml"}}],
@@ -95,15 +36,8 @@ def api_server(run_audit: AuditRunner) -> Iterator[ApiServer]:
         f"{namespace}/configmaps/device-taint-webhook-policy": {"metadata": {"name": "policy"}, "data": data},
         f"{namespace}/secrets/device-taint-webhook-key": {"data": {"key": base64.b64encode(KEY).decode()}},
     }
-    yield tables
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def bare(manifest: Any) -> Any:
-    """As items of a list come."""
-    return {name: value for name, value in manifest.items() if name not in {"apiVersion", "kind"}}
+    with serving(tables, run_audit.folder):
+        yield tables
 
 
 def references(output: str) -> list[tuple[str, str]]:

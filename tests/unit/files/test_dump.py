@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.builders import make_claim, make_rule, make_template
-from webhook.files.dump import Dump, class_drivers, labels_of
+from tests.builders import make_claim, make_meta, make_pod, make_rule, make_slice, make_template
+from webhook.files.dump import Dump, Stock, class_drivers, held_in, labels_of
 from webhook.files.read import parse
 
 
@@ -78,3 +78,54 @@ def test_drivers_of_a_class(value: Any, drivers: frozenset[str] | None) -> None:
 def test_labels_that_are_no_text_are_left_out() -> None:
     assert labels_of({"metadata": {"labels": {"a": "b", "c": 3}}}) == {"a": "b"}
     assert labels_of({"metadata": {"labels": []}}) == labels_of(3) == {}
+
+
+# --- inventory ----------------------------------------------------------------------------------
+
+
+def stock_of(*objects: Any) -> Stock:
+    stock = Stock()
+    stock.add(parse("dump.yaml", yaml.safe_dump_all(objects).encode()).manifests)
+    return stock
+
+
+def test_a_stock_holds_what_taints_concern() -> None:
+    """Pods without claims are counted, so that it is known whether the dump has pods, and not kept."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
+    objects = [make_slice(), make_rule(), make_claim(), make_pod("a", "training"), make_pod("b"), namespace]
+    stock = stock_of(*objects, make_template())
+    inventory = stock.inventory
+    assert stock.kinds == {"ResourceSlice": 1, "DeviceTaintRule": 1, "ResourceClaim": 1, "Pod": 2}
+    assert (list(inventory.slices), list(inventory.rules)) == (["node-0-gpu"], ["unhealthy-gpu"])
+    assert (list(inventory.claims), list(inventory.pods)) == (["ml/training"], ["ml/a"])
+    assert inventory.pods_of("ml/training") == ("ml/a",)
+
+
+def test_of_two_objects_of_a_name_the_last_counts() -> None:
+    stock = stock_of(make_slice(pool="old"), make_slice(pool="new", version="v1beta2"))
+    assert [value.pool for value in stock.inventory.slices.values()] == ["new"]
+
+
+def test_a_version_to_come_is_not_taken_for_nothing() -> None:
+    assert list(stock_of(make_claim(version="v2")).inventory.claims) == ["ml/training"]
+
+
+def test_what_no_server_stores_is_left_out_and_told() -> None:
+    stock = stock_of(make_claim(status=3), make_claim(meta=make_meta("fine", namespace="ml")))
+    assert list(stock.inventory.claims) == ["ml/fine"]
+    ((manifest, error),) = stock.malformed
+    assert (manifest.document, str(error)) == (1, "status: Invalid value: 3: must be an object")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "text",
+        {"kind": "Pod"},
+        {"apiVersion": "example.com/v1", "kind": "Pod"},
+        {"apiVersion": "example.com/v1", "kind": "ResourceClaim"},
+    ],
+)
+def test_other_objects_are_not_held(value: Any) -> None:
+    assert held_in(value) == (None, [])

@@ -88,3 +88,15 @@ def test_metrics_are_given_in_the_type_that_is_asked_for() -> None:
 @pytest.mark.parametrize(("path", "method", "code"), [("/", "GET", 404), ("/metrics", "POST", 405)])
 def test_request_for_other_than_metrics_gets_a_status(path: str, method: str, code: int) -> None:
     assert ask(exposition(encode), path, method)[0] == code
+
+
+@pytest.mark.parametrize(
+    ("problem", "line"),
+    [(None, "[+]inventory ok\n"), ("not read yet", "[!]inventory not ok, does not count: not read yet\n")],
+)
+def test_what_does_not_count_is_told_and_leaves_the_process_ready(problem: str | None, line: str) -> None:
+    made = checks(HEALTHY)
+    made.inform("inventory", lambda: problem)
+    assert ask(health(made), "/readyz") == (200, "text/plain; charset=utf-8", "ok")
+    told = f"[+]certificate ok\n[+]listener ok\n{line}readyz check passed\n"
+    assert ask(health(made), "/readyz?verbose") == (200, "text/plain; charset=utf-8", told)

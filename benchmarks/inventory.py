@@ -1,0 +1,214 @@
+"""How fast the inventory of a large cluster answers, and what it weighs: `python -m benchmarks.inventory`.
+
+The cluster is made up: 100,000 devices in 2,000 slices, and a claim with one pod on each device. Exit codes: 0
+measured, 1 a floor was missed (with --check).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import sys
+import time
+import tracemalloc
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from msgspec import structs
+
+from benchmarks.report import table
+from webhook.api.claims import AllocationResult, Consumer, ResourceClaim
+from webhook.api.meta import ObjectMeta
+from webhook.api.rules import DeviceSelector
+from webhook.api.slices import Device, ResourceSlice
+from webhook.api.taints import DeviceTaint, DeviceToleration
+from webhook.inventory.impact import Taint, impact_of
+from webhook.inventory.matching import Evictor
+from webhook.inventory.state import Inventory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from webhook.inventory.state import Held
+
+DRIVER: Final = "gpu.example.com"
+KEY: Final = "maintenance.example.com/planned"
+NOW: Final = datetime(2026, 6, 1, 12, tzinfo=UTC)
+POOLS: Final = 2000
+DEVICES_A_POOL: Final = 50
+NAMESPACES: Final = 100
+CHANGES: Final = 10_000
+_MIB: Final = 2**20
+
+TOLERATIONS: Final = (
+    (),
+    (DeviceToleration(KEY, "Exists", "", "NoExecute", 300),),
+    (DeviceToleration(KEY, "Exists", "", "NoExecute"),),
+)
+TAINT: Final = Taint(DeviceTaint(KEY, "", "NoExecute", NOW), Evictor.IN_TREE)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, and the milliseconds that an answer may take at best."""
+
+    title: str
+    selector: DeviceSelector
+    floor_ms: float | None = None
+
+
+QUESTIONS: Final = (
+    Question("impact of an empty selector", DeviceSelector(), 50),
+    Question("impact on one driver", DeviceSelector(DRIVER), 50),
+    Question("impact on one pool", DeviceSelector(DRIVER, "node-7"), 0.1),
+    Question("impact on a pool of any driver", DeviceSelector(pool="node-7"), 0.1),
+    Question("impact on one device name in all pools", DeviceSelector(device="gpu-3")),
+    Question("impact on one device", DeviceSelector(DRIVER, "node-7", "gpu-3"), 0.1),
+)
+
+
+def slices() -> Iterator[ResourceSlice]:
+    """A pool a node, a slice a pool."""
+    for number in range(POOLS):
+        devices = tuple([Device(f"gpu-{index}") for index in range(DEVICES_A_POOL)])
+        yield ResourceSlice(ObjectMeta(f"node-{number}-{DRIVER}"), DRIVER, f"node-{number}", 1, 1, None, devices)
+
+
+def claims(sorts: int = 0) -> Iterator[ResourceClaim]:
+    """A claim a device, used by one pod, with one of three lists of tolerations, or one of so many others."""
+    for number in range(POOLS * DEVICES_A_POOL):
+        pool, device = number % POOLS, number // POOLS
+        tolerations = TOLERATIONS[number % 3]
+        if sorts:
+            tolerations = (DeviceToleration(KEY, "Exists", "", "NoExecute", number % sorts),)
+        yield ResourceClaim(
+            meta=ObjectMeta(f"trainer-{number}-gpu", "", f"team-{number % NAMESPACES}", _uid(2 * number), str(number)),
+            allocation=(AllocationResult("gpu", DRIVER, f"node-{pool}", f"gpu-{device}", tolerations),),
+            reserved_for=(Consumer("", "pods", f"trainer-{number}", _uid(2 * number + 1)),),
+        )
+
+
+def _uid(number: int) -> str:
+    return str(UUID(int=number))
+
+
+class Weights:
+    """What the cluster weighs in memory, part by part, as tracemalloc counts it."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[str]] = []
+
+    def measure(self) -> None:
+        """Builds the cluster twice."""
+        tracemalloc.start()
+        inventory = Inventory()
+        for title, objects in (("slices", slices()), ("claims", claims())):
+            made: list[Held] = []
+            self._add(f"{title}, as they are kept", partial(made.extend, objects))
+            self._add(f"{title}, what finds them", partial(apply, inventory, made))
+        self._add("devices by name, from the first question on", partial(ask, inventory, DeviceSelector()))
+        inventory, made = Inventory(), list(claims(POOLS * DEVICES_A_POOL))
+        self._add("claims, what finds them, if no two tolerate the same", partial(apply, inventory, made))
+        tracemalloc.stop()
+
+    def _add(self, title: str, work: Callable[[], object]) -> None:
+        before = _traced()
+        work()
+        size = _traced() - before
+        self.rows.append([title, f"{size / _MIB:.1f}", f"{size / (POOLS * DEVICES_A_POOL):.0f}"])
+
+
+def _traced() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+def apply(inventory: Inventory, objects: Iterable[Held]) -> None:
+    """All of them are new."""
+    for each in objects:
+        inventory.apply(None, each)
+
+
+def ask(inventory: Inventory, selector: DeviceSelector) -> None:
+    """One question; the answer is thrown away."""
+    impact_of(inventory, selector, TAINT, NOW)
+
+
+def change(inventory: Inventory) -> None:
+    """Claims that are let go and taken again, as a watch tells it."""
+    for claim in list(islice(inventory.claims.values(), CHANGES // 2)):
+        free = structs.replace(claim, reserved_for=())
+        inventory.apply(claim, free)
+        inventory.apply(free, claim)
+
+
+class Times:
+    """How long work takes.
+
+    Floors hold for the best CPU time, which is what the work takes on a machine that nobody shares.
+    """
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
+        self.rows: list[list[str]] = []
+        self.missed: list[str] = []
+
+    def measure(self) -> None:
+        """Asks, changes, and asks of a cluster that is harder."""
+        inventory = Inventory()
+        apply(inventory, slices())
+        apply(inventory, claims())
+        for question in QUESTIONS:
+            self._add(question.title, partial(ask, inventory, question.selector), question.floor_ms)
+        self._add(f"{CHANGES:,} changes of claims", partial(change, inventory))
+        for sorts in (1_000, POOLS * DEVICES_A_POOL):
+            inventory = Inventory()
+            apply(inventory, claims(sorts))
+            title = f"impact of an empty selector, {sorts:,} sorts of tolerations"
+            self._add(title, partial(ask, inventory, DeviceSelector()))
+
+    def _add(self, title: str, work: Callable[[], object], floor_ms: float | None = None) -> None:
+        taken, busy = [], []
+        for _ in range(self._rounds):
+            begin, began = time.perf_counter(), time.thread_time()
+            work()
+            busy.append((time.thread_time() - began) * 1e3)
+            taken.append((time.perf_counter() - begin) * 1e3)
+        floor = "" if floor_ms is None else f"{floor_ms:g}"
+        middle = statistics.median(taken)
+        self.rows.append([title, f"{min(busy):.3f}", f"{min(taken):.3f}", f"{middle:.3f}", floor])
+        if floor_ms is not None and min(busy) > floor_ms:
+            self.missed.append(title)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.inventory", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15, help="how often each question is asked")
+    parser.add_argument(
+        "--check", action="store_true", help="exit 1 if a floor was missed by the CPU time of the best round"
+    )
+    arguments = parser.parse_args()
+    times, weights = Times(arguments.rounds), Weights()
+    times.measure()
+    weights.measure()
+    print(
+        f"{POOLS * DEVICES_A_POOL:,} devices in {POOLS:,} slices, as many claims and pods; {arguments.rounds} rounds\n"
+    )
+    print(
+        table(["in the process", "CPU ms", "best ms", "median ms", "floor ms"], times.rows, right=range(1, 5)),
+        end="\n\n",
+    )
+    print(table(["memory", "MiB", "bytes a device or claim"], weights.rows, right=range(1, 3)))
+    for title in times.missed:
+        print(f"floor missed: {title}", file=sys.stderr)
+    return 1 if arguments.check and times.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""The eviction worker as a process, and pods with devices that nothing but tests and the worker touches."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from tests.controlplane.client import path
+from tests.controlplane.processes import Process, free_port
+from tests.controlplane.versions import GROUP
+from tests.controlplane.webhook_process import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.controlplane.client import Client
+    from tests.controlplane.plane import ControlPlane
+
+Json = dict[str, Any]
+
+DRIVER: Final = "gpu.example.com"
+CONDITION: Final = "devicetaint.io/Eviction"
+RULES: Final = path(f"{GROUP}/v1", "devicetaintrules")
+BLUNT: Final = """
+apiVersion: policy.devicetaint.io/v1alpha1
+kind: DeviceTaintPolicy
+inTreeEvictor: absent
+eviction:
+- {rate: 10000, burst: 100000, perOwnerUnavailable: null, deadline: 0s, afterDeadline: delete, daemonSets: evict}
+"""
+"""No manners that bind: what is due is deleted, as the in-tree controller does it."""
+GENTLE: Final = """
+apiVersion: policy.devicetaint.io/v1alpha1
+kind: DeviceTaintPolicy
+inTreeEvictor: absent
+eviction:
+- {rate: 10000, burst: 100000, perOwnerUnavailable: null}
+"""
+"""The Eviction API, and nothing else that binds."""
+_numbers = itertools.count()
+
+
+class EvictProcess:
+    """`evict` from entry, when it is ready, to SIGTERM on exit; its log is shown if the block fails."""
+
+    def __init__(self, plane: ControlPlane, mode: str, *arguments: str, policy: str = BLUNT) -> None:
+        self._plane = plane
+        self._arguments = [f"--mode={mode}", *arguments]
+        self._policy = policy
+
+    folder: Path
+    process: Process
+    metrics_url: str
+
+    def __enter__(self) -> Self:
+        self.folder = Path(tempfile.mkdtemp(prefix="evict-"))
+        policy = self.folder / "policy.yaml"
+        policy.write_text(self._policy)
+        health, metrics = free_port(), free_port()
+        self._health, self._metrics = f"127.0.0.1:{health}", f"127.0.0.1:{metrics}"
+        command = [
+            *(sys.executable, "-m", "webhook", "evict"),
+            f"--kubeconfig={self._plane.kubeconfig}",
+            f"--policy-file={policy}",
+            f"--health-probe-bind-address={self._health}",
+            f"--metrics-bind-address={self._metrics}",
+            "-v",
+            *self._arguments,
+        ]
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("DEVICE_TAINT_WEBHOOK_")}
+        environment = {**inherited, "PYTHONPATH": str(ROOT)}
+        self.process = Process("evict", command, self.folder / "evict.log", environment=environment)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.process.stop()
+        if kind is not None:
+            print(self.process.tail(60), file=sys.stderr)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def wait_working(self) -> Self:
+        """Returns once it has begun to work."""
+        self.process.wait_ready(lambda: bool(self.lines("working")), seconds=40)
+        return self
+
+    def lines(self, message: str) -> list[Json]:
+        """What it has logged with that message."""
+        found = []
+        for line in self.process.log.read_text().splitlines():
+            with contextlib.suppress(json.JSONDecodeError):
+                record = json.loads(line)
+                if record["msg"] == message:
+                    found.append(record)
+        return found
+
+    def metric(self, name: str) -> dict[str, float]:
+        """Samples of a metric by their labels, as text."""
+        connection = http.client.HTTPConnection(self._metrics, timeout=5)
+        with contextlib.closing(connection):
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+        samples = [line.rsplit(" ", 1) for line in text.splitlines() if line.startswith(name)]
+        return {label.removeprefix(name): float(value) for label, value in samples}
+
+
+class Ward:
+    """A namespace of pods that have devices and run on a node that does not exist; gone at the end."""
+
+    def __init__(self, client: Client, **labels: str) -> None:
+        self.client = client
+        self.name = f"ward-{next(_numbers)}"
+        self._labels = labels
+        self._rules: list[str] = []
+
+    def __enter__(self) -> Self:
+        metadata = {"name": self.name, "labels": self._labels}
+        _ = self.client.create(path("v1", "namespaces"), {"metadata": metadata}).object
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for rule in self._rules:
+            self.client.delete(f"{RULES}/{rule}")
+        for collection in (self.pods, self.claims):
+            self.client.delete(collection)
+
+    @property
+    def pods(self) -> str:
+        return path("v1", "pods", namespace=self.name)
+
+    @property
+    def claims(self) -> str:
+        return path(f"{GROUP}/v1", "resourceclaims", namespace=self.name)
+
+    def admit(self, name: str, *tolerations: Json, device: str = "", **metadata: Any) -> Json:
+        """A running pod with a device of its own, of a pool named after the ward."""
+        requests = [{"name": "gpu", "exactly": {"deviceClassName": DRIVER, "tolerations": list(tolerations)}}]
+        claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}}
+        _ = self.client.create(self.claims, claim).object
+        pod = {
+            "metadata": {"name": name, **metadata},
+            "spec": {
+                "nodeName": "nowhere",
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "c", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+            },
+        }
+        created = self.client.create(self.pods, pod).object
+        running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        _ = self.client.patch(f"{self.pods}/{name}/status", {"status": running}).object
+        result = {"request": "gpu", "driver": DRIVER, "pool": self.name, "device": device or name}
+        status = {
+            "allocation": {"devices": {"results": [{**result, "tolerations": list(tolerations)}]}},
+            "reservedFor": [{"resource": "pods", "name": name, "uid": created["metadata"]["uid"]}],
+        }
+        _ = self.client.patch(f"{self.claims}/{name}/status", {"status": status}).object
+        return created
+
+    def taint(self, effect: str = "NoExecute", *, device: str | None = None, **metadata: Any) -> str:
+        """A rule for the ward's pool: its name."""
+        name = f"{self.name}-{len(self._rules)}"
+        selector = {"driver": DRIVER, "pool": self.name, **({"device": device} if device else {})}
+        spec = {"deviceSelector": selector, "taint": {"key": "example.com/broken", "effect": effect}}
+        _ = self.client.create(RULES, {"metadata": {"name": name, **metadata}, "spec": spec}).object
+        self._rules.append(name)
+        return name
+
+    def present(self) -> set[str]:
+        """Names of the pods that are there and not on their way out."""
+        pods = self.client.get(self.pods).items
+        return {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
+
+    def condition(self, rule: str, kind: str = CONDITION) -> Json:
+        """A condition of a rule; empty while it has none."""
+        status = self.client.get(f"{RULES}/{rule}").object.get("status", {})
+        return next((each for each in status.get("conditions", []) if each["type"] == kind), {})
+
+    def events(self) -> list[tuple[str, str, str]]:
+        """(pod, reason, text) of the Events about pods here, by time."""
+        events = self.client.get(path("events.k8s.io/v1", "events", namespace=self.name)).items
+        events.sort(key=lambda event: event["eventTime"] or "")
+        return [(event["regarding"]["name"], event["reason"], event["note"]) for event in events]
+
+
+def stays(conditions: Iterable[bool], seconds: float) -> bool:
+    """Whether a condition that is asked again and again holds all that time."""
+    end = time.monotonic() + seconds
+    for holds in conditions:
+        if not holds:
+            return False
+        if time.monotonic() > end:
+            return True
+        time.sleep(0.1)
+    raise AssertionError("the conditions ended")

@@ -1,0 +1,49 @@
+"""A control plane with a crowd on it, on which nobody evicts anybody: what rules hit is known, and stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.apiserver.guard import crowd
+from tests.apiserver.guard.replicas import Replicas
+from tests.apiserver.policy.stage import Stage
+from tests.conftest import _assets, _keeping_logs_of_failures
+from tests.controlplane import versions
+from tests.controlplane.plane import ControlPlane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="package")
+def crowded(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """The webhook is installed, but not running."""
+    assets = _assets(request)
+    if versions.minor(assets.version) < 37:
+        pytest.skip("rules are read in v1")
+    with ControlPlane(assets, audit=True) as plane:
+        stage = Stage(plane)
+        stage.install()
+        crowd.install(plane.client)
+        for _ in _keeping_logs_of_failures(request, plane):
+            yield stage
+
+
+@pytest.fixture
+def stage(crowded: Stage) -> Iterator[Stage]:
+    """Without rules, and with the built-in policy."""
+    crowded.use_nothing()
+    yield crowded
+    crowded.unregister()
+    crowd.delete_rules(crowded.client)
+
+
+@pytest.fixture
+def replicas(request: pytest.FixtureRequest, stage: Stage) -> Iterator[Replicas]:
+    """Three of them, called through one address; they remember nothing of the test before."""
+    failed_before = request.session.testsfailed
+    with Replicas(stage, 3) as replicas:
+        yield replicas
+        replicas.keep_logs = request.session.testsfailed > failed_before

@@ -1,0 +1,59 @@
+"""Several of our servers behind one registration."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from tests.apiserver.guard.balancer import Balancer
+from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS
+from tests.apiserver.registration.samples import MANIFESTS
+from tests.controlplane.pki import Authority
+from tests.controlplane.processes import wait_until
+from tests.controlplane.registration import register, unregister
+from tests.controlplane.webhook_process import WebhookProcess
+
+if TYPE_CHECKING:
+    from tests.apiserver.policy.stage import Stage
+
+_SYNCED = "device_taint_webhook_inventory_synced 1.0"
+
+
+class Replicas:
+    """Started, synced and registered while the block lasts. Each connection of the API server goes to the next."""
+
+    def __init__(self, stage: Stage, count: int) -> None:
+        self._stage = stage
+        self._authority = Authority("test-webhook-ca")
+        self._stack = ExitStack()
+        self.all = [self._new() for _ in range(count)]
+
+    keep_logs = False
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            for each in self.all:
+                stack.enter_context(each)
+            for each in self.all:
+                wait_synced(each)
+            urls = [each.base_url for each in self.all]
+            balancer = stack.enter_context(Balancer(urls))
+            plane = self._stage.plane
+            wanted = register(plane, MANIFESTS, balancer.url, self._authority.pem)
+            stack.callback(unregister, plane, wanted)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self.all:
+            each.keep_logs = self.keep_logs
+        self._stack.close()
+
+    def _new(self) -> WebhookProcess:
+        kubeconfig = self._stage.plane.kubeconfig_of(ACCOUNT, ACCOUNT_GROUPS)
+        return WebhookProcess(f"--kubeconfig={kubeconfig}", standalone=False, authority=self._authority)
+
+
+def wait_synced(webhook: WebhookProcess) -> None:
+    """Until it knows what is in the cluster."""
+    wait_until(lambda: _SYNCED in webhook.metrics(), "the inventory is known")

@@ -1,0 +1,147 @@
+"""Five hundred rules of one pod each do what one large rule may not: at most the limit, replica by replica."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.apiserver.guard import crowd
+from tests.apiserver.guard.crowd import COUNT, RULES, make_rule
+from tests.apiserver.guard.replicas import Replicas
+from tests.controlplane.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.apiserver.policy.stage import Stage
+    from tests.controlplane.client import Reply
+    from tests.controlplane.webhook_process import WebhookProcess
+
+pytestmark = pytest.mark.apiserver
+
+LIMIT: Final = 50
+"""Pods, by the built-in policy."""
+FEWER: Final = LIMIT * 4
+"""More than three replicas let through at their worst."""
+_REVIEWS: Final = re.compile(r'reviews_total\{[^}]*resource="devicetaintrules"[^}]*\} (\S+)')
+
+
+def _send(stage: Stage, number: int) -> Reply:
+    return stage.client.create(RULES, make_rule(number))
+
+
+def _stored(stage: Stage) -> int:
+    return len(stage.client.get(RULES).items)
+
+
+def _judged(webhook: WebhookProcess) -> float:
+    return sum(float(value) for value in _REVIEWS.findall(webhook.metrics()))
+
+
+def _only_for_the_window(replies: list[Reply]) -> bool:
+    return all("with all other taints of the last 10 min" in reply.message for reply in replies if not reply.ok)
+
+
+def test_rules_sent_in_parallel_hit_at_most_the_limit_of_each_replica(stage: Stage, replicas: Replicas) -> None:
+    before = [_judged(each) for each in replicas.all]
+    replies = stage.client.each(lambda number: _send(stage, number), range(COUNT), threads=24)
+    admitted = sum(reply.ok for reply in replies)
+    answered = [_judged(each) - number for each, number in zip(replicas.all, before, strict=True)]
+    print(f"\n{admitted} of {COUNT} rules admitted in parallel; reviews by replica: {answered}")
+    assert admitted == _stored(stage)
+    assert LIMIT <= admitted <= LIMIT * len(replicas.all)
+    assert _only_for_the_window(replies)
+    assert min(answered) > 0  # else this would be a test of fewer replicas
+
+
+def test_rules_sent_one_after_the_other_hit_at_most_the_limit(stage: Stage, replicas: Replicas) -> None:
+    replies = [_send(stage, number) for number in range(COUNT)]
+    assert sum(reply.ok for reply in replies) == _stored(stage) == LIMIT
+    assert [reply.ok for reply in replies[:LIMIT]] == [True] * LIMIT
+    assert _only_for_the_window(replies)
+    assert len(replicas.all) == 3
+
+
+def test_replica_reckons_with_what_others_let_through(stage: Stage, replicas: Replicas) -> None:
+    """It sees their rules, once they are stored."""
+    for number in range(LIMIT):
+        assert _send(stage, number).ok
+    for webhook in replicas.all:
+        stage.webhook = webhook
+        wait_until(lambda: not stage.ask(make_rule(COUNT - 1))["allowed"], "the replica has seen the rules", seconds=10)
+
+
+@pytest.fixture
+def occupied_again(stage: Stage) -> Iterator[None]:
+    yield
+    taken = {claim["metadata"]["name"] for claim in stage.client.get(crowd.CLAIMS).items}
+    for number in range(COUNT):
+        if crowd.node(number) not in taken:
+            crowd.occupy(stage.client, number)
+
+
+@pytest.mark.usefixtures("occupied_again")
+def test_pods_that_are_gone_when_the_next_rule_comes_still_count(stage: Stage, replicas: Replicas) -> None:
+    """An eviction takes a second, and then neither pod nor claim is there to be counted."""
+    admitted = 0
+    for number in range(FEWER):
+        if _send(stage, number).ok:
+            admitted += 1
+            crowd.vacate(stage.client, number)
+    assert admitted == COUNT - len(stage.client.get(crowd.CLAIMS).items)
+    assert LIMIT <= admitted <= LIMIT * len(replicas.all)
+
+
+@pytest.mark.usefixtures("occupied_again")
+def test_rule_that_moves_from_node_to_node_hits_at_most_the_limit(stage: Stage, replicas: Replicas) -> None:
+    """As often as it likes with the time of the move, so that no grace is used up."""
+    assert _send(stage, 0).ok
+    crowd.vacate(stage.client, 0)
+    emptied = 1
+    for number in range(1, FEWER):
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # noqa: TID251 -- as the server's clock has it
+        spec = make_rule(number)["spec"]
+        moved = {"spec": {**spec, "taint": {**spec["taint"], "timeAdded": now}}}
+        if stage.client.patch(f"{RULES}/empty-0", moved).ok:
+            emptied += 1
+            crowd.vacate(stage.client, number)
+    assert LIMIT <= emptied <= LIMIT * len(replicas.all)
+
+
+def test_rule_that_is_deleted_and_made_again_hits_at_most_the_limit(stage: Stage, replicas: Replicas) -> None:
+    admitted = 0
+    for number in range(FEWER):
+        if stage.client.create(RULES, make_rule(number, "again")).ok:
+            admitted += 1
+            _ = stage.client.delete(f"{RULES}/again").object
+    assert LIMIT <= admitted <= LIMIT * len(replicas.all)
+
+
+def test_rules_that_are_set_back_are_all_refused(stage: Stage, replicas: Replicas) -> None:
+    long_ago = (datetime.now(UTC) - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")  # noqa: TID251 -- as above
+
+    def send(number: int) -> Reply:
+        rule = make_rule(number)
+        rule["spec"]["taint"]["timeAdded"] = long_ago
+        return stage.client.create(RULES, rule)
+
+    replies = stage.client.each(send, range(COUNT), threads=24)
+    assert [reply.code for reply in replies] == [403] * COUNT
+    assert all(f"timeAdded {long_ago} is past" in reply.message for reply in replies)
+    assert (_stored(stage), len(replicas.all)) == (0, 3)
+
+
+def test_rule_that_lay_in_wait_is_refused_when_it_is_moved(stage: Stage) -> None:
+    """A rule on nobody, of a time when nobody guarded: its time is past wherever it goes."""
+    waiting = make_rule(None, "waiting")
+    waiting["spec"]["deviceSelector"] = {"driver": "nobody.example.com"}
+    waiting["spec"]["taint"]["timeAdded"] = "2026-01-01T00:00:00Z"
+    assert stage.client.create(RULES, waiting).ok
+    with Replicas(stage, 1):
+        patch = {"spec": {"deviceSelector": make_rule(7)["spec"]["deviceSelector"]}}
+        reply = stage.client.patch(f"{RULES}/waiting", patch)
+    assert reply.code == 403, reply
+    assert "timeAdded 2026-01-01T00:00:00Z is past" in reply.message

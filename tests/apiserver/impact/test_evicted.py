@@ -1,0 +1,140 @@
+"""What is told of a rule before it acts is what the real in-tree controller then does: pod by pod, and when.
+
+All rows are tried first, four at a time; then each is looked at. `-s` prints them as a table.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from tests.apiserver.impact.rows import ROWS
+from tests.apiserver.impact.trial import SLACK_SECONDS, Trials, noted_figures
+
+if TYPE_CHECKING:
+    from tests.apiserver.impact.population import Population
+    from tests.apiserver.impact.rows import Row
+    from tests.apiserver.impact.trial import Outcome, Told
+    from tests.apiserver.impact.witness import Witness
+    from tests.apiserver.policy.stage import Stage
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+
+PODS_AT_LEAST: Final = 200
+ROUNDING: Final = timedelta(seconds=1)
+"""The API server cuts timeAdded to full seconds, so pods may be due so much before what was told."""
+
+
+@pytest.fixture(scope="module")
+def outcomes(telling: Stage, population: Population, witness: Witness) -> dict[Row, Outcome]:  # noqa: ARG001 -- the policy
+    found = Trials(population, witness).all()
+    _print(found, population)
+    return found
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_those_told_are_those_evicted(outcomes: dict[Row, Outcome], row: Row) -> None:
+    outcome = outcomes[row]
+    told = outcome.known
+    assert outcome.names(set(outcome.evicted)) == outcome.names(set(told.soon))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_nobody_goes_before_or_long_after_the_time_told(outcomes: dict[Row, Outcome], row: Row) -> None:
+    outcome = outcomes[row]
+    soon = outcome.known.soon
+    wrong = {
+        uid: (at, soon.get(uid))
+        for uid, at in outcome.evicted.items()
+        if uid not in soon or not soon[uid] - ROUNDING <= at <= soon[uid] + timedelta(seconds=SLACK_SECONDS)
+    }
+    assert not wrong, outcome.names(set(wrong))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_the_controller_itself_gives_the_same_four_numbers(outcomes: dict[Row, Outcome], row: Row) -> None:
+    outcome = outcomes[row]
+    assert outcome.known
+    assert outcome.theirs == outcome.ours
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_the_admission_answer_gives_these_numbers(outcomes: dict[Row, Outcome], row: Row) -> None:
+    """By the audit annotation: first of the rule without effect, as it would be, then in earnest."""
+    outcome = outcomes[row]
+    impact = outcome.known.impact
+    assert outcome.noted_first is not None
+    assert noted_figures(outcome.noted_first) == outcome.ours
+    assert outcome.noted_first.text.endswith(" simulated")
+    assert outcome.noted is not None
+    sets = ("claims", "pods", "now", "later", "tolerating", "unseen", "kept", "namespaces")
+    expected = {name: len(getattr(impact, name)) for name in sets}
+    expected |= {"devices": impact.devices, "pools": impact.pools, "allocated": impact.allocated, "podGroups": 0}
+    assert outcome.noted.numbers == expected
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_the_controller_still_waits_for_those_who_are_due_later(outcomes: dict[Row, Outcome], row: Row) -> None:
+    outcome = outcomes[row]
+    assert outcome.known
+    assert outcome.message == outcome.expected_message
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_pods_that_the_controller_does_not_look_at_are_told_apart(outcomes: dict[Row, Outcome], row: Row) -> None:
+    """Devices that came through an extended resource (E-16)."""
+    outcome = outcomes[row]
+    unseen = outcome.known.impact.unseen
+    assert not unseen & outcome.evicted.keys()
+    extended = {uid for (_, name), uid in outcome.uids.items() if name.startswith("extended-")}
+    assert outcome.names(unseen) == outcome.names(outcome.known.spared & extended)
+
+
+def test_nobody_else_was_ever_evicted(outcomes: dict[Row, Outcome], witness: Witness) -> None:
+    """Neither between trials nor after them; every pod that came back is another one."""
+    expected = sorted(uid for outcome in outcomes.values() for uid in outcome.known.soon)
+    assert sorted(each.uid for each in witness.evictions()) == expected
+
+
+def test_the_rows_are_worth_trying(outcomes: dict[Row, Outcome], population: Population) -> None:
+    """So many at least must hit some of the pods on selected devices and spare others, and so on."""
+    told = [outcome.known for outcome in outcomes.values()]
+    worth = _worth(told)
+    print(worth)
+    assert sum(len(bench.pods) - len(bench.finished) for bench in population.benches.values()) >= PODS_AT_LEAST
+    assert len(told) >= 40
+    assert worth["partial"] >= 25
+    assert worth["now and later"] >= 10
+    assert worth["shared"] >= 5
+    assert worth["unseen"] >= 5
+    assert len({outcome.row.on.count("*") for outcome in outcomes.values()}) == 4
+
+
+def _worth(told: list[Told]) -> dict[str, int]:
+    """How many rules are of each sort."""
+    return {
+        "partial": sum(bool(each.impact.pods and each.spared) for each in told),
+        "now and later": sum(bool(each.impact.now and each.impact.later) for each in told),
+        "shared": sum(bool(each.shared) for each in told),
+        "unseen": sum(bool(each.impact.unseen) for each in told),
+    }
+
+
+def _print(outcomes: dict[Row, Outcome], population: Population) -> None:
+    columns = ("devices", "alloc", "pods", "ns", "now", "later", "gone", "spared", "unseen", "shared", "asked", "s")
+    table = Table("rule", *columns, title=f"set up in {population.settled_seconds:.0f} s", box=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row, outcome in outcomes.items():
+        if outcome.told is None or outcome.ours is None:
+            table.add_row(row.name, repr(outcome.error))
+            continue
+        told = outcome.told
+        counts = map(len, (told.impact.now, told.impact.later, outcome.evicted, told.spared, told.impact.unseen))
+        figures = [*outcome.ours, *counts, len(told.shared), outcome.asked, round(outcome.seconds)]
+        table.add_row(row.name, *map(str, figures))
+    Console(width=160).print(table)

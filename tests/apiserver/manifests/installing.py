@@ -1,0 +1,92 @@
+"""The overlays as kubectl renders them, and what it takes to install them in a cluster that lacks their other kinds."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from tests.controlplane.client import path
+from tests.controlplane.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.controlplane.assets import Assets
+    from tests.controlplane.plane import ControlPlane
+
+Json = dict[str, Any]
+
+ROOT: Final = Path(__file__).parents[3]
+MANIFESTS: Final = ROOT / "manifests"
+OWN_NAMESPACE: Final = "device-taint-webhook"
+OVERLAYS: Final = tuple(sorted(file.parent.name for file in MANIFESTS.glob("overlays/*/kustomization.yaml")))
+FOREIGN_KINDS: Final = {
+    "Certificate": "cert-manager.io",
+    "Issuer": "cert-manager.io",
+    "PrometheusRule": "monitoring.coreos.com",
+    "ServiceMonitor": "monitoring.coreos.com",
+}
+"""Kinds that others bring, by their group; all in v1."""
+
+
+def rendered(assets: Assets, folder: str) -> list[Json]:
+    """The documents of a folder below manifests, as kustomize puts them together and in its order."""
+    command = [str(assets.program("kubectl")), "kustomize", str(MANIFESTS / folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def plural(kind: str) -> str:
+    """The resource's name in URLs, for every kind that the manifests have."""
+    lower = kind.lower()
+    return f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}s"
+
+
+def url(document: Json) -> str:
+    """Where the object is once it has been applied."""
+    metadata = document["metadata"]
+    namespace = metadata.get("namespace", "")
+    return path(document["apiVersion"], plural(document["kind"]), namespace=namespace, name=metadata["name"])
+
+
+def install_foreign_kinds(plane: ControlPlane) -> None:
+    """CustomResourceDefinitions that take any field: what is in such objects is not ours to test here."""
+    for kind, group in FOREIGN_KINDS.items():
+        names = {"kind": kind, "listKind": f"{kind}List", "plural": plural(kind), "singular": kind.lower()}
+        anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+        definition = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{plural(kind)}.{group}"},
+            "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [version]},
+        }
+        collection = path("apiextensions.k8s.io/v1", "customresourcedefinitions")
+        _ = plane.client.create(collection, definition).object
+    for kind, group in FOREIGN_KINDS.items():
+        there = path(f"{group}/v1", plural(kind))
+        wait_until(lambda there=there: plane.client.get(there).ok, f"{kind} is served")  # type: ignore[misc]
+
+
+def remove_foreign_kinds(plane: ControlPlane) -> None:
+    """Takes them out again, and waits until they are no longer served."""
+    for kind, group in FOREIGN_KINDS.items():
+        name = f"{plural(kind)}.{group}"
+        plane.client.delete(path("apiextensions.k8s.io/v1", "customresourcedefinitions", name=name))
+        wait_until(lambda kind=kind, group=group: not plane.client.get(path(f"{group}/v1", plural(kind))).ok, name)  # type: ignore[misc]
+
+
+def remove(plane: ControlPlane, documents: Iterable[Json]) -> None:
+    """Deletes what was applied; does by hand what the namespace controller would, where there is none."""
+    # The Service first: while a registration is still called, it shall not lead to an address of somebody else's.
+    for document in sorted(documents, key=lambda document: document["kind"] != "Service"):
+        plane.client.delete(url(document))
+    namespace = path("v1", "namespaces", name=OWN_NAMESPACE)
+    left = plane.client.get(namespace)
+    if left.ok:
+        emptied = {**left.object, "spec": {"finalizers": []}}
+        plane.client.replace(path("v1", "namespaces", name=OWN_NAMESPACE, subresource="finalize"), emptied)

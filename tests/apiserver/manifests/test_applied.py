@@ -1,0 +1,100 @@
+"""Each overlay in an empty cluster: it applies, applies again without a trace, and is stored as it was written."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.apiserver.manifests.installing import (
+    MANIFESTS,
+    OVERLAYS,
+    install_foreign_kinds,
+    remove,
+    remove_foreign_kinds,
+    rendered,
+    url,
+)
+from tests.apiserver.registration.samples import make_rule
+from tests.controlplane import versions
+from tests.controlplane.client import path
+from tests.controlplane.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.apiserver.manifests.installing import Json
+    from tests.controlplane.plane import ControlPlane
+
+pytestmark = pytest.mark.apiserver
+
+HOW: Final = {
+    "client-side": (),
+    "server-side": ("--server-side", "--field-manager=gitops"),
+}
+_SET_BY_SERVER: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+# What no manifest can know: addresses and families are the cluster's.
+_SERVICE_ADDRESSES: Final = ("clusterIP", "clusterIPs", "ipFamilies")
+
+
+@pytest.fixture(scope="module")
+def empty(plane: ControlPlane) -> Iterator[ControlPlane]:
+    """A control plane that knows the kinds of cert-manager and the Prometheus operator."""
+    install_foreign_kinds(plane)
+    yield plane
+    remove_foreign_kinds(plane)
+
+
+def _create_rule(plane: ControlPlane) -> bool:
+    version = versions.rule_versions(plane.server_version)[0]
+    return plane.client.create(
+        path(f"{versions.GROUP}/{version}", "devicetaintrules"), make_rule(version), dry_run=True
+    ).ok
+
+
+def _apply(plane: ControlPlane, folder: str, *arguments: str) -> None:
+    """Unknown and doubled fields are errors; so are remarks."""
+    done = plane.kubectl("apply", "-k", MANIFESTS / folder, "--validate=strict", *arguments)
+    assert (done.code, done.stderr) == (0, ""), done
+
+
+def _as_written(stored: Json) -> Json:
+    """Without what the server sets on every object, and what others add as time goes by."""
+    metadata = {key: value for key, value in stored["metadata"].items() if key not in _SET_BY_SERVER}
+    annotations = {key: text for key, text in metadata.pop("annotations", {}).items() if key != _LAST_APPLIED}
+    written = {**stored, "metadata": {**metadata, **({"annotations": annotations} if annotations else {})}}
+    written.pop("status", None)
+    if stored["kind"] == "Namespace":
+        del written["spec"]  # finalizers
+        written["metadata"]["labels"] = {
+            key: text for key, text in metadata["labels"].items() if key != "kubernetes.io/metadata.name"
+        }
+    if stored["kind"] == "Service" and stored["spec"]["clusterIP"] != "None":
+        written["spec"] = {key: value for key, value in stored["spec"].items() if key not in _SERVICE_ADDRESSES}
+    elif stored["kind"] == "Service":
+        written["spec"] = {key: value for key, value in stored["spec"].items() if key != "ipFamilies"}
+    return written
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_overlay_applies_twice_and_is_stored_to_the_last_field(empty: ControlPlane, overlay: str, how: str) -> None:
+    """No field is left to the server's defaults: GitOps tools compare, and would find a difference for ever."""
+    folder = f"overlays/{overlay}"
+    documents = rendered(empty.assets, folder)
+
+    def stored() -> list[Json]:
+        return [empty.client.get(url(document)).object for document in documents]
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(wait_until, lambda: _create_rule(empty), "rules can be created again")
+        stack.callback(remove, empty, documents)
+        _apply(empty, folder, *HOW[how])
+        first = stored()
+        assert [_as_written(document) for document in first] == documents
+        _apply(empty, folder, *HOW[how])
+        assert stored() == first
+        done = empty.kubectl("diff", "-k", MANIFESTS / folder, *HOW[how])
+        assert (done.code, done.stdout) == (0, ""), done

@@ -1,0 +1,360 @@
+"""What kustomize makes of each overlay: safe to run, narrow in its rights, and in agreement with itself."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import tomllib
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import yaml
+
+from tests.apiserver.manifests.installing import OVERLAYS, OWN_NAMESPACE, ROOT, rendered
+from webhook.config.evict import parse_evict
+from webhook.config.serve import parse_serve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.apiserver.manifests.installing import Json
+    from tests.controlplane.assets import Assets
+
+pytestmark = pytest.mark.apiserver
+
+FAIL_CLOSED: Final = {"high-availability", "production"}
+MODES: Final = {
+    "evict-observe": "observe",
+    "evict-delegated": "delegated",
+    "evict-supplement": "supplement",
+    "evict-replacement": "replacement",
+    "production": "delegated",
+}
+_WRITES: Final = {"create", "update", "patch", "delete", "deletecollection"}
+_WORKLOADS: Final = {"serve": "device-taint-webhook", "evict": "device-taint-webhook-evict"}
+
+
+@pytest.fixture(scope="module")
+def render(assets: Assets) -> Callable[[str], list[Json]]:
+    found: dict[str, list[Json]] = {}
+
+    def each(overlay: str) -> list[Json]:
+        if overlay not in found:
+            found[overlay] = rendered(assets, f"overlays/{overlay}")
+        return found[overlay]
+
+    return each
+
+
+every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
+
+
+def _of_kind(documents: list[Json], *kinds: str) -> list[Json]:
+    return [document for document in documents if document["kind"] in kinds]
+
+
+def _workloads(documents: list[Json]) -> Iterator[tuple[Json, Json]]:
+    """Each Deployment with its only container."""
+    for deployment in _of_kind(documents, "Deployment"):
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        yield deployment, container
+
+
+def _selects(selector: Json, labels: Json) -> bool:
+    return selector.items() <= labels.items()
+
+
+# --- workloads ------------------------------------------------------------------------------------
+
+
+@every_overlay
+def test_workloads_are_those_that_the_name_says(render: Callable[[str], list[Json]], overlay: str) -> None:
+    wanted = {"serve", *(["evict"] if overlay in MODES else [])}
+    assert {container["name"] for _, container in _workloads(render(overlay))} == wanted
+
+
+@every_overlay
+def test_pods_have_no_privilege_and_write_nowhere(render: Callable[[str], list[Json]], overlay: str) -> None:
+    for deployment, container in _workloads(render(overlay)):
+        pod = deployment["spec"]["template"]["spec"]
+        assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "privileged": False,
+            "readOnlyRootFilesystem": True,
+        }
+        assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & pod.keys()
+        assert all("hostPath" not in volume for volume in pod.get("volumes", []))
+    (namespace,) = _of_kind(render(overlay), "Namespace")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+@every_overlay
+def test_pods_stay_up_and_are_replaced_before_they_go(render: Callable[[str], list[Json]], overlay: str) -> None:
+    for deployment, container in _workloads(render(overlay)):
+        spec, pod = deployment["spec"], deployment["spec"]["template"]["spec"]
+        assert spec["replicas"] == (3 if overlay in FAIL_CLOSED and container["name"] == "serve" else 2)
+        assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+        assert pod["priorityClassName"] == "system-cluster-critical"
+        spread = {each["topologyKey"]: each["whenUnsatisfiable"] for each in pod["topologySpreadConstraints"]}
+        on_nodes = "DoNotSchedule" if overlay in FAIL_CLOSED and container["name"] == "serve" else "ScheduleAnyway"
+        assert spread == {"kubernetes.io/hostname": on_nodes, "topology.kubernetes.io/zone": "ScheduleAnyway"}
+        assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys()
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+        assert container["resources"]["limits"].keys() == {"memory"}
+    (quota,) = _of_kind(render(overlay), "ResourceQuota")
+    (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+    assert scope["values"] == ["system-cluster-critical"]
+
+
+@every_overlay
+def test_serve_takes_its_flags_and_outlives_its_shutdown(render: Callable[[str], list[Json]], overlay: str) -> None:
+    (pod, container) = next(
+        (deployment["spec"]["template"]["spec"], container)
+        for deployment, container in _workloads(render(overlay))
+        if container["name"] == "serve"
+    )
+    verb, *flags = container["args"]
+    settings = parse_serve("x", flags, {each["name"]: each["value"] for each in container["env"]})
+    assert verb == "serve"
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert settings.health_address is not None
+    assert settings.metrics_address is not None
+    assert ports == {
+        "webhook": settings.address.port,
+        "probes": settings.health_address.port,
+        "metrics": settings.metrics_address.port,
+    }
+    listener = settings.listener
+    longest = settings.shutdown_delay_seconds + listener.drain_seconds + listener.close_seconds
+    assert settings.shutdown_delay_seconds >= 5
+    assert longest < pod["terminationGracePeriodSeconds"]
+
+
+@every_overlay
+def test_evict_runs_in_the_mode_of_its_overlay(render: Callable[[str], list[Json]], overlay: str) -> None:
+    found = [(deployment, each) for deployment, each in _workloads(render(overlay)) if each["name"] == "evict"]
+    assert len(found) == (overlay in MODES)
+    for deployment, container in found:
+        verb, *flags = container["args"]
+        settings = parse_evict("x", flags, {})
+        assert (verb, settings.worker.mode) == ("evict", MODES[overlay])
+        assert settings.lease == (OWN_NAMESPACE, deployment["metadata"]["name"])
+        assert settings.health_address is not None
+        assert settings.metrics_address is not None
+        assert {each["name"]: each["containerPort"] for each in container["ports"]} == {
+            "probes": settings.health_address.port,
+            "metrics": settings.metrics_address.port,
+        }
+
+
+@every_overlay
+def test_images_and_labels_name_the_version_that_this_is(render: Callable[[str], list[Json]], overlay: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for _, container in _workloads(render(overlay)):
+        assert container["image"] == f"{project['name']}:{project['version']}"
+    for document in render(overlay):
+        labels = dict(document["metadata"]["labels"])
+        assert labels.pop("app.kubernetes.io/component") in {"admission", "certificates", "eviction", "monitoring"}
+        assert {key: text for key, text in labels.items() if key.startswith("app.kubernetes.io/")} == {
+            "app.kubernetes.io/name": project["name"],
+            "app.kubernetes.io/instance": project["name"],
+            "app.kubernetes.io/version": project["version"],
+            "app.kubernetes.io/part-of": project["name"],
+            "app.kubernetes.io/managed-by": "kustomize",
+        }, document["kind"]
+
+
+@every_overlay
+def test_everything_lives_in_our_namespace(render: Callable[[str], list[Json]], overlay: str) -> None:
+    cluster_scoped = {
+        "Namespace",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+    }
+    for document in render(overlay):
+        namespace = None if document["kind"] in cluster_scoped else OWN_NAMESPACE
+        assert document["metadata"].get("namespace") == namespace, document["kind"]
+
+
+# --- who finds whom -------------------------------------------------------------------------------
+
+
+@every_overlay
+def test_selectors_find_the_pods_they_mean(render: Callable[[str], list[Json]], overlay: str) -> None:
+    documents = render(overlay)
+    pods = {
+        deployment["metadata"]["name"]: deployment["spec"]["template"]["metadata"]["labels"]
+        for deployment, _ in _workloads(documents)
+    }
+
+    def selected(selector: Json) -> set[str]:
+        return {name for name, labels in pods.items() if _selects(selector, labels)}
+
+    for deployment, _ in _workloads(documents):
+        name = deployment["metadata"]["name"]
+        assert selected(deployment["spec"]["selector"]["matchLabels"]) == {name}
+        for spread in deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]:
+            assert selected(spread["labelSelector"]["matchLabels"]) == {name}
+    everybody = {"device-taint-webhook-metrics"}
+    for document in _of_kind(documents, "Service", "PodDisruptionBudget", "NetworkPolicy"):
+        name, spec = document["metadata"]["name"], document["spec"]
+        selector = spec.get("podSelector", spec.get("selector", {}))
+        labels = selector.get("matchLabels", selector)
+        assert selected(labels) == (set(pods) if name in everybody else {name}), document["kind"]
+
+
+@every_overlay
+def test_what_is_called_is_open_and_nothing_else(render: Callable[[str], list[Json]], overlay: str) -> None:
+    documents = render(overlay)
+    opened: dict[str, set[int]] = {}
+    for document in _of_kind(documents, "NetworkPolicy"):
+        ports = {port["port"] for rule in document["spec"]["ingress"] for port in rule["ports"]}
+        opened[document["metadata"]["name"]] = ports
+    monitored = overlay in {"monitoring", "production"}
+    assert opened == {
+        "device-taint-webhook": {9443, 8081},
+        **({"device-taint-webhook-evict": {8081}} if overlay in MODES else {}),
+        **({"device-taint-webhook-metrics": {8080}} if monitored else {}),
+    }
+    (service,) = [each for each in _of_kind(documents, "Service") if each["metadata"]["name"] == "device-taint-webhook"]
+    (port,) = service["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (443, "webhook")
+    for configuration in _of_kind(documents, "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"):
+        for entry in configuration["webhooks"]:
+            called = entry["clientConfig"]["service"]
+            assert (called["namespace"], called["name"], called["port"]) == (OWN_NAMESPACE, "device-taint-webhook", 443)
+
+
+# --- rights ---------------------------------------------------------------------------------------
+
+
+def _rights(documents: list[Json], account: str) -> set[tuple[str, str, str, str, str]]:
+    """(namespace or "*", group, resource, name or "*", verb) of a service account."""
+    roles = {(role["kind"], role["metadata"]["name"]): role for role in _of_kind(documents, "Role", "ClusterRole")}
+    rights = set()
+    for binding in _of_kind(documents, "RoleBinding", "ClusterRoleBinding"):
+        (subject,) = binding["subjects"]
+        assert subject["kind"] == "ServiceAccount"
+        assert subject["namespace"] == OWN_NAMESPACE
+        if subject["name"] != account:
+            continue
+        where = "*" if binding["kind"] == "ClusterRoleBinding" else binding["metadata"]["namespace"]
+        for rule in roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]["rules"]:
+            rights |= {
+                (where, group, resource, name, verb)
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+                for name in rule.get("resourceNames", ["*"])
+                for verb in rule["verbs"]
+            }
+    return rights
+
+
+@every_overlay
+def test_accounts_are_one_a_workload_and_each_has_rights(render: Callable[[str], list[Json]], overlay: str) -> None:
+    documents = render(overlay)
+    used = {
+        container["name"]: deployment["spec"]["template"]["spec"]["serviceAccountName"]
+        for deployment, container in _workloads(documents)
+    }
+    assert used == {name: _WORKLOADS[name] for name in used}
+    accounts = {account["metadata"]["name"]: account for account in _of_kind(documents, "ServiceAccount")}
+    assert set(accounts) == set(used.values())
+    assert {account["automountServiceAccountToken"] for account in accounts.values()} == {False}
+    for account in accounts:
+        assert _rights(documents, account)
+
+
+@every_overlay
+def test_rights_are_narrow(render: Callable[[str], list[Json]], overlay: str) -> None:
+    """No wildcard; Secrets and ConfigMaps by name and only ours; nothing that would make more rights."""
+    for account in _WORKLOADS.values():
+        for where, group, resource, name, verb in _rights(render(overlay), account):
+            assert "*" not in (group, resource, verb)
+            assert group != "rbac.authorization.k8s.io"
+            assert verb not in {"escalate", "bind", "impersonate", "deletecollection"}
+            assert resource not in {"pods/exec", "pods/ephemeralcontainers", "serviceaccounts/token", "nodes"}
+            if resource in {"secrets", "configmaps"}:
+                assert (where, name.startswith("device-taint-webhook-")) == (OWN_NAMESPACE, True), (
+                    resource,
+                    name,
+                    verb,
+                )
+
+
+@every_overlay
+def test_serve_never_touches_a_pod_and_evict_only_in_modes_that_act(
+    render: Callable[[str], list[Json]], overlay: str
+) -> None:
+    def on_pods(account: str) -> set[tuple[str, str]]:
+        rights = _rights(render(overlay), account)
+        return {(resource, verb) for *_, resource, _, verb in rights if resource.partition("/")[0] == "pods"}
+
+    assert on_pods("device-taint-webhook") == set()
+    written = {(resource, verb) for resource, verb in on_pods("device-taint-webhook-evict") if verb in _WRITES}
+    acting = {("pods/eviction", "create"), ("pods", "delete"), ("pods/status", "patch")}
+    assert written == (acting if MODES.get(overlay, "observe") != "observe" else set())
+
+
+# --- registrations --------------------------------------------------------------------------------
+
+
+@every_overlay
+def test_nothing_unrelated_waits_for_us_on_any_way_to_install(
+    render: Callable[[str], list[Json]], overlay: str
+) -> None:
+    configurations = _of_kind(render(overlay), "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+    for entry in (entry for configuration in configurations for entry in configuration["webhooks"]):
+        for rule in entry["rules"]:
+            values = [value for key in ("apiGroups", "apiVersions", "resources", "operations") for value in rule[key]]
+            assert not [value for value in values if "*" in value or "/" in value]
+            if rule["apiGroups"] != ["resource.k8s.io"]:
+                assert entry["name"] == "policy.validate.devicetaint.io"
+                assert (rule["apiGroups"], rule["resources"]) == ([""], ["configmaps"])
+                (ours,) = entry["namespaceSelector"]["matchExpressions"]
+                assert (ours["operator"], ours["values"]) == ("In", [OWN_NAMESPACE])
+                assert (
+                    'object.metadata.name == "device-taint-webhook-policy"' in entry["matchConditions"][1]["expression"]
+                )
+
+
+@every_overlay
+def test_what_fails_closed(render: Callable[[str], list[Json]], overlay: str) -> None:
+    closed = {
+        entry["name"].removesuffix(".devicetaint.io")
+        for configuration in _of_kind(render(overlay), "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+        for entry in configuration["webhooks"]
+        if entry["failurePolicy"] == "Fail"
+    }
+    more = {"claims.validate", "templates.validate"} if overlay in FAIL_CLOSED else set()
+    assert closed == {"rules.validate", *more}
+
+
+# --- one file -------------------------------------------------------------------------------------
+
+
+def test_the_file_that_make_renders_is_the_overlay_with_the_image_asked_for(
+    render: Callable[[str], list[Json]], assets: Assets, tmp_path: Path
+) -> None:
+    file, image = tmp_path / "install.yaml", "registry.example.com:5000/taints/webhook:1.2.3"
+    done = subprocess.run(
+        ["make", "install.yaml", f"INSTALL={file}", f"IMAGE={image}"],
+        cwd=ROOT,
+        env={**os.environ, "KUBECTL": str(assets.program("kubectl"))},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    expected = copy.deepcopy(render("self-managed"))
+    for _, container in _workloads(expected):
+        container["image"] = image
+    assert list(yaml.safe_load_all(file.read_text())) == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["install.yaml"]

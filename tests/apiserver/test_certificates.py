@@ -1,0 +1,180 @@
+"""Self-managed certificates on a real control plane: rotation under load, a replica killed, a Secret that breaks."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from tests.apiserver.policy.stage import ACCOUNT
+from tests.apiserver.replicas import CERTS, SECRET, Load, Replicas, bundles, logged
+from tests.conftest import _keeping_logs_of_failures
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.controlplane.assets import Assets
+    from tests.controlplane.webhook_process import WebhookProcess
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+
+CA_SECONDS: Final = 60
+LEAF_SECONDS: Final = 15
+"""Renewed after 10; a caBundle settles in 3, and an old CA is trusted for 19 more."""
+LIMIT_SECONDS: Final = 3 * CA_SECONDS
+
+
+@pytest.fixture(scope="module")
+def replicas(request: pytest.FixtureRequest, assets: Assets) -> Iterator[Replicas]:
+    """Three, in a control plane of their own, whose audit log is theirs alone."""
+    with ControlPlane(assets, audit=True) as plane:
+        three = Replicas(plane, f"--ca-lifetime={CA_SECONDS}s", f"--certificate-lifetime={LEAF_SECONDS}s")
+        three.install()
+        with three.serving(3):
+            for _ in _keeping_logs_of_failures(request, plane):
+                yield three
+
+
+def metric(process: WebhookProcess, name: str, labels: str = "") -> float:
+    found = re.search(
+        rf"^device_taint_webhook_certificate_{name}{re.escape(labels)} (\S+)$", process.metrics(), re.MULTILINE
+    )
+    assert found, name
+    return float(found[1])
+
+
+def verbose(process: WebhookProcess) -> str:
+    with contextlib.closing(http.client.HTTPConnection(urlsplit(process.health_url).netloc, timeout=5)) as connection:
+        connection.request("GET", "/readyz?verbose")
+        return connection.getresponse().read().decode()
+
+
+def test_an_empty_secret_is_all_it_takes(replicas: Replicas) -> None:
+    """Three replicas came up one after the other; the first made the CA, and the API server calls all of them."""
+    wait_until(replicas.called, "the webhook is called")
+    assert [each.ready() for each in replicas.running] == [True, True, True]
+    made = [line for each in replicas.running for line in logged(each, "certificate authorities changed")]
+    assert [line["step"] for line in made[:1]] == ["Make"]
+
+
+def test_rotation_of_leaf_and_ca_under_load_fails_no_call(replicas: Replicas) -> None:
+    wait_until(replicas.called, "the webhook is called")
+    first = replicas.authorities.signing
+    leaves = [metric(each, "rotations_total", '{certificate="leaf"}') for each in replicas.running]
+    with Load(replicas.plane, replicas.address, per_second=200) as load:
+        second = replicas.wait(
+            lambda found: found.signing not in (None, first), "a new CA signs", LIMIT_SECONDS
+        ).signing
+        wait_until(replicas.issuers_trusted, "the old CA is gone", seconds=LIMIT_SECONDS)
+    assert second != first
+    assert (load.failed, load.faults) == (Counter(), Counter())
+    renewed = [metric(each, "rotations_total", '{certificate="leaf"}') for each in replicas.running]
+    assert all(after >= before + 3 for before, after in zip(leaves, renewed, strict=True))
+    assert min(metric(each, "rotations_total", '{certificate="ca"}') for each in replicas.running) >= 1
+    rate = load.sent / load.seconds
+    print(f"\n{rate:.0f} requests/s for {load.seconds:.0f} s, {load.handshakes} handshakes, leaves renewed: {renewed}")
+
+
+def test_a_replica_killed_in_mid_rotation_is_not_missed(replicas: Replicas) -> None:
+    before = replicas.wait(lambda found: found.next is not None, "a successor is made", LIMIT_SECONDS)
+    replicas.kill(0)
+    after = replicas.wait(lambda found: found.signing == before.next, "the successor signs", LIMIT_SECONDS)
+    assert before.signing is not None
+    assert before.signing.pair.certificate in after.old
+    replicas.start()
+    wait_until(replicas.issuers_trusted, "the old CA is gone", seconds=LIMIT_SECONDS)
+    assert [each.ready() for each in replicas.running] == [True, True, True]
+    wait_until(replicas.called, "the webhook is called")
+
+
+def test_all_replicas_killed_in_mid_rotation_are_followed_by_others(replicas: Replicas) -> None:
+    before = replicas.wait(lambda found: found.next is not None, "a successor is made", LIMIT_SECONDS)
+    for _ in range(3):
+        replicas.kill(0)
+    for _ in range(3):
+        replicas.start()
+    replicas.wait(lambda found: found.signing == before.next, "the successor signs", LIMIT_SECONDS)
+    wait_until(replicas.called, "the webhook is called")
+
+
+def test_a_garbled_secret_is_told_and_does_no_harm_until_the_certificate_ends(replicas: Replicas) -> None:
+    replicas.wait(lambda found: found.next is None, "no rotation under way", LIMIT_SECONDS)
+    good = replicas.data
+    failures = [metric(each, "reload_failures_total") for each in replicas.running]
+    replicas.write({"tls.crt": base64.b64encode(b"garbage").decode()})
+    for each, before in zip(replicas.running, failures, strict=True):
+        wait_until(lambda each=each, before=before: metric(each, "reload_failures_total") > before, "a failure")  # type: ignore[misc]
+    assert replicas.data["tls.crt"] == b"garbage"
+    told = verbose(replicas.running[0])
+    assert "[!]certificate renewal not ok" in told
+    assert "tls.crt and tls.key: not PEM" in told
+    served = [each.ready() for each in replicas.running]
+    assert replicas.called()
+    assert served == [True, True, True]
+    # Nobody mends it, and certificates near their end: readiness fails, and they still serve.
+    wait_until(lambda: not any(each.ready() for each in replicas.running), "nobody is ready", seconds=30)
+    told = verbose(replicas.running[0])
+    assert "[-]certificate failed: the certificate end" in told
+    replicas.write({"tls.crt": base64.b64encode(good["tls.crt"]).decode()})
+    wait_until(lambda: all(each.ready() for each in replicas.running), "all are ready again")
+    wait_until(replicas.called, "the webhook is called")
+
+
+def test_an_emptied_secret_gets_a_new_ca_without_a_failed_call(replicas: Replicas) -> None:
+    wait_until(replicas.called, "the webhook is called")
+    before = replicas.authorities.signing
+    with Load(replicas.plane, replicas.address, per_second=50) as load:
+        replicas.write(None)
+        replicas.wait(lambda found: found.signing not in (None, before), "a new CA signs", LIMIT_SECONDS)
+        leaves = [metric(each, "rotations_total", '{certificate="leaf"}') for each in replicas.running]
+        wait_until(
+            lambda: all(
+                metric(each, "rotations_total", '{certificate="leaf"}') > count
+                for each, count in zip(replicas.running, leaves, strict=True)
+            ),
+            "every leaf is of the new CA",
+        )
+    assert (load.failed, load.faults) == (Counter(), Counter())
+
+
+def test_a_wiped_bundle_is_put_back(replicas: Replicas) -> None:
+    """Somebody applies the configuration with an empty caBundle, or a tool reverts it."""
+    url = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/device-taint-webhook"
+    configuration = replicas.client.get(url).object
+    for webhook in configuration["webhooks"]:
+        webhook["clientConfig"].pop("caBundle")
+    _ = replicas.client.replace(url, configuration).object
+    wait_until(lambda: all(each for webhooks in bundles(replicas.plane) for each in webhooks), "caBundle is back")
+    wait_until(replicas.called, "the webhook is called")
+
+
+def test_what_the_component_grants_is_what_is_asked_for(replicas: Replicas) -> None:
+    granted = {
+        (resource, verb)
+        for document in yaml.safe_load_all((CERTS / "self-managed/access.yaml").read_text())
+        for rule in document.get("rules", [])
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    events: list[dict[str, Any]] = [
+        event
+        for event in replicas.plane.audit_events()
+        if event["user"]["username"] == ACCOUNT and "objectRef" in event
+    ]
+    assert [event["requestURI"] for event in events if event["responseStatus"]["code"] == 403] == []
+    asked = {
+        (event["objectRef"]["resource"], event["verb"])
+        for event in events
+        if event["requestURI"].startswith(SECRET)
+        or event["objectRef"].get("apiGroup") == "admissionregistration.k8s.io"
+    }
+    assert asked == granted

@@ -1,0 +1,182 @@
+"""What is held of objects off the wire is what the decoders of reviews and files give, in every version."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import make_basic_device, make_device, make_rule, make_slice, without_none
+from tests.properties.strategies import right_keys, right_taints, toleration_lists
+from tests.unit.cluster.held import held
+from webhook.api.claims import EXTENDED_RESOURCE
+from webhook.api.pods import HOLD, MIRROR
+from webhook.cluster.objects import ClaimOnWire, RuleOnWire, SliceOnWire
+from webhook.cluster.pods import PodOnWire
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+    from webhook.inventory.state import Held
+
+Json = dict[str, Any]
+
+_WIRE: Final[dict[str, Any]] = {
+    "ResourceClaim": ClaimOnWire,
+    "ResourceSlice": SliceOnWire,
+    "DeviceTaintRule": RuleOnWire,
+    "Pod": PodOnWire,
+}
+_names: Final = st.sampled_from(("a", "b", "gpu-0", "node-0", "ü"))
+_flags: Final = st.sampled_from((None, True, False))
+
+
+def kept(manifest: Json) -> Held:
+    """As the reflector keeps it."""
+    text = json.dumps(manifest, ensure_ascii=False).encode()
+    value: Held = msgspec.json.decode(text, type=_WIRE[manifest["kind"]]).kept()
+    return value
+
+
+def _some(**fields: SearchStrategy[Any]) -> SearchStrategy[Json]:
+    """An object in which each field may be missing; nothing in it is null but where the strategy says so."""
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+def _lists(entries: SearchStrategy[Any], most: int = 3) -> SearchStrategy[Any]:
+    """A list, or null, as Go writes an empty one that must not be left out."""
+    return st.none() | st.lists(entries, max_size=most)
+
+
+_owners: Final = _lists(_some(kind=_names, name=_names, uid=_names, controller=_flags, blockOwnerDeletion=_flags))
+_metadata: Final = _some(
+    name=_names,
+    generateName=_names,
+    namespace=_names,
+    uid=_names,
+    resourceVersion=st.sampled_from(("1", "20")),
+    creationTimestamp=st.sampled_from((None, "2026-06-01T12:00:00Z")),
+    deletionTimestamp=st.just("2026-06-01T12:00:00Z"),
+    labels=st.dictionaries(_names, _names, max_size=2),
+    ownerReferences=_owners,
+    annotations=st.dictionaries(
+        st.sampled_from((EXTENDED_RESOURCE, HOLD, MIRROR, "devicetaint.io/evict", "x")),
+        st.sampled_from(("true", "false", "")),
+        max_size=3,
+    ),
+    managedFields=_lists(_some(fieldsV1=st.just({"f:a": {}}), manager=_names), 1),
+)
+_documented: Final = st.fixed_dictionaries(
+    {"key": right_keys},
+    optional={"data": st.just({"a": [1]}), "description": _names, "evictionsPerSecond": st.integers(0, 9)},
+)
+_taints: Final = _lists(right_taints | _documented)
+_results: Final = _lists(
+    _some(request=_names, driver=_names, pool=_names, device=_names, tolerations=toleration_lists, adminAccess=_flags)
+)
+_consumers: Final = _lists(_some(apiGroup=_names, resource=st.sampled_from(("pods", "x")), name=_names, uid=_names))
+_status: Final = _some(
+    allocation=st.none() | _some(devices=_some(results=_results, config=_lists(_some()))),
+    reservedFor=_consumers,
+    devices=_lists(_some(data=_some(x=_names)), 1),
+)
+
+
+@st.composite
+def _claims(draw: st.DrawFn, version: str) -> Json:
+    claim = {"apiVersion": f"resource.k8s.io/{version}", "kind": "ResourceClaim", "metadata": draw(_metadata)}
+    request = {"name": "r", "deviceClassName": "gpu", "tolerations": draw(toleration_lists)}
+    claim["spec"] = {"devices": {"requests": [request if version == "v1beta1" else {"name": "r", "exactly": request}]}}
+    status = draw(st.none() | _status)
+    return claim if status is None and draw(st.booleans()) else claim | {"status": status}
+
+
+@st.composite
+def _slice_specs(draw: st.DrawFn) -> tuple[list[Json], Json]:
+    """Devices without their shape, and the rest."""
+    devices = [
+        without_none({"name": name, "taints": draw(_taints)})
+        for name in draw(st.lists(_names, max_size=4, unique=True))
+    ]
+    rest = draw(_some(taints=_lists(_some(device=_names, taint=right_taints)), sharedCounters=_lists(_some(), 1)))
+    pool = draw(_some(name=_names, generation=st.integers(0, 3), resourceSliceCount=st.integers(0, 3)))
+    return devices, rest | {"pool": pool}
+
+
+def _slice(devices: list[Json], rest: Json, metadata: Json, version: str) -> Json:
+    make = make_basic_device if version == "v1beta1" else make_device
+    listed = [make(each["name"], each.get("taints"), attributes={"a": {"int": 1}}) for each in devices]
+    manifest = make_slice(listed, version=version, meta=metadata)
+    return manifest | {"spec": manifest["spec"] | rest}
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+@given(st.data())
+def test_claims(version: str, data: st.DataObject) -> None:
+    manifest = data.draw(_claims(version))
+    assert kept(manifest) == held(manifest)
+
+
+@given(_slice_specs(), _metadata)
+def test_slices_of_all_versions_are_held_alike(spec: tuple[list[Json], Json], metadata: Json) -> None:
+    found = []
+    for version in ("v1", "v1beta2", "v1beta1"):
+        manifest = _slice(*spec, metadata, version)
+        found.append(kept(manifest))
+        assert found[-1] == held(manifest)
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1alpha3"])
+@given(
+    _metadata,
+    st.none() | _some(driver=_names, pool=_names, device=_names, deviceClassName=_names, all=_flags),
+    right_taints | _documented,
+    _lists(_some(type=_names, status=_names, observedGeneration=st.integers(0, 3))),
+)
+def test_rules(version: str, metadata: Json, selector: Json | None, taint: Json, conditions: Any) -> None:
+    manifest = make_rule(selector=selector, taint=taint, version=version, meta=metadata) | {
+        "status": {"conditions": conditions}
+    }
+    assert kept(manifest) == held(manifest)
+
+
+_pod_claims: Final = _lists(_some(name=_names, resourceClaimName=_names, resourceClaimTemplateName=_names))
+_pod_specs: Final = _some(
+    nodeName=_names,
+    priority=st.integers(-5, 5),
+    resourceClaims=_pod_claims,
+    schedulingGroup=_some(podGroupName=_names),
+    containers=_lists(_some(name=_names, image=_names)),
+)
+_pod_statuses: Final = _some(
+    phase=st.sampled_from(("Pending", "Running", "Failed")),
+    resourceClaimStatuses=_pod_claims,
+    extendedResourceClaimStatus=_some(resourceClaimName=_names),
+    conditions=_lists(_some(type=_names)),
+)
+
+
+@given(_metadata, _pod_specs, _pod_statuses)
+def test_pods(metadata: Json, spec: Json, status: Json) -> None:
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+    assert kept(manifest) == held(manifest)
+
+
+@given(_claims("v1"))
+def test_nothing_that_is_held_is_of_the_message(manifest: Json) -> None:
+    """Equal lists are one list, and no annotation of a claim stays."""
+    one, other = kept(manifest), kept(manifest)
+    assert isinstance(one.meta.annotations, type(other.meta.annotations))
+    assert one.meta.annotations is other.meta.annotations
+    for first, second in zip(_allocation(one), _allocation(other), strict=True):
+        assert first.tolerations is second.tolerations
+        assert first.driver is second.driver
+
+
+def _allocation(value: Any) -> Any:
+    return value.allocation or ()

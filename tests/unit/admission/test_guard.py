@@ -1,0 +1,382 @@
+"""What the guard refuses, what it only tells, and the way out that it offers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.builders import DRIVER, NOW
+from tests.unit.admission.guarding import (
+    UNKNOWN,
+    ask,
+    code_in,
+    fleet,
+    node,
+    over,
+    refusals,
+    tainting,
+    told,
+)
+from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on, pool_slice
+from webhook.policy.model import (
+    Action,
+    Impact,
+    ImpactLimits,
+    InTreeEvictor,
+    NamespaceMatch,
+    RequesterMatch,
+    Share,
+    TaintMatch,
+)
+from webhook.policy.names import KnownNames
+
+LONG_AGO = NOW - timedelta(hours=2)
+AN_HOUR_AGO = "2026-06-01T11:00:00Z"
+IN_AN_HOUR = "2026-06-01T13:00:00Z"
+CAREFUL = "oncall"
+
+
+def limits(*entries: ImpactLimits, **settings: Any) -> Impact:
+    return Impact(limits=entries or (ImpactLimits(),), **settings)
+
+
+def at_most(**numbers: Any) -> Impact:
+    return limits(ImpactLimits(**numbers))
+
+
+# --- messages, whole ------------------------------------------------------------------------------
+
+
+def test_refusal_names_figures_limit_and_way_out() -> None:
+    decision = ask(tainting(), impact=at_most(pods=3))
+    code = code_in(decision)
+    assert [str(error) for error in decision.errors] == [
+        (
+            "spec.deviceSelector: Forbidden: hits 8 devices, 4 pods in 1 namespace: the limit is 3 pods; narrow the"
+            f' selector, or to go ahead, set annotation devicetaint.io/confirm-impact to "{code}"'
+        )
+    ]
+    assert code.startswith("v1.1780574400.8.4.4.1.")  # three days from now, then devices, claims, pods, namespaces
+    assert decision.code == 403
+    assert decision.promised is None
+    assert decision.annotations == {
+        "decision": "denied",
+        "rules": "DT204,impact",
+        "impact": "devices=8 pools=4 allocated=4 claims=4 pods=4 now=4 later=0 tolerating=0 unseen=0 kept=0"
+        " namespaces=1 podGroups=0 over=limit:pods",
+    }
+
+
+def test_under_the_limit_the_same_figures_are_a_warning() -> None:
+    decision = ask(tainting(), impact=at_most(pods=4))
+    assert decision.warnings[0] == (
+        "spec.deviceSelector: selects 8 devices in 4 pools; evicts 4 pods in 1 namespace, all at once (rule impact)"
+    )
+    assert decision.annotations["impact"].endswith("namespaces=1 podGroups=0")
+    assert decision.promised is not None
+    assert decision.promised.rule.meta.name == "unhealthy-gpu"
+    assert decision.promised.impact.pods == {"u-0", "u-1", "u-2", "u-3"}
+
+
+def test_without_a_key_there_is_no_code_to_offer() -> None:
+    settings = at_most(pods=3)
+    assert refusals(ask(tainting(), impact=settings, key=None)) == [
+        (
+            "hits 8 devices, 4 pods in 1 namespace: the limit is 3 pods; it cannot be confirmed while the webhook has"
+            " no key; narrow the selector"
+        )
+    ]
+    assert refusals(ask(tainting(code="v1.1"), impact=settings, key=None))[1:] == [
+        "cannot be checked: the webhook has no key yet"
+    ]
+
+
+def test_all_that_is_too_much_is_told_at_once() -> None:
+    settings = limits(ImpactLimits(pods=1, claims=2, namespaces=0, devices=7))
+    decision = ask(tainting({}, added=LONG_AGO), impact=settings)
+    (text,) = refusals(decision)
+    assert text.startswith(
+        "hits 8 devices, 4 pods in 1 namespace: an empty selector is every device of every driver; timeAdded"
+        " 2026-06-01T10:00:00Z is past, so tolerationSeconds may be over; the limit is 7 devices and 2 claims and 1 pod"
+        " and 0 namespaces; narrow the selector, or to go ahead, set annotation"
+    )
+    assert over(decision) == ["empty-selector", "backdated", "limit:devices,claims,pods,namespaces"]
+
+
+def test_nobody_looks_at_a_cluster_so_nothing_is_guarded() -> None:
+    decision = ask(tainting({}), sight=None)
+    assert (told(decision), decision.promised) == ([], None)
+    assert "impact" not in decision.annotations
+
+
+# --- selectors and effects ------------------------------------------------------------------------
+
+EMPTY, UNJUDGED, MISSING = "empty-selector", "unknown-selector", "no-selector"
+
+
+@pytest.mark.parametrize(
+    ("effect", "evict", "wide"),
+    [
+        ("NoExecute", False, True),
+        ("NoSchedule", False, True),
+        ("NoSchedule", True, True),
+        ("None", True, True),
+        ("None", False, False),
+    ],
+)
+@pytest.mark.parametrize(
+    ("selector", "reason"),
+    [
+        pytest.param({}, EMPTY, id="empty"),
+        pytest.param(None, MISSING, id="missing"),
+        pytest.param({"all": True}, UNJUDGED, id="unknown field"),
+        pytest.param({"deviceClassName": "gpu"}, UNJUDGED, id="class"),
+        pytest.param({"selectors": [{"cel": {"expression": "false"}}]}, UNJUDGED, id="CEL"),
+    ],
+)
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1alpha3"])
+def test_selector_that_nothing_narrows_is_always_too_much(
+    selector: Any,
+    reason: str,
+    effect: str,
+    evict: bool,  # noqa: FBT001 -- a table's
+    wide: bool,  # noqa: FBT001 -- a table's
+    version: str,
+) -> None:
+    rule = tainting(selector, effect, evict=evict, version=version)
+    decision = ask(rule, impact=limits())
+    assert decision.allowed is not wide
+    assert over(decision) == ([reason] if wide else [])
+    if wide:
+        confirmed = tainting(selector, effect, evict=evict, version=version, code=code_in(decision))
+        assert ask(confirmed, impact=limits()).allowed
+    else:
+        assert [severity for severity, _ in told(decision)] == ["warn"]
+        assert decision.annotations["impact"].endswith(" simulated")
+
+
+@pytest.mark.parametrize("field", ["driver", "pool", "device"])
+@pytest.mark.parametrize("beside", [{}, {"all": True}, {"deviceClassName": "gpu"}])
+def test_any_name_narrows_a_selector(field: str, beside: Any) -> None:
+    value = {"driver": DRIVER, "pool": "node-0", "device": "gpu-0"}[field]
+    decision = ask(tainting({field: value, **beside}), impact=limits())
+    assert (decision.allowed, over(decision)) == (True, [])
+
+
+def test_missing_selector_is_refused_with_both_readings() -> None:
+    (text,) = refusals(ask(tainting(None)))
+    assert text.startswith(
+        "keeps 8 devices from being allocated: a rule without selector evicts nobody, but schedulers of 1.33 to 1.37"
+        " keep every device back for it; narrow the selector, or to go ahead"
+    )
+
+
+def test_effect_that_nobody_knows_acts_as_none() -> None:
+    """A newer server may have it; field rules refuse it unless it is stored already."""
+    decision = ask(tainting({}, "Later"), tainting(node(0), "Later"), impact=limits())
+    assert told(decision) == [
+        ("warn", "with effect NoExecute selects 8 devices in 4 pools; evicts 4 pods in 1 namespace, all at once")
+    ]
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+def two_namespaces(number: int) -> str:
+    return f"ml-{number % 2}"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "reasons"),
+    [
+        ({"pods": 4}, []),
+        ({"pods": 3}, ["limit:pods"]),
+        ({"claims": 4}, []),
+        ({"claims": 3}, ["limit:claims"]),
+        ({"devices": 8}, []),
+        ({"devices": 7}, ["limit:devices"]),
+        ({"namespaces": 2}, []),
+        ({"namespaces": 1}, ["limit:namespaces"]),
+        ({"pods": 0, "claims": 0, "devices": 0, "namespaces": 0}, ["limit:devices,claims,pods,namespaces"]),
+        ({}, []),
+        ({"pods": Share(50)}, []),
+        ({"pods": Share(49)}, ["limit:pods"]),
+        ({"claims": Share(49)}, ["limit:claims"]),
+        ({"devices": Share(50)}, []),
+        ({"devices": Share(49)}, ["limit:devices"]),
+        ({"namespaces": Share(99)}, ["limit:namespaces"]),
+        ({"namespaces": Share(100)}, []),
+        ({"pods": Share(0)}, ["limit:pods"]),
+    ],
+    ids=str,
+)
+def test_each_limit_is_a_number_or_a_share_of_what_there_is(numbers: Any, reasons: list[str]) -> None:
+    """Half of eight nodes are of the driver, with half of the pods; both halves are in both namespaces."""
+    others = [
+        each
+        for number in range(4)
+        for each in (
+            pool_slice("gpu-0", "gpu-1", name=f"other-{number}", pool=f"other-{number}", driver="other.example.com"),
+            claim(
+                f"other-{number}",
+                on(pool=f"other-{number}", driver="other.example.com"),
+                users=[f"other-{number}"],
+                namespace=two_namespaces(number),
+            ),
+        )
+    ]
+    cluster = inventory_of(*fleet(4, two_namespaces), *others)
+    assert over(ask(tainting(), cluster=cluster, impact=at_most(**numbers))) == reasons
+
+
+def test_pod_with_two_devices_is_one_pod() -> None:
+    cluster = inventory_of(
+        pool_slice("gpu-0", "gpu-1"),
+        claim("a", on("gpu-0"), users=["u"]),
+        claim("b", on("gpu-1"), users=["u"]),
+    )
+    assert over(ask(tainting(), cluster=cluster, impact=at_most(pods=1, claims=1))) == ["limit:claims"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "user", "reasons"),
+    [
+        pytest.param(tainting(), "jane", ["limit:pods"], id="nothing fits but the last"),
+        pytest.param(tainting(), "system:serviceaccount:health:operator", [], id="requester"),
+        pytest.param(tainting(key="maint.example.com/window"), "jane", [], id="key"),
+        pytest.param(tainting(effect="NoSchedule"), "jane", ["limit:devices"], id="effect"),
+        pytest.param(tainting(effect="NoSchedule", evict=True), "jane", ["limit:pods"], id="effective effect"),
+    ],
+)
+def test_first_limits_that_match_requester_and_taint_hold(rule: Any, user: str, reasons: list[str]) -> None:
+    settings = limits(
+        ImpactLimits(requesters=RequesterMatch(service_accounts=("health/*",)), pods=100),
+        ImpactLimits(taints=TaintMatch(keys=("maint.example.com/*",))),
+        ImpactLimits(taints=TaintMatch(effects=("NoSchedule",)), devices=1),
+        ImpactLimits(pods=1),
+    )
+    assert over(ask(rule, user=user, impact=settings)) == reasons
+
+
+def test_tolerating_pods_are_not_counted_unless_for_some_time_only() -> None:
+    taint_key = "gpu.example.com/unhealthy"
+    cluster = inventory_of(
+        pool_slice("gpu-0", "gpu-1", "gpu-2"),
+        claim("for-ever", on("gpu-0", lets_stay(key=taint_key)), users=["for-ever"]),
+        claim("a-while", on("gpu-1", lets_stay(300, key=taint_key)), users=["a-while"]),
+        claim("any-effect", on("gpu-2", lets_stay(key=taint_key, effect="")), users=["any-effect"]),
+    )
+    in_tree = ask(tainting(), cluster=cluster, impact=at_most(pods=1))
+    assert over(in_tree) == ["limit:pods"]  # any-effect is not protected from the in-tree controller
+    absent = ask(tainting(), cluster=cluster, impact=at_most(pods=1), in_tree_evictor=InTreeEvictor.ABSENT)
+    assert over(absent) == []
+
+
+# --- protected namespaces -------------------------------------------------------------------------
+
+BY_LABEL = NamespaceMatch(labels=(("tier", "system"),))
+
+
+@pytest.mark.parametrize(
+    ("match", "namespaces", "reasons"),
+    [
+        pytest.param(NamespaceMatch(names=("m*",)), {}, ["protected"], id="by name"),
+        pytest.param(NamespaceMatch(names=("kube-system",)), {}, [], id="another name"),
+        pytest.param(BY_LABEL, {"ml": {"tier": "system"}}, ["protected"], id="by label"),
+        pytest.param(BY_LABEL, {"ml": {"tier": "user"}}, [], id="another label"),
+        pytest.param(BY_LABEL, {"ml": {}}, [], id="no label"),
+        pytest.param(BY_LABEL, {}, ["protected"], id="labels not known"),
+        pytest.param(NamespaceMatch(names=("*",), except_names=("ml",)), {}, [], id="an exception"),
+    ],
+)
+def test_pod_in_a_protected_namespace_is_too_much(match: Any, namespaces: Any, reasons: list[str]) -> None:
+    settings = Impact(protected_namespaces=match)
+    assert over(ask(tainting(node(0)), impact=settings, names=KnownNames(namespaces))) == reasons
+    assert over(ask(tainting(node(0), "NoSchedule"), impact=settings, names=KnownNames(namespaces))) == []
+
+
+def test_protected_namespaces_are_named() -> None:
+    cluster = inventory_of(*fleet(5, lambda number: f"kube-{number}"))
+    settings = limits(protected_namespaces=NamespaceMatch(names=("kube-*",)))
+    one, all_of_them = (
+        refusals(ask(tainting(each), cluster=cluster, impact=settings)) for each in (node(3), {**NODES})
+    )
+    assert one[0].startswith("hits 2 devices, 1 pod in 1 namespace: namespace kube-3 is protected; narrow")
+    assert ": namespaces kube-0, kube-1, kube-2 and 2 more are protected; narrow" in all_of_them[0]
+
+
+NODES = {"driver": DRIVER}
+
+# --- what is not known ----------------------------------------------------------------------------
+
+NOT_KNOWN = "what it hits is not known: claims were not read yet"
+PAST = "timeAdded 2026-06-01T10:00:00Z is past, so tolerationSeconds may be over"
+
+
+@pytest.mark.parametrize(
+    ("rule", "unknown_impact", "expected"),
+    [
+        (tainting(), Action.DENY, [("deny", f"{NOT_KNOWN}; try again in a while")]),
+        (tainting(), Action.WARN, [("warn", NOT_KNOWN)]),
+        (tainting(effect="NoSchedule"), Action.DENY, [("warn", NOT_KNOWN)]),
+        (tainting(effect="None"), Action.DENY, []),
+        (tainting(effect="None", evict=True), Action.DENY, [("deny", f"{NOT_KNOWN}; try again in a while")]),
+        (tainting({}, "None"), Action.DENY, []),
+        (
+            tainting({}, "NoSchedule"),
+            Action.WARN,
+            [("deny", f"{NOT_KNOWN}; an empty selector is every device of every driver; try again in a while")],
+        ),
+        (tainting(added=LONG_AGO), Action.WARN, [("deny", f"{NOT_KNOWN}; {PAST}; try again in a while")]),
+    ],
+)
+def test_unknown_impact(rule: Any, unknown_impact: Action, expected: Any) -> None:
+    decision = ask(rule, cluster=UNKNOWN, impact=Impact(unknown_impact=unknown_impact))
+    assert told(decision) == expected
+    assert decision.annotations["impact"] == "unknown: claims were not read yet"
+    evicts = "NoExecute" in str(rule) or "evict" in str(rule)
+    assert (decision.promised is not None) is (decision.allowed and evicts)
+
+
+def test_unknown_impact_cannot_be_confirmed() -> None:
+    code = code_in(ask(tainting(), impact=at_most(pods=0)))
+    assert refusals(ask(tainting(code=code), cluster=UNKNOWN)) == [f"{NOT_KNOWN}; try again in a while"]
+    hint = f"{NOT_KNOWN}; try again in a while, or as a member of group {CAREFUL} or root"
+    settings = Impact(break_glass_groups=(CAREFUL, "root"))
+    assert refusals(ask(tainting(), cluster=UNKNOWN, impact=settings)) == [hint]
+
+
+HALF_PUBLISHED = inventory_of(pool_slice("gpu-0", count=2), claim("a", on(), users=["u"]))
+PODS_UNKNOWN = inventory_of(pool_slice("gpu-0"), claim("a", on(), users=[group("g"), group("h")]))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "reason", "text", "warning"),
+    [
+        pytest.param(
+            HALF_PUBLISHED,
+            "incomplete",
+            f"hits 1 device, 1 pod in 1 namespace: pool {DRIVER}/node-0 is being published, so devices are not all",
+            f"devices are not all counted: 1 pool half published, as {DRIVER}/node-0",
+            id="half published pool",
+        ),
+        pytest.param(
+            PODS_UNKNOWN,
+            "pod-groups",
+            "hits 1 device, 0 pods in 1 namespace: 2 PodGroups of unknown size use such devices;",
+            "in use by 2 PodGroups of unknown size",
+            id="PodGroups",
+        ),
+    ],
+)
+def test_what_could_not_be_counted(cluster: Any, reason: str, text: str, warning: str) -> None:
+    refused = ask(tainting(), cluster=cluster)
+    assert over(refused) == [reason]
+    assert refusals(refused)[0].startswith(text)
+    assert ask(tainting(code=code_in(refused)), cluster=cluster).allowed
+    warned = ask(tainting(), cluster=cluster, impact=Impact(unknown_impact=Action.WARN))
+    assert warned.allowed
+    assert ("warn", warning) in told(warned)
+    assert over(ask(tainting(effect="NoSchedule"), cluster=cluster)) == []

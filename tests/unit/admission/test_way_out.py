@@ -1,0 +1,216 @@
+"""When the guard speaks at all, who passes it, and how a refusal is confirmed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.builders import NOW
+from tests.unit.admission.guarding import (
+    NOWHERE,
+    SECRET,
+    UNKNOWN,
+    ask,
+    code_in,
+    fleet,
+    node,
+    over,
+    refusals,
+    tainting,
+    told,
+)
+from tests.unit.inventory.values import inventory_of
+from webhook.api.rules import CONFIRM_IMPACT, EXPIRES_AT
+from webhook.inventory.state import Sight
+from webhook.policy.model import Action, Impact, Mode
+
+LONG_AGO = NOW - timedelta(hours=2)
+AN_HOUR_AGO = "2026-06-01T11:00:00Z"
+IN_AN_HOUR = "2026-06-01T13:00:00Z"
+CAREFUL = "oncall"
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "reasons"), [(-61, ["backdated"]), (-60, []), (0, []), (3600, [])], ids=["past", "skew", "now", "later"]
+)
+@pytest.mark.parametrize("selector", [node(0), NOWHERE], ids=["hits a pod", "hits nobody"])
+def test_rule_that_begins_to_evict_must_not_lie_back(seconds: int, reasons: list[str], selector: Any) -> None:
+    added = NOW + timedelta(seconds=seconds)
+    assert over(ask(tainting(selector, added=added))) == reasons
+    assert over(ask(tainting(selector, "None", added=added, evict=True))) == reasons
+    assert over(ask(tainting(selector, "NoSchedule", added=added))) == []
+
+
+@pytest.mark.parametrize(
+    ("expires", "effect", "was", "refused"),
+    [
+        (AN_HOUR_AGO, "NoExecute", None, True),
+        (AN_HOUR_AGO, "NoSchedule", None, True),
+        (AN_HOUR_AGO, "None", None, False),
+        ("2026-06-01T12:00:00Z", "NoExecute", None, True),
+        (IN_AN_HOUR, "NoExecute", None, False),
+        (AN_HOUR_AGO, "NoExecute", "None", True),
+        (AN_HOUR_AGO, "NoExecute", "NoSchedule", True),
+        (AN_HOUR_AGO, "NoSchedule", "None", True),
+        (AN_HOUR_AGO, "NoExecute", "NoExecute", False),
+        (AN_HOUR_AGO, "NoSchedule", "NoExecute", False),
+        (AN_HOUR_AGO, "None", "NoExecute", False),
+    ],
+)
+@pytest.mark.parametrize("sight", [Sight(inventory_of(*fleet())), None, UNKNOWN], ids=["seen", "no cluster", "unknown"])
+def test_rule_past_its_end_must_not_begin_to_act(
+    expires: str,
+    effect: str,
+    was: str | None,
+    refused: bool,  # noqa: FBT001 -- a table's
+    sight: Any,
+) -> None:
+    rule = tainting(node(0), effect, annotations={EXPIRES_AT: expires})
+    old = None if was is None else tainting(node(0), was)
+    decision = ask(rule, old, sight=sight, impact=Impact(unknown_impact=Action.WARN))
+    text = f"was at {expires}: the rule has ended; to set it up again, move or remove this annotation"
+    assert refusals(decision) == ([text] if refused else [])
+    assert [error.field for error in decision.errors] == [f"metadata.annotations[{EXPIRES_AT}]"] * refused
+
+
+@pytest.mark.parametrize(
+    ("rule", "old", "refused"),
+    [
+        (tainting(node(0)), None, True),
+        (tainting(node(0), "NoSchedule", evict=True), None, True),
+        (tainting(node(0), "NoSchedule"), None, False),
+        (tainting(node(0), "None"), None, False),
+        (tainting(node(0)), tainting(node(0), "None"), False),
+        (tainting(node(0)), tainting(node(0), "NoSchedule"), False),
+    ],
+)
+def test_in_two_steps_nothing_is_created_evicting(rule: Any, old: Any, refused: bool) -> None:  # noqa: FBT001
+    decision = ask(rule, old, impact=Impact(two_step=True))
+    text = 'must not evict yet: create the rule with effect "None", look at its status, and change it then'
+    assert refusals(decision) == ([text] if refused else [])
+    assert ask(rule, old).allowed
+
+
+# --- how far the guard goes -----------------------------------------------------------------------
+
+
+def test_mode_warn_tells_and_lets_pass() -> None:
+    decision = ask(tainting({}), mode=Mode.WARN)
+    assert decision.allowed
+    (warning,) = told(decision)
+    assert warning[1].startswith("hits 8 devices, 4 pods in 1 namespace: an empty selector")
+    assert over(decision) == ["empty-selector"]
+    assert decision.promised is not None
+
+
+@pytest.mark.parametrize("sight", [UNKNOWN, Sight(inventory_of(*fleet()))])
+def test_mode_off_is_silent(sight: Sight) -> None:
+    decision = ask(tainting({}, added=LONG_AGO, annotations={EXPIRES_AT: AN_HOUR_AGO}), sight=sight, mode=Mode.OFF)
+    assert (told(decision), "impact" in decision.annotations) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("rule", "sight"),
+    [
+        pytest.param(tainting({}), Sight(inventory_of(*fleet())), id="empty selector"),
+        pytest.param(tainting({}), UNKNOWN, id="unknown"),
+        pytest.param(tainting(annotations={EXPIRES_AT: AN_HOUR_AGO}), Sight(inventory_of(*fleet())), id="expired"),
+    ],
+)
+def test_who_may_break_the_glass_passes_and_is_audited(rule: Any, sight: Sight) -> None:
+    settings = Impact(break_glass_groups=(CAREFUL,), two_step=True)
+    assert not ask(rule, sight=sight, impact=settings, groups=["others"]).allowed
+    decision = ask(rule, sight=sight, impact=settings, groups=["others", CAREFUL])
+    assert decision.allowed
+    assert {severity for severity, _ in told(decision)} == {"warn"}
+    assert decision.annotations["impact"].endswith(" break-glass")
+    assert decision.promised is not None
+
+
+def test_glass_that_nobody_had_to_break_is_whole() -> None:
+    settings = Impact(break_glass_groups=(CAREFUL,))
+    assert "break-glass" not in ask(tainting(node(0)), impact=settings, groups=[CAREFUL]).annotations["impact"]
+
+
+# --- the way out, as the guard deals with it -------------------------------------------------------
+
+
+def test_confirmed_rule_passes_with_its_figures_and_is_audited() -> None:
+    code = code_in(ask(tainting({})))
+    decision = ask(tainting({}, code=code), user="john")
+    assert decision.allowed
+    assert told(decision) == [
+        ("warn", "selects 8 devices in 4 pools; evicts 4 pods in 1 namespace, all at once"),
+    ]
+    assert decision.annotations["impact"].endswith(" over=empty-selector confirmed")
+    assert decision.promised is not None
+
+
+def test_code_that_does_not_hold_is_told_beside_the_refusal() -> None:
+    decision = ask(tainting({}, code=code_in(ask(tainting(None)))))
+    assert [error.field for error in decision.errors] == [
+        "spec.deviceSelector",
+        f"metadata.annotations[{CONFIRM_IMPACT}]",
+    ]
+    assert refusals(decision)[1] == "was made for another rule, selector, taint or effect, or with another key"
+    fresh = code_in(decision)
+    assert ask(tainting({}, code=fresh)).allowed
+
+
+@pytest.mark.parametrize("code", ["", "yes", "v1", "v1.1.1.1.1.1.AAAA", "\N{SNOWMAN}", "v1." * 4000])
+def test_nonsense_confirms_nothing_and_hurts_nobody(code: str) -> None:
+    assert not ask(tainting({}, code=code)).allowed
+    assert ask(tainting(node(0), code=code)).allowed  # nothing to confirm, so nobody looks
+
+
+def test_second_person_must_confirm_where_one_is_asked_for() -> None:
+    settings = Impact(second_person=True)
+    refused = ask(tainting({}), impact=settings, user="jane")
+    assert "or to go ahead, somebody else must set annotation" in refusals(refused)[0]
+    rule = tainting({}, code=code_in(refused))
+    again = ask(rule, impact=settings, user="jane")
+    assert refusals(again)[1] == "was given to the same user; somebody else must confirm"
+    assert ask(rule, impact=settings, user="john").allowed
+    assert ask(rule, user="jane").allowed
+
+
+def test_key_of_another_cluster_is_another_key() -> None:
+    code = code_in(ask(tainting({}), key=b"x" * 32))
+    assert not ask(tainting({}, code=code), key=SECRET).allowed
+
+
+def test_time_added_is_confirmed_only_where_it_was_set_back() -> None:
+    now = code_in(ask(tainting({})))
+    assert ask(tainting({}, code=now, added=NOW - timedelta(seconds=30))).allowed
+    assert not ask(tainting({}, code=now, added=LONG_AGO)).allowed
+    back = code_in(ask(tainting({}, added=LONG_AGO)))
+    assert ask(tainting({}, code=back, added=LONG_AGO)).allowed
+    assert not ask(tainting({}, code=back, added=LONG_AGO - timedelta(seconds=1))).allowed
+    assert not ask(tainting({}, code=back)).allowed
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def test_made_up_names_share_a_code() -> None:
+    """The API server makes up another name each time, and tells it."""
+    code = code_in(ask(tainting({}, name="gpu-x7x2p", generate_name="gpu-")))
+    assert ask(tainting({}, name="gpu-b4kq9", generate_name="gpu-", code=code)).allowed
+    assert ask(tainting({}, name="", generate_name="gpu-", code=code)).allowed
+    assert not ask(tainting({}, name="gpu-b4kq9", code=code)).allowed
+    assert not ask(tainting({}, name="disk-b4kq9", generate_name="gpu-", code=code)).allowed
+    assert not ask(tainting({}, name="gpu-b4kq9", generate_name="gpu", code=code)).allowed
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_old_object_that_is_missing_is_taken_for_none(operation: str) -> None:
+    assert over(ask(tainting({}), operation=operation)) == ["empty-selector"]
+
+
+def test_delete_is_not_guarded() -> None:
+    decision = ask(None, tainting({}), operation="DELETE")
+    assert (decision.allowed, told(decision)) == (True, [])

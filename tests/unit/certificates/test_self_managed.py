@@ -1,0 +1,291 @@
+"""One replica that looks after its own certificates: what it serves, what it tells, and what it leaves alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography import x509
+
+from tests.unit.certificates.world import MINUTE, SETTINGS, START, World
+from webhook.certificates.authority import Authority
+from webhook.certificates.stored import time_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FAILURES = "reload_failures_total"
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: int = logging.ERROR) -> list[str]:
+    return [vars(record)["error"] for record in caplog.records if record.levelno == level]
+
+
+def test_first_replica_makes_a_ca_and_has_it_trusted() -> None:
+    world = World()
+    world.replica.look()
+    signing = world.secret.authorities.signing
+    assert signing is not None
+    assert (signing.made, signing.ends) == (START, START + 100 * MINUTE)
+    assert set(world.secret.data) == {"tls.crt", "tls.key", "ca.crt"}
+    assert world.validating.bundles == world.mutating.bundles == (signing.pair.certificate,) * 2
+    assert world.secret.data["ca.crt"] == signing.pair.certificate
+    assert (world.replica.source.problem, world.replica.source.remark) == (None, None)
+    assert world.replica.metric("expiry_timestamp_seconds") == (START + 20 * MINUTE).timestamp()
+    assert world.replica.metric("authority_expiry_timestamp_seconds") == (START + 100 * MINUTE).timestamp()
+
+
+def test_leaf_has_all_names_and_its_key_is_stored_nowhere() -> None:
+    world = World.settled()
+    leaf = world.replica.source._leaf
+    assert leaf is not None
+    certificate = x509.load_pem_x509_certificate(leaf.pair.certificate)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["webhook.ns.svc", "localhost"]
+    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(leaf.issuer))
+    assert leaf.pair.key not in world.secret.data.values()
+    assert "key" not in repr(leaf).lower().replace("public_key", "")
+
+
+def test_leaf_is_renewed_at_two_thirds_of_its_life_by_the_wall_clock() -> None:
+    world = World()
+    world.replica.look()
+    context = world.replica.source.context
+    world.now = START + SETTINGS.leaf_lifetime * 2 / 3 - timedelta(seconds=1)
+    world.replica.look()
+    assert world.replica.source.context is context
+    world.now += timedelta(seconds=1)
+    world.replica.look()
+    assert world.replica.source.context not in (None, context)
+    assert world.replica.metric("rotations_total", certificate="leaf") == 1
+
+
+def test_rotation_of_the_ca_is_counted() -> None:
+    world = World()
+    world.pass_minutes(75)
+    assert world.replica.metric("rotations_total", certificate="ca") == 1
+    assert world.replica.metric("authority_expiry_timestamp_seconds") == (START + 168 * MINUTE).timestamp()
+
+
+def test_leaf_never_outlives_its_ca() -> None:
+    world = World.settled()
+    world.mutating.broken = "GET: 403"  # so nothing can follow it
+    for _ in range(92):
+        world.pass_minutes(1)
+        signing = world.secret.authorities.signing
+        assert signing is not None
+        assert world.replica.ends <= signing.ends
+    assert (
+        world.replica.source.problem
+        == f"the certificate ended at {time_text(world.replica.ends)} and was not renewed: GET: 403"
+    )
+
+
+GARBLED = {
+    "half a pair": ({"tls.crt": b"", "next.crt": b""}, "tls.crt: must come with tls.key"),
+    "no PEM": ({"tls.key": b"key"}, "tls.crt and tls.key: not PEM: "),
+    "a time that is none": ({"old.until": b"tomorrow"}, "old.until: must be a time such as 2026-01-31T12:00:00Z"),
+    "old certificates that are none": ({"old.crt": b"xyz"}, "old.crt: not PEM: "),
+}
+
+
+@pytest.mark.parametrize("fault", GARBLED)
+def test_garbled_secret_is_left_alone_and_told_while_service_goes_on(
+    fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    garbage, reason = GARBLED[fault]
+    world = World.settled()
+    good = world.secret.data
+    world.secret.put({**good, **garbage})
+    context, ends = world.replica.source.context, world.replica.ends
+    world.pass_minutes(3)
+    assert world.secret.data == {**good, **garbage}
+    source = world.replica.source
+    assert (source.context, source.problem) == (context, None)
+    assert (source.remark or "").startswith(f"3 failures in a row to renew the certificate: {reason}")
+    assert world.replica.metric(FAILURES) == 3
+    [line] = lines(caplog)
+    assert line.startswith(reason)
+    world.now = ends - SETTINGS.leaf_lifetime / 10
+    assert (source.problem or "").startswith(f"the certificate ends at {time_text(ends)} and was not renewed: {reason}")
+    world.secret.put(good)
+    world.replica.look()
+    assert (source.problem, source.remark) == (None, None)
+
+
+def test_pair_that_does_not_match_and_one_that_is_no_ca_are_not_used() -> None:
+    world = World.settled()
+    good = world.secret.data
+    other = Authority.create("other", now=START, lifetime=SETTINGS.ca_lifetime)
+    leaf = other.serving_pair(["localhost"], now=START, lifetime=MINUTE)
+    for pair, reason in (
+        ({"tls.key": other.pair.key}, "the key does not belong to the certificate"),
+        ({"tls.crt": leaf.certificate, "tls.key": leaf.key}, "the certificate is not that of a CA"),
+        ({"tls.crt": good["tls.crt"] * 2}, "must hold one certificate, and holds 2"),
+    ):
+        world.secret.put({**good, **pair})
+        world.replica.look()
+        assert world.replica.source.remark is not None
+        assert world.replica.source.remark.endswith(f"tls.crt and tls.key: {reason}")
+
+
+def test_replica_that_starts_without_a_usable_secret_is_not_ready_and_says_why() -> None:
+    world = World()
+    assert world.replica.source.problem == "no certificate: not looked yet"
+    world.secret.broken = 'GET /api/v1/namespaces/ns/secrets/ca: 404: secrets "ca" not found'
+    world.replica.look()
+    assert world.replica.source.problem == f"no certificate: {world.secret.broken}"
+    world.secret.broken = ""
+    world.replica.look()
+    assert world.replica.source.problem is None
+
+
+def test_replica_that_nobody_trusts_is_not_ready() -> None:
+    world = World()
+    world.validating.read_only = world.mutating.read_only = "PATCH: 403"
+    source = world.replica.source
+    world.replica.look()
+    assert (source.problem or "") == "no webhook configuration trusts the certificate: PATCH: 403; PATCH: 403"
+    world.validating.read_only = ""
+    world.pass_minutes(2)
+    assert (source.problem or "") == ""
+    assert source.remark == "3 failures in a row to renew the certificate: PATCH: 403"
+
+
+def test_configurations_that_do_not_exist_keep_nobody_from_being_ready() -> None:
+    """Deleting them is the way to lift the webhook, and must not end it."""
+    world = World()
+    world.validating.absent = world.mutating.absent = True
+    world.replica.look()
+    assert (world.replica.source.problem, world.replica.source.remark) == (None, None)
+    world.validating.absent = False
+    world.replica.look()
+    assert set(world.validating.bundles) == {world.secret.data["tls.crt"]}
+
+
+@pytest.mark.parametrize(
+    "wiped", [b"", b"\n", b"garbage", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+)
+def test_bundle_that_somebody_overwrote_is_put_back(wiped: bytes) -> None:
+    world = World.settled()
+    good = world.validating.bundles
+    world.validating.put((wiped, good[1]))
+    world.replica.look()
+    assert world.validating.bundles == good
+    assert world.replica.source.problem is None
+
+
+def test_other_fields_of_the_secret_stay() -> None:
+    world = World()
+    world.secret.put({"note": b"mine"})
+    world.pass_minutes(75)
+    assert world.secret.data["note"] == b"mine"
+
+
+def test_emptied_secret_is_filled_with_a_new_ca_that_is_trusted_before_it_signs() -> None:
+    world = World.settled()
+    before = world.replica.issuer
+    world.empty_secret()
+    world.pass_minutes(1)
+    assert set(world.secret.data) == {"next.crt", "next.key", "ca.crt", "old.crt", "old.until"}
+    assert world.replica.issuer == before
+    assert world.validating.bundles[0].count(b"BEGIN") == 2
+    world.pass_minutes(6)
+    assert world.replica.issuer == world.secret.data["tls.crt"] != before
+    world.pass_minutes(30)
+    assert set(world.validating.bundles) == {world.secret.data["tls.crt"]}
+
+
+def test_unreadable_answer_of_one_configuration_keeps_the_other_trusted() -> None:
+    world = World.settled()
+    world.mutating.broken = "GET: no answer"
+    world.validating.put((b"", b""))
+    world.replica.look()
+    assert set(world.validating.bundles) == {world.secret.data["tls.crt"]}
+    assert world.replica.source.remark == "1 failures in a row to renew the certificate: GET: no answer"
+
+
+def test_secret_that_cannot_be_written_is_told() -> None:
+    world = World()
+    world.secret.read_only = "PUT: 403"
+    world.replica.look()
+    assert world.replica.source.problem == "no certificate: PUT: 403"
+
+
+def test_keys_are_never_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "webhook")
+    world = World.settled()
+    keys = [value.decode() for name, value in world.secret.data.items() if name.endswith(".key")]
+    world.secret.put({**world.secret.data, "tls.crt": b"broken"})
+    world.pass_minutes(2)
+    assert keys
+    assert caplog.records
+    for record in caplog.records:
+        told = str(vars(record))
+        assert not any(line in told for key in keys for line in key.splitlines() if not line.startswith("-----"))
+
+
+def test_client_ca_is_part_of_the_context_and_watched(tmp_path: Path) -> None:
+    world = World()
+    clients = tmp_path / "clients.crt"
+    first, second = (Authority.create(name, now=START, lifetime=MINUTE).certificate for name in "ab")
+    clients.write_bytes(first)
+    world.replica.source._settings = replace(SETTINGS, client_ca_file=clients)
+    world.replica.look()
+    context = world.replica.source.context
+    assert context is not None
+    assert context.get_ca_certs(binary_form=True) == [ssl.PEM_cert_to_DER_cert(first.decode())]
+    clients.write_bytes(second)
+    world.replica.look()
+    context = world.replica.source.context
+    assert context is not None
+    assert context.get_ca_certs(binary_form=True) == [ssl.PEM_cert_to_DER_cert(second.decode())]
+    clients.write_bytes(b"nothing")
+    world.replica.look()
+    assert world.replica.source.context is context
+    assert (world.replica.source.remark or "").startswith("1 failures in a row to renew the certificate: the client CA")
+
+
+@pytest.mark.parametrize("memory", [True, False], ids=["Linux", "elsewhere"])
+def test_pair_is_loaded_without_leaving_a_file(
+    memory: bool,  # noqa: FBT001 -- a table's column
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    if not memory:
+        monkeypatch.delattr(os, "memfd_create")
+    open_before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 -- a count of names
+    world = World()
+    world.replica.look()
+    assert world.replica.source.context is not None
+    assert list(tmp_path.iterdir()) == []
+    assert len(os.listdir("/proc/self/fd")) == open_before  # noqa: PTH208
+
+
+def test_source_runs_until_it_is_cancelled() -> None:
+    async def scenario() -> None:
+        world = World()
+        source = world.replica.source
+        running = asyncio.create_task(source.run())
+        await source.loaded()
+        first = source.context
+        world.now += SETTINGS.leaf_lifetime
+        async with asyncio.timeout(20):
+            while source.context is first:  # noqa: ASYNC110 -- any look may bring it
+                await asyncio.sleep(0.01)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    settings = replace(SETTINGS, leaf_lifetime=timedelta(seconds=0.3))
+    assert settings.poll_seconds == pytest.approx(0.01)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.unit.certificates.world.SETTINGS", settings)
+        asyncio.run(scenario())

@@ -1,0 +1,20 @@
+"""An acting cluster before a scripted peer, for the tests of what the eviction worker does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.unit.cluster.peer import Fixed
+from webhook.cluster.acting import ActingCluster, Throttle
+from webhook.cluster.credentials import Access
+from webhook.cluster.discovery import FixedCollection
+
+if TYPE_CHECKING:
+    from tests.unit.cluster.peer import Peer
+
+RULES_PATH: Final = "/apis/resource.k8s.io/v1/devicetaintrules"
+RULES: Final = FixedCollection("resource.k8s.io", "v1", "devicetaintrules")
+
+
+def acting_cluster(peer: Peer, per_second: float = 0.0, burst: int = 1) -> ActingCluster:
+    return ActingCluster(Fixed(Access(peer.url)), Throttle(per_second, burst))

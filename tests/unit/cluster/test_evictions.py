@@ -1,0 +1,228 @@
+"""What is asked of the API server in an eviction, and what its answers are taken for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.builders import NOW, NOW_TEXT
+from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
+from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, run, status
+from tests.unit.eviction.objects import rule
+from webhook.api.rules import Condition
+from webhook.cluster.acting import Throttle
+from webhook.cluster.errors import ClusterError
+from webhook.cluster.evictions import EvictionWriter
+from webhook.cluster.writer import EventWriter
+from webhook.eviction.ports import Disruption, Note, Outcome, PodRef, Result
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from webhook.cluster.acting import ActingCluster
+
+POD = PodRef("ml", "pod", "u1")
+PATH = "/api/v1/namespaces/ml/pods/pod"
+DISRUPTION = Disruption("DeletionByDeviceTaintWebhook", "because")
+BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
+ANOTHER = (
+    'Operation cannot be fulfilled on pods "pod": Precondition failed: UID in precondition: u1, UID in object meta: u2'
+)
+
+
+def now() -> datetime:
+    return NOW
+
+
+def writer(cluster: ActingCluster) -> EvictionWriter:
+    return EvictionWriter(cluster, RULES, EventWriter(cluster, instance="evict-0", now=now), now)
+
+
+def test_eviction_names_the_very_pod() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([Answer({}, 201), Answer({}, 201)])
+            assert await writer(cluster).evict(POD, None) == Outcome(Result.EVICTED)
+            assert await writer(cluster).evict(POD, 7) == Outcome(Result.EVICTED)
+            first, second = peer.requests
+            assert (first.method, first.path) == ("POST", f"{PATH}/eviction")
+            assert first.json == {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"namespace": "ml", "name": "pod"},
+                "deleteOptions": {"preconditions": {"uid": "u1"}},
+            }
+            assert second.json["deleteOptions"] == {"preconditions": {"uid": "u1"}, "gracePeriodSeconds": 7}
+
+    run(test())
+
+
+def test_deletion_says_why_first_and_both_name_the_very_pod() -> None:
+    """E-30."""
+
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([Answer({}), Answer({})])
+            assert await writer(cluster).delete(POD, 0, DISRUPTION) == Outcome(Result.EVICTED)
+            patch, delete = peer.requests
+            assert (patch.method, patch.path) == ("PATCH", f"{PATH}/status")
+            assert patch.headers["content-type"] == "application/strategic-merge-patch+json"
+            condition = {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "DeletionByDeviceTaintWebhook",
+                "message": "because",
+                "lastTransitionTime": NOW_TEXT,
+            }
+            assert patch.json == {"metadata": {"uid": "u1"}, "status": {"conditions": [condition]}}
+            assert (delete.method, delete.path) == ("DELETE", PATH)
+            assert delete.json["preconditions"] == {"uid": "u1"}
+            assert delete.json["gracePeriodSeconds"] == 0
+
+    run(test())
+
+
+def test_pod_that_is_gone_is_not_deleted() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(Answer(status(404, "gone"), 404))
+            assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is Result.GONE
+            assert len(peer.requests) == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (Answer(status(404, "not found"), 404), Result.GONE),
+        (Answer(status(409, ANOTHER), 409), Result.GONE),
+        (Answer(status(409, "the object has been modified"), 409), Result.FAILED),
+        (Answer(status(429, BUDGET, details={"retryAfterSeconds": 10}), 429), Result.BLOCKED),
+        (Answer(status(429, "too many requests"), 429), Result.FAILED),
+        (Answer(status(403, "no"), 403), Result.FAILED),
+        (Answer(status(500, "more than one PodDisruptionBudget"), 500), Result.FAILED),
+        (Drop(), Result.FAILED),
+    ],
+    ids=["gone", "namesake", "another conflict", "budget", "busy", "forbidden", "error", "no answer"],
+)
+def test_answers_are_taken_for(reply: Reply, expected: Result) -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(reply)
+            outcome = await writer(cluster).evict(POD, None)
+            assert outcome.result is expected
+            if expected is Result.BLOCKED:
+                assert outcome == Outcome(Result.BLOCKED, BUDGET, 10.0)
+
+    run(test())
+
+
+def test_conditions_are_applied_to_the_very_rule() -> None:
+    """E-38."""
+
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(Answer({}))
+            condition = Condition("devicetaint.io/Eviction", "True", "Evicting", "m", 3, NOW)
+            assert await writer(cluster).set_conditions(rule(), [condition]) == ""
+            [request] = peer.requests
+            assert (request.method, request.path) == ("PATCH", f"{RULES_PATH}/rule/status")
+            assert request.query == {"fieldManager": "device-taint-webhook", "force": "true"}
+            assert request.headers["content-type"] == "application/apply-patch+yaml"
+            assert request.json == {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "DeviceTaintRule",
+                "metadata": {"name": "rule", "uid": "uid-rule"},
+                "status": {
+                    "conditions": [
+                        {
+                            "type": "devicetaint.io/Eviction",
+                            "status": "True",
+                            "reason": "Evicting",
+                            "message": "m",
+                            "observedGeneration": 3,
+                            "lastTransitionTime": NOW_TEXT,
+                        }
+                    ]
+                },
+            }
+
+    run(test())
+
+
+def test_conditions_of_a_rule_that_is_gone_or_another_are_no_fault() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            replies = [(404, "gone"), (409, ANOTHER), (403, "no")]
+            peer.answers.extend([Answer(status(code, text), code) for code, text in replies])
+            errors = [await writer(cluster).set_conditions(rule(), []) for _ in range(3)]
+            assert [bool(error) for error in errors] == [False, False, True]
+
+    run(test())
+
+
+def test_expired_rule_is_changed_only_as_it_was_seen() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([Answer({}), Answer({}), Answer(status(409, "changed"), 409)])
+            assert await writer(cluster).downgrade(rule()) == ""
+            assert await writer(cluster).delete_rule(rule()) == ""
+            assert "changed" in await writer(cluster).downgrade(rule())
+            patch, delete, _ = peer.requests
+            identity = {"uid": "uid-rule", "resourceVersion": ""}
+            assert patch.json == {"metadata": identity, "spec": {"taint": {"effect": "None"}}}
+            assert delete.json["preconditions"] == identity
+
+    run(test())
+
+
+def test_events_are_about_pods_and_rules() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([Answer({}, 201), Answer({}, 201)])
+            await writer(cluster).tell(Note(POD, "Evicted", "Evict", "why"))
+            await writer(cluster).tell(Note(rule(), "EvictionStopped", "Evict", "why", warning=True))
+            pod, about = (request.json for request in peer.requests)
+            assert (pod["regarding"]["kind"], pod["regarding"]["uid"], pod["type"]) == ("Pod", "u1", "Normal")
+            assert (about["regarding"]["kind"], about["metadata"]["namespace"]) == ("DeviceTaintRule", "default")
+            assert about["type"] == "Warning"
+
+    run(test())
+
+
+# --- throttle -----------------------------------------------------------------------------------
+
+
+def test_throttle_lets_a_burst_through_and_then_one_after_the_other() -> None:
+    clock = [50.0]
+    throttle = Throttle(10, 3, lambda: clock[0])
+    assert [throttle.delay_seconds() for _ in range(5)] == pytest.approx([0, 0, 0, 0.1, 0.2])
+    clock[0] += 0.3
+    assert throttle.delay_seconds() == pytest.approx(0)
+    clock[0] += 100
+    assert [throttle.delay_seconds() for _ in range(4)] == pytest.approx([0, 0, 0, 0.1])
+
+
+def test_throttle_without_a_rate_never_waits() -> None:
+    throttle = Throttle(0, 1, lambda: 5.0)
+    assert {throttle.delay_seconds() for _ in range(1000)} == {0.0}
+
+
+def test_throttle_waits_as_long_as_the_server_asks() -> None:
+    throttle = Throttle(0, 1, lambda: 5.0)
+    throttle.pause(7)
+    assert throttle.delay_seconds() == pytest.approx(7)
+
+
+def test_busy_server_is_left_alone_by_every_request_and_a_budget_by_none() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            for text, pause in ((BUDGET, 0.0), ("too many requests", 2.0)):
+                peer.answers.append(Answer(status(429, text), 429, {"Retry-After": "2"}))
+                with pytest.raises(ClusterError):
+                    await cluster.get("/x")
+                assert cluster._throttle.delay_seconds() == pytest.approx(pause, abs=0.2)
+
+    run(test())

@@ -1,0 +1,152 @@
+"""Leases: acquired, kept through failures, given back, lost. The elector counts whole seconds, so do these tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, cluster_of, run, status, until
+from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
+
+if TYPE_CHECKING:
+    from webhook.cluster.client import Cluster
+
+SETTINGS = LeaderSettings(namespace="ns", name="evict", lease_seconds=4, renew_seconds=2, retry_seconds=1)
+PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+MICRO_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z")
+
+
+class Server:
+    """One lease, as an API server keeps it."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.version = 0
+        self.broken = False
+
+    def answer(self, request: Request) -> Reply:
+        if self.broken:
+            return Drop()
+        if request.method == "GET":
+            return Answer(status(404, "none"), 404) if self.lease is None else Answer(self.lease)
+        sent = request.json
+        if request.method == "POST" and self.lease is not None:
+            return Answer(status(409, "exists"), 409)
+        if request.method == "PUT" and sent["metadata"].get("resourceVersion") != str(self.version):
+            return Answer(status(409, "changed"), 409)
+        self.version += 1
+        self.lease = {**sent, "metadata": {**sent["metadata"], "resourceVersion": str(self.version)}}
+        return Answer(self.lease, 201)
+
+    def take(self, identity: str) -> None:
+        """Somebody else writes it, for an hour."""
+        assert self.lease is not None
+        self.version += 1
+        spec = {**self.lease["spec"], "holderIdentity": identity, "leaseDurationSeconds": 3600}
+        self.lease = {"metadata": {"name": "evict", "resourceVersion": str(self.version)}, "spec": spec}
+
+    @property
+    def holder(self) -> str:
+        return str(self.lease["spec"]["holderIdentity"]) if self.lease else ""
+
+
+@contextlib.asynccontextmanager
+async def candidate(cluster: Cluster, identity: str) -> Any:
+    leadership = Leadership(cluster, SETTINGS, identity=identity)
+    task = asyncio.create_task(leadership.run())
+    try:
+        yield leadership, task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def test_lease_is_made_kept_and_given_back_to_whoever_waits() -> None:
+    async def test() -> None:
+        server = Server()
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = server.answer
+            async with candidate(cluster, "one") as (one, _):
+                await until(one.acquired.is_set, "somebody leads")
+                assert server.holder == "one"
+                assert server.lease is not None
+                spec = server.lease["spec"]
+                assert all(MICRO_TIME.fullmatch(spec[name]) for name in ("acquireTime", "renewTime"))
+                async with candidate(cluster, "two") as (two, _):
+                    renewed = server.version + 1
+                    await until(lambda: server.version > renewed, "renewed")
+                    assert not two.acquired.is_set()
+                    await one.release()
+                    assert server.holder == ""
+                    await until(two.acquired.is_set, "the other leads", seconds=SETTINGS.lease_seconds - 1)
+                    assert server.holder == "two"
+
+    run(test())
+
+
+def test_no_answer_for_less_than_the_deadline_costs_nothing() -> None:
+    async def test() -> None:
+        server = Server()
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = server.answer
+            async with candidate(cluster, "one") as (one, task):
+                await until(one.acquired.is_set, "it leads")
+                server.broken = True
+                asked = len(peer.requests) + 1
+                await until(lambda: len(peer.requests) > asked, "asked in vain")
+                server.broken = False
+                known = server.version
+                await until(lambda: server.version > known, "renewed after all")
+                assert not task.done()
+
+    run(test())
+
+
+def test_lease_that_cannot_be_renewed_is_lost() -> None:
+    async def test() -> None:
+        server = Server()
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = server.answer
+            async with candidate(cluster, "one") as (one, task):
+                await until(one.acquired.is_set, "it leads")
+                server.broken = True
+                await until(task.done, "it ends")
+                with pytest.RaisesGroup(LeadershipLost):
+                    await task
+
+    run(test())
+
+
+def test_lease_taken_by_somebody_else_is_lost() -> None:
+    async def test() -> None:
+        server = Server()
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = server.answer
+            async with candidate(cluster, "one") as (one, task):
+                await until(one.acquired.is_set, "it leads")
+                server.take("two")
+                await until(task.done, "it ends")
+                await one.release()
+                assert server.holder == "two"
+
+    run(test())
+
+
+def test_whoever_asks_the_wall_clock_in_vain_is_stopped_by_the_other() -> None:
+    """The elector would go on trying if the wall clock were set back: ours counts seconds that only go forward."""
+
+    async def test() -> None:
+        server, seconds = Server(), [0.0]
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = server.answer
+            leadership = Leadership(cluster, SETTINGS, identity="one", clock=lambda: seconds[0])
+            leadership.acquired.set()
+            seconds[0] = SETTINGS.renew_seconds + SETTINGS.retry_seconds
+            with pytest.raises(LeadershipLost):
+                await leadership._guard()
+
+    run(test())

@@ -1,0 +1,104 @@
+"""An API server that answers from tables, for commands that look at a cluster once."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class ApiServer:
+    """Objects by collection, single objects by path; a number instead is a refusal. Pages hold two objects."""
+
+    def __init__(self) -> None:
+        self.collections: dict[str, list[Any]] = {}
+        self.objects: dict[str, Any] = {}
+        self.forgetful = False
+        self.asked: list[str] = []
+        self.sent: list[tuple[str, str, Any]] = []
+        """Method, target and object of everything that was to be written."""
+        self.verdict: tuple[int, Any] = 200, {}
+        """The answer to that."""
+
+    def answer(self, target: str) -> tuple[int, Any]:
+        self.asked.append(target)
+        url = urlsplit(target)
+        if url.path in self.collections:
+            query = {name: values[0] for name, values in parse_qs(url.query).items()}
+            return self.page(self.collections[url.path], query)
+        found = self.objects.get(url.path, 404)
+        return (found, {"kind": "Status"}) if isinstance(found, int) else (200, found)
+
+    def page(self, items: list[Any], query: dict[str, str]) -> tuple[int, Any]:
+        start = int(query.get("continue", "0"))
+        if start and self.forgetful:
+            return 410, {"kind": "Status", "reason": "Expired"}
+        if "limit" not in query:
+            return 200, {"metadata": {}, "items": items}
+        following = str(start + 2) if start + 2 < len(items) else ""
+        return 200, {"metadata": {"continue": following}, "items": items[start : start + 2]}
+
+    def write(self, method: str, target: str, body: bytes) -> tuple[int, Any]:
+        self.sent.append((method, target, json.loads(body)))
+        return self.verdict
+
+
+@contextlib.contextmanager
+def serving(tables: ApiServer, folder: Path) -> Iterator[None]:
+    """Serves the tables, and leaves a file `kubeconfig` in the folder, whose context is called `here`."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.reply(*tables.answer(self.path))
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self.reply(*tables.write(self.command, self.path, body))
+
+        do_PUT = do_POST  # noqa: N815 -- its name
+
+        def reply(self, code: int, value: Any) -> None:
+            body = json.dumps(value).encode()
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- its name
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    kubeconfig = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "here",
+    }
+    (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def bare(manifest: Any) -> Any:
+    """As items of a list come."""
+    return {name: value for name, value in manifest.items() if name not in {"apiVersion", "kind"}}

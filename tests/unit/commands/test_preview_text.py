@@ -1,0 +1,178 @@
+"""`preview` as text, whole: this is what people read before they set a taint."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tests.builders import DRIVER, make_device, make_meta, make_taint
+from tests.unit.commands.preview_runner import CLAIMS, FIVE_MINUTES, SLICES, pool_slice, rule, used
+
+if TYPE_CHECKING:
+    from tests.unit.commands.preview_runner import PreviewRunner
+
+EVICT = {"devicetaint.io/evict": "true"}
+HIT = make_taint(effect="NoExecute", time_added=None)
+NO_CODE = "no confirmation code: the webhook makes it, so a dump is not enough; use --kubeconfig\n"
+LAST_DEVICE = (
+    "asked.yaml:7:5: warning: spec.deviceSelector: leaves driver gpu.example.com no device without a taint: claims for "
+    "its devices wait, unless they tolerate [DT204]\n"
+)
+
+
+def test_a_rule_that_evicts(run_preview: PreviewRunner) -> None:
+    assert run_preview(rule()) == (
+        0,
+        f"""\
+asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoExecute on driver gpu.example.com
+{LAST_DEVICE}\
+  devices         8 in 2 pools of 1 driver; 9 allocated
+  evicted         3 pods
+    now           2 pods
+    after 5 min   1 pod
+  claims          4 in 2 namespaces: ml, web
+  tolerate        1 pod
+  unseen          1 pod with extended resources, at which the in-tree controller does not look
+  leaving         1 pod, terminating or finished, and not counted
+  PodGroup        ml/crew: evicted now; 2 pods known, not counted above
+  evictor         the in-tree controller
+
+POD           OWNER                 PRIORITY   DEVICES              WHEN          WHY
+ml/train-0    Job/train                  100   node-0/gpu-0,gpu-1   now           no toleration
+web/sloppy    -                            0   node-0/gpu-3         now           gpu.example.com/unhealthy op=Exists: \
+names no effect, and the in-tree controller wants NoExecute
+ml/train-1    Job/train                  100   node-1/gpu-0         after 5 min   gpu.example.com/unhealthy:NoExecute \
+op=Exists for 300s
+web/serve     ReplicaSet/serve-5d       1000   node-0/gpu-2         tolerates     gpu.example.com/unhealthy:NoExecute \
+op=Exists
+ml/extended   -                            0   node-1/gpu-1         unseen        has it through an extended resource
+ml/ending     -                            0   node-1/gpu-2         terminating   on its way out
+
+{NO_CODE}""",
+    )
+
+
+def test_a_rule_that_asks_our_worker_without_pods_in_the_dump(run_preview: PreviewRunner) -> None:
+    """Our worker sees extended resources, reads an empty effect as all, and leaves who would come back."""
+    given = rule("NoSchedule", annotations=EVICT)
+    assert run_preview(given, dump=[*SLICES, *CLAIMS]) == (
+        0,
+        f"""\
+asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoSchedule on driver gpu.example.com
+{LAST_DEVICE.replace(":7:", ":9:")}\
+  devices         8 in 2 pools of 1 driver; 9 allocated
+  evicted         4 pods
+    now           3 pods
+    after 5 min   1 pod
+  claims          5 in 1 namespace: ml
+  tolerate        2 pods
+  PodGroup        ml/crew: evicted now; its pods are not known, not counted above
+  evictor         device-taint-webhook evict, as devicetaint.io/evict asks
+  note: the dump has no Pods: owners and priorities are not known, nor who is terminating or finished
+
+POD           DEVICES              WHEN          WHY
+ml/ending     node-1/gpu-2         now           no toleration
+ml/extended   node-1/gpu-1         now           no toleration
+ml/train-0    node-0/gpu-0,gpu-1   now           no toleration
+ml/train-1    node-1/gpu-0         after 5 min   gpu.example.com/unhealthy:NoExecute op=Exists for 300s
+web/serve     node-0/gpu-2         tolerates     gpu.example.com/unhealthy:NoExecute op=Exists
+web/sloppy    node-0/gpu-3         tolerates     gpu.example.com/unhealthy op=Exists: it would come back to the same \
+device
+
+{NO_CODE}""",
+    )
+
+
+def test_a_rule_that_keeps_devices_back(run_preview: PreviewRunner) -> None:
+    code, output = run_preview(rule("NoSchedule", {"driver": DRIVER, "pool": "node-0"}))
+    assert (code, output) == (
+        0,
+        """\
+asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoSchedule on driver gpu.example.com, pool \
+node-0
+  devices   4 in 1 pool of 1 driver; 4 allocated
+  evicted   nobody
+  stay      3 pods; the devices are only kept from new allocations
+
+POD          OWNER                 PRIORITY   DEVICES              WHEN    WHY
+ml/train-0   Job/train                  100   node-0/gpu-0,gpu-1   stays   NoSchedule evicts nobody
+web/serve    ReplicaSet/serve-5d       1000   node-0/gpu-2         stays   NoSchedule evicts nobody
+web/sloppy   -                            0   node-0/gpu-3         stays   NoSchedule evicts nobody
+
+"""
+        + NO_CODE,
+    )
+
+
+def test_a_slice_with_new_taints(run_preview: PreviewRunner) -> None:
+    harmless = make_taint(key="a.example.com/b", effect="None")
+    asked = pool_slice("node-0", [make_device("gpu-0", [HIT, harmless]), make_device("gpu-2", [HIT])])
+    assert run_preview(asked) == (
+        0,
+        """\
+asked.yaml:1:1: ResourceSlice node-0-gpu: gpu.example.com/unhealthy:NoExecute new on 2 devices of pool \
+gpu.example.com/node-0
+  devices    2 in 1 pool of 1 driver; 2 allocated
+  evicted    1 pod
+    now      1 pod
+  claims     1 in 1 namespace: ml
+  tolerate   1 pod
+  evictor    the in-tree controller
+  note: taints that do nothing are left out: a.example.com/b:None
+
+POD          OWNER                 PRIORITY   DEVICES        WHEN        WHY
+ml/train-0   Job/train                  100   node-0/gpu-0   now         no toleration
+web/serve    ReplicaSet/serve-5d       1000   node-0/gpu-2   tolerates   gpu.example.com/unhealthy:NoExecute op=Exists
+""",
+    )
+
+
+def test_a_rule_without_selector(run_preview: PreviewRunner) -> None:
+    assert run_preview(rule(selector=None)) == (
+        0,
+        """\
+asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoExecute without selector
+asked.yaml:6:3: warning: spec.deviceSelector: is missing: eviction takes that for no device, but the 1.33 to 1.37 \
+schedulers for every device [DT012]
+  devices   8 in 2 pools of 1 driver; 0 allocated
+  evicted   nobody
+  note: without a selector nobody is evicted, but schedulers of 1.33 to 1.37 give out none of 8 devices
+
+"""
+        + NO_CODE,
+    )
+
+
+# --- many ---------------------------------------------------------------------------------------
+
+
+def many(count: int) -> list[Any]:
+    return [used(f"c{number:04}", "node-0/gpu-0", namespace=f"ns-{number % 9}") for number in range(count)]
+
+
+def test_long_tables_are_cut_and_json_is_not(run_preview: PreviewRunner) -> None:
+    _, output = run_preview(rule(), "--limit", "3", dump=[*SLICES, *many(250)])
+    assert "in 9 namespaces: ns-0, ns-1, ns-2, ns-3, ns-4 and 4 more\n" in output
+    assert output.count("no toleration\n") == 3
+    assert "and 247 more; --limit 0 shows all\n" in output
+    _, output = run_preview(rule(), "--limit", "0", dump=[*SLICES, *many(250)])
+    assert output.count("no toleration\n") == 250
+    assert len(run_preview.told(rule(), dump=[*SLICES, *many(250)])["pods"]) == 250
+
+
+def test_many_waves_are_drawn_together(run_preview: PreviewRunner) -> None:
+    claims = [
+        used(f"c{seconds}", "node-0/gpu-0", tolerations=[{**FIVE_MINUTES, "tolerationSeconds": seconds}])
+        for seconds in (0, 30, 60, 90, 3600, 7200, 86400)
+    ]
+    _, output = run_preview(rule(), dump=[*SLICES, *claims])
+    waves = [line.strip().partition("   ")[0] for line in output.splitlines() if line.startswith("    ")]
+    assert waves == ["now", "after 30 s", "after 1 min", "after 90 s", "after 1 h", "until 1 d"]
+
+
+def test_every_object_of_a_file_is_told(run_preview: PreviewRunner) -> None:
+    asked = [rule(meta=make_meta("a")), {"apiVersion": "v1", "kind": "List", "items": [rule(meta=make_meta("b"))]}]
+    code, output = run_preview(asked, "-o", "json")
+    assert (code, [each["name"] for each in json.loads(output)["previews"]]) == (0, ["a", "b"])
+    _, output = run_preview(asked)
+    assert "use --kubeconfig\n\nasked.yaml:15:3: DeviceTaintRule b: " in output

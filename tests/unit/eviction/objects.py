@@ -1,0 +1,94 @@
+"""Slices, claims, pods and rules as the inventory holds them; a field has a default unless a test is about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.builders import DRIVER, KEY, NOW
+from webhook.api.claims import AllocationResult, Consumer, ResourceClaim
+from webhook.api.meta import ObjectMeta
+from webhook.api.owners import Owner
+from webhook.api.pods import Pod, PodClaim
+from webhook.api.rules import EVICT, Condition, DeviceSelector, DeviceTaintRule
+from webhook.api.slices import Device, ResourceSlice
+from webhook.api.taints import DeviceTaint, DeviceToleration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+POOL: Final = "node-0"
+
+
+def taint(effect: str = "NoExecute", key: str = KEY, value: str = "", added: datetime | None = NOW) -> DeviceTaint:
+    return DeviceTaint(key, value, effect, added)
+
+
+def tolerates(seconds: int | None = None, effect: str = "NoExecute", key: str = KEY) -> DeviceToleration:
+    return DeviceToleration(key, "Exists", "", effect, seconds)
+
+
+def slice_of(
+    devices: Mapping[str, tuple[DeviceTaint, ...]],
+    *,
+    name: str = "slice",
+    generation: int = 1,
+    pool: str = POOL,
+) -> ResourceSlice:
+    listed = tuple([Device(device, taints) for device, taints in devices.items()])
+    meta = ObjectMeta(name=name, uid=f"uid-{name}")
+    return ResourceSlice(meta, DRIVER, pool, generation, 1, None, listed, has_devices=True)
+
+
+def claim(
+    name: str = "pod",
+    *tolerations: DeviceToleration,
+    devices: tuple[str, ...] = ("gpu-0",),
+    consumers: tuple[Consumer, ...] | None = None,
+    namespace: str = "ml",
+    owner: str | None = None,
+    pool: str = POOL,
+    extended: bool = False,
+) -> ResourceClaim:
+    """An allocated claim named `<name>-claim`, made for and reserved for the pod of that name unless told otherwise."""
+    results = tuple([AllocationResult("gpu", DRIVER, pool, device, tolerations) for device in devices])
+    uid = f"uid-{name}"
+    return ResourceClaim(
+        ObjectMeta(name=f"{name}-claim", namespace=namespace, uid=f"{uid}-claim"),
+        allocation=results if devices else None,
+        reserved_for=(Consumer("", "pods", name, uid),) if consumers is None else consumers,
+        extended_resource=extended,
+        controller_uid=uid if owner is None else owner,
+    )
+
+
+def pod(name: str = "pod", **fields: Any) -> Pod:
+    """A running pod with a claim made for it."""
+    given = {
+        "meta": ObjectMeta(name=name, namespace=fields.pop("namespace", "ml"), uid=fields.pop("uid", f"uid-{name}")),
+        "node_name": "node-0",
+        "claims": (PodClaim(f"{name}-claim", generated=True),),
+        "phase": "Running",
+    }
+    return Pod(**{**given, **fields})
+
+
+def owned(name: str, by: str = "rs", kind: str = "ReplicaSet", **fields: Any) -> Pod:
+    return pod(name, owner=Owner(kind, by, f"uid-{by}"), **fields)
+
+
+def rule(
+    name: str = "rule",
+    effect: str = "NoExecute",
+    *,
+    selector: DeviceSelector | None = DeviceSelector(driver=DRIVER),  # noqa: B008 -- frozen
+    evict: bool = False,
+    added: datetime | None = NOW,
+    key: str = KEY,
+    conditions: tuple[Condition, ...] = (),
+    annotations: Mapping[str, str] | None = None,
+    uid: str = "",
+) -> DeviceTaintRule:
+    given = {**({EVICT: "true"} if evict else {}), **(annotations or {})}
+    meta = ObjectMeta(name=name, uid=uid or f"uid-{name}", annotations=given)
+    return DeviceTaintRule(meta, selector, taint(effect, key, added=added), conditions)

@@ -1,0 +1,242 @@
+"""The words of conditions and Events, one table each."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.builders import NOW
+from tests.unit.eviction.objects import rule
+from tests.unit.eviction.world import FREE
+from webhook.api.rules import Condition
+from webhook.eviction.conditions import (
+    EVICTION,
+    IN_TREE,
+    Progress,
+    State,
+    WouldHit,
+    began_of,
+    evicted_before,
+    eviction_condition,
+    in_tree_condition,
+    updated,
+)
+from webhook.eviction.modes import InTree, Mode, advice, refusal, scope_of
+from webhook.eviction.notes import Kind, disruption_of, pod_note, rule_note
+from webhook.eviction.plans import Plan
+from webhook.eviction.ports import Disruption, PodRef
+from webhook.eviction.profiles import Profile
+from webhook.inventory.evictions import Eviction, Reason
+from webhook.inventory.matching import Evictor
+from webhook.inventory.scope import Scope
+
+REF = PodRef("ml", "pod", "uid-pod")
+PLAN = Plan(REF, Eviction(NOW, (Reason(rule().taint, "rule", "uid-rule"),)), Profile(0, FREE), 0, "")
+END = "This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
+
+
+@pytest.mark.parametrize(
+    ("effect", "pending", "namespaces", "evicted", "expected"),
+    [
+        ("NoExecute", 0, 0, 0, ("False", "NotStarted", "")),
+        ("NoExecute", 1, 1, 0, ("True", "PodsPendingEviction", "1 pod needs to be evicted in 1 namespace.")),
+        ("NoExecute", 2, 1, 0, ("True", "PodsPendingEviction", "2 pods need to be evicted in 1 namespace.")),
+        ("NoExecute", 3, 2, 0, ("True", "PodsPendingEviction", "3 pods need to be evicted in 2 different namespaces.")),
+        (
+            "NoExecute",
+            1,
+            1,
+            1,
+            (
+                "True",
+                "PodsPendingEviction",
+                "1 pod needs to be evicted in 1 namespace. 1 pod evicted since starting the controller.",
+            ),
+        ),
+        ("NoExecute", 0, 0, 1000, ("False", "Completed", "1000 pods evicted since starting the controller.")),
+        ("NoSchedule", 5, 5, 0, ("False", "OtherEffect", "Eviction only happens for the NoExecute effect.")),
+        (
+            "NoSchedule",
+            0,
+            0,
+            2,
+            (
+                "False",
+                "OtherEffect",
+                "Eviction only happens for the NoExecute effect. 2 pods evicted since starting the controller.",
+            ),
+        ),
+    ],
+)
+def test_in_tree_condition(
+    effect: str, pending: int, namespaces: int, evicted: int, expected: tuple[str, str, str]
+) -> None:
+    """E-39, E-41, E-42."""
+    assert in_tree_condition(effect, pending, namespaces, evicted) == expected
+
+
+@pytest.mark.parametrize(
+    ("would", "expected"),
+    [
+        (
+            WouldHit(0, 0, 0, 0),
+            (
+                "0 published devices selected. 0 allocated devices selected. 0 pods would be evicted in "
+                "0 different namespaces"
+            ),
+        ),
+        (
+            WouldHit(1, 1, 1, 1),
+            "1 published device selected. 1 allocated device selected. 1 pod would be evicted in 1 namespace",
+        ),
+        (
+            WouldHit(2, 3, 4, 5),
+            (
+                "2 published devices selected. 3 allocated devices selected. 4 pods would be evicted in "
+                "5 different namespaces"
+            ),
+        ),
+    ],
+)
+def test_in_tree_condition_of_effect_none(would: WouldHit, expected: str) -> None:
+    """E-40."""
+    told = f"{expected} if the effect was NoExecute. {END}"
+    assert in_tree_condition("None", 0, 0, 0, would) == ("False", "NoEffect", told)
+
+
+@pytest.mark.parametrize(
+    ("progress", "state"),
+    [
+        (Progress(), State.NOTHING_TO_DO),
+        (Progress(settled=False), State.WAITING),
+        (Progress(evicted=1), State.COMPLETED),
+        (Progress(pending=1), State.WAITING),
+        (Progress(pending=2, due=1), State.EVICTING),
+        (Progress(pending=2, due=2, blocked=1), State.EVICTING),
+        (Progress(pending=2, due=1, blocked=1), State.BLOCKED),
+        (Progress(pending=2, due=2, blocked=1, held=1), State.BLOCKED),
+        (Progress(pending=2, due=1, held=1), State.HELD),
+    ],
+)
+def test_state_of_an_eviction(progress: Progress, state: State) -> None:
+    status, reason, _ = eviction_condition(progress, acts=True)
+    assert reason == state.value
+    assert status == str(bool(progress.pending or not progress.settled))
+
+
+def test_message_tells_everything_there_is() -> None:
+    progress = Progress(
+        pending=5,
+        namespaces=2,
+        due=3,
+        blocked=1,
+        held=1,
+        evicted=1,
+        skipped=2,
+        tolerating_scheduling=1,
+        next_due=NOW,
+    )
+    assert eviction_condition(progress, acts=True)[2] == (
+        "1 pod evicted; 5 pods pending in 2 namespaces; 1 blocked; 1 held; next due 2026-06-01T12:00:00Z; "
+        "2 skipped (pods of DaemonSets, mirror pods); 1 left alone (ToleratesScheduling)"
+    )
+
+
+@pytest.mark.parametrize("stopped", ["", "hits 3 pods, at most 2 were confirmed"])
+@pytest.mark.parametrize("acts", [False, True])
+@pytest.mark.parametrize("evicted", [0, 1, 12345])
+@pytest.mark.parametrize("pending", [0, 7])
+def test_how_many_were_evicted_can_be_read_again(stopped: str, acts: bool, evicted: int, pending: int) -> None:  # noqa: FBT001
+    _, _, message = eviction_condition(Progress(pending=pending, evicted=evicted), acts=acts, stopped=stopped)
+    other = Condition("Other", "True", "Completed", "99 pods evicted")
+    assert evicted_before((other, Condition(EVICTION, "True", "Evicting", message))) == evicted
+
+
+def test_time_of_a_condition_moves_with_status_and_generation_only() -> None:
+    known = Condition(EVICTION, "True", "Waiting", "x", 1, NOW)
+    later = NOW + timedelta(seconds=60)
+    assert updated(known, EVICTION, ("True", "Waiting", "x"), 1, later) is known
+    assert updated(known, EVICTION, ("True", "Evicting", "y"), 1, later).last_transition_time == NOW
+    assert updated(known, EVICTION, ("False", "Waiting", "x"), 1, later).last_transition_time == later
+    assert updated(known, EVICTION, ("True", "Waiting", "x"), 2, later).last_transition_time == later
+    assert updated(None, EVICTION, ("True", "Waiting", "x"), 1, later).last_transition_time == later
+
+
+def test_time_of_the_in_tree_condition_moves_with_any_change() -> None:
+    """E-38."""
+    known = Condition(IN_TREE, "True", "PodsPendingEviction", "x", 1, NOW)
+    later = NOW + timedelta(seconds=60)
+    told = ("True", "PodsPendingEviction", "y")
+    assert updated(known, IN_TREE, told, 1, later, any_change=True).last_transition_time == later
+    assert updated(known, IN_TREE, ("True", "PodsPendingEviction", "x"), 1, later, any_change=True) is known
+
+
+def test_announcement_counts_for_its_generation() -> None:
+    conditions = (Condition(EVICTION, "False", "NothingToDo", "", 3, NOW),)
+    assert began_of(conditions, 3) == NOW
+    assert began_of(conditions, 4) is None
+    assert began_of(conditions, None) is None
+    assert began_of((), 3) is None
+
+
+@pytest.mark.parametrize("state", State)
+def test_every_state_has_an_event(state: State) -> None:
+    assert rule_note(rule(), state, "message").text == "message"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(Kind.EVICTED, "Marking for deletion"), (Kind.CANCELLED, "Cancelling deletion")]
+)
+def test_events_of_replacement_are_those_that_scripts_know(kind: Kind, text: str) -> None:
+    """E-34."""
+    note = pod_note(Mode.REPLACEMENT, kind, PLAN)
+    assert (note.about, note.reason, note.text, note.warning) == (REF, "DeviceTaintManagerEviction", text, False)
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("kind", Kind)
+def test_other_events_say_why(mode: Mode, kind: Kind) -> None:
+    note = pod_note(mode, kind, PLAN, "a word of somebody else")
+    if mode is Mode.REPLACEMENT and kind in (Kind.EVICTED, Kind.CANCELLED):
+        return
+    assert note.reason == kind.value
+    assert ("DeviceTaintRule rule" in note.text) is (kind is not Kind.CANCELLED)
+    assert ("a word of somebody else" in note.text) is (kind in (Kind.HELD, Kind.BLOCKED))
+    assert note.warning is (kind is Kind.BLOCKED)
+
+
+def test_deletion_is_explained_in_the_words_of_whoever_deletes() -> None:
+    """E-30."""
+    told = Disruption("DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint")
+    assert disruption_of(Mode.REPLACEMENT) == told
+    others = {disruption_of(mode).reason for mode in Mode if mode is not Mode.REPLACEMENT}
+    assert others == {"DeletionByDeviceTaintWebhook"}
+
+
+# --- modes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "in_tree", "expected"),
+    [
+        (Mode.OBSERVE, InTree.ACTIVE, Scope(Evictor.IN_TREE, asked=True)),
+        (Mode.OBSERVE, InTree.UNKNOWN, Scope(Evictor.IN_TREE, asked=True)),
+        (Mode.OBSERVE, InTree.ABSENT, Scope(Evictor.OURS, asked=True)),
+        (Mode.DELEGATED, InTree.ACTIVE, Scope(None, asked=True)),
+        (Mode.SUPPLEMENT, InTree.ACTIVE, Scope(Evictor.OURS, only_extended=True)),
+        (Mode.REPLACEMENT, InTree.ABSENT, Scope(Evictor.OURS, asked=True)),
+    ],
+)
+def test_taints_that_are_ours(mode: Mode, in_tree: InTree, expected: Scope) -> None:
+    assert scope_of(mode, in_tree) == expected
+
+
+def test_only_replacement_is_refused_and_only_where_the_in_tree_controller_may_be_at_work() -> None:
+    refused = {(mode, in_tree) for mode in Mode for in_tree in InTree if refusal(mode, in_tree)}
+    assert refused == {(Mode.REPLACEMENT, InTree.ACTIVE), (Mode.REPLACEMENT, InTree.UNKNOWN)}
+
+
+def test_nobody_for_noexecute_is_worth_a_word() -> None:
+    told = {(mode, in_tree) for mode in Mode for in_tree in InTree if advice(mode, in_tree)}
+    assert told == {(Mode.DELEGATED, InTree.ABSENT), (Mode.SUPPLEMENT, InTree.ABSENT)}

@@ -1,0 +1,409 @@
+"""Rates, numbers, order, holds, budgets and ceilings: who goes when, by a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import structs
+
+from tests.builders import NOW
+from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
+from tests.unit.eviction.world import BLUNT, FREE, World
+from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
+from webhook.eviction.modes import Mode
+from webhook.eviction.notes import disruption_of
+from webhook.eviction.ports import Outcome, Result
+from webhook.policy.model import EvictionProfile, NamespaceMatch, Share
+
+if TYPE_CHECKING:
+    from webhook.api.pods import Pod
+
+GENTLE = EvictionProfile(rate=10_000, burst=100_000)
+BLOCKED = Outcome(Result.BLOCKED, "Cannot evict pod as it would violate the pod's disruption budget.")
+FAILED = Outcome(Result.FAILED, "500")
+
+
+def crowd(world: World, count: int, **fields: object) -> None:
+    """So many pods with a device each; the devices are named after them."""
+    for number in range(count):
+        name = f"pod-{number:03}"
+        world.add(claim(name, devices=(name,)), pod(name, **fields))
+
+
+def times(world: World) -> list[float]:
+    return [seconds for _, _, seconds in world.cluster.calls]
+
+
+def rated(name: str, rate: int) -> object:
+    return rule(name, key=f"example.com/{name}", annotations={EVICTIONS_PER_SECOND: str(rate)})
+
+
+# --- rates --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rates", "last"),
+    [((1,), 15.0), ((10,), 1.5), ((1, 100), 0.15)],
+    ids=["one a second", "ten a second", "of two taints the higher rate wins (N-14)"],
+)
+def test_ten_go_at_once_and_the_others_at_the_rate(rates: tuple[int, ...], last: float) -> None:
+    """N-13, N-14: a burst of ten, then the highest rate of the pod's taints."""
+    world = World(Mode.REPLACEMENT, FREE)
+    crowd(world, 25)
+    for rate in rates:
+        world.add(rated(f"rate-{rate}", rate))  # type: ignore[arg-type]
+    world.advance(60)
+    expected = [max(0.0, (number - 10) / max(rates)) for number in range(1, 26)]
+    assert times(world) == pytest.approx(expected, abs=0.001)
+    assert max(times(world)) == pytest.approx(last, abs=0.001)
+
+
+def test_pods_under_different_taints_do_not_wait_for_each_other() -> None:
+    """N-15."""
+    world = World(Mode.REPLACEMENT, FREE)
+    crowd(world, 20)
+    one, other = (DeviceSelector(device=f"pod-{number:03}") for number in (0, 1))
+    world.add(rated("slow", 1))  # type: ignore[arg-type]
+    world.settle()
+    assert len(world.evicted) == 10
+    for selector, name in ((one, "one"), (other, "other")):
+        assert selector.device is not None
+        world.add(claim(f"{name}-late", devices=(f"{name}-late",)), pod(f"{name}-late"))
+    world.add(rule("fast", selector=DeviceSelector(device="one-late"), key="example.com/fast"))
+    world.settle()
+    assert world.evicted[10:] == ["one-late"]
+
+
+def test_taint_of_a_slice_has_a_bucket_by_its_attributes() -> None:
+    """N-17, N-18: another timeAdded is another taint."""
+    slow = EvictionProfile(rate=1, burst=2, per_owner_unavailable=None)
+    world = World(Mode.REPLACEMENT, slow)
+    crowd(world, 6)
+    later = taint(added=NOW - timedelta(seconds=1))
+    devices = {f"pod-{number:03}": ((taint(),) if number < 3 else (later,)) for number in range(6)}
+    world.add(slice_of(devices))
+    world.settle()
+    assert Counter(name < "pod-003" for name in world.evicted) == {True: 2, False: 2}
+
+
+def test_rate_changed_meanwhile_holds_from_now_on_and_gives_no_new_burst() -> None:
+    """N-17, N-18."""
+    world = World(Mode.REPLACEMENT, FREE)
+    crowd(world, 30)
+    slow = rated("rule", 1)
+    world.add(slow)  # type: ignore[arg-type]
+    world.settle()
+    assert len(world.evicted) == 10
+    known = world.inventory.rules["rule"]
+    faster = structs.replace(known.meta, annotations={EVICTIONS_PER_SECOND: "10"})
+    world.change(known, structs.replace(known, meta=faster))
+    world.advance(1)
+    assert 19 <= len(world.evicted) <= 20
+
+
+def test_deleted_rule_stops_what_is_left() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    crowd(world, 15)
+    world.add(rated("rule", 1))  # type: ignore[arg-type]
+    world.advance(2.5)
+    assert len(world.evicted) == 12
+    world.remove(world.inventory.rules["rule"])
+    world.advance(60)
+    assert len(world.evicted) == 12
+    assert world.planned == {}
+
+
+def test_pod_scheduled_late_is_evicted_by_the_same_limiter() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    crowd(world, 10)
+    world.add(rated("rule", 1))  # type: ignore[arg-type]
+    world.settle()
+    world.add(claim("late"), pod("late"))
+    world.settle()
+    assert "late" not in world.evicted
+    world.advance(1.01)
+    assert world.evicted[-1] == "late"
+
+
+def test_never_more_than_the_limit_in_any_minute() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_per_minute=10))
+    crowd(world, 35)
+    world.add(rule())
+    world.advance(300)
+    done = times(world)
+    assert len(done) == 35
+    assert all(later - earlier >= 60 for earlier, later in zip(done, done[10:], strict=False))
+    assert done[34] == pytest.approx(180, abs=1)
+
+
+# --- numbers ------------------------------------------------------------------------------------
+
+
+def test_no_more_under_way_than_allowed_in_all_and_in_a_namespace() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=3, per_namespace=2))
+    world.cluster.lingering = True
+    for namespace in ("ml", "web"):
+        for number in range(4):
+            name = f"{namespace}-{number}"
+            world.add(claim(name, namespace=namespace), pod(name, namespace=namespace))
+    world.add(rule())
+    while world.worker.plans.scheduled:
+        world.advance(1)
+        leaving = [each for each in world.inventory.pods.values() if each.deleting]
+        assert len(leaving) <= 3
+        assert max(Counter(each.meta.namespace for each in leaving).values()) <= 2
+        world.remove(leaving[0])
+    assert len(world.evicted) == 8
+
+
+def test_pods_already_on_their_way_out_count_after_a_restart() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
+    world.add(claim("old"), pod("old", deleting=True), claim(), pod(), rule())
+    world.advance(10)
+    assert world.evicted == []
+    world.remove(world.pod("old"))
+    world.advance(1)
+    assert world.evicted == ["pod"]
+
+
+def test_owner_misses_at_most_one_and_the_next_goes_when_its_replacement_runs() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    for name in ("a", "b", "c"):
+        world.add(claim(name), owned(name))
+    world.add(rule(), claim("other"), owned("other", by="else"))
+    world.settle()
+    assert sorted(world.evicted) == ["a", "other"]
+    fresh = owned("fresh", claims=(), extended_claim="fresh-claim", phase="Pending")
+    world.add(fresh)
+    world.advance(30)
+    assert len(world.evicted) == 2
+    world.change(fresh, structs.replace(fresh, phase="Running"))
+    world.advance(1)
+    assert len(world.evicted) == 3
+
+
+def test_owner_that_is_scaled_down_does_not_hold_up_the_rest() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    for name in ("a", "b"):
+        world.add(claim(name), owned(name))
+    world.add(rule())
+    world.advance(4)
+    assert world.evicted == ["a"]
+    world.advance(2)
+    assert world.evicted == ["a", "b"]
+
+
+def test_owner_with_a_budget_is_left_to_it() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE, budgeted=frozenset({"uid-rs"}))
+    for name in ("a", "b", "c"):
+        world.add(claim(name), owned(name))
+    world.add(rule())
+    world.settle()
+    assert world.evicted == ["a", "b", "c"]
+
+
+def test_pod_that_is_missing_anyway_may_go_beside_the_limit() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add(claim("broken"), owned("broken", phase="Pending"), claim("fine"), owned("fine"), rule())
+    world.advance(1)
+    assert world.evicted == ["broken"]
+
+
+def test_share_of_an_owner_is_rounded_up() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, per_owner_unavailable=Share(25)))
+    for number in range(5):
+        world.add(claim(f"p{number}"), owned(f"p{number}"))
+    world.add(rule())
+    world.settle()
+    assert len(world.evicted) == 2
+
+
+# --- order --------------------------------------------------------------------------------------
+
+
+def test_lowest_priority_goes_first_then_the_oldest_due() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1, burst=1))
+    soon = tolerates(2)
+    world.add(claim("high"), pod("high", priority=100))
+    world.add(claim("young", soon), pod("young"), claim("old"), pod("old"), claim("low", soon), pod("low", priority=-1))
+    world.clock.wall += timedelta(seconds=5)
+    world.add(rule())
+    world.advance(10)
+    assert world.evicted == ["low", "old", "young", "high"]
+
+
+def test_profile_is_the_first_that_matches() -> None:
+    web = structs.replace(FREE, namespaces=NamespaceMatch(names=("web",)), grace_seconds=60)
+    low = structs.replace(FREE, priority_at_most=-1, grace_seconds=30)
+    world = World(Mode.REPLACEMENT, web, low, FREE)
+    world.add(claim("web", namespace="web"), pod("web", namespace="web", priority=-5))
+    world.add(claim("low"), pod("low", priority=-5), claim("ml"), pod("ml"), rule())
+    world.advance(100)
+    assert dict(zip(world.evicted, times(world), strict=True)) == pytest.approx(
+        {"ml": 0, "low": 30, "web": 60}, abs=0.1
+    )
+
+
+def test_grace_period_is_the_profiles() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, grace_period_seconds=7))
+    asked: list[int | None] = []
+
+    async def evict(pod: object, grace_period_seconds: int | None) -> Outcome:  # noqa: ARG001
+        asked.append(grace_period_seconds)
+        return Outcome(Result.GONE)
+
+    world.cluster.evict = evict  # type: ignore[method-assign]
+    world.add(claim(), pod(), rule())
+    world.settle()
+    assert asked == [7]
+
+
+# --- holds --------------------------------------------------------------------------------------
+
+
+def held_pod() -> Pod:
+    return pod(hold="somebody debugs it")
+
+
+def test_hold_on_a_pod_is_honoured_and_told_until_it_goes() -> None:
+    world = World(Mode.DELEGATED, FREE)
+    asking = rule(effect="NoSchedule", evict=True)
+    world.add(claim(), held_pod(), asking)
+    world.advance(60)
+    assert world.evicted == []
+    assert world.condition("rule")[1] == "Held"
+    assert world.told("EvictionHeld") == ["pod", "rule"]
+    world.change(world.pod("pod"), pod())
+    world.settle()
+    assert world.evicted == ["pod"]
+
+
+def test_hold_on_a_namespace_lasts_at_most_its_time() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_hold_seconds=3600))
+    world.holds["ml"] = "release week"
+    world.add(claim(), pod(), rule())
+    world.advance(3599)
+    assert world.evicted == []
+    world.advance(2)
+    assert world.evicted == ["pod"]
+
+
+def test_hold_that_comes_while_a_pod_stands_in_line_is_honoured() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1, burst=1))
+    crowd(world, 2)
+    world.add(rule())
+    world.settle()
+    assert world.evicted == ["pod-000"]
+    world.holds["ml"] = "stop"
+    world.worker.look_again("ml")
+    world.advance(10)
+    assert world.evicted == ["pod-000"]
+    del world.holds["ml"]
+    world.worker.look_again("ml")
+    world.advance(2)
+    assert world.evicted == ["pod-000", "pod-001"]
+
+
+def test_daemon_sets_and_mirror_pods_are_skipped_and_counted() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(claim("agent"), owned("agent", kind="DaemonSet"), claim("static"), pod("static", mirror=True), rule())
+    world.advance(20)
+    assert world.evicted == []
+    assert world.condition("rule") == (
+        "False",
+        "NothingToDo",
+        "0 pods evicted; 2 skipped (pods of DaemonSets, mirror pods)",
+    )
+
+
+# --- budgets and failures -----------------------------------------------------------------------
+
+
+def test_budget_is_asked_again_until_it_gives_way() -> None:
+    world = World(Mode.DELEGATED, FREE)
+    world.cluster.answers.extend([BLOCKED] * 3)
+    world.add(claim(), pod(), rule(effect="NoSchedule", evict=True))
+    world.advance(60)
+    assert [verb for verb, _, _ in world.cluster.calls] == ["evict"]
+    assert world.told("EvictionBlocked") == ["pod"]
+    assert world.condition("rule")[1] == "Completed"
+
+
+def test_budget_that_never_gives_way_keeps_the_pod() -> None:
+    world = World(Mode.DELEGATED, structs.replace(FREE, deadline_seconds=600))
+    world.cluster.answers.extend([BLOCKED] * 10_000)
+    world.add(claim(), pod(), rule(effect="NoSchedule", evict=True))
+    world.advance(1200)
+    assert world.evicted == []
+    assert world.condition("rule")[:2] == ("True", "Blocked")
+
+
+def test_after_the_deadline_a_pod_is_deleted_if_the_policy_says_so() -> None:
+    """E-30: a DELETE of ours comes with its reason."""
+    world = World(Mode.DELEGATED, structs.replace(FREE, deadline_seconds=100, delete_after_deadline=True))
+
+    async def blocked(pod: object, grace_period_seconds: int | None) -> Outcome:  # noqa: ARG001
+        return BLOCKED
+
+    world.cluster.evict = blocked  # type: ignore[method-assign]
+    world.add(claim(), pod(), rule(effect="NoSchedule", evict=True))
+    world.advance(99)
+    assert world.evicted == []
+    world.advance(12)
+    [(verb, _, seconds)] = world.cluster.calls
+    assert verb == "delete"
+    assert 100 <= seconds <= 111
+    assert world.cluster.disruptions == [disruption_of(Mode.DELEGATED)]
+
+
+def test_failure_is_tried_again_and_counted_once() -> None:
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.cluster.answers.extend([FAILED, FAILED])
+    world.add(claim(), pod(), rule())
+    world.advance(30)
+    assert world.evicted == ["pod"]
+    assert world.condition("rule", "EvictionInProgress")[2] == "1 pod evicted since starting the controller."
+
+
+def test_failures_do_not_use_up_the_rate() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_per_minute=1, rate=1, burst=1))
+    world.cluster.answers.extend([FAILED] * 5)
+    world.add(claim(), pod(), rule())
+    world.advance(5)
+    assert world.evicted == ["pod"]
+
+
+def test_pod_that_was_gone_is_not_counted() -> None:
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.cluster.answers.append(Outcome(Result.GONE))
+    world.add(claim(), pod(), rule())
+    world.advance(30)
+    assert world.evicted == []
+    assert world.condition("rule", "EvictionInProgress")[1] == "NotStarted"
+    assert world.told("DeviceTaintManagerEviction") == []
+
+
+def test_taint_removed_and_added_again_gives_the_full_grace_anew() -> None:
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(claim("pod", tolerates(60)), pod(), rule())
+    world.advance(50)
+    world.remove(world.inventory.rules["rule"])
+    world.advance(5)
+    world.add(rule(added=world.clock.wall, uid="another"))
+    world.advance(59)
+    assert world.evicted == []
+    world.advance(2)
+    assert world.evicted == ["pod"]
+
+
+def test_wall_clock_set_forward_makes_due_what_is_due_by_it() -> None:
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(claim("pod", tolerates(3600)), pod(), rule())
+    world.settle()
+    world.clock.wall += timedelta(hours=2)
+    world.worker.look_again()
+    world.settle()
+    assert world.evicted == ["pod"]

@@ -1,0 +1,122 @@
+"""client-go's verbs, by a clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+
+from webhook.eviction.workqueue import WorkQueue
+
+
+class Seconds:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make(random: float = 0.0) -> tuple[WorkQueue[str], Seconds]:
+    clock = Seconds()
+    return WorkQueue(clock=clock, random=lambda: random, first_seconds=1.0, most_seconds=8.0), clock
+
+
+def ready(queue: WorkQueue[str]) -> list[str]:
+    """Takes everything that is ready, and is done with it."""
+    queue._promote()
+
+    async def drain() -> list[str]:
+        found = []
+        while len(queue):
+            item = await queue.get()
+            queue.done(item)
+            found.append(item)
+        return found
+
+    return asyncio.run(drain())
+
+
+def test_items_come_in_order_and_once() -> None:
+    queue, _ = make()
+    for item in "abab":
+        queue.add(item)
+    assert ready(queue) == ["a", "b"]
+    assert ready(queue) == []
+
+
+def test_delayed_item_comes_at_its_time_and_not_before() -> None:
+    queue, clock = make()
+    queue.add_after("late", 5)
+    queue.add_after("soon", 2)
+    assert queue.delayed == 2
+    clock.now += 1.9
+    assert ready(queue) == []
+    clock.now += 0.2
+    assert ready(queue) == ["soon"]
+    clock.now += 3
+    assert ready(queue) == ["late"]
+    assert queue.delayed == 0
+
+
+def test_the_sooner_of_two_delays_holds() -> None:
+    queue, clock = make()
+    queue.add_after("item", 5)
+    queue.add_after("item", 2)
+    queue.add_after("item", 9)
+    clock.now += 2
+    assert ready(queue) == ["item"]
+    clock.now += 20
+    assert ready(queue) == []
+
+
+def test_item_added_at_once_does_not_come_again_when_its_delay_is_over() -> None:
+    queue, clock = make()
+    queue.add_after("item", 5)
+    queue.add("item")
+    assert ready(queue) == ["item"]
+    clock.now += 10
+    assert ready(queue) == []
+
+
+def test_item_added_while_it_is_worked_on_comes_once_more_afterwards() -> None:
+    async def test() -> None:
+        queue, _ = make()
+        queue.add("item")
+        assert await queue.get() == "item"
+        queue.add("item")
+        queue.add("item")
+        assert len(queue) == 0
+        queue.done("item")
+        assert len(queue) == 1
+        assert await queue.get() == "item"
+        queue.done("item")
+        assert len(queue) == 0
+
+    asyncio.run(test())
+
+
+def test_waits_double_up_to_the_most_until_it_went_well() -> None:
+    queue, _ = make()
+    assert [queue.add_rate_limited("item") for _ in range(5)] == [1, 2, 4, 8, 8]
+    assert queue.failures("item") == 5
+    queue.forget("item")
+    assert queue.add_rate_limited("item") == 1
+
+
+def test_waits_are_cut_by_up_to_half_and_never_below_what_the_server_asked_for() -> None:
+    queue, _ = make(random=0.999)
+    assert queue.add_rate_limited("item") < 0.51
+    assert queue.add_rate_limited("item", 5.0) == 5.0
+
+
+def test_whoever_waits_gets_what_comes() -> None:
+    async def test() -> None:
+        queue: WorkQueue[str] = WorkQueue(clock=asyncio.get_running_loop().time, random=lambda: 0.0)
+        waiting = [asyncio.ensure_future(queue.get()) for _ in range(3)]
+        await asyncio.sleep(0)
+        queue.add("now")
+        queue.add_after("later", 0.01)
+        queue.add_after("much later", 0.02)
+        async with asyncio.timeout(5):
+            assert sorted(await asyncio.gather(*waiting)) == ["later", "much later", "now"]
+
+    asyncio.run(test())

@@ -1,0 +1,263 @@
+"""A small cluster in memory, a clock that a test moves, and a worker that is pumped by hand: no sleeping, no tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+from prometheus_client import CollectorRegistry
+
+from tests.builders import NOW
+from webhook.eviction.controller import Controller
+from webhook.eviction.line import Pause
+from webhook.eviction.modes import InTree, Mode
+from webhook.eviction.ports import Outcome, PodRef, Result
+from webhook.eviction.profiles import Profiles
+from webhook.eviction.settings import WorkerSettings
+from webhook.eviction.setup import Setup
+from webhook.inventory.state import Inventory, key_of
+from webhook.policy.model import EvictionProfile
+from webhook.telemetry.eviction import EvictionMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from datetime import datetime
+
+    from webhook.api.pods import Pod
+    from webhook.api.rules import Condition, DeviceTaintRule
+    from webhook.eviction.ports import Ceiling, Disruption, Note
+    from webhook.inventory.state import Held
+
+BLUNT = EvictionProfile(
+    rate=10_000,
+    burst=100_000,
+    per_owner_unavailable=None,
+    deadline_seconds=0,
+    delete_after_deadline=True,
+    evict_daemon_sets=True,
+)
+"""Manners that never bind: what is due is deleted."""
+FREE = EvictionProfile(rate=10_000, burst=100_000, per_owner_unavailable=None)
+"""The Eviction API, and nothing else that binds."""
+
+
+class Clock:
+    """Both clocks; they move when a test says so."""
+
+    def __init__(self) -> None:
+        self.wall = NOW
+        self.elapsed = 1000.0
+
+    def now(self) -> datetime:
+        return self.wall
+
+    def seconds(self) -> float:
+        return self.elapsed
+
+
+@dataclass
+class FakeCluster:
+    """The port: pods vanish when evicted, unless told otherwise; conditions come back as a watch would bring them."""
+
+    world: World
+    answers: deque[Outcome] = field(default_factory=deque)
+    """For the next evictions; without any, they go well."""
+    calls: list[tuple[str, str, float]] = field(default_factory=list)
+    """(verb, pod, seconds since the beginning) of what went well."""
+    notes: list[Note] = field(default_factory=list)
+    writes: list[tuple[str, str, str, str]] = field(default_factory=list)
+    """(rule, type, reason, message) of each condition written anew."""
+    disruptions: list[Disruption] = field(default_factory=list)
+    lingering: bool = False
+    """Pods stay with a deletionTimestamp until they are removed."""
+    condition_error: str = ""
+
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> Outcome:  # noqa: ARG002 -- the port's
+        return self._remove("evict", pod)
+
+    async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> Outcome:  # noqa: ARG002
+        self.disruptions.append(disruption)
+        return self._remove("delete", pod)
+
+    def _remove(self, verb: str, ref: PodRef) -> Outcome:
+        if self.answers:
+            answer = self.answers.popleft()
+            if answer.result is not Result.EVICTED:
+                return answer
+        pod = self.world.inventory.pods.get(str(ref))
+        if pod is None or pod.meta.uid != ref.uid:
+            return Outcome(Result.GONE)
+        self.calls.append((verb, str(ref), round(self.world.clock.elapsed - 1000.0, 6)))
+        self.world.change(pod, structs.replace(pod, deleting=True))
+        if not self.lingering:
+            self.world.remove(self.world.inventory.pods[str(ref)])
+        return Outcome(Result.EVICTED)
+
+    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> str:
+        if self.condition_error:
+            return self.condition_error
+        rule = self.world.inventory.rules[rule.meta.name]
+        for condition in conditions:
+            if condition not in rule.conditions:
+                self.writes.append((rule.meta.name, condition.type, condition.reason, condition.message))
+        ours = {condition.type for condition in conditions}
+        others = [each for each in rule.conditions if each.type not in ours]
+        self.world.change(rule, structs.replace(rule, conditions=(*others, *conditions)))
+        return ""
+
+    async def downgrade(self, rule: DeviceTaintRule) -> str:
+        self.world.change(rule, structs.replace(rule, taint=structs.replace(rule.taint, effect="None")))
+        return ""
+
+    async def delete_rule(self, rule: DeviceTaintRule) -> str:
+        self.world.remove(rule)
+        return ""
+
+    async def tell(self, note: Note) -> None:
+        self.notes.append(note)
+
+
+class World:
+    """Inventory and worker; `change` does what the caches do."""
+
+    def __init__(
+        self,
+        mode: Mode = Mode.REPLACEMENT,
+        *profiles: EvictionProfile,
+        in_tree: InTree = InTree.ABSENT,
+        ceiling_of: Callable[[DeviceTaintRule], Ceiling | None] = lambda _: None,
+        budgeted: frozenset[str] = frozenset(),
+        **settings: Any,
+    ) -> None:
+        self.inventory = Inventory()
+        self.clock = Clock()
+        self.cluster = FakeCluster(self)
+        self.profiles = Profiles(profiles or (BLUNT,))
+        self.generations: dict[str, int] = {}
+        self.holds: dict[str, str] = {}
+        self.budgeted = budgeted
+        self.setup = Setup(
+            inventory=self.inventory,
+            writer=self.cluster,
+            budgets=self,
+            namespaces=self,
+            clock=self.clock,
+            metrics=EvictionMetrics(CollectorRegistry(), in_tree_names=mode is Mode.REPLACEMENT),
+            profiles=lambda: self.profiles,
+            profile_of=lambda pod: self.profiles.of(pod, None),
+            generation_of=lambda rule: self.generations.get(rule.meta.uid, 1),
+            random=lambda: 0.0,
+            ceiling_of=ceiling_of,
+            settings=WorkerSettings(mode=mode, **settings),
+        )
+        self.worker = Controller(self.setup, in_tree)
+        self.worker.start()
+
+    async def covers(self, pod: Pod) -> bool:
+        return pod.owner is not None and pod.owner.uid in self.budgeted
+
+    def hold_of(self, namespace: str) -> str | None:
+        return self.holds.get(namespace)
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    def add(self, *objects: Held) -> None:
+        for each in objects:
+            self.change(None, each)
+
+    def remove(self, *objects: Held) -> None:
+        for each in objects:
+            self.change(each, None)
+
+    def change(self, old: Held | None, new: Held | None) -> None:
+        """As a reflector tells it: one of another uid is removed first."""
+        if old is not None and new is not None and old.meta.uid != new.meta.uid:
+            self.change(old, None)
+            old = None
+        self.inventory.apply(old, new)
+        self.worker.observe(old, new)
+
+    def pod(self, name: str) -> Pod:
+        return self.inventory.pods[f"ml/{name}"]
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Everything is done that can be done now."""
+        _run(self._settle())
+
+    async def _settle(self) -> None:
+        worker = self.worker
+        while True:
+            worker.queue._promote()
+            if len(worker.queue):
+                item = await worker.queue.get()
+                await worker.handle(item)
+                worker.queue.done(item)
+                continue
+            taken = worker.line.take(self.clock.seconds())
+            if isinstance(taken, Pause):
+                break
+            await worker._actor.act(taken)
+        while worker._teller._notes:
+            await self.cluster.tell(worker._teller._notes.popleft())
+
+    def advance(self, seconds: float) -> None:
+        """Time passes, and everything happens at its time."""
+        end = self.clock.elapsed + seconds
+        self.settle()
+        while True:
+            wait = self._next_wait()
+            if self.clock.elapsed + wait > end:
+                break
+            self._move(wait)
+            self.settle()
+        self._move(end - self.clock.elapsed)
+        self.settle()
+
+    def _next_wait(self) -> float:
+        queue = self.worker.queue
+        waits = [at - self.clock.elapsed for at, _, item in queue._later if queue._ready_at.get(item) == at]
+        taken = self.worker.line.take(self.clock.seconds())
+        assert isinstance(taken, Pause)
+        # a hair more than asked for, so that rounding makes no endless row of empty waits
+        return max(heapq.nsmallest(1, [*waits, taken.seconds])[0], 0.0) + 1e-6
+
+    def _move(self, seconds: float) -> None:
+        self.clock.elapsed += seconds
+        self.clock.wall += timedelta(seconds=seconds)
+
+    # --- what came of it -------------------------------------------------------------------------
+
+    @property
+    def evicted(self) -> list[str]:
+        """Names of pods, in order."""
+        return [pod.partition("/")[2] for _, pod, _ in self.cluster.calls]
+
+    @property
+    def planned(self) -> dict[str, float]:
+        """Seconds from now until pods are due, by name."""
+        plans = self.worker.plans.scheduled.values()
+        return {plan.ref.name: (plan.eviction.due - self.clock.wall).total_seconds() for plan in plans}
+
+    def told(self, reason: str) -> list[str]:
+        """Names of what Events with that reason are about."""
+        found = [note.about for note in self.cluster.notes if note.reason == reason]
+        return [about.name if isinstance(about, PodRef) else about.meta.name for about in found]
+
+    def condition(self, rule: str, kind: str = "devicetaint.io/Eviction") -> tuple[str, str, str]:
+        """Status, reason and message of a condition."""
+        [found] = [each for each in self.inventory.rules[rule].conditions if each.type == kind]
+        return found.status, found.reason, found.message
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+__all__ = ["BLUNT", "FREE", "World", "key_of"]

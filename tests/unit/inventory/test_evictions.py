@@ -1,0 +1,228 @@
+"""Who has to go and why, and whose fate a change may change. Orders of events: tests/unit/eviction/test_order.py."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import structs
+
+from tests.builders import DRIVER, NOW
+from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, taint, tolerates
+from webhook.api.pods import PodClaim
+from webhook.api.rules import DeviceSelector, DeviceTaintRule
+from webhook.inventory.evictions import Eviction, Evictions, Reason
+from webhook.inventory.matching import Evictor
+from webhook.inventory.scope import Scope, can_judge, is_ours, tolerating_scheduling
+from webhook.inventory.state import Inventory
+
+if TYPE_CHECKING:
+    from webhook.inventory.state import Held
+
+OURS = Scope(Evictor.OURS, asked=True)
+LATER = NOW + timedelta(seconds=90)
+
+
+def announced(_: DeviceTaintRule) -> datetime | None:
+    return LATER
+
+
+def not_announced(_: DeviceTaintRule) -> datetime | None:
+    return None
+
+
+class Watched:
+    """An inventory, and who has to go by it."""
+
+    def __init__(self, *objects: Held, scope: Scope = OURS) -> None:
+        self.inventory = Inventory()
+        self.evictions = Evictions(self.inventory, scope, announced)
+        for each in objects:
+            self.change(None, each)
+
+    def change(self, old: Held | None, new: Held | None) -> set[str]:
+        self.inventory.apply(old, new)
+        return set(self.evictions.touched(old, new))
+
+    def of(self, name: str = "pod") -> Eviction | None:
+        return self.evictions.eviction_of(self.inventory.pods[f"ml/{name}"])
+
+
+def test_reasons_are_rules_by_name_then_slices_by_device_and_position() -> None:
+    """E-11."""
+    both = (taint(key="example.com/a"), taint(key="example.com/b"))
+    watched = Watched(
+        slice_of({"gpu-1": both, "gpu-0": (taint("NoSchedule"), *both[:1])}),
+        claim(devices=("gpu-1", "gpu-0")),
+        pod(),
+        rule("z", selector=DeviceSelector()),
+        rule("a", selector=DeviceSelector(device="gpu-1")),
+    )
+    found = watched.of()
+    assert found is not None
+    assert found.due == NOW
+    assert [str(reason) for reason in found.reasons] == [
+        "DeviceTaintRule a",
+        "DeviceTaintRule z",
+        f"taint example.com/a of device {DRIVER}/{POOL}/gpu-0",
+        f"taint example.com/a of device {DRIVER}/{POOL}/gpu-1",
+        f"taint example.com/b of device {DRIVER}/{POOL}/gpu-1",
+    ]
+
+
+def test_reasons_are_all_that_are_not_tolerated_also_the_later_ones() -> None:
+    """E-11."""
+    held = claim("pod", tolerates(60), tolerates(key="example.com/fine"))
+    rules = (rule("first"), rule("fine", key="example.com/fine"), rule("hard", key="example.com/hard", added=LATER))
+    found = Watched(held, pod(), *rules).of()
+    assert found == Eviction(
+        NOW + timedelta(seconds=60),
+        (
+            Reason(rules[0].taint, "first", "uid-first"),
+            Reason(rules[2].taint, "hard", "uid-hard"),
+        ),
+    )
+
+
+def test_claims_that_fare_alike_share_one_value() -> None:
+    watched = Watched(claim("a"), pod("a"), claim("b"), pod("b"), rule())
+    assert watched.of("a") is watched.of("b")
+
+
+def test_eviction_that_is_asked_for_is_due_when_it_was_announced() -> None:
+    asked = rule(effect="NoSchedule", evict=True)
+    watched = Watched(claim(), pod(), asked)
+    found = watched.of()
+    assert found is not None
+    assert found.due == LATER
+    assert found.reasons[0].taint.effect == "NoExecute"
+    silent = Evictions(watched.inventory, OURS, not_announced)
+    assert silent.everything() == {"ml/pod"}
+    assert silent.eviction_of(watched.inventory.pods["ml/pod"]) is None
+
+
+def test_pod_that_tolerates_the_taint_as_it_stands_stays_and_is_named() -> None:
+    stays = claim("stays", tolerates(effect="NoSchedule"))
+    watched = Watched(stays, pod("stays"), claim(), pod(), rule(effect="NoSchedule", evict=True))
+    assert watched.of("stays") is None
+    assert tolerating_scheduling(watched.inventory, watched.inventory.rules["rule"]) == {"uid-stays"}
+    assert tolerating_scheduling(watched.inventory, rule(effect="NoSchedule")) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("tolerated", "evictor", "due"),
+    [
+        ((tolerates(effect=""),), Evictor.OURS, None),
+        ((tolerates(effect=""),), Evictor.IN_TREE, 0),
+        ((tolerates(9223372037),), Evictor.IN_TREE, 0),
+        ((tolerates(9223372036),), Evictor.IN_TREE, 9223372036),
+    ],
+    ids=["no effect, ours", "no effect, in-tree", "overflow, in-tree", "just no overflow, in-tree"],
+)
+def test_evictors_read_tolerations_differently(tolerated: tuple, evictor: Evictor, due: int | None) -> None:  # type: ignore[type-arg]
+    found = Watched(claim("pod", *tolerated), pod(), rule(), scope=Scope(evictor)).of()
+    assert (found is None) is (due is None)
+    if found is not None and due is not None:
+        assert found.due == NOW + timedelta(seconds=due)
+
+
+def test_in_tree_controller_does_not_see_extended_resources() -> None:
+    """E-16."""
+    held = (claim(extended=True), pod(claims=(), extended_claim="pod-claim"), rule())
+    assert Watched(*held, scope=Scope(Evictor.IN_TREE)).of() is None
+    assert Watched(*held, scope=Scope(Evictor.OURS, only_extended=True)).of() is not None
+
+
+def test_only_the_extended_claim_of_a_pod_counts_where_nothing_else_is_asked() -> None:
+    both = pod(claims=(PodClaim("plain-claim"),), extended_claim="pod-claim")
+    plain = structs.replace(claim("plain"), reserved_for=claim().reserved_for)
+    held = (plain, claim(devices=("gpu-1",), extended=True), both, rule(selector=DeviceSelector(device="gpu-0")))
+    assert Watched(*held).of() is not None
+    assert Watched(*held, scope=Scope(Evictor.OURS, only_extended=True)).of() is None
+
+
+# --- what a change touches ----------------------------------------------------------------------
+
+
+def test_rule_touches_users_of_what_it_selected_and_selects() -> None:
+    watched = Watched(
+        claim("a", devices=("gpu-0",)),
+        pod("a"),
+        claim("b", devices=("gpu-1",)),
+        pod("b"),
+        claim("c", pool="other"),
+        pod("c"),
+    )
+    one = rule(selector=DeviceSelector(device="gpu-0", pool=POOL))
+    other = rule(selector=DeviceSelector(device="gpu-1"))
+    assert watched.change(None, one) == {"ml/a"}
+    assert watched.change(one, other) == {"ml/a", "ml/b"}
+    assert watched.change(other, None) == {"ml/b"}
+
+
+def test_status_and_annotations_of_a_rule_touch_nobody() -> None:
+    watched = Watched(claim(), pod(), rule())
+    annotated = rule(annotations={"devicetaint.io/owner": "me"})
+    assert watched.change(rule(), annotated) == set()
+
+
+def test_slice_touches_users_of_devices_whose_taints_changed() -> None:
+    watched = Watched(claim("a"), pod("a"), claim("b", devices=("gpu-1",)), pod("b"))
+    clean = slice_of({"gpu-0": (), "gpu-1": ()})
+    assert watched.change(None, clean) == set()
+    tainted = slice_of({"gpu-0": (taint(),), "gpu-1": (taint("NoSchedule"),)})
+    assert watched.change(clean, tainted) == {"ml/a"}
+    assert watched.change(tainted, tainted) == set()
+    assert watched.change(tainted, None) == {"ml/a"}
+
+
+def test_slices_touch_nobody_where_their_taints_are_not_ours() -> None:
+    watched = Watched(claim(), pod(), scope=Scope(None, asked=True))
+    assert watched.change(None, slice_of({"gpu-0": (taint(),)})) == set()
+
+
+def test_claim_touches_the_pods_that_name_it() -> None:
+    watched = Watched(pod(), pod("more", claims=(PodClaim("pod-claim"),)), pod("other"))
+    assert watched.change(None, claim()) == {"ml/pod", "ml/more"}
+
+
+def test_suspended_rule_makes_nobody_go_until_it_is_resumed() -> None:
+    watched = Watched(claim(), pod(), rule())
+    assert watched.evictions.suspend(rule()) == {"ml/pod"}
+    assert watched.of() is None
+    assert watched.evictions.resume(rule()) == {"ml/pod"}
+    assert watched.of() is not None
+
+
+# --- scope --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("effect", "evict", "expected"),
+    [
+        ("NoExecute", False, {"no_execute"}),
+        ("NoExecute", True, {"no_execute"}),
+        ("NoSchedule", True, {"asked"}),
+        ("NoSchedule", False, set()),
+        ("None", True, set()),
+        ("None", False, set()),
+    ],
+)
+def test_rules_that_are_ours(effect: str, evict: bool, expected: set[str]) -> None:  # noqa: FBT001
+    scopes = {"no_execute": Scope(Evictor.OURS), "asked": Scope(None, asked=True)}
+    assert {name for name, scope in scopes.items() if is_ours(rule(effect=effect, evict=evict), scope)} == expected
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        (DeviceSelector(), True),
+        (DeviceSelector("d", "p", "x"), True),
+        (None, False),
+        (DeviceSelector(device_class_name="gpu"), False),
+        (DeviceSelector(unknown=("all",)), False),
+    ],
+)
+def test_selectors_that_can_be_judged(selector: DeviceSelector | None, expected: bool) -> None:  # noqa: FBT001
+    assert can_judge(selector) is expected

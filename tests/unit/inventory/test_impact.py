@@ -1,0 +1,371 @@
+"""What a taint would do: every fate, waves, shared claims, several claims a pod, PodGroups, and what is selected."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.unit.inventory.values import (
+    DRIVER,
+    EMPTY,
+    KEY,
+    NOW,
+    POOL,
+    claim,
+    group,
+    impact,
+    in_tree,
+    inventory_of,
+    lets_stay,
+    on,
+    ours,
+    pool_slice,
+    rule,
+    taint,
+)
+from webhook.api.rules import CELSelector, DeviceSelector
+from webhook.inventory.impact import Impact, Taint, Wave, impact_on_devices, union
+from webhook.inventory.matching import Evictor
+
+if TYPE_CHECKING:
+    from webhook.api.taints import DeviceToleration
+
+SLICE = pool_slice("gpu-0", "gpu-1")
+EXTENDED = claim("ext", on("gpu-0"), users=["x"], extended=True)
+
+
+def some(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+# --- fates ----------------------------------------------------------------------------------------
+
+
+def test_each_fate_is_told_apart() -> None:
+    answer = impact(
+        pool_slice("gpu-0", "gpu-1", "gpu-2", "gpu-3", "gpu-4"),
+        claim("at-once", on("gpu-0"), users=["p"]),
+        claim("later", on("gpu-1", lets_stay(300)), users=["q"], namespace="web"),
+        claim("stays", on("gpu-2", lets_stay()), users=["r"], namespace="safe"),
+        claim("ext", on("gpu-3"), users=["x"], namespace="blind", extended=True),
+        claim("idle", on("gpu-4")),
+        claim("waiting", users=["w"]),
+    )
+    assert answer == Impact(
+        devices=5,
+        pools=1,
+        drivers=1,
+        allocated=5,
+        waves=(Wave(0, some("p"), some("ml/at-once")), Wave(300, some("q"), some("web/later"))),
+        tolerating=some("r"),
+        unseen=some("x"),
+        namespaces=some("ml", "web"),
+    )
+    assert (answer.pods, answer.now, answer.later) == (some("p", "q"), some("p"), some("q"))
+    assert answer.claims == some("ml/at-once", "web/later")
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+def test_who_evicts_decides_which_tolerations_count(effect: str) -> None:
+    covers_all = claim("a", on("gpu-0", lets_stay(effect="")), users=["p"])
+    told = Taint.of_rule(rule(effect=effect, evict=True), in_tree=True)
+    answer = impact(SLICE, covers_all, acting=told)
+    # Both read the same toleration: the in-tree controller not at all, our worker as the scheduler does.
+    assert (answer.pods, answer.tolerating) == ((some("p"), some()) if effect == "NoExecute" else (some(), some("p")))
+
+
+def test_our_worker_looks_at_extended_resources() -> None:
+    assert impact(SLICE, EXTENDED, acting=in_tree()).unseen == some("x")
+    assert impact(SLICE, EXTENDED, acting=ours()).now == some("x")
+
+
+@pytest.mark.parametrize(
+    ("effect", "kept"),
+    [("NoSchedule", some("p", "x")), ("None", some()), ("Later", some())],
+)
+def test_taint_that_evicts_nobody_keeps_at_most_from_allocation(effect: str, kept: frozenset[str]) -> None:
+    answer = impact(SLICE, claim("a", on("gpu-0"), users=["p"]), EXTENDED, acting=in_tree(effect))
+    assert answer == Impact(devices=2, pools=1, drivers=1, allocated=2, kept=kept)
+
+
+def test_effect_none_can_be_judged_as_if_it_evicted() -> None:
+    users = claim("a", on("gpu-0", lets_stay(5)), users=["p"])
+    acting = in_tree("None").as_if_evicting(in_tree=True)
+    assert impact(SLICE, users, acting=acting) == impact(SLICE, users, acting=in_tree())
+
+
+# --- who evicts -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("effect", "evict", "in_tree_evictor", "acting"),
+    [
+        pytest.param("NoExecute", False, Evictor.OURS, Evictor.IN_TREE, id="NoExecute"),
+        pytest.param("NoExecute", True, Evictor.OURS, Evictor.IN_TREE, id="NoExecute that asks us as well"),
+        pytest.param("NoSchedule", True, Evictor.OURS, Evictor.OURS, id="NoSchedule that asks us"),
+        pytest.param("None", True, Evictor.OURS, Evictor.OURS, id="None that asks us"),
+        pytest.param("NoSchedule", False, None, None, id="NoSchedule"),
+        pytest.param("None", False, None, None, id="None"),
+        pytest.param("Later", False, None, None, id="an effect that nobody knows yet"),
+    ],
+)
+def test_evictor_of_a_rule(
+    effect: str,
+    evict: bool,  # noqa: FBT001 -- a table's
+    in_tree_evictor: Evictor | None,
+    acting: Evictor | None,
+) -> None:
+    """Without the in-tree controller it is us or nobody."""
+    asked = rule(effect=effect, evict=evict)
+    assert Taint.of_rule(asked, in_tree=True).evictor == acting
+    assert Taint.of_rule(asked, in_tree=False).evictor == in_tree_evictor
+
+
+@pytest.mark.parametrize(
+    ("effect", "toleration", "stays"),
+    [
+        pytest.param("NoSchedule", lets_stay(effect="NoSchedule"), True, id="it would come back: NoSchedule"),
+        pytest.param("NoSchedule", lets_stay(0, effect=""), True, id="it would come back, whatever its seconds"),
+        pytest.param("NoSchedule", lets_stay(effect="NoExecute"), True, id="it tolerates eviction"),
+        pytest.param("NoSchedule", lets_stay(60, effect="NoExecute"), False, id="it tolerates eviction for a time"),
+        pytest.param("NoSchedule", lets_stay(key="other", effect=""), False, id="it tolerates something else"),
+        pytest.param("None", lets_stay(0, effect=""), False, id="None keeps nobody from coming back"),
+    ],
+)
+def test_rule_with_evict_leaves_alone_who_tolerates_scheduling(
+    effect: str,
+    toleration: DeviceToleration,
+    stays: bool,  # noqa: FBT001 -- a table's
+) -> None:
+    acting = Taint.of_rule(rule(effect=effect, evict=True), in_tree=True)
+    answer = impact(SLICE, claim("a", on("gpu-0", toleration), users=["p"]), acting=acting)
+    assert (answer.tolerating if stays else answer.pods) == some("p")
+    assert (answer.pods if stays else answer.tolerating) == some()
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("passed", "seconds"),
+    [
+        pytest.param(timedelta(0), 60, id="set now"),
+        pytest.param(timedelta(seconds=20), 40, id="set a while ago"),
+        pytest.param(timedelta(seconds=20, milliseconds=900), 40, id="a part of a second has not passed"),
+        pytest.param(timedelta(seconds=60), 0, id="just over"),
+        pytest.param(timedelta(days=400), 0, id="long over"),
+        pytest.param(timedelta(seconds=-30), 90, id="set ahead of time"),
+        pytest.param(timedelta(milliseconds=-500), 61, id="set half a second ahead"),
+    ],
+)
+def test_grace_runs_from_when_the_taint_was_added(passed: timedelta, seconds: int) -> None:
+    users = claim("a", on("gpu-0", lets_stay(60)), users=["p"])
+    answer = impact(SLICE, users, now=NOW + passed)
+    assert answer.waves == (Wave(seconds, some("p"), some("ml/a")),)
+
+
+def test_grace_of_a_taint_without_time_runs_from_now() -> None:
+    users = claim("a", on("gpu-0", lets_stay(60)), users=["p"])
+    answer = impact(SLICE, users, acting=in_tree(added=None), now=NOW + timedelta(days=1))
+    assert answer.waves == (Wave(60, some("p"), some("ml/a")),)
+
+
+def test_graces_that_are_over_are_one_wave() -> None:
+    answer = impact(
+        claim("a", on("gpu-0"), users=["p"]),
+        claim("b", on("gpu-1", lets_stay(60)), users=["q"]),
+        claim("c", on("gpu-2", lets_stay(90)), users=["r"]),
+        now=NOW + timedelta(seconds=70),
+    )
+    assert answer.waves == (
+        Wave(0, some("p", "q"), some("ml/a", "ml/b")),
+        Wave(20, some("r"), some("ml/c")),
+    )
+
+
+# --- several claims, several pods -----------------------------------------------------------------
+
+
+def test_pods_of_a_shared_claim_share_its_fate() -> None:
+    answer = impact(SLICE, claim("shared", on("gpu-0"), users=["p", "q", "r"]))
+    assert (answer.allocated, answer.pods, answer.claims) == (1, some("p", "q", "r"), some("ml/shared"))
+
+
+@pytest.mark.parametrize("selector", [EMPTY, DeviceSelector(pool=POOL)], ids=["by groups", "by claims"])
+def test_pod_with_several_claims_counts_where_it_fares_worst(selector: DeviceSelector) -> None:
+    answer = impact(
+        claim("worst", on("gpu-0", lets_stay(5)), users=["p", "q"]),
+        claim("later", on("gpu-1", lets_stay(60)), users=["p"]),
+        claim("much-later", on("gpu-1", lets_stay(90)), users=["p", "r"]),
+        claim("tolerating", on("gpu-2", lets_stay()), users=["q", "s", "x"]),
+        claim("ext", on("gpu-3"), users=["p", "x"], extended=True),
+        selector=selector,
+    )
+    assert answer.waves == (
+        Wave(5, some("p", "q"), some("ml/worst")),
+        Wave(60, some(), some("ml/later")),
+        Wave(90, some("r"), some("ml/much-later")),
+    )
+    assert (answer.tolerating, answer.unseen) == (some("s"), some("x"))
+    assert answer.later == some("p", "q", "r")
+
+
+@pytest.mark.parametrize("selector", [EMPTY, DeviceSelector(pool=POOL)], ids=["by groups", "by claims"])
+def test_claim_with_several_devices_goes_with_the_first(selector: DeviceSelector) -> None:
+    several = claim("a", on("gpu-0", lets_stay(60)), on("gpu-1", lets_stay(5)), on("gpu-2", lets_stay()), users=["p"])
+    answer = impact(several, selector=selector)
+    assert answer.allocated == 3
+    assert answer.waves == (Wave(5, some("p"), some("ml/a")),)
+    assert answer.tolerating == some()
+
+
+def test_only_selected_devices_of_a_claim_matter() -> None:
+    several = claim("a", on("gpu-0", lets_stay(60)), on("gpu-1"), users=["p"])
+    answer = impact(SLICE, several, selector=DeviceSelector(device="gpu-0"))
+    assert (answer.allocated, answer.waves) == (1, (Wave(60, some("p"), some("ml/a")),))
+
+
+@pytest.mark.parametrize("selector", [EMPTY, DeviceSelector(pool=POOL)], ids=["by groups", "by claims"])
+def test_pod_groups_are_counted_apart(selector: DeviceSelector) -> None:
+    answer = impact(
+        claim("a", on("gpu-0"), users=["p", group("g")]),
+        claim("b", on("gpu-1", lets_stay()), users=[group("h")], namespace="safe"),
+        selector=selector,
+    )
+    assert (answer.pods, answer.pod_groups, answer.namespaces) == (some("p"), some("g"), some("ml"))
+
+
+# --- what is selected -----------------------------------------------------------------------------
+
+CLUSTER = (
+    pool_slice("gpu-0", "gpu-1"),
+    pool_slice("gpu-0", name="slice-1", pool="node-1"),
+    pool_slice("nic-0", name="nics", driver="nic.example.com"),
+    claim("a", on("gpu-0"), users=["p"]),
+    claim("b", on("gpu-0", pool="node-1"), users=["q"]),
+    claim("n", on("nic-0", driver="nic.example.com"), users=["r"]),
+)
+
+
+@pytest.mark.parametrize(
+    ("selector", "devices", "pools", "drivers", "pods"),
+    [
+        pytest.param(DeviceSelector(), 4, 3, 2, some("p", "q", "r"), id="all"),
+        pytest.param(DeviceSelector(DRIVER), 3, 2, 1, some("p", "q"), id="a driver"),
+        pytest.param(DeviceSelector(pool=POOL), 3, 2, 2, some("p", "r"), id="a pool name"),
+        pytest.param(DeviceSelector(DRIVER, POOL), 2, 1, 1, some("p"), id="a pool"),
+        pytest.param(DeviceSelector(device="gpu-0"), 2, 2, 1, some("p", "q"), id="a device name"),
+        pytest.param(DeviceSelector(DRIVER, "node-1", "gpu-0"), 1, 1, 1, some("q"), id="a device"),
+        pytest.param(DeviceSelector(DRIVER, "node-1", "gpu-1"), 0, 0, 0, some(), id="a device that is not there"),
+        pytest.param(DeviceSelector("none"), 0, 0, 0, some(), id="a driver that is not there"),
+        pytest.param(DeviceSelector(DRIVER, device_class_name="c"), 3, 2, 1, some("p", "q"), id="a class: too wide"),
+        pytest.param(DeviceSelector(selectors=(CELSelector("no"),)), 4, 3, 2, some("p", "q", "r"), id="CEL: too wide"),
+        pytest.param(DeviceSelector(unknown=("labels",)), 4, 3, 2, some("p", "q", "r"), id="unknown fields: too wide"),
+    ],
+)
+def test_selected(selector: DeviceSelector, devices: int, pools: int, drivers: int, pods: frozenset[str]) -> None:
+    answer = impact(*CLUSTER, selector=selector)
+    assert (answer.devices, answer.pools, answer.drivers, answer.pods) == (devices, pools, drivers, pods)
+
+
+def test_missing_selector_evicts_nobody() -> None:
+    assert impact(*CLUSTER, selector=None) == Impact(devices=4, pools=3, drivers=2)
+
+
+def test_users_of_devices_that_nobody_publishes_any_more_go_too() -> None:
+    answer = impact(claim("a", on("gpu-0"), users=["p"]))
+    assert (answer.devices, answer.allocated, answer.pods) == (0, 1, some("p"))
+
+
+def test_incomplete_pools_are_named_if_they_are_selected() -> None:
+    half = pool_slice("gpu-5", name="half", pool="node-5", count=2)
+    assert impact(*CLUSTER, half).incomplete_pools == ((DRIVER, "node-5"),)
+    assert impact(*CLUSTER, half, selector=DeviceSelector(device="gpu-9")).incomplete_pools == ((DRIVER, "node-5"),)
+    assert impact(*CLUSTER, half, selector=DeviceSelector(pool=POOL)).incomplete_pools == ()
+
+
+def test_claim_without_namespace_is_counted() -> None:
+    """A file need not say it."""
+    alone = claim("a", on("gpu-0"), users=["p"], namespace="")
+    for selector in (EMPTY, DeviceSelector(pool=POOL)):
+        assert impact(alone, selector=selector).claims == some("a")
+
+
+# --- several taints -------------------------------------------------------------------------------
+
+
+def test_nothing_together_is_nothing() -> None:
+    assert union([]) == Impact()
+
+
+def test_union_takes_the_worst_of_each_pod() -> None:
+    one = Impact(
+        devices=2,
+        pools=1,
+        drivers=1,
+        allocated=3,
+        waves=(Wave(0, some("p"), some("ml/p")), Wave(60, some("q"), some("ml/q"))),
+        tolerating=some("r", "s"),
+        unseen=some("t"),
+        namespaces=some("ml"),
+        incomplete_pools=((DRIVER, "b"),),
+    )
+    other = Impact(
+        devices=1,
+        pools=1,
+        drivers=1,
+        allocated=1,
+        waves=(Wave(30, some("q", "p"), some("ml/q")), Wave(60, some("t"), some("web/t"))),
+        tolerating=some("p", "u"),
+        unseen=some("s"),
+        kept=some("u", "v", "q"),
+        namespaces=some("web"),
+        pod_groups=some("g"),
+        incomplete_pools=((DRIVER, "a"), (DRIVER, "b")),
+    )
+    whole = Impact(
+        devices=3,
+        pools=2,
+        drivers=2,
+        allocated=4,
+        waves=(
+            Wave(0, some("p"), some("ml/p")),
+            Wave(30, some("q"), some("ml/q")),
+            Wave(60, some("t"), some("web/t")),
+        ),
+        tolerating=some("r", "u"),
+        unseen=some("s"),
+        kept=some("v"),
+        namespaces=some("ml", "web"),
+        pod_groups=some("g"),
+        incomplete_pools=((DRIVER, "a"), (DRIVER, "b")),
+    )
+    assert union([one, other]) == union(each for each in (other, one)) == whole
+    assert union([one]) == one
+
+
+def test_taints_in_a_slice_hit_device_by_device() -> None:
+    inventory = inventory_of(
+        pool_slice("gpu-0", "gpu-1", "gpu-2"),
+        claim("a", on("gpu-0", lets_stay(60)), users=["p"]),
+        claim("b", on("gpu-1", lets_stay()), on("gpu-1", lets_stay()), users=["q"]),
+        claim("c", on("gpu-2"), users=["r"]),
+    )
+    other = Taint.of_slice(taint(key="other"), in_tree=True)
+    added = {"gpu-0": [in_tree(), in_tree("NoSchedule")], "gpu-1": [in_tree(), other]}
+    assert impact_on_devices(inventory, (DRIVER, POOL), added, NOW) == Impact(
+        devices=2,
+        pools=1,
+        drivers=1,
+        allocated=3,
+        waves=(Wave(0, some("q"), some("ml/b")), Wave(60, some("p"), some("ml/a"))),
+        namespaces=some("ml"),
+    )
+
+
+def test_key_of_the_taint_matters() -> None:
+    users = claim("a", on("gpu-0", lets_stay(key=KEY)), users=["p"])
+    other = Taint.of_slice(taint(key="other"), in_tree=True)
+    assert (impact(users).tolerating, impact(users, acting=other).now) == (some("p"), some("p"))

@@ -1,0 +1,263 @@
+"""Rows of pods say the same as the figures, and each why."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+
+from tests.unit.inventory.values import (
+    DRIVER,
+    EMPTY,
+    KEY,
+    NOW,
+    POOL,
+    claim,
+    group,
+    in_tree,
+    lets_stay,
+    on,
+    ours,
+    pod,
+    pool_slice,
+    rule,
+    taint,
+)
+from webhook.api.meta import ObjectMeta
+from webhook.api.rules import EVICT, DeviceSelector, DeviceTaintRule
+from webhook.api.slices import Device, ResourceSlice, SliceTaint
+from webhook.api.taints import DeviceToleration
+from webhook.inventory.fates import ANYWHERE, Names
+from webhook.inventory.impact import Impact, Taint
+from webhook.inventory.preview import Preview, new_taints, rule_preview, slice_preview
+from webhook.inventory.rows import Outcome, Reason, rows_of
+from webhook.inventory.state import Inventory
+
+if TYPE_CHECKING:
+    from webhook.inventory.state import Held
+
+TOLERATIONS = [
+    (),
+    (lets_stay(),),
+    (lets_stay(300),),
+    (lets_stay(60), lets_stay(300)),
+    (lets_stay(0),),
+    (lets_stay(effect=""),),
+    (lets_stay(effect="NoSchedule"),),
+    (lets_stay(300), lets_stay(effect="NoSchedule")),
+    (DeviceToleration("", "Exists"),),
+    (DeviceToleration(KEY, "Equal", "x", "NoExecute", 30),),
+]
+DEVICES = [f"gpu-{number}" for number in range(6)]
+SELECTORS = [
+    EMPTY,
+    None,
+    DeviceSelector(driver=DRIVER),
+    DeviceSelector(driver="other.example.com"),
+    DeviceSelector(pool="node-1"),
+    DeviceSelector(device="gpu-3"),
+    DeviceSelector(DRIVER, POOL, "gpu-0"),
+]
+
+
+def stocked(*values: Held) -> Inventory:
+    inventory = Inventory()
+    for value in values:
+        inventory.apply(None, value)
+    return inventory
+
+
+def some_cluster(seed: int) -> Inventory:
+    """Pools, claims of all sorts, pods with several claims, and PodGroups."""
+    choose = random.Random(seed)
+    values: list[Held] = [
+        pool_slice(*DEVICES, pool=pool, name=pool, driver=driver)
+        for driver in (DRIVER, "other.example.com")
+        for pool in (POOL, "node-1")
+    ]
+    for number in range(40):
+        results = [
+            on(
+                choose.choice(DEVICES),
+                *choose.choice(TOLERATIONS),
+                pool=choose.choice((POOL, "node-1")),
+                driver=choose.choice((DRIVER, "other.example.com")),
+            )
+            for _ in range(choose.randint(0, 3))
+        ]
+        users: list[Any] = [str(choose.randrange(25)) for _ in range(choose.randint(0, 3))]
+        if choose.random() < 0.2:
+            users.append(group(f"g{choose.randrange(3)}"))
+        values.append(claim(f"c{number}", *results, users=users, extended=choose.random() < 0.2))
+    return stocked(*values)
+
+
+def agrees(preview: Preview) -> bool:
+    """Whether rows and impact tell of the same pods, claims, times and namespaces."""
+    impact, rows = preview.impact, preview.pods
+
+    def uids(outcome: Outcome) -> set[str]:
+        return {row.uid for row in rows if row.outcome is outcome}
+
+    assert {outcome: uids(outcome) for outcome in Outcome} == {
+        Outcome.EVICTED: impact.pods,
+        Outcome.TOLERATES: impact.tolerating,
+        Outcome.UNSEEN: impact.unseen,
+        Outcome.KEPT: impact.kept,
+        Outcome.LEAVING: set(),
+    }
+    assert preview.waves == {wave.seconds: len(wave.pods) for wave in impact.waves if wave.pods}
+    assert set(preview.claims) == impact.claims
+    assert set(preview.namespaces) == impact.namespaces
+    groups = {row.uid for row in preview.pod_groups if row.outcome is Outcome.EVICTED}
+    assert groups == impact.pod_groups
+    return bool(rows)
+
+
+@pytest.mark.parametrize("effect", ["NoExecute", "NoSchedule", "None", "Melt"])
+@pytest.mark.parametrize("evict", [False, True])
+@pytest.mark.parametrize("by_in_tree", [False, True])
+def test_rows_are_what_the_figures_count(effect: str, evict: bool, by_in_tree: bool) -> None:  # noqa: FBT001 -- parameters
+    told = 0
+    for seed in range(12):
+        inventory = some_cluster(seed)
+        for selector in SELECTORS:
+            asked = rule("r", selector, effect, evict=evict)
+            told += agrees(rule_preview(inventory, asked, in_tree=by_in_tree, now=NOW + timedelta(seconds=seed * 20)))
+    assert told > 50
+
+
+@pytest.mark.parametrize("by_in_tree", [False, True])
+def test_rows_of_slices_are_what_their_figures_count(by_in_tree: bool) -> None:  # noqa: FBT001 -- a parameter
+    told = 0
+    for seed in range(12):
+        effects = random.Random(seed)
+        devices = [
+            Device(
+                name,
+                tuple(
+                    [
+                        taint(effects.choice(("NoExecute", "NoSchedule", "None")), f"example.com/{number}")
+                        for number in range(effects.randint(0, 2))
+                    ]
+                ),
+            )
+            for name in DEVICES
+        ]
+        asked = pool_slice(*devices, name="new")
+        told += agrees(slice_preview(some_cluster(seed), asked, in_tree=by_in_tree, now=NOW))
+    assert told > 8
+
+
+# --- why ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("acting", "tolerations", "reason", "decides"),
+    [
+        pytest.param(in_tree(), (), Reason.NOT_TOLERATED, None, id="none"),
+        pytest.param(in_tree(), (lets_stay(key="a"),), Reason.NOT_TOLERATED, None, id="of another key"),
+        pytest.param(in_tree(), (lets_stay(effect=""),), Reason.EFFECT_NOT_NAMED, 0, id="empty effect, in-tree (E-9)"),
+        pytest.param(ours(), (lets_stay(effect=""),), Reason.TOLERATED, 0, id="empty effect, ours"),
+        pytest.param(in_tree(), (lets_stay(9), lets_stay(5)), Reason.TOLERATED_FOR_SECONDS, 1, id="shortest (E-10)"),
+        pytest.param(in_tree(), (lets_stay(9), lets_stay()), Reason.TOLERATED, 1, id="for ever wins (E-10)"),
+        pytest.param(in_tree(), (lets_stay(-9),), Reason.TOLERATED_FOR_SECONDS, 0, id="no time at all"),
+        pytest.param(
+            in_tree(), (lets_stay(9), lets_stay(5, "")), Reason.TOLERATED_FOR_SECONDS, 0, id="the other does not count"
+        ),
+        pytest.param(in_tree("NoSchedule"), (lets_stay(),), Reason.ALLOCATION_ONLY, None, id="NoSchedule"),
+        pytest.param(
+            Taint.of_rule(rule(effect="NoSchedule", evict=True), in_tree=True),
+            (lets_stay(), lets_stay(effect="NoSchedule")),
+            Reason.TOLERATES_SCHEDULING,
+            1,
+            id="would come back",
+        ),
+    ],
+)
+def test_the_toleration_that_decides_is_named(
+    acting: Taint, tolerations: tuple[DeviceToleration, ...], reason: Reason, decides: int | None
+) -> None:
+    inventory = stocked(claim("c", on("gpu-0", *tolerations), users=["1"]))
+    (row,), _ = rows_of(inventory, [(ANYWHERE, acting)], NOW)
+    assert row.cause.reason is reason
+    assert row.cause.toleration == (None if decides is None else tolerations[decides])
+
+
+def test_extended_resources_are_unseen_by_the_in_tree_controller_only() -> None:
+    inventory = stocked(claim("c", on(), users=["1"], extended=True))
+    rows, _ = rows_of(inventory, [(ANYWHERE, in_tree())], NOW)
+    assert [(row.outcome, row.cause.reason) for row in rows] == [(Outcome.UNSEEN, Reason.EXTENDED_RESOURCE)]
+    rows, _ = rows_of(inventory, [(ANYWHERE, ours())], NOW)
+    assert [(row.outcome, row.seconds) for row in rows] == [(Outcome.EVICTED, 0)]
+
+
+def test_only_claims_that_lead_to_the_outcome_are_named() -> None:
+    inventory = stocked(
+        claim("stays", on("gpu-0", lets_stay()), users=["1"]),
+        claim("goes", on("gpu-1"), users=["1"]),
+    )
+    (row,), _ = rows_of(inventory, [(Names(DRIVER), in_tree())], NOW)
+    assert (row.claims, [each.device for each in row.devices]) == (("ml/goes",), ["gpu-0", "gpu-1"])
+
+
+# --- pods ---------------------------------------------------------------------------------------
+
+
+def test_pods_on_their_way_out_are_not_counted() -> None:
+    inventory = stocked(claim("c", on(), users=["a", "b", "c"]))
+    for uid, fields in (("a", {"deleting": True}), ("b", {"phase": "Failed"}), ("c", {"phase": "Running"})):
+        value = pod(f"pod-{uid}", "c")
+        inventory.apply(None, structs.replace(value, meta=structs.replace(value.meta, uid=uid), **fields))
+    preview = rule_preview(inventory, rule(), in_tree=True, now=NOW)
+    assert {row.name: row.cause.reason for row in preview.pods} == {
+        "pod-a": Reason.TERMINATING,
+        "pod-b": Reason.FINISHED,
+        "pod-c": Reason.NOT_TOLERATED,
+    }
+    assert (preview.waves, preview.count(Outcome.LEAVING)) == ({0: 1}, 2)
+
+
+def test_a_group_names_its_own_pods() -> None:
+    inventory = stocked(claim("c", on(), users=[group("a")]))
+    for name, of, deleting in (("x", "group-a", False), ("y", "group-b", False), ("z", "group-a", True)):
+        inventory.apply(None, structs.replace(pod(name, "c"), pod_group=of, deleting=deleting))
+    (row,) = rule_preview(inventory, rule(), in_tree=True, now=NOW).pod_groups
+    assert (row.name, row.seconds, row.pods) == ("group-a", 0, ("ml/x",))
+
+
+# --- slices -------------------------------------------------------------------------------------
+
+
+def test_what_a_device_has_is_not_new_whoever_writes_it() -> None:
+    stored = pool_slice(Device("gpu-0", (taint(),)), "gpu-1", beside=[SliceTaint("gpu-1", taint())])
+    asked = pool_slice(
+        Device("gpu-0", (taint(added=None), taint("NoSchedule"))),
+        Device("gpu-1", (taint(),)),
+        Device("gpu-2", (taint(), taint())),
+    )
+    assert new_taints(stocked(stored), asked) == {"gpu-0": (taint("NoSchedule"),), "gpu-2": (taint(),)}
+
+
+def test_a_generation_is_compared_with_the_one_before() -> None:
+    stored = pool_slice(Device("gpu-0", (taint(),)), name="old")
+    asked = pool_slice(Device("gpu-0", (taint(),)), name="new", generation=2)
+    assert new_taints(stocked(stored), asked) == {}
+    assert new_taints(stocked(asked), pool_slice(Device("gpu-1", (taint(),)))) == {}, (
+        "an old one is looked at by nobody"
+    )
+
+
+def test_nothing_new_hits_nothing() -> None:
+    assert slice_preview(
+        stocked(claim("c", on(), users=["1"])), ResourceSlice(ObjectMeta("s")), in_tree=True, now=NOW
+    ) == Preview(Impact())
+
+
+def test_a_rule_may_ask_our_worker_to_evict() -> None:
+    asked = DeviceTaintRule(ObjectMeta("r", annotations={EVICT: "true"}), EMPTY, taint("None"))
+    preview = rule_preview(stocked(claim("c", on(), users=["1"])), asked, in_tree=True, now=NOW)
+    assert (preview.simulated, preview.waves) == (False, {0: 1})

@@ -1,0 +1,118 @@
+"""The inventory as a value: changes of all kinds, effective taints, who names a claim."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from tests.unit.inventory.values import DRIVER, POOL, claim, inventory_of, on, pod, pool_slice, rule, taint
+from webhook.api.meta import ObjectMeta
+from webhook.api.pods import Pod, PodClaim
+from webhook.api.rules import DeviceSelector
+from webhook.api.slices import Device
+from webhook.inventory.state import Inventory
+
+
+def test_nothing_changes_nothing() -> None:
+    inventory = Inventory()
+    inventory.apply(None, None)
+    assert (inventory.slices, inventory.rules, inventory.claims, inventory.pods) == ({}, {}, {}, {})
+
+
+def test_objects_are_found_by_name() -> None:
+    inventory = inventory_of(pool_slice(), rule(), claim("a"), pod("p", "a"))
+    assert list(inventory.slices) == ["slice-0"]
+    assert list(inventory.rules) == ["rule-0"]
+    assert list(inventory.claims) == ["ml/a"]
+    assert list(inventory.pods) == ["ml/p"]
+
+
+def test_namesakes_in_other_namespaces_are_others() -> None:
+    inventory = inventory_of(claim("a", on("gpu-0")), claim("a", on("gpu-1"), namespace="web"))
+    assert inventory.usage.claims_on(DRIVER, POOL, None) == {"ml/a", "web/a"}
+
+
+def test_object_of_the_same_name_takes_the_place_whatever_old_says() -> None:
+    inventory = inventory_of(claim("a", on("gpu-0"), users=["p"]))
+    inventory.apply(None, structs.replace(claim("a", on("gpu-1")), meta=ObjectMeta("a", "", "ml", "another uid")))
+    assert inventory.usage.claims_on(DRIVER, POOL, "gpu-0") == set()
+    assert inventory.usage.claims_on(DRIVER, POOL, "gpu-1") == {"ml/a"}
+
+
+def test_what_is_gone_is_forgotten_whatever_it_looked_like() -> None:
+    inventory = inventory_of(claim("a", on("gpu-0"), users=["p"]), rule())
+    inventory.apply(claim("a"), None)
+    inventory.apply(rule(effect="None"), None)
+    assert (inventory.claims, inventory.rules, inventory.usage.groups) == ({}, {}, {})
+
+
+def test_what_was_never_there_may_go() -> None:
+    inventory = Inventory()
+    for gone in (pool_slice(), rule(), claim("a"), pod("p", "a")):
+        inventory.apply(gone, None)
+    assert (inventory.slices, inventory.rules, inventory.claims, inventory.pods) == ({}, {}, {}, {})
+
+
+# --- pods -----------------------------------------------------------------------------------------
+
+
+def test_pods_are_found_by_the_claims_they_name() -> None:
+    generated = Pod(ObjectMeta("g", "", "ml"), claims=(PodClaim("g-gpu", generated=True), PodClaim(None)))
+    inventory = inventory_of(pod("p", "shared"), pod("o", "shared", "own"), generated, pod("x", extended_claim="ext"))
+    assert inventory.pods_of("ml/shared") == ("ml/o", "ml/p")
+    assert inventory.pods_of("ml/own") == ("ml/o",)
+    assert inventory.pods_of("ml/g-gpu") == ("ml/g",)
+    assert inventory.pods_of("ml/ext") == ("ml/x",)
+    assert inventory.pods_of("web/shared") == ()
+
+
+def test_pod_that_names_a_claim_twice_is_found_once_and_goes_for_good() -> None:
+    twice = pod("p", "a", "a")
+    inventory = inventory_of(twice)
+    assert inventory.pods_of("ml/a") == ("ml/p",)
+    inventory.apply(twice, None)
+    assert inventory.pods_of("ml/a") == ()
+
+
+def test_claim_that_a_generated_name_turns_up_for_is_found() -> None:
+    waiting = Pod(ObjectMeta("p", "", "ml"), claims=(PodClaim(None, generated=True),))
+    inventory = inventory_of(waiting)
+    inventory.apply(waiting, structs.replace(waiting, claims=(PodClaim("p-gpu", generated=True),)))
+    assert inventory.pods_of("ml/p-gpu") == ("ml/p",)
+
+
+def test_pod_without_claims_is_not_kept() -> None:
+    inventory = inventory_of(pod("p", "a"), pod("q"))
+    inventory.apply(pod("p", "a"), pod("p"))
+    assert inventory.pods == {}
+    assert inventory.pods_of("ml/a") == ()
+
+
+# --- taints of a device (K-1 to K-4, E-6) ---------------------------------------------------------
+
+
+def test_taints_of_slices_come_before_those_of_rules_by_name() -> None:
+    own = taint("NoSchedule", key="own")
+    inventory = inventory_of(
+        rule("z", key="z"),
+        rule("b", DeviceSelector(DRIVER), "None", key="b"),
+        rule("a", DeviceSelector(device="gpu-1"), key="a"),
+        rule("missing", None, key="missing"),
+        pool_slice(Device("gpu-0", (own,))),
+    )
+    assert inventory.taints_on(DRIVER, POOL, "gpu-0") == (own, taint("None", key="b"), taint(key="z"))
+    assert inventory.taints_on(DRIVER, POOL, "gpu-1") == (taint(key="a"), taint("None", key="b"), taint(key="z"))
+
+
+def test_rules_apply_to_devices_that_nobody_publishes() -> None:
+    assert inventory_of(rule()).taints_on("gone.example.com", "gone", "gone") == (taint(),)
+
+
+def test_keys_of_taints_are_those_of_current_slices_and_of_rules() -> None:
+    tainted = pool_slice(Device("gpu-0", (taint(key="in-slice"),)), name="old")
+    inventory = inventory_of(tainted, rule(key="in-rule"))
+    assert inventory.taint_keys() == {"in-slice", "in-rule"}
+    assert (inventory.publishes("in-slice"), inventory.publishes("in-rule")) == (True, True)
+    inventory.apply(None, pool_slice("gpu-0", name="new", generation=2))
+    inventory.apply(rule(key="in-rule"), None)
+    assert inventory.taint_keys() == frozenset()
+    assert (inventory.publishes("in-slice"), inventory.publishes("in-rule")) == (False, False)

@@ -1,0 +1,114 @@
+"""Who uses which device: by device, and in groups of equal tolerations."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.inventory.values import DRIVER, POOL, claim, group, inventory_of, lets_stay, on
+from webhook.api.claims import Consumer, ResourceClaim
+from webhook.inventory.state import Inventory
+from webhook.inventory.usage import Kin, is_pod
+
+NIC = "nic.example.com"
+CLAIMS = (
+    claim("a", on("gpu-0"), users=["p"]),
+    claim("b", on("gpu-1"), on("gpu-0", pool="node-1"), users=["q"]),
+    claim("n", on("nic-0", driver=NIC), on("gpu-0"), users=["p"]),
+    claim("waiting"),
+)
+
+
+@pytest.mark.parametrize(
+    ("consumer", "pod"),
+    [
+        (Consumer("", "pods", "p", "1"), True),
+        (Consumer("scheduling.k8s.io", "podgroups", "g", "1"), False),
+        (Consumer("example.com", "pods", "p", "1"), False),
+        (Consumer("", "jobs", "j", "1"), False),
+    ],
+)
+def test_consumer_is_a_pod_only_by_resource_and_group(consumer: Consumer, pod: bool) -> None:  # noqa: FBT001 -- a table's
+    assert is_pod(consumer) is pod
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        pytest.param((None, None, None), {"ml/a", "ml/b", "ml/n"}, id="any device"),
+        pytest.param((DRIVER, None, None), {"ml/a", "ml/b", "ml/n"}, id="a driver"),
+        pytest.param((NIC, None, None), {"ml/n"}, id="another driver"),
+        pytest.param((None, POOL, None), {"ml/a", "ml/b", "ml/n"}, id="a pool"),
+        pytest.param((None, "node-1", None), {"ml/b"}, id="another pool"),
+        pytest.param((None, None, "gpu-0"), {"ml/a", "ml/b", "ml/n"}, id="a device"),
+        pytest.param((None, None, "gpu-1"), {"ml/b"}, id="another device"),
+        pytest.param((DRIVER, POOL, "gpu-0"), {"ml/a", "ml/n"}, id="one device"),
+        pytest.param((NIC, POOL, "gpu-0"), set(), id="a device that the driver has not"),
+        pytest.param(("none", None, None), set(), id="a driver that nobody has"),
+        pytest.param((None, "none", None), set(), id="a pool that nobody has"),
+    ],
+)
+def test_claims_by_device(names: tuple[str | None, str | None, str | None], found: set[str]) -> None:
+    assert inventory_of(*CLAIMS).usage.claims_on(*names) == found
+
+
+def test_claims_are_grouped_by_driver_tolerations_and_kind() -> None:
+    usage = inventory_of(
+        claim("a", on("gpu-0"), on("gpu-1"), users=["p"]),
+        claim("b", on("gpu-0", lets_stay(5)), users=["q"], namespace="web"),
+        claim("c", on("gpu-2"), users=["p", "r"]),
+        claim("x", on("gpu-3"), users=["s"], extended=True),
+        claim("idle", on("gpu-4")),
+    ).usage
+    plain = usage.groups[Kin(DRIVER, (), extended=False)]
+    assert (plain.claims, plain.pods, plain.results) == ({"ml/a": 1, "ml/c": 1}, {"p": 2, "r": 1}, 4)
+    lenient = usage.groups[Kin(DRIVER, (lets_stay(5),), extended=False)]
+    assert (lenient.claims, lenient.namespaces, lenient.results) == ({"web/b": 1}, {"web": 1}, 1)
+    extended = usage.groups[Kin(DRIVER, (), extended=True)]
+    assert (extended.pods, extended.results) == ({"s": 1}, 1)
+
+
+def test_groups_of_pods_are_counted_apart() -> None:
+    usage = inventory_of(claim("a", on(), users=["p", group("g")])).usage
+    (found,) = usage.groups.values()
+    assert (found.pods, found.pod_groups) == ({"p": 1}, {"g": 1})
+
+
+def test_claim_with_one_device_twice_is_found_once_and_leaves_nothing() -> None:
+    """Shares of a device are results of their own."""
+    twice = claim("a", on("gpu-0"), on("gpu-0"), users=["p"])
+    inventory = inventory_of(twice)
+    assert inventory.usage.claims_on(DRIVER, POOL, "gpu-0") == {"ml/a"}
+    assert [found.results for found in inventory.usage.groups.values()] == [2]
+    inventory.apply(twice, None)
+    assert inventory.usage.__dict__ == Inventory().usage.__dict__
+
+
+def test_pod_of_two_claims_stays_until_the_last_is_gone() -> None:
+    first, second = claim("a", on("gpu-0"), users=["p"]), claim("b", on("gpu-1"), users=["p"])
+    inventory = inventory_of(first, second)
+    inventory.apply(first, None)
+    (found,) = inventory.usage.groups.values()
+    assert (found.pods, found.claims, found.results) == ({"p": 1}, {"ml/b": 1}, 1)
+
+
+@pytest.mark.parametrize(
+    ("after", "pods", "results"),
+    [
+        pytest.param(claim("a", on("gpu-0")), {}, 1, id="given free by its pods"),
+        pytest.param(claim("a", on("gpu-0"), users=["p", "q"]), {"p": 1, "q": 1}, 1, id="shared by another pod"),
+        pytest.param(claim("a", on("gpu-1"), on("gpu-2"), users=["p"]), {"p": 1}, 2, id="allocated anew"),
+    ],
+)
+def test_claim_that_changes_is_counted_as_it_is(after: ResourceClaim, pods: dict[str, int], results: int) -> None:
+    before = claim("a", on("gpu-0"), users=["p"])
+    inventory = inventory_of(before)
+    inventory.apply(before, after)
+    (found,) = inventory.usage.groups.values()
+    assert (found.pods, found.results) == (pods, results)
+
+
+def test_claim_that_is_deallocated_is_no_use() -> None:
+    inventory = inventory_of(*CLAIMS)
+    for each in CLAIMS:
+        inventory.apply(each, claim(each.meta.name))
+    assert inventory.usage.__dict__ == Inventory().usage.__dict__

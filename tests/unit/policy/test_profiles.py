@@ -1,0 +1,117 @@
+"""Which limits hold, and which namespaces are protected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.policy.documents import policy_of
+from webhook.api.taints import DeviceTaint
+from webhook.policy.model import Impact, ImpactLimits, NamespaceMatch, Share
+from webhook.policy.names import KnownNames, Requester
+from webhook.policy.profiles import NO_LIMITS, limits_for, most, protected_among
+
+JANE = Requester("jane", ("ml-team",))
+ROBOT = Requester("system:serviceaccount:health:operator")
+TAINT = DeviceTaint("health.example.com/ecc", "bad")
+
+
+def limits(requester: Requester = JANE, effect: str = "NoExecute", taint: DeviceTaint = TAINT, **impact: Any) -> Any:
+    return limits_for(policy_of(impact=impact).impact, requester, taint, effect).pods
+
+
+@pytest.mark.parametrize(
+    ("match", "fits"),
+    [
+        ({"requesters": {"users": ["jane"]}}, True),
+        ({"requesters": {"users": ["j*"]}}, True),
+        ({"requesters": {"groups": ["ml-*"]}}, True),
+        ({"requesters": {"serviceAccounts": ["health/operator"]}}, False),
+        ({"requesters": {"users": ["john"], "groups": ["ml-team"]}}, True),
+        ({"taints": {"keys": ["health.example.com/*"]}}, True),
+        ({"taints": {"keys": ["other.example.com/*"]}}, False),
+        ({"taints": {"values": ["bad"]}}, True),
+        ({"taints": {"values": [""]}}, False),
+        ({"taints": {"effects": ["NoExecute"]}}, True),
+        ({"taints": {"effects": ["NoSchedule", "None"]}}, False),
+        ({"requesters": {"users": ["jane"]}, "taints": {"values": ["good"]}}, False),
+        ({"requesters": {"users": ["john"]}, "taints": {"values": ["bad"]}}, False),
+    ],
+    ids=str,
+)
+def test_entry_fits_if_all_that_it_names_does(match: Any, fits: bool) -> None:  # noqa: FBT001 -- a table's
+    assert limits(limits=[{**match, "pods": 7}, {"pods": 1}]) == (7 if fits else 1)
+
+
+def test_first_entry_that_fits_decides_alone() -> None:
+    """What it leaves out is without limit; the entries after it do not fill in."""
+    entries = [{"requesters": {"serviceAccounts": ["health/operator"]}, "claims": 5}, {"pods": 1}]
+    assert (limits(ROBOT, limits=entries), limits(JANE, limits=entries)) == (None, 1)
+
+
+def test_nothing_that_fits_is_no_limit() -> None:
+    impact = Impact(limits=())
+    assert limits_for(impact, JANE, TAINT, "NoExecute") is NO_LIMITS
+    assert ImpactLimits() == NO_LIMITS
+
+
+def test_effect_is_the_one_that_acts() -> None:
+    """A NoSchedule rule that asks for eviction is not under the limits for NoSchedule."""
+    entries = [{"taints": {"effects": ["NoSchedule"]}, "pods": None}, {"pods": 3}]
+    taint = DeviceTaint("a", "", "NoSchedule")
+    assert (limits(effect="NoSchedule", taint=taint, limits=entries), limits(taint=taint, limits=entries)) == (None, 3)
+
+
+@pytest.mark.parametrize(
+    ("limit", "total", "expected"),
+    [
+        (None, 10, None),
+        (5, 0, 5),
+        (0, 10, 0),
+        (Share(0), 10, 0),
+        (Share(5), 19, 0),
+        (Share(5), 20, 1),
+        (Share(12.5), 8, 1),
+        (Share(100), 7, 7),
+        (Share(0.1), 1000, 1),
+    ],
+)
+def test_share_is_of_all_there_are_rounded_down(limit: Any, total: int, expected: int | None) -> None:
+    assert most(limit, total) == expected
+
+
+@given(st.integers(0, 100), st.integers(0, 10**6))
+def test_share_is_exact(percent: int, total: int) -> None:
+    assert most(Share(percent), total) == total * percent // 100
+
+
+NAMES = KnownNames({"ml": {"tier": "user"}, "kube-system": {"tier": "system"}, "bare": {}})
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"names": ["kube-*"]}, {"kube-system"}),
+        ({"names": ["*"], "except": ["ml"]}, {"kube-system", "bare", "stranger"}),
+        ({"labels": {"tier": "system"}}, {"kube-system", "stranger"}),
+        ({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}, {"kube-system", "ml", "stranger"}),
+        (
+            {"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["user"]}]},
+            {"kube-system", "bare", "stranger"},
+        ),
+        ({}, set()),
+        ({"names": []}, set()),
+    ],
+    ids=str,
+)
+def test_protected_are_those_that_match_and_those_of_unknown_labels(document: Any, expected: set[str]) -> None:
+    match = policy_of(impact={"protectedNamespaces": document}).impact.protected_namespaces
+    assert protected_among(match, ["ml", "kube-system", "bare", "stranger"], NAMES) == expected
+    assert protected_among(match, [], NAMES) == frozenset()
+
+
+def test_by_default_the_system_is_protected() -> None:
+    assert policy_of().impact.protected_namespaces == NamespaceMatch(names=("kube-system",))

@@ -1,0 +1,65 @@
+"""Flags of `evict`: defaults, the environment, and what makes no sense together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from webhook.config.evict import EvictSettings, parse_evict
+from webhook.config.flags import ConfigError
+from webhook.config.texts import NamespacedName
+from webhook.eviction.modes import InTree, Mode
+from webhook.eviction.settings import WorkerSettings
+
+
+def parsed(*arguments: str, **environment: str) -> EvictSettings:
+    return parse_evict("program", arguments, environment)
+
+
+def test_default_touches_nothing_and_needs_no_lease() -> None:
+    settings = parsed()
+    assert settings.worker == WorkerSettings(mode=Mode.OBSERVE)
+    assert settings.lease is None
+    assert settings.policy_config_map == NamespacedName("device-taint-webhook", "device-taint-webhook-policy")
+    assert (settings.requests_per_second, settings.request_burst) == (100, 200)
+
+
+def test_flags_and_environment_are_read() -> None:
+    settings = parsed(
+        "--mode=replacement",
+        "--in-tree=absent",
+        "--leader-elect",
+        "--kube-api-qps=0",
+        "--concurrent-evictions=5",
+        "--policy-file=p.yaml",
+        DEVICE_TAINT_WEBHOOK_DELETE_EXPIRED="true",
+        DEVICE_TAINT_WEBHOOK_MODE="observe",
+    )
+    expected = WorkerSettings(mode=Mode.REPLACEMENT, in_tree=InTree.ABSENT, delete_expired=True, workers=5)
+    assert settings.worker == expected
+    assert settings.lease == NamespacedName("device-taint-webhook", "device-taint-webhook-evict")
+    assert (settings.policy_file, settings.policy_config_map) == (Path("p.yaml"), None)
+    assert settings.requests_per_second == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ["--mode=evict"],
+            '--mode: Unsupported value: "evict": supported values: "delegated", "observe", "replacement"',
+        ),
+        (["--mode=replacement", "--in-tree=active"], "--mode: Invalid value: "),
+        (["--in-tree=unknown"], "--in-tree: Unsupported value: "),
+        (["--leader-elect-lease=a/b"], "--leader-elect: Required value: must come with --leader-elect-lease"),
+        (["--policy-file=a", "--policy-configmap=a/b"], "--policy-file: Invalid value: "),
+        (["--kube-api-qps=many"], "--kube-api-qps: Invalid value: "),
+        (["--concurrent-evictions=0"], "--concurrent-evictions: Invalid value: 0: must be between 1 and 10000"),
+        (["--nonsense"], "unrecognized arguments: --nonsense"),
+    ],
+)
+def test_what_makes_no_sense_is_said(arguments: list[str], expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed(*arguments)
+    assert str(caught.value).startswith(expected)

@@ -1,0 +1,85 @@
+"""What new taints in a slice will hit. Told and never refused: a driver whose slice is refused loses its devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from webhook.admission.figures import annotation_of, slice_figures_of
+from webhook.admission.guard import GUARD, SILENT, Guarded
+from webhook.api.field import Finding, Severity, forbidden
+from webhook.api.taints import NO_EXECUTE, DeviceTaint
+from webhook.inventory.impact import Taint, impact_on_devices
+from webhook.policy.model import InTreeEvictor, Mode
+from webhook.validation.slices import SPEC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from webhook.admission.context import AdmissionContext
+    from webhook.api.slices import ResourceSlice
+    from webhook.inventory.state import Inventory
+
+_Identity = tuple[str, str, str]
+"""Device, key, value."""
+
+
+def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: AdmissionContext) -> Guarded:
+    """Figures of the taints that begin to evict with this slice. Raises OutOfTime."""
+    if context.sight is None or context.policy.mode is Mode.OFF:
+        return SILENT
+    if not any(taint.effect == NO_EXECUTE for taint in new.distinct_taints) and not new.slice_taints:
+        return SILENT
+    inventory = context.sight.inventory
+    known = _identities([old] if old is not None else [])
+    if inventory is not None:
+        pool = inventory.pools.get((new.driver, new.pool))
+        known |= _identities(pool.slices.values() if pool is not None else ())
+    fresh = list(_evicting(new, known))
+    if not fresh:
+        return SILENT
+    if inventory is None:
+        text = f"what its new taints hit is not known: {context.sight.unknown}"
+        return Guarded((_tell(text),), {"impact": f"unknown: {context.sight.unknown}"})
+    return _measured(new, fresh, inventory, context)
+
+
+def _measured(
+    new: ResourceSlice, fresh: list[tuple[str, DeviceTaint]], inventory: Inventory, context: AdmissionContext
+) -> Guarded:
+    context.budget.check("impact")
+    in_tree = context.policy.in_tree_evictor is InTreeEvictor.ACTIVE
+    taints: dict[str, list[Taint]] = {}
+    for device, taint in fresh:
+        taints.setdefault(device, []).append(Taint.of_slice(taint, in_tree=in_tree))
+    impact = impact_on_devices(inventory, (new.driver, new.pool), taints, context.now)
+    findings = tuple(_tell(text) for text in slice_figures_of(impact, in_tree=in_tree))
+    return Guarded(findings, {"impact": annotation_of(impact, acts=True, over=())})
+
+
+def _tell(text: str) -> Finding:
+    return Finding(Severity.WARN, forbidden(SPEC.child("devices"), text), rule=GUARD)
+
+
+def _evicting(value: ResourceSlice, known: set[_Identity]) -> Iterator[tuple[str, DeviceTaint]]:
+    """NoExecute taints that the pool does not have yet, by device."""
+    for device, taint in _all(value):
+        if taint.effect == NO_EXECUTE and (device, taint.key, taint.value) not in known:
+            yield device, taint
+
+
+def _identities(slices: Iterable[ResourceSlice]) -> set[_Identity]:
+    """Of a pool in any generation: a driver that publishes anew puts the old taints on new slices."""
+    return {
+        (device, taint.key, taint.value)
+        for value in slices
+        for device, taint in _all(value)
+        if taint.effect == NO_EXECUTE
+    }
+
+
+def _all(value: ResourceSlice) -> Iterator[tuple[str, DeviceTaint]]:
+    for device in value.devices:
+        for taint in device.taints:
+            yield device.name, taint
+    for entry in value.slice_taints:
+        yield entry.device, entry.taint

@@ -1,0 +1,238 @@
+"""How a CA follows another while no call fails: the next step from any state, for any number of replicas. Pure.
+
+API servers trust what stands in caBundle, and hear of a change a little later. So a new CA is trusted first and signs
+later, and an old one is trusted until nothing that it signed can be in use:
+
+    Make      a successor is made and stored, and signs nothing yet
+    Spread    every caBundle holds both
+    Promote   both have been there for a while: the successor signs, the other is old
+    Spread    what it signed has ended or was replaced: caBundle loses the old one
+    Forget    and so does the Secret
+
+What is known is only what is stored, and each step is one write that fails if somebody else wrote first. So any replica
+may take any step, and one that dies between two steps leaves a state from which the others go on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from webhook.certificates.authority import Pair
+
+_LATE: Final = timedelta(hours=1)
+_LATE_SHARE: Final = 10
+
+
+class Signer(NamedTuple):
+    """A CA that can sign. Times are UTC."""
+
+    pair: Pair
+    made: datetime
+    ends: datetime
+
+
+class Leaf(NamedTuple):
+    """A serving pair. Times are UTC."""
+
+    pair: Pair
+    issuer: bytes
+    """The certificate of its CA."""
+    made: datetime
+    ends: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Authorities:
+    """What the Secret holds. Certificates are PEM in one spelling, so that equal ones are equal bytes."""
+
+    signing: Signer | None = None
+    next: Signer | None = None
+    """Signs once everybody trusts it."""
+    old: tuple[bytes, ...] = ()
+    """Certificates that are still trusted, because what they signed may be in use."""
+    old_until: datetime | None = None
+    """When that ends."""
+
+    def with_new(self, signer: Signer, *, successor: bool) -> Authorities:
+        """A new CA has been made."""
+        return replace(self, next=signer) if successor else replace(self, signing=signer, next=None)
+
+    def keeping(self, certificates: Iterable[bytes], until: datetime) -> Authorities:
+        """These are trusted for some time more."""
+        old = tuple(dict.fromkeys((*certificates, *self.old)))
+        return replace(self, old=old, old_until=max(until, self.old_until or until))
+
+    def promoted(self, until: datetime) -> Authorities:
+        """The next CA signs; the one that did is trusted for some time more."""
+        kept = self if self.signing is None else self.keeping([self.signing.pair.certificate], until)
+        return replace(kept, signing=self.next, next=None)
+
+    def forgotten(self) -> Authorities:
+        """Nobody trusts the old ones any more."""
+        return replace(self, old=(), old_until=None)
+
+    def trusted(self, now: datetime) -> tuple[bytes, ...]:
+        """What a caBundle should hold: no CA that has ended, and no old one past its time."""
+        signers = (alive(self.signing, now), alive(self.next, now))
+        old = self.old if self.old_until is not None and now < self.old_until else ()
+        return tuple(dict.fromkeys((*(signer.pair.certificate for signer in signers if signer), *old)))
+
+    def known(self) -> frozenset[bytes]:
+        """Every certificate there is."""
+        return frozenset((*(signer.pair.certificate for signer in (self.signing, self.next) if signer), *self.old))
+
+
+class Trust(NamedTuple):
+    """What one webhook configuration has API servers trust."""
+
+    name: str
+    entries: tuple[Mapping[bytes, datetime], ...]
+    """For each of its webhooks the certificates in its caBundle, and when each ends; none if it cannot be read."""
+
+
+class Plan(NamedTuple):
+    """How long things last."""
+
+    leaf_lifetime: timedelta
+    settle: timedelta
+    """For how long a caBundle has to be in place until every API server uses it."""
+
+
+class Make(NamedTuple):
+    """Make a CA; a successor signs later."""
+
+    successor: bool
+
+
+class Keep(NamedTuple):
+    """Store certificates that somebody trusts and nobody knows: other replicas may serve what these signed."""
+
+    certificates: tuple[bytes, ...]
+    until: datetime
+
+
+class Spread(NamedTuple):
+    """Have these configurations trust these certificates, and no others."""
+
+    names: tuple[str, ...]
+    certificates: tuple[bytes, ...]
+
+
+class Promote(NamedTuple):
+    """Let the successor sign."""
+
+    until: datetime
+    """How long the other one stays trusted."""
+
+
+class Forget(NamedTuple):
+    """Drop the old certificates."""
+
+
+Step = Make | Keep | Spread | Promote | Forget
+
+
+def next_step(
+    authorities: Authorities,
+    trust: Sequence[Trust],
+    *,
+    complete: bool,
+    since: Mapping[bytes, datetime],
+    now: datetime,
+    plan: Plan,
+) -> Step | None:
+    """What is to be done now, or None if all is as it should be.
+
+    `trust` must have been read after `authorities`: then a certificate that is in a caBundle and not stored is not one
+    that somebody is about to introduce, or storing it fails. `complete` says that no configuration is missing because
+    it could not be read; one that does not exist is no gap. `since` is what `trusted_since` gave.
+    """
+    # A leaf that was signed just before the step ends this much later, and clocks differ by less than settling takes.
+    until = now.replace(microsecond=0) + timedelta(seconds=1) + plan.leaf_lifetime + plan.settle
+    present = {certificate for certificate, end in _present(trust) if now < end}
+    if alive(authorities.signing, now) is None and alive(authorities.next, now) is None:
+        return Make(successor=bool(present)) if complete else None
+    if unknown := present - authorities.known():
+        return Keep(tuple(sorted(unknown)), until)
+    wanted = authorities.trusted(now)
+    differing = tuple(each.name for each in trust if any(set(entry) != set(wanted) for entry in each.entries))
+    if differing:
+        return Spread(differing, wanted)
+    return _rotation(authorities, since, now, plan, until) if complete else None
+
+
+def _rotation(
+    authorities: Authorities, since: Mapping[bytes, datetime], now: datetime, plan: Plan, until: datetime
+) -> Step | None:
+    """The next step while every caBundle is as it should be."""
+    signing, successor = alive(authorities.signing, now), alive(authorities.next, now)
+    if successor is not None:
+        return Promote(until) if _is_settled(successor, since, now, plan) else None
+    if signing is not None and now >= two_thirds(signing):
+        return Make(successor=True)
+    if authorities.old and (authorities.old_until is None or authorities.old_until <= now):
+        return Forget()
+    return None
+
+
+def trusted_since(
+    before: Mapping[bytes, datetime], authorities: Authorities, trust: Sequence[Trust], now: datetime
+) -> dict[bytes, datetime]:
+    """Since when each CA has been in every caBundle, as far as somebody looked without a gap."""
+    return {
+        certificate: before.get(certificate, now)
+        for certificate in authorities.known()
+        if all(certificate in entry for each in trust for entry in each.entries)
+    }
+
+
+def leaf_signer(
+    authorities: Authorities, leaf: Leaf | None, since: Mapping[bytes, datetime], now: datetime, plan: Plan
+) -> Signer | None:
+    """Who should sign a new leaf now; None if the present one may stay, or nobody can.
+
+    `authorities` must have just been read: a CA that has been replaced meanwhile may sign nothing that lives on. Nor
+    may one that has come out of nowhere (somebody changed the Secret) before it is trusted.
+    """
+    signer = alive(authorities.signing, now) or alive(authorities.next, now)
+    if signer is None or leaf is None or leaf.ends <= now:
+        return signer
+    if leaf.issuer == signer.pair.certificate:
+        return signer if now >= two_thirds(leaf) else None
+    trusted_now = signer.pair.certificate in since
+    settled = _is_settled(signer, since, now, plan) or (trusted_now and is_late(leaf, now, plan))
+    return signer if settled else None
+
+
+def alive(signer: Signer | None, now: datetime) -> Signer | None:
+    """The CA, unless it has ended."""
+    return signer if signer is not None and now < signer.ends else None
+
+
+def two_thirds(certificate: Signer | Leaf) -> datetime:
+    """When it is to be renewed."""
+    return certificate.made + (certificate.ends - certificate.made) * 2 / 3
+
+
+def _is_settled(signer: Signer, since: Mapping[bytes, datetime], now: datetime, plan: Plan) -> bool:
+    start = since.get(signer.pair.certificate)
+    return start is not None and start + plan.settle <= now
+
+
+def is_late(leaf: Leaf, now: datetime, plan: Plan) -> bool:
+    """Whether so little is left that somebody should know: an hour, or a tenth of a short life.
+
+    Of the life that it was to have: one that ends with its CA has less, and ever less.
+    """
+    return leaf.ends - now <= min(_LATE, plan.leaf_lifetime / _LATE_SHARE)
+
+
+def _present(trust: Iterable[Trust]) -> Iterator[tuple[bytes, datetime]]:
+    for each in trust:
+        for entry in each.entries:
+            yield from entry.items()

@@ -1,0 +1,257 @@
+"""Certificates without anybody's help: a CA in a Secret, and a short-lived serving certificate that stays in memory.
+
+Every replica does the same: look at what is stored, take the next step of `rotation` if there is one, look again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, assert_never
+
+from webhook.certificates.authority import Authority
+from webhook.certificates.contexts import pair_context
+from webhook.certificates.rotation import (
+    Authorities,
+    Forget,
+    Keep,
+    Leaf,
+    Make,
+    Plan,
+    Promote,
+    Spread,
+    Step,
+    Trust,
+    is_late,
+    leaf_signer,
+    next_step,
+    trusted_since,
+)
+from webhook.certificates.source import Unusable, client_ca_text
+from webhook.certificates.stored import (
+    FIELDS,
+    Garbled,
+    authorities_in,
+    certificates_in,
+    data_of,
+    signer_of,
+    time_text,
+)
+from webhook.certificates.stores import StoreError
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from webhook.certificates.settings import SelfManagedSettings
+    from webhook.certificates.stores import BundleStore, SecretStore, Stored, StoredBundles
+    from webhook.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+_NAME: Final = "device-taint-webhook CA"
+_STEPS: Final = 12
+"""More than any way from one state to its end takes, with a few steps that others were quicker to take."""
+
+
+class SelfManagedSource:
+    """A serving certificate that is renewed at two thirds of its life, by the wall clock, and a CA likewise."""
+
+    def __init__(
+        self,
+        settings: SelfManagedSettings,
+        secret: SecretStore,
+        bundles: Sequence[BundleStore],
+        *,
+        now: Callable[[], datetime],
+        metrics: Metrics,
+    ) -> None:
+        """`now` gives the wall-clock time in UTC."""
+        self._settings = settings
+        self._secret = secret
+        self._bundles = bundles
+        self._now = now
+        self._metrics = metrics
+        self._plan = Plan(settings.leaf_lifetime, settings.settle)
+        self._context: ssl.SSLContext | None = None
+        self._leaf: Leaf | None = None
+        self._client_ca: bytes | None = None
+        self._signing: bytes | None = None
+        self._since: Mapping[bytes, datetime] = {}
+        self._trusting: bool | None = None
+        self._error = "not looked yet"
+        self._failures = 0
+        self._loaded = asyncio.Event()
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """The newest context."""
+        return self._context
+
+    @property
+    def problem(self) -> str | None:
+        """No certificate yet, or the one in use nears its end, or nobody trusts it.
+
+        A Secret that cannot be used is none before: every replica would leave at once although it serves well.
+        """
+        if self._leaf is None:
+            return f"no certificate: {self._error}"
+        now, end = self._now(), self._leaf.ends
+        if is_late(self._leaf, now, self._plan):
+            ends = "ends" if now < end else "ended"
+            return f"the certificate {ends} at {time_text(end)} and was not renewed: {self._error or 'no look since'}"
+        if self._trusting is False:
+            return f"no webhook configuration trusts the certificate: {self._error or 'caBundle is being written'}"
+        return None
+
+    @property
+    def remark(self) -> str | None:
+        """What should be mended before it becomes a problem."""
+        return f"{self._failures} failures in a row to renew the certificate: {self._error}" if self._failures else None
+
+    async def loaded(self) -> None:
+        """Returns once there is a context."""
+        await self._loaded.wait()
+
+    async def run(self) -> None:
+        """Looks again and again; returns only when cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(self._settings.poll_seconds if self._context else min(1, self._settings.poll_seconds))
+
+    async def look(self) -> None:
+        """Does what is to be done. Faults are counted and logged, each once until it changes."""
+        try:
+            await self._converge()
+        except (StoreError, Garbled, Unusable, OSError) as error:
+            self._fail(str(error))
+        else:
+            if self._failures:
+                log.info("certificates are well again", extra={"attempt": self._failures})
+            self._failures, self._error = 0, ""
+
+    async def _converge(self) -> None:
+        for _ in range(_STEPS):
+            # In this order: what is read of the bundles is not older than what the Secret says about them.
+            stored = await self._secret.read()
+            authorities = authorities_in(stored.data)
+            self._tell_authority(authorities)
+            self._renew_leaf(authorities)
+            seen, faults = await self._read_bundles()
+            trust = [Trust(name, _entries(name, each)) for name, each in seen.items()]
+            now = self._now()
+            complete = not faults
+            self._since = trusted_since(self._since, authorities, trust, now) if complete else {}
+            self._note_trust(trust)
+            step = next_step(authorities, trust, complete=complete, since=self._since, now=now, plan=self._plan)
+            if step is None:
+                if faults:
+                    raise StoreError("; ".join(faults))
+                return
+            await self._take(step, stored, authorities, seen)
+        raise StoreError("somebody else changed the Secret or the webhook configurations each time")
+
+    async def _read_bundles(self) -> tuple[dict[str, StoredBundles], list[str]]:
+        """Those that exist, and what went wrong with the others."""
+        seen, faults = {}, []
+        for store in self._bundles:
+            try:
+                bundles = await store.read()
+            except StoreError as error:
+                faults.append(str(error))
+                continue
+            if bundles is not None:
+                seen[store.name] = bundles
+        return seen, faults
+
+    async def _take(
+        self, step: Step, stored: Stored, authorities: Authorities, seen: Mapping[str, StoredBundles]
+    ) -> None:
+        """One write; or one for each configuration, of which none keeps another from being written."""
+        now = self._now()
+        match step:
+            case Make(successor):
+                made = signer_of(Authority.create(_NAME, now=now, lifetime=self._settings.ca_lifetime))
+                changed = authorities.with_new(made, successor=successor)
+            case Keep(certificates, until):
+                changed = authorities.keeping(certificates, until)
+            case Promote(until):
+                changed = authorities.promoted(until)
+            case Forget():
+                changed = authorities.forgotten()
+            case Spread(names, certificates):
+                await self._spread(names, b"".join(certificates), seen)
+                return
+            case _:
+                assert_never(step)
+        others = {field: value for field, value in stored.data.items() if field not in FIELDS}
+        if await self._secret.write({**others, **data_of(changed, now)}, stored.version):
+            log.info("certificate authorities changed", extra={"step": type(step).__name__})
+
+    async def _spread(self, names: Sequence[str], bundle: bytes, seen: Mapping[str, StoredBundles]) -> None:
+        faults = []
+        for store in self._bundles:
+            if store.name in names:
+                try:
+                    if await store.write(bundle, seen[store.name].version):
+                        log.info("caBundle written", extra={"configuration": store.name})
+                except StoreError as error:
+                    faults.append(str(error))
+        if faults:
+            raise StoreError("; ".join(faults))
+
+    def _tell_authority(self, authorities: Authorities) -> None:
+        signing = authorities.signing
+        if signing is None:
+            return
+        self._metrics.certificate_authority_expiry.set(signing.ends.timestamp())
+        if self._signing not in (None, signing.pair.certificate):
+            self._metrics.certificate_rotations.labels("ca").inc()
+        self._signing = signing.pair.certificate
+
+    def _note_trust(self, trust: Sequence[Trust]) -> None:
+        """Whether calls can succeed at all; nobody knows while no configuration could be read, or none exists."""
+        entries = [entry for each in trust for entry in each.entries]
+        issuer = self._leaf.issuer if self._leaf is not None else b""
+        self._trusting = any(issuer in entry for entry in entries) if issuer and entries else None
+
+    def _renew_leaf(self, authorities: Authorities) -> None:
+        now, names = self._now().replace(microsecond=0), self._settings.names  # certificates know only whole seconds
+        client_ca_file = self._settings.client_ca_file
+        client_ca = client_ca_file.read_bytes() if client_ca_file else None
+        signer = leaf_signer(authorities, self._leaf, self._since, now, self._plan)
+        leaf = self._leaf
+        if signer is not None:
+            lifetime = min(self._settings.leaf_lifetime, signer.ends - now - timedelta(seconds=1))
+            pair = Authority.load(signer.pair).serving_pair(names, now=now, lifetime=lifetime)
+            leaf = Leaf(pair, signer.pair.certificate, now, now + lifetime)
+        if leaf is None or (leaf is self._leaf and client_ca == self._client_ca):
+            return
+        context = pair_context(leaf.pair, client_ca_text(client_ca) if client_ca is not None else None)
+        if self._leaf not in (None, leaf):
+            self._metrics.certificate_rotations.labels("leaf").inc()
+        self._leaf, self._client_ca, self._context = leaf, client_ca, context
+        self._metrics.certificate_expiry.set(leaf.ends.timestamp())
+        self._loaded.set()
+        log.info("certificate made", extra={"notAfter": time_text(leaf.ends), "names": names})
+
+    def _fail(self, error: str) -> None:
+        self._failures += 1
+        self._metrics.certificate_reload_failures.inc()
+        if error != self._error:
+            log.error("certificates not looked after", extra={"error": error, "attempt": self._failures})
+        self._error = error
+
+
+def _entries(name: str, bundles: StoredBundles) -> tuple[dict[bytes, datetime], ...]:
+    """The certificates in each bundle. What cannot be read is trusted by nobody and will be replaced."""
+    entries = []
+    for bundle in bundles.bundles:
+        try:
+            entries.append(certificates_in(bundle))
+        except ValueError as error:
+            log.warning("caBundle cannot be read", extra={"configuration": name, "error": str(error)})
+            entries.append({})
+    return tuple(entries)

@@ -1,0 +1,51 @@
+"""What self-managed certificates are kept in, as this room sees it: whoever composes the program fills it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class StoreError(Exception):
+    """It could not be read or written; the text says what and why."""
+
+
+class Stored(NamedTuple):
+    """What a Secret held when it was read."""
+
+    data: Mapping[str, bytes]
+    version: str
+
+
+class SecretStore(Protocol):
+    """One Secret. Raises StoreError."""
+
+    async def read(self) -> Stored:
+        """What it holds."""
+
+    async def write(self, data: Mapping[str, bytes], version: str) -> bool:
+        """Replaces all data, unless it changed since that version: then nothing, and false."""
+
+
+class StoredBundles(NamedTuple):
+    """What a webhook configuration had when it was read."""
+
+    bundles: tuple[bytes, ...]
+    """The caBundle of each webhook, empty where there is none."""
+    version: str
+
+
+class BundleStore(Protocol):
+    """One webhook configuration. Raises StoreError."""
+
+    @property
+    def name(self) -> str:
+        """By which it is known, and told from others."""
+
+    async def read(self) -> StoredBundles | None:
+        """The caBundles; None if there is no such configuration."""
+
+    async def write(self, bundle: bytes, version: str) -> bool:
+        """Gives each webhook this caBundle, unless anything changed since that version: then nothing, and false."""

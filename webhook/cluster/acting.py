@@ -1,0 +1,92 @@
+"""A cluster that is acted on: no faster than allowed, and not while the server asks to be left alone.
+
+Watches are not counted: they are few, and last for minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from webhook.cluster.client import JSON, Cluster
+from webhook.cluster.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from webhook.cluster.credentials import Credentials
+
+FIELD_MANAGER: Final = "device-taint-webhook"
+APPLY: Final = "application/apply-patch+yaml"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+BUDGET: Final = "disruption budget"
+"""Stands in every 429 of the Eviction API that a budget is behind, and in none of a server that is busy
+(k8s.io/kubernetes pkg/registry/core/pod/storage/eviction.go)."""
+_PAUSE_MOST_SECONDS: Final = 30.0
+
+
+class Throttle:
+    """So many requests a second, and so many at once: those that come too fast wait in the order in which they come."""
+
+    def __init__(self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Not above zero: as fast as they come."""
+        self._interval = 1.0 / per_second if per_second > 0 else 0.0
+        self._ahead = self._interval * max(burst - 1, 0)
+        self._clock = clock
+        self._next = clock() - self._ahead
+
+    def delay_seconds(self) -> float:
+        """How long the request that comes now has to wait; it counts."""
+        now = self._clock()
+        at = max(self._next, now - self._ahead)
+        self._next = at + self._interval
+        return max(at - now, 0.0)
+
+    def pause(self, seconds: float) -> None:
+        """Nothing for so long, and no burst afterwards."""
+        self._next = max(self._next, self._clock() + min(seconds, _PAUSE_MOST_SECONDS))
+
+
+class ActingCluster(Cluster):
+    """Requests that change things, beside those that read."""
+
+    def __init__(
+        self, credentials: Credentials, throttle: Throttle, *, user_agent: str = "device-taint-webhook-evict"
+    ) -> None:
+        super().__init__(credentials, user_agent=user_agent)
+        self._throttle = throttle
+
+    async def delete(self, path: str, options: Any = None) -> bytes:
+        """The object as it was, or a Status; `options` are DeleteOptions without kind."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", **(options or {})}
+        return await self._ask("DELETE", path, body=body, headers={"Accept": JSON, "Content-Type": JSON})
+
+    async def apply(self, path: str, obj: Any) -> bytes:
+        """Server-side apply of what is ours, whoever else had it."""
+        query = urlencode({"fieldManager": FIELD_MANAGER, "force": "true"})
+        return await self.patch(f"{path}?{query}", obj, content_type=APPLY)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | int] | None = None,
+        *,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> bytes:
+        delay = self._throttle.delay_seconds()
+        if delay:
+            await asyncio.sleep(delay)
+        try:
+            return await super()._ask(
+                method, path, query, body=body, headers=headers or {"Accept": JSON}, timeout_seconds=timeout_seconds
+            )
+        except ClusterError as error:
+            if error.code == HTTPStatus.TOO_MANY_REQUESTS and BUDGET not in str(error):
+                self._throttle.pause(error.retry_after_seconds)
+            raise

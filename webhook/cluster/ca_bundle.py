@@ -1,0 +1,85 @@
+"""The caBundle of a webhook configuration: what API servers trust when they call us. Nothing else of it is touched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from webhook.cluster.client import path_of
+from webhook.cluster.errors import Conflict, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from webhook.cluster.client import Cluster
+
+VALIDATING: Final = "validatingwebhookconfigurations"
+MUTATING: Final = "mutatingwebhookconfigurations"
+_STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
+class _ClientConfig(msgspec.Struct, rename="camel"):
+    ca_bundle: bytes | None = None
+
+
+class _Webhook(msgspec.Struct, rename="camel"):
+    name: str
+    client_config: _ClientConfig
+
+
+class _Configuration(msgspec.Struct):
+    metadata: _Meta
+    webhooks: list[_Webhook] | None = None
+
+
+class Bundles(NamedTuple):
+    """What a configuration had when it was read."""
+
+    bundles: tuple[bytes, ...]
+    """The caBundle of each webhook, empty where there is none."""
+    version: str
+
+
+class WebhookConfiguration:
+    """One webhook configuration by name. Raises ClusterError."""
+
+    def __init__(self, cluster: Cluster, resource: str, name: str) -> None:
+        """`resource` is one of the two plurals above."""
+        self.name = f"{resource}/{name}"
+        self._cluster = cluster
+        self._path = path_of("admissionregistration.k8s.io", "v1", resource, name=name)
+        self._webhooks: tuple[str, ...] = ()
+
+    async def read(self) -> Bundles | None:
+        """The caBundles now; None if there is no such configuration."""
+        try:
+            answer = await self._cluster.get(self._path)
+        except NotFound:
+            return None
+        try:
+            configuration = msgspec.json.decode(answer, type=_Configuration)
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"GET {self._path}: the configuration cannot be read: {error}") from None
+        webhooks = configuration.webhooks or []
+        self._webhooks = tuple(each.name for each in webhooks)
+        bundles = tuple(each.client_config.ca_bundle or b"" for each in webhooks)
+        return Bundles(bundles, configuration.metadata.resource_version)
+
+    async def write(self, bundle: bytes, version: str) -> bool:
+        """Gives each webhook last read this caBundle; false, and nothing done, if anything changed since that version.
+
+        A strategic merge patch finds webhooks by name, and the version in it makes the server refuse it when another
+        one came first.
+        """
+        patch = {
+            "metadata": {"resourceVersion": version},
+            "webhooks": [{"name": name, "clientConfig": {"caBundle": bundle}} for name in self._webhooks],
+        }
+        try:
+            await self._cluster.patch(self._path, patch, content_type=_STRATEGIC_MERGE_PATCH)
+        except (Conflict, NotFound):
+            return False
+        return True

@@ -1,0 +1,149 @@
+"""The port of the eviction worker, filled: every request it makes about pods and rules, and what the answers mean."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.api.meta import GROUP, format_time
+from webhook.cluster.acting import BUDGET, STRATEGIC
+from webhook.cluster.client import path_of
+from webhook.cluster.errors import ClusterError, Conflict, NotFound
+from webhook.cluster.writer import EventType, ObjectReference
+from webhook.eviction.ports import Outcome, PodRef, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from webhook.api.rules import Condition, DeviceTaintRule
+    from webhook.cluster.acting import ActingCluster
+    from webhook.cluster.discovery import Collection
+    from webhook.cluster.writer import EventWriter
+    from webhook.eviction.ports import Disruption, Note
+
+_ANOTHER: Final = "UID in precondition"
+"""Stands in a 409 because another object has the name; other conflicts are worth another try
+(k8s.io/apiserver pkg/storage/interfaces.go, Preconditions.Check)."""
+
+
+class EvictionWriter:
+    """Acts on pods and rules. UID preconditions always: a namesake is nobody's business."""
+
+    def __init__(
+        self, cluster: ActingCluster, rules: Collection, events: EventWriter, now: Callable[[], datetime]
+    ) -> None:
+        """`rules` says in which version DeviceTaintRules are served."""
+        self._cluster = cluster
+        self._rules = rules
+        self._events = events
+        self._now = now
+
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> Outcome:
+        """Asks the Eviction API, which heeds disruption budgets and sets DisruptionTarget itself."""
+        path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name) + "/eviction"
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": pod.namespace, "name": pod.name},
+            "deleteOptions": _delete_options(pod, grace_period_seconds),
+        }
+        try:
+            await self._cluster.create(path, body)
+        except ClusterError as error:
+            return _outcome(error)
+        return Outcome(Result.EVICTED)
+
+    async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> Outcome:
+        """Says why in the pod's conditions, then deletes it."""
+        path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": disruption.reason,
+            "message": disruption.message,
+            "lastTransitionTime": format_time(self._now()),
+        }
+        patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        try:
+            await self._cluster.patch(f"{path}/status", patch, content_type=STRATEGIC)
+            await self._cluster.delete(path, _delete_options(pod, grace_period_seconds))
+        except ClusterError as error:
+            return _outcome(error)
+        return Outcome(Result.EVICTED)
+
+    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> str:
+        """Server-side apply to the status; conditions of ours that are not among these go away by it."""
+        try:
+            path = await self._rules.path()
+            obj = {
+                "apiVersion": f"{GROUP}/{path.split('/')[3]}",
+                "kind": "DeviceTaintRule",
+                "metadata": {"name": rule.meta.name, "uid": rule.meta.uid},
+                "status": {"conditions": [_condition(condition) for condition in conditions]},
+            }
+            await self._cluster.apply(f"{path}/{rule.meta.name}/status", obj)
+        except NotFound:
+            return ""  # it is gone, as the watch is about to say
+        except ClusterError as error:
+            return "" if isinstance(error, Conflict) and _ANOTHER in str(error) else str(error)
+        return ""
+
+    async def downgrade(self, rule: DeviceTaintRule) -> str:
+        """A patch that names the version it is for."""
+        identity = {"uid": rule.meta.uid, "resourceVersion": rule.meta.resource_version}
+        patch = {"metadata": identity, "spec": {"taint": {"effect": "None"}}}
+        try:
+            await self._cluster.patch(f"{await self._rules.path()}/{rule.meta.name}", patch)
+        except ClusterError as error:
+            return str(error)
+        return ""
+
+    async def delete_rule(self, rule: DeviceTaintRule) -> str:
+        """A deletion that names the version it is for."""
+        identity = {"uid": rule.meta.uid, "resourceVersion": rule.meta.resource_version}
+        try:
+            await self._cluster.delete(f"{await self._rules.path()}/{rule.meta.name}", {"preconditions": identity})
+        except NotFound:
+            return ""
+        except ClusterError as error:
+            return str(error)
+        return ""
+
+    async def tell(self, note: Note) -> None:
+        """An Event; that it could not be written is logged there."""
+        about = note.about
+        if isinstance(about, PodRef):
+            regarding = ObjectReference("v1", "Pod", about.namespace, about.name, about.uid)
+        else:
+            regarding = ObjectReference(f"{GROUP}/v1", "DeviceTaintRule", "", about.meta.name, about.meta.uid)
+        kind = EventType.WARNING if note.warning else EventType.NORMAL
+        await self._events.write(regarding, kind, reason=note.reason, action=note.action, note=note.text)
+
+
+def _delete_options(pod: PodRef, grace_period_seconds: int | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+    if grace_period_seconds is not None:
+        options["gracePeriodSeconds"] = grace_period_seconds
+    return options
+
+
+def _outcome(error: ClusterError) -> Outcome:
+    """What a request that was not granted came to."""
+    if isinstance(error, NotFound) or (isinstance(error, Conflict) and _ANOTHER in str(error)):
+        return Outcome(Result.GONE)
+    blocked = error.code == HTTPStatus.TOO_MANY_REQUESTS and BUDGET in str(error)
+    text = error.told if blocked else str(error)
+    return Outcome(Result.BLOCKED if blocked else Result.FAILED, text, error.retry_after_seconds)
+
+
+def _condition(condition: Condition) -> dict[str, Any]:
+    assert condition.last_transition_time is not None
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "observedGeneration": condition.observed_generation,
+        "lastTransitionTime": format_time(condition.last_transition_time),
+    }

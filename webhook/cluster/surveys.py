@@ -1,0 +1,274 @@
+"""What the eviction worker knows of a cluster beside its inventory: namespaces, disruption budgets, facts on rules.
+
+Each is a watch of its own; that one of them may not be read makes the worker gentler and never stops it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from webhook.api.pods import HOLD
+from webhook.cluster.client import path_of
+from webhook.cluster.discovery import FixedCollection
+from webhook.cluster.errors import ClusterError
+from webhook.cluster.feed import METADATA
+from webhook.cluster.reflector import Reflector
+from webhook.cluster.wire import Identity, Meta
+from webhook.policy.match import Names
+from webhook.policy.model import LabelRequirement, NamespaceMatch
+from webhook.policy.names import NamespaceFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.api.pods import Pod
+    from webhook.api.rules import DeviceSelector, DeviceTaintRule
+    from webhook.api.taints import DeviceTaint
+    from webhook.cluster.acting import ActingCluster
+    from webhook.cluster.client import Cluster
+    from webhook.cluster.discovery import Collection
+
+IN_TREE_MANAGER: Final = "device-taint-eviction-controller"
+"""Who writes the status of rules in the name of the in-tree controller (E-38)."""
+_REMEMBERED_MOST: Final = 10_000
+
+
+# --- namespaces ----------------------------------------------------------------------------------
+
+
+class _NamespaceMeta(Meta, frozen=True, gc=False):
+    annotations: dict[str, str] | None = None
+
+
+class _Namespace(msgspec.Struct, frozen=True, gc=False):
+    metadata: _NamespaceMeta
+
+    @property
+    def meta(self) -> _NamespaceMeta:
+        return self.metadata
+
+    def kept(self) -> _Namespace:
+        """Of annotations only the one that is asked for."""
+        meta = self.metadata
+        hold = (meta.annotations or {}).get(HOLD)
+        kept = None if hold is None else {HOLD: hold}
+        return _Namespace(msgspec.structs.replace(meta, annotations=kept))
+
+
+class Namespaces:
+    """Labels and holds of namespaces, kept by a watch."""
+
+    def __init__(
+        self, cluster: Cluster, *, random: Callable[[], float], on_hold: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`on_hold` hears the names of namespaces whose hold has changed."""
+        collection = FixedCollection("", "v1", "namespaces")
+        self.reflector = Reflector[_Namespace](cluster, collection, _Namespace, random=random, metadata_only=True)
+        self.reflector.subscribe(self._changed)
+        self._facts: dict[str, NamespaceFacts] = {}
+        self._on_hold = on_hold
+
+    def facts_of(self, name: str) -> NamespaceFacts | None:
+        """What profiles look at; None while it is not known."""
+        return self._facts.get(name)
+
+    def hold_of(self, namespace: str) -> str | None:
+        """The text of `/hold`, if it has one."""
+        known = self.reflector.items.get(namespace)
+        return None if known is None else (known.metadata.annotations or {}).get(HOLD)
+
+    def _changed(self, old: _Namespace | None, new: _Namespace | None) -> None:
+        either = new or old
+        assert either is not None
+        name = either.metadata.name
+        if new is None:
+            self._facts.pop(name, None)
+        else:
+            self._facts[name] = NamespaceFacts(name, new.metadata.labels or {})
+        before = old.metadata.annotations if old is not None else None
+        if before != (new.metadata.annotations if new is not None else None):
+            self._on_hold(name)
+
+
+# --- disruption budgets --------------------------------------------------------------------------
+
+
+class _Expression(msgspec.Struct, frozen=True, gc=False):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class _LabelSelector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[_Expression] | None = None
+
+
+class _BudgetSpec(msgspec.Struct, frozen=True, gc=False):
+    selector: _LabelSelector | None = None
+
+
+class _Budget(msgspec.Struct, frozen=True, gc=False):
+    metadata: Identity
+    spec: _BudgetSpec = _BudgetSpec()
+
+    @property
+    def meta(self) -> Identity:
+        return self.metadata
+
+    def kept(self) -> _Budget:
+        return self
+
+
+class _Labels(msgspec.Struct, frozen=True):
+    metadata: Meta
+
+
+_LABELS: Final = msgspec.json.Decoder(_Labels)
+
+
+class Budgets:
+    """Which pods have a disruption budget. Pods of one owner have the same labels, so one of them is asked for."""
+
+    def __init__(self, cluster: ActingCluster, *, random: Callable[[], float]) -> None:
+        self._cluster = cluster
+        collection = FixedCollection("policy", "v1", "poddisruptionbudgets")
+        self.reflector = Reflector[_Budget](cluster, collection, _Budget, random=random)
+        self.reflector.subscribe(self._changed)
+        self._selectors: dict[str, dict[str, Names | None]] = {}
+        self._labels: dict[str, NamespaceFacts] = {}
+
+    async def covers(self, pod: Pod) -> bool:
+        """Whether one selects the pod; no, where that cannot be told: then the owner's limit holds."""
+        selectors = [each for each in self._selectors.get(pod.meta.namespace, {}).values() if each is not None]
+        if not selectors:
+            return False
+        labels = await self._labels_of(pod)
+        return labels is not None and any(each.matches("", labels, allowing=True) for each in selectors)
+
+    async def _labels_of(self, pod: Pod) -> NamespaceFacts | None:
+        key = pod.owner.uid if pod.owner is not None else pod.meta.uid
+        known = self._labels.get(key)
+        if known is not None:
+            return known
+        path = path_of("", "v1", "pods", namespace=pod.meta.namespace, name=pod.meta.name)
+        try:
+            answer = await self._cluster.get(path, accept=METADATA)
+            labels = _LABELS.decode(answer).metadata.labels
+        except (ClusterError, msgspec.DecodeError):
+            return None
+        if len(self._labels) >= _REMEMBERED_MOST:
+            self._labels.clear()
+        # Namespaces and pods have the same sort of labels, and the policy's room knows how to select by them.
+        found = self._labels[key] = NamespaceFacts("", labels or {})
+        return found
+
+    def _changed(self, old: _Budget | None, new: _Budget | None) -> None:
+        either = new or old
+        assert either is not None
+        meta = either.metadata
+        named = self._selectors.setdefault(meta.namespace, {})
+        if new is None:
+            named.pop(meta.name, None)
+            if not named:
+                del self._selectors[meta.namespace]
+        else:
+            named[meta.name] = _compiled(new.spec.selector)
+
+
+def _compiled(selector: _LabelSelector | None) -> Names | None:
+    """None selects nobody; an empty one everybody (policy/v1)."""
+    if selector is None:
+        return None
+    required = [LabelRequirement(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()]
+    required += [
+        LabelRequirement(each.key, each.operator, tuple(each.values or ())) for each in selector.match_expressions or ()
+    ]
+    return Names(NamespaceMatch(expressions=tuple(required)))
+
+
+# --- rules ---------------------------------------------------------------------------------------
+
+
+class _ManagedFields(msgspec.Struct, frozen=True, gc=False):
+    manager: str = ""
+    subresource: str = ""
+    time: str = ""
+
+
+class _RuleMeta(Identity, frozen=True, gc=False, rename="camel"):
+    generation: int = 0
+    managed_fields: list[_ManagedFields] | None = None
+
+
+class _RuleFacts(msgspec.Struct, frozen=True, gc=False):
+    """Metadata of a rule, and when the in-tree controller last wrote its status; empty if it never did."""
+
+    metadata: _RuleMeta
+    written: str = ""
+
+    @property
+    def meta(self) -> _RuleMeta:
+        return self.metadata
+
+    def kept(self) -> _RuleFacts:
+        times = [each.time for each in self.metadata.managed_fields or () if each.manager == IN_TREE_MANAGER]
+        return _RuleFacts(msgspec.structs.replace(self.metadata, managed_fields=None), max(times, default=""))
+
+
+class _Known(NamedTuple):
+    uid: str
+    selector: DeviceSelector | None
+    taint: DeviceTaint
+    generation: int
+
+
+class RuleFacts:
+    """Generations of rules, and whether the in-tree controller writes their status, kept by a watch."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        collection: Collection,
+        *,
+        random: Callable[[], float],
+        on_change: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`on_change` hears the names of rules of which something new is known."""
+        self.reflector = Reflector[Any](
+            cluster, collection, _RuleFacts, random=random, metadata_only=True, optional=True
+        )
+        self.reflector.subscribe(self._changed)
+        self._on_change = on_change
+        self._known: dict[str, _Known] = {}
+        self.in_tree_wrote = asyncio.Event()
+        """Set when it wrote a status after the first list: it is at work."""
+
+    def generation_of(self, rule: DeviceTaintRule) -> int | None:
+        """The generation of a rule just as given.
+
+        It comes with the same version, or from when the rule was last the same: nothing but its specification moves
+        it. None while neither watch is far enough.
+        """
+        name, uid = rule.meta.name, rule.meta.uid
+        facts = self.reflector.items.get(name)
+        meta = None if facts is None else facts.metadata
+        if meta is not None and (meta.uid, meta.resource_version) == (uid, rule.meta.resource_version):
+            self._known[name] = _Known(uid, rule.selector, rule.taint, meta.generation)
+            return int(meta.generation)
+        known = self._known.get(name)
+        if known is not None and (known.uid, known.selector, known.taint) == (uid, rule.selector, rule.taint):
+            return known.generation
+        return None
+
+    def _changed(self, old: _RuleFacts | None, new: _RuleFacts | None) -> None:
+        if new is None:
+            assert old is not None
+            self._known.pop(old.metadata.name, None)
+            return
+        if new.written and self.reflector.synced.is_set() and (old is None or old.written != new.written):
+            self.in_tree_wrote.set()
+        self._on_change(new.metadata.name)

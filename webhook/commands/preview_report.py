@@ -1,0 +1,271 @@
+"""What `preview` found, as values, and as JSON and YAML.
+
+The structure of JSON and YAML is stable: fields may be added, none goes or changes its meaning while `version` is 1.
+docs/preview.md explains it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from webhook.api.meta import format_time
+from webhook.api.rules import DeviceTaintRule
+from webhook.files.render import encodable, yaml_text
+from webhook.files.report import UNREADABLE, Level
+from webhook.inventory.rows import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from webhook.api.rules import DeviceSelector
+    from webhook.api.slices import ResourceSlice
+    from webhook.api.taints import DeviceTaint, DeviceToleration
+    from webhook.files.report import Row
+    from webhook.inventory.fates import Names
+    from webhook.inventory.impact import Taint
+    from webhook.inventory.preview import Preview
+    from webhook.inventory.rows import Cause, GroupRow, PodRow
+
+VERSION: Final = 1
+
+
+class Answer(StrEnum):
+    """What the cluster said to a rule that was sent as a dry run."""
+
+    GRANTED = "granted"
+    CONFIRM = "needsConfirmation"
+    REFUSED = "refused"
+    FAILED = "failed"
+    """It could not say."""
+    NOT_ASKED = "notAsked"
+
+
+class Confirmation(NamedTuple):
+    """An answer, the code in it, and what was said; or, where it was not asked, why."""
+
+    answer: Answer
+    code: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One rule or slice. The row says what it is and, as errors, what an API server would refuse it for."""
+
+    row: Row
+    value: DeviceTaintRule | ResourceSlice
+    preview: Preview
+    notes: tuple[str, ...] = ()
+    confirmation: Confirmation | None = None
+    """None for slices, which need none."""
+
+
+@dataclass(slots=True)
+class Previews:
+    """Everything a run gave. `rows` are files and policies with something to say about them."""
+
+    source: str
+    now: datetime
+    server: str | None = None
+    pods_known: bool = False
+    told: list[Told] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    failed: bool = False
+    """Something had to be read and could not."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 fine, 1 something would be refused for good, 2 something could not be read or asked."""
+        entries = [entry for row in (*self.rows, *[told.row for told in self.told]) for entry in row.entries]
+        answers = {told.confirmation.answer for told in self.told if told.confirmation is not None}
+        if self.failed or Answer.FAILED in answers or any(entry.reason == UNREADABLE for entry in entries):
+            return 2
+        refused = Answer.REFUSED in answers or any(entry.level is Level.ERROR for entry in entries)
+        return 1 if refused else 0
+
+
+# --- for programs -------------------------------------------------------------------------------
+
+
+def as_values(report: Previews) -> dict[str, Any]:
+    """The structure behind JSON and YAML."""
+    values = {
+        "version": VERSION,
+        "source": report.source,
+        "server": report.server,
+        "time": format_time(report.now),
+        "podsKnown": report.pods_known,
+        "previews": [_told_values(told, report.now) for told in report.told],
+        "findings": [_entry_values(row, position) for row in report.rows for position in range(len(row.entries))],
+    }
+    cleaned: dict[str, Any] = encodable(values)
+    return cleaned
+
+
+def as_json(report: Previews) -> str:
+    """The previews as JSON."""
+    return json.dumps(as_values(report), indent=2, ensure_ascii=False) + "\n"
+
+
+def as_yaml(report: Previews) -> str:
+    """The same as YAML."""
+    return yaml_text(as_values(report))
+
+
+def _told_values(told: Told, now: datetime) -> dict[str, Any]:
+    row, preview, value = told.row, told.preview, told.value
+    answer = told.confirmation
+    return {
+        "file": row.file,
+        "document": row.document,
+        "line": row.position.line if row.position else None,
+        "apiVersion": row.api_version,
+        "kind": row.kind,
+        "name": row.name,
+        "selector": _selector_values(value.selector) if isinstance(value, DeviceTaintRule) else None,
+        "taints": [_acting_values(names, taint) for names, taint in preview.taints],
+        "simulated": preview.simulated,
+        "summary": _summary_values(preview),
+        "pods": [_pod_values(each, now) for each in preview.pods],
+        "podGroups": [_group_values(each, now) for each in preview.pod_groups],
+        "incompletePools": [{"driver": driver, "pool": pool} for driver, pool in preview.impact.incomplete_pools],
+        "notes": list(told.notes),
+        "findings": [_entry_values(row, position) for position in range(len(row.entries))],
+        "confirmation": None
+        if answer is None
+        else {"answer": answer.answer.value, "code": answer.code or None, "message": answer.message or None},
+    }
+
+
+def _entry_values(row: Row, position: int) -> dict[str, Any]:
+    entry = row.entries[position]
+    return {
+        "file": row.file,
+        "line": entry.position.line if entry.position else None,
+        "column": entry.position.column if entry.position else None,
+        "severity": entry.level.value,
+        "reason": entry.reason,
+        "field": entry.field,
+        "message": entry.message,
+    }
+
+
+def _summary_values(preview: Preview) -> dict[str, Any]:
+    impact = preview.impact
+    groups = sum(row.outcome is Outcome.EVICTED for row in preview.pod_groups)
+    return {
+        "devices": impact.devices,
+        "pools": impact.pools,
+        "drivers": impact.drivers,
+        "allocated": impact.allocated,
+        "claims": len(preview.claims),
+        "namespaces": preview.namespaces,
+        "evicted": preview.count(Outcome.EVICTED),
+        "waves": [{"seconds": seconds, "pods": pods} for seconds, pods in preview.waves.items()],
+        "tolerating": preview.count(Outcome.TOLERATES),
+        "unseen": preview.count(Outcome.UNSEEN),
+        "kept": preview.count(Outcome.KEPT),
+        "leaving": preview.count(Outcome.LEAVING),
+        "podGroups": groups,
+    }
+
+
+def _selector_values(selector: DeviceSelector | None) -> dict[str, Any] | None:
+    """What of a selector is judged; None if there is none."""
+    if selector is None:
+        return None
+    return {
+        "driver": selector.driver,
+        "pool": selector.pool,
+        "device": selector.device,
+        "notJudged": sorted(not_judged(selector)),
+    }
+
+
+def not_judged(selector: DeviceSelector) -> list[str]:
+    """The fields of a selector that nobody here can tell what they select."""
+    retired = [("deviceClassName", selector.device_class_name), ("selectors", selector.selectors)]
+    return [*[name for name, given in retired if given], *selector.unknown]
+
+
+def _acting_values(names: Names, taint: Taint) -> dict[str, Any]:
+    return {
+        **_taint_values(taint.scheduling or taint.taint),
+        "timeAdded": None if taint.taint.time_added is None else format_time(taint.taint.time_added),
+        "evictor": None if taint.evictor is None else taint.evictor.value,
+        "driver": names.driver,
+        "pool": names.pool,
+        "device": names.device,
+    }
+
+
+def _taint_values(taint: DeviceTaint) -> dict[str, Any]:
+    return {"key": taint.key, "value": taint.value, "effect": taint.effect}
+
+
+def _fate_values(row: PodRow | GroupRow, now: datetime) -> dict[str, Any]:
+    """What pods and PodGroups have in common."""
+    return {
+        "namespace": row.namespace,
+        "name": row.name,
+        "uid": row.uid,
+        "outcome": row.outcome.value,
+        "dueSeconds": row.seconds,
+        "dueAt": _due_at(row.seconds, now),
+        "tolerates": row.outcome is Outcome.TOLERATES,
+        **_cause_values(row.cause),
+        "devices": [each._asdict() for each in row.devices],
+        "claims": list(row.claims),
+    }
+
+
+def _cause_values(cause: Cause) -> dict[str, Any]:
+    toleration = None if cause.toleration is None else _toleration_values(cause.toleration)
+    return {"reason": cause.reason.value, "taint": _taint_values(cause.taint), "toleration": toleration}
+
+
+def _toleration_values(toleration: DeviceToleration) -> dict[str, Any]:
+    return {
+        "key": toleration.key,
+        "operator": toleration.operator,
+        "value": toleration.value,
+        "effect": toleration.effect,
+        "tolerationSeconds": toleration.toleration_seconds,
+    }
+
+
+def _due_at(seconds: int | None, now: datetime) -> str | None:
+    """The time; None where nobody goes, and where a calendar ends before."""
+    if seconds is None:
+        return None
+    try:
+        return format_time(now + timedelta(seconds=seconds))
+    except OverflowError:
+        return None
+
+
+def _pod_values(row: PodRow, now: datetime) -> dict[str, Any]:
+    pod = row.pod
+    owner = pod.owner if pod is not None else None
+    return {
+        **_fate_values(row, now),
+        "known": pod is not None,
+        "owner": None if owner is None else {"kind": owner.kind, "name": owner.name, "uid": owner.uid},
+        "priority": None if pod is None else pod.priority,
+        "node": pod.node_name or None if pod is not None else None,
+        "hold": None if pod is None else pod.hold,
+    }
+
+
+def _group_values(row: GroupRow, now: datetime) -> dict[str, Any]:
+    return {**_fate_values(row, now), "pods": names_of(row.pods)}
+
+
+def names_of(keys: Iterable[str]) -> list[str]:
+    """The names in keys of one namespace."""
+    return [key.rpartition("/")[2] for key in keys]

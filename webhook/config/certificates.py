@@ -1,0 +1,92 @@
+"""Where the serving certificate comes from."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.api.field import FieldError, invalid, required
+from webhook.certificates.settings import FileSettings, SelfManagedSettings
+from webhook.config.flags import place
+from webhook.config.texts import NAMESPACE, NamespacedName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SELF_MANAGED_FLAGS: Final = (
+    "ca-secret",
+    "validating-webhook-configuration",
+    "mutating-webhook-configuration",
+    "service",
+    "certificate-names",
+    "ca-lifetime",
+    "certificate-lifetime",
+)
+
+
+def certificates_of(values: Mapping[str, Any], errors: list[FieldError]) -> FileSettings | SelfManagedSettings | None:
+    """Files, or a CA of our own."""
+    if values["self-managed-certificates"]:
+        return _self_managed(values, errors)
+    errors.extend(
+        required(place("--self-managed-certificates"), f"must come with --{name}")
+        for name in _SELF_MANAGED_FLAGS
+        if values[name] is not None
+    )
+    return _certificate_files(values, errors)
+
+
+def _self_managed(values: Mapping[str, Any], errors: list[FieldError]) -> SelfManagedSettings:
+    """A CA in a Secret, and who has to trust it."""
+    own = "--self-managed-certificates"
+    errors.extend(
+        invalid(place(f"--{name}"), str(values[name]), f"may not be given together with {own}")
+        for name in ("cert-dir", "tls-cert-file", "tls-private-key-file")
+        if values[name] is not None
+    )
+    if values["standalone"]:
+        errors.append(invalid(place(own), True, "may not be given together with --standalone"))  # noqa: FBT003 -- a value
+    ca_lifetime = values["ca-lifetime"] or timedelta(days=365)
+    leaf_lifetime = values["certificate-lifetime"] or min(timedelta(hours=24), ca_lifetime / 4)
+    if leaf_lifetime * 4 > ca_lifetime:
+        detail = "must be at most a quarter of --ca-lifetime"
+        errors.append(invalid(place("--certificate-lifetime"), f"{leaf_lifetime.total_seconds():g}s", detail))
+    service = values["service"] or NamespacedName(NAMESPACE, NAMESPACE)
+    name = f"{service.name}.{service.namespace}"
+    return SelfManagedSettings(
+        secret=values["ca-secret"] or NamespacedName(NAMESPACE, "device-taint-webhook-ca"),
+        validating_configuration=values["validating-webhook-configuration"] or NAMESPACE,
+        mutating_configuration=values["mutating-webhook-configuration"] or NAMESPACE,
+        names=(
+            *(f"{name}.svc", f"{name}.svc.cluster.local", name, service.name),
+            *(values["certificate-names"] or ()),
+        ),
+        client_ca_file=values["client-ca-file"],
+        ca_lifetime=ca_lifetime,
+        leaf_lifetime=leaf_lifetime,
+    )
+
+
+def _certificate_files(values: Mapping[str, Any], errors: list[FieldError]) -> FileSettings | None:
+    """The two files, from the folder or one by one."""
+    folder, certificate, key = values["cert-dir"], values["tls-cert-file"], values["tls-private-key-file"]
+    if folder is not None and (certificate is not None or key is not None):
+        errors.append(
+            invalid(place("--cert-dir"), str(folder), "may not be given together with --tls-cert-file and its key")
+        )
+    elif folder is not None:
+        certificate, key = folder / "tls.crt", folder / "tls.key"
+    elif certificate is None and key is None:
+        errors.append(
+            required(
+                place("--cert-dir"),
+                "or --tls-cert-file and --tls-private-key-file, or --self-managed-certificates; see certs/README.md",
+            )
+        )
+    elif certificate is None:
+        errors.append(required(place("--tls-cert-file"), "must come with --tls-private-key-file"))
+    elif key is None:
+        errors.append(required(place("--tls-private-key-file"), "must come with --tls-cert-file"))
+    if certificate is None or key is None:
+        return None
+    return FileSettings(certificate_file=certificate, key_file=key, client_ca_file=values["client-ca-file"])

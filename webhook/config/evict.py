@@ -1,0 +1,138 @@
+"""The settings of `evict`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.field import FieldError, invalid, not_supported, required
+from webhook.cluster.settings import ClusterSettings
+from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, parser_of, place, value_of
+from webhook.config.texts import (
+    NAMESPACE,
+    NamespacedName,
+    as_address,
+    as_count,
+    as_file,
+    as_namespaced,
+    as_rate,
+    as_switch,
+)
+from webhook.eviction.modes import InTree, Mode
+from webhook.eviction.settings import WorkerSettings
+from webhook.server.settings import ListenerSettings
+from webhook.telemetry.logs import LogFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path as FilePath
+
+    from webhook.server.settings import Address
+
+_EVICT_FLAGS: Final = (
+    Flag(
+        "mode",
+        "observe: plan and tell; delegated: act for rules with /evict; supplement: for pods with extended resources;"
+        " replacement: for every NoExecute taint",
+        Mode,
+        Mode.OBSERVE.value,
+        "MODE",
+    ),
+    Flag(
+        "in-tree",
+        "active or absent: whether the in-tree eviction controller is at work; found out unless given",
+        InTree,
+        None,
+        "WHICH",
+    ),
+    Flag("delete-expired", "delete rules past their /expires-at, instead of setting them to None", as_switch, "false"),
+    Flag("leader-elect", "act only while holding the lease", as_switch, "false"),
+    Flag(
+        "leader-elect-lease",
+        f"that lease (default {NAMESPACE}/device-taint-webhook-evict)",
+        as_namespaced,
+        None,
+        "NS/NAME",
+    ),
+    Flag("kubeconfig", "how to reach the cluster; the pod's service account unless given", as_file, None, "F"),
+    Flag("kube-api-qps", "requests to the API server a second; 0 for no limit", as_rate, "100", "N"),
+    Flag("kube-api-burst", "requests that may come at once", as_count, "200", "N"),
+    Flag("concurrent-evictions", "evictions asked for at the same time", as_count, "32", "N"),
+    Flag("policy-file", "the policy, read again when it changes; instead of the ConfigMap", as_file, None, "F"),
+    Flag(
+        "policy-configmap",
+        f"the ConfigMap with policy.yaml (default {NAMESPACE}/device-taint-webhook-policy)",
+        as_namespaced,
+        None,
+        "NS/NAME",
+    ),
+    Flag("health-probe-bind-address", "where /livez and /readyz are served; 0 for nowhere", as_address, ":8081", "A"),
+    Flag("metrics-bind-address", "where /metrics is served; 0 for nowhere", as_address, ":8080", "A"),
+    Flag("log-format", "json or text", LogFormat, LogFormat.JSON.value, "FORMAT"),
+    Flag("verbose", "log more", as_switch, "false", short="-v"),
+)
+_EVICT_TEXT: Final = "Empties tainted devices: evicts the pods that use them, within limits of rate and number."
+_EVICT_END: Final = (
+    f"Each flag can also be given in the environment, as {ENVIRONMENT_PREFIX}MODE for --mode. SIGTERM stops in order:"
+    " no further eviction, those under way finish, conditions are written, the lease is given back."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictSettings:
+    """Everything that `evict` is told when it starts."""
+
+    worker: WorkerSettings
+    cluster: ClusterSettings
+    requests_per_second: float
+    """To the API server; not above zero is no limit."""
+    request_burst: int
+    lease: NamespacedName | None
+    """None: there is one process, and it leads."""
+    policy_file: FilePath | None
+    policy_config_map: NamespacedName | None
+    health_address: Address | None
+    metrics_address: Address | None
+    log_format: LogFormat
+    verbose: bool
+    listener: ListenerSettings = field(default_factory=ListenerSettings)
+
+
+def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> EvictSettings:
+    """The settings of `evict`, likewise."""
+    given = vars(parser_of(f"{program} evict", _EVICT_TEXT, _EVICT_END, _EVICT_FLAGS).parse_args(arguments))
+    errors: list[FieldError] = []
+    values = {flag.name: value_of(flag, given[flag.name], environment, errors) for flag in _EVICT_FLAGS}
+    if values["policy-file"] is not None and values["policy-configmap"] is not None:
+        detail = "may not be given together with --policy-configmap"
+        errors.append(invalid(place("--policy-file"), str(values["policy-file"]), detail))
+    if values["in-tree"] is InTree.UNKNOWN:
+        errors.append(not_supported(place("--in-tree"), InTree.UNKNOWN.value, [InTree.ACTIVE, InTree.ABSENT]))
+    if values["mode"] is Mode.REPLACEMENT and values["in-tree"] is InTree.ACTIVE:
+        errors.append(
+            invalid(place("--mode"), Mode.REPLACEMENT.value, "may not be given together with --in-tree=active")
+        )
+    if values["leader-elect-lease"] is not None and not values["leader-elect"]:
+        errors.append(required(place("--leader-elect"), "must come with --leader-elect-lease"))
+    if errors:
+        raise ConfigError(errors)
+    config_map = values["policy-configmap"] or NamespacedName(NAMESPACE, "device-taint-webhook-policy")
+    lease = values["leader-elect-lease"] or NamespacedName(NAMESPACE, "device-taint-webhook-evict")
+    return EvictSettings(
+        worker=WorkerSettings(
+            mode=values["mode"],
+            in_tree=values["in-tree"],
+            delete_expired=values["delete-expired"],
+            workers=values["concurrent-evictions"],
+        ),
+        cluster=ClusterSettings(kubeconfig=values["kubeconfig"]),
+        requests_per_second=values["kube-api-qps"],
+        request_burst=values["kube-api-burst"],
+        lease=lease if values["leader-elect"] else None,
+        policy_file=values["policy-file"],
+        policy_config_map=None if values["policy-file"] else config_map,
+        health_address=values["health-probe-bind-address"],
+        metrics_address=values["metrics-bind-address"],
+        log_format=values["log-format"],
+        verbose=values["verbose"],
+    )

@@ -1,0 +1,101 @@
+"""Flags, the command lines that they make up, and their values."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from webhook.api.field import JSON, FieldError, Path, invalid, not_supported
+from webhook.config.texts import as_switch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+ENVIRONMENT_PREFIX: Final = "DEVICE_TAINT_WEBHOOK_"
+
+
+class ConfigError(Exception):
+    """Flags or environment that make no sense: every fault, one a line, in the style of field errors."""
+
+    def __init__(self, errors: Sequence[FieldError | str]) -> None:
+        super().__init__("\n".join(str(error) for error in errors))
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag of a command. `parse` raises ValueError with what would be right."""
+
+    name: str
+    help: str
+    parse: Callable[[str], Any]
+    default: str | None = None
+    metavar: str = ""
+    short: str = ""
+
+    @property
+    def option(self) -> str:
+        """As it is typed."""
+        return f"--{self.name}"
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return ENVIRONMENT_PREFIX + self.name.upper().replace("-", "_")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with its complaints raised rather than printed."""
+
+    def error(self, message: str) -> NoReturn:
+        """A command line that argparse cannot read."""
+        raise ConfigError([message])
+
+
+def parser_of(program: str, description: str, end: str, flags: Sequence[Flag]) -> Parser:
+    """The command line of a verb."""
+    parser = Parser(
+        prog=program,
+        description=description,
+        epilog=textwrap.fill(end, width=100),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for flag in flags:
+        names = [flag.short, flag.option] if flag.short else [flag.option]
+        if flag.parse is as_switch:
+            parser.add_argument(*names, dest=flag.name, action="store_const", const="true", help=flag.help)
+        else:
+            told = f"{flag.help} (default {flag.default})" if flag.default else flag.help
+            parser.add_argument(*names, dest=flag.name, metavar=flag.metavar, help=told)
+    return parser
+
+
+def value_of(flag: Flag, given: str | None, environment: Mapping[str, str], errors: list[FieldError]) -> Any:
+    """A flag's value from the command line, the environment or its default; None if there is none or it is wrong."""
+    source, text = flag.option, given
+    if text is None:
+        source, text = flag.variable, environment.get(flag.variable)
+    if text is None:
+        text = flag.default
+    if text is None:
+        return None
+    try:
+        return flag.parse(text)
+    except ValueError as error:
+        errors.append(_wrong(source, flag, text, error))
+        return None
+
+
+def _wrong(source: str, flag: Flag, text: str, error: ValueError) -> FieldError:
+    if isinstance(flag.parse, type) and issubclass(flag.parse, StrEnum):
+        return not_supported(place(source), text, flag.parse)
+    value: JSON = int(text) if text.isascii() and text.lstrip("-").isdigit() else text
+    return invalid(place(source), value, str(error))
+
+
+def place(name: str) -> Path:
+    """A flag or variable as the path of a field error."""
+    return Path(None, name)

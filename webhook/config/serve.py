@@ -1,0 +1,185 @@
+"""The settings of `serve`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.api.field import FieldError, invalid
+from webhook.cluster.settings import ClusterSettings
+from webhook.config.certificates import certificates_of
+from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, parser_of, place, value_of
+from webhook.config.texts import (
+    NAMESPACE,
+    NamespacedName,
+    as_address,
+    as_file,
+    as_host_names,
+    as_lifetime,
+    as_namespaced,
+    as_object_name,
+    as_port,
+    as_seconds,
+    as_service,
+    as_switch,
+    as_text,
+)
+from webhook.server.settings import Address, ListenerSettings, ReviewSettings
+from webhook.telemetry.logs import LogFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path as FilePath
+
+    from webhook.certificates.settings import FileSettings, SelfManagedSettings
+
+_SERVE_FLAGS: Final = (
+    Flag(
+        "standalone",
+        "answer without a cluster: field rules, defaulting, and policy from --policy-file",
+        as_switch,
+        "false",
+    ),
+    Flag("kubeconfig", "how to reach the cluster; the pod's service account unless given", as_file, None, "F"),
+    Flag("policy-file", "the policy, read again when it changes; instead of the ConfigMap", as_file, None, "F"),
+    Flag(
+        "policy-configmap",
+        f"the ConfigMap with policy.yaml (default {NAMESPACE}/device-taint-webhook-policy)",
+        as_namespaced,
+        None,
+        "NS/NAME",
+    ),
+    Flag("key-file", "the key that signs the authors of templates; instead of the Secret", as_file, None, "F"),
+    Flag(
+        "key-secret",
+        f"the Secret with that key, filled if it is empty (default {NAMESPACE}/device-taint-webhook-key)",
+        as_namespaced,
+        None,
+        "NS/NAME",
+    ),
+    Flag("bind-address", "address to listen on; every interface unless given", as_text, "", "A"),
+    Flag("port", "port for reviews; 0 picks a free one and logs it", as_port, "9443", "N"),
+    Flag("cert-dir", "folder with tls.crt and tls.key, in the shape of a kubernetes.io/tls Secret", as_file, None, "D"),
+    Flag("tls-cert-file", "serving certificate (PEM, leaf first); with --tls-private-key-file", as_file, None, "F"),
+    Flag("tls-private-key-file", "its private key (PEM, no password)", as_file, None, "F"),
+    Flag("self-managed-certificates", "sign them ourselves, with a CA that all replicas share", as_switch, "false"),
+    Flag(
+        "ca-secret",
+        f"the Secret with that CA, filled if it is empty (default {NAMESPACE}/device-taint-webhook-ca)",
+        as_namespaced,
+        None,
+        "NS/NAME",
+    ),
+    Flag(
+        "validating-webhook-configuration",
+        "whose caBundle is kept (default device-taint-webhook)",
+        as_object_name,
+        None,
+        "NAME",
+    ),
+    Flag("mutating-webhook-configuration", "likewise (default device-taint-webhook)", as_object_name, None, "NAME"),
+    Flag(
+        "service",
+        f"the Service that API servers call, for four names in the certificate (default {NAMESPACE}/{NAMESPACE})",
+        as_service,
+        None,
+        "NS/NAME",
+    ),
+    Flag("certificate-names", "further DNS names and IP addresses for it, with commas", as_host_names, None, "NAMES"),
+    Flag(
+        "ca-lifetime", "how long a CA lasts, such as 90d; renewed at two thirds (default 365d)", as_lifetime, None, "T"
+    ),
+    Flag(
+        "certificate-lifetime",
+        "how long a serving certificate lasts; renewed at two thirds (default 24h)",
+        as_lifetime,
+        None,
+        "T",
+    ),
+    Flag(
+        "client-ca-file", "ask clients for a certificate, and take only those signed by these CAs", as_file, None, "F"
+    ),
+    Flag("health-probe-bind-address", "where /livez and /readyz are served; 0 for nowhere", as_address, ":8081", "A"),
+    Flag("metrics-bind-address", "where /metrics is served; 0 for nowhere", as_address, ":8080", "A"),
+    Flag(
+        "shutdown-delay",
+        "seconds to go on serving after SIGTERM, not ready, while load balancers take notice; 5 to 10 behind a Service",
+        as_seconds,
+        "0",
+        "S",
+    ),
+    Flag("log-format", "json or text", LogFormat, LogFormat.JSON.value, "FORMAT"),
+    Flag("verbose", "log every review, also those that simply pass", as_switch, "false", short="-v"),
+)
+_SERVE_TEXT: Final = "Answers admission reviews over HTTPS: POST /validate and POST /mutate."
+_SERVE_END: Final = (
+    f"Each flag can also be given in the environment, as {ENVIRONMENT_PREFIX}PORT for --port. SIGTERM stops"
+    " in order: not ready, the delay, no new connections, requests in flight finish; a second one at once."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """Everything that `serve` is told when it starts."""
+
+    address: Address
+    certificates: FileSettings | SelfManagedSettings
+    health_address: Address | None
+    """None switches the port off; likewise for metrics."""
+    metrics_address: Address | None
+    shutdown_delay_seconds: float
+    cluster: ClusterSettings | None
+    """None without a cluster."""
+    policy_file: FilePath | None
+    policy_config_map: NamespacedName | None
+    key_file: FilePath | None
+    key_secret: NamespacedName | None
+    log_format: LogFormat
+    verbose: bool
+    listener: ListenerSettings = field(default_factory=ListenerSettings)
+    reviews: ReviewSettings = field(default_factory=ReviewSettings)
+
+
+def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> ServeSettings:
+    """The settings of `serve`. Raises ConfigError with every fault; `--help` prints and raises SystemExit."""
+    given = vars(parser_of(f"{program} serve", _SERVE_TEXT, _SERVE_END, _SERVE_FLAGS).parse_args(arguments))
+    errors: list[FieldError] = []
+    values = {flag.name: value_of(flag, given[flag.name], environment, errors) for flag in _SERVE_FLAGS}
+    certificates = certificates_of(values, errors)
+    sources = _sources(values, errors)
+    if errors or certificates is None:
+        raise ConfigError(errors)
+    return ServeSettings(
+        address=Address(host=values["bind-address"].strip("[]"), port=values["port"]),
+        certificates=certificates,
+        health_address=values["health-probe-bind-address"],
+        metrics_address=values["metrics-bind-address"],
+        shutdown_delay_seconds=values["shutdown-delay"],
+        **sources,
+        log_format=values["log-format"],
+        verbose=values["verbose"],
+    )
+
+
+def _sources(values: Mapping[str, Any], errors: list[FieldError]) -> dict[str, Any]:
+    """Where the policy and the key come from: a file, or an object of the cluster."""
+    standalone = values["standalone"]
+    for one, other in (("policy-file", "policy-configmap"), ("key-file", "key-secret")):
+        if values[one] is not None and values[other] is not None:
+            errors.append(invalid(place(f"--{one}"), str(values[one]), f"may not be given together with --{other}"))
+    if standalone:
+        errors.extend(
+            invalid(place(f"--{name}"), str(values[name]), "may not be given together with --standalone")
+            for name in ("kubeconfig", "policy-configmap", "key-secret")
+            if values[name] is not None
+        )
+    in_cluster = not standalone
+    config_map = NamespacedName(NAMESPACE, "device-taint-webhook-policy") if in_cluster else None
+    secret = NamespacedName(NAMESPACE, "device-taint-webhook-key") if in_cluster else None
+    return {
+        "cluster": ClusterSettings(kubeconfig=values["kubeconfig"]) if in_cluster else None,
+        "policy_file": values["policy-file"],
+        "policy_config_map": None if values["policy-file"] else values["policy-configmap"] or config_map,
+        "key_file": values["key-file"],
+        "key_secret": None if values["key-file"] else values["key-secret"] or secret,
+    }

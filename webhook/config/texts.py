@@ -1,0 +1,145 @@
+"""What flags are given as: text in, a value out, or ValueError with what would be right."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path as FilePath
+from typing import Final, NamedTuple
+
+from webhook.server.settings import Address
+from webhook.validation.formats import dns1123_subdomain
+
+NAMESPACE: Final = "device-taint-webhook"
+_HIGHEST_PORT: Final = 65535
+_LONGEST_DELAY_SECONDS: Final = 3600.0
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_FALSE: Final = frozenset({"", "0", "false", "no", "off"})
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_SHORTEST_LEAF: Final = timedelta(seconds=10)
+_LONGEST_CA: Final = timedelta(days=3653)
+_MOST_COUNT: Final = 10_000
+
+
+class NamespacedName(NamedTuple):
+    """The name of an object in a namespace."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def as_text(text: str) -> str:
+    """Any text."""
+    return text
+
+
+def as_file(text: str) -> FilePath:
+    """A path, not looked at yet."""
+    if not text:
+        raise ValueError("must be a path")
+    return FilePath(text)
+
+
+def as_switch(text: str) -> bool:
+    """Yes or no."""
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError("must be true or false")
+
+
+def as_port(text: str) -> int:
+    """A TCP port; 0 is any free one."""
+    if not text.isascii() or not text.isdigit() or int(text) > _HIGHEST_PORT:
+        raise ValueError(f"must be between 0 and {_HIGHEST_PORT}")
+    return int(text)
+
+
+def as_address(text: str) -> Address | None:
+    """`host:port`, `:port` for every interface, `[::1]:port`; `0` for none, as in controller-runtime."""
+    if text == "0":
+        return None
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not port or (":" in host and not bracketed):
+        raise ValueError('must be "host:port", ":port", "[address]:port", or "0" for none')
+    return Address(host=host[1:-1] if bracketed else host, port=as_port(port))
+
+
+def as_namespaced(text: str) -> NamespacedName:
+    """`namespace/name`."""
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise ValueError('must be "namespace/name"')
+    return NamespacedName(namespace, name)
+
+
+def as_host_names(text: str) -> tuple[str, ...]:
+    """DNS names and IP addresses, separated by commas."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        try:
+            ip_address(name)
+        except ValueError:
+            if dns1123_subdomain(name):
+                raise ValueError("must be DNS names and IP addresses, separated by commas") from None
+    return names
+
+
+def as_object_name(text: str) -> str:
+    """The name of an object."""
+    if dns1123_subdomain(text):
+        raise ValueError("must be the name of an object")
+    return text
+
+
+def as_service(text: str) -> NamespacedName:
+    """`namespace/name` of a Service."""
+    service = as_namespaced(text)
+    if any("." in part or dns1123_subdomain(part) for part in service):
+        raise ValueError('must be "namespace/name" of a Service')
+    return service
+
+
+def as_lifetime(text: str) -> timedelta:
+    """A whole number with a unit."""
+    match = re.fullmatch(r"([0-9]{1,9})([smhd])", text, re.ASCII)
+    lifetime = timedelta(**{_UNITS[match[2]]: int(match[1])}) if match else timedelta()
+    if not _SHORTEST_LEAF <= lifetime <= _LONGEST_CA:
+        raise ValueError('must be a whole number with a unit, such as "90m", "24h" or "365d", from 10s to ten years')
+    return lifetime
+
+
+def as_seconds(text: str) -> float:
+    """A number of seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _LONGEST_DELAY_SECONDS:
+        raise ValueError(f"must be a number of seconds between 0 and {_LONGEST_DELAY_SECONDS:g}")
+    return seconds
+
+
+def as_rate(text: str) -> float:
+    """A rate a second; 0 for no limit."""
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not math.isfinite(rate):
+        raise ValueError("must be a number; 0 for no limit")
+    return rate
+
+
+def as_count(text: str) -> int:
+    """A whole number above zero."""
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= _MOST_COUNT:
+        raise ValueError(f"must be between 1 and {_MOST_COUNT}")
+    return int(text)

@@ -1,0 +1,150 @@
+"""Evicts whoever has its turn, and settles what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from webhook.eviction.notes import Kind, disruption_of
+from webhook.eviction.ports import Result
+from webhook.eviction.schedule import Evict, next_step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from webhook.eviction.gates import Gates
+    from webhook.eviction.line import Line
+    from webhook.eviction.plans import Plan, Plans
+    from webhook.eviction.ports import Outcome
+    from webhook.eviction.schedule import Facts
+    from webhook.eviction.setup import Setup
+    from webhook.eviction.teller import Teller
+
+log = logging.getLogger(__name__)
+
+RETRY_MOST_SECONDS: Final = 10.0
+_DOUBT_SECONDS: Final = 0.2
+"""How often it is looked whether the inventory can be trusted again."""
+
+
+class Office:
+    """What the actor has of the controller: the plans, and what to do when one is settled."""
+
+    def __init__(  # noqa: PLR0913 -- all by name
+        self,
+        *,
+        plans: Plans,
+        gates: Gates,
+        line: Line,
+        facts_of: Callable[[Plan], Facts],
+        again: Callable[[Plan], None],
+        retry: Callable[[Plan, float], float],
+        settled: Callable[[Plan, bool], None],
+    ) -> None:
+        """`again` looks at a pod anew; `retry` does so after a wait of at least so many seconds, and gives the wait.
+
+        `settled` hears of each end: whether the pod was evicted.
+        """
+        self.plans = plans
+        self.gates = gates
+        self.line = line
+        self.facts_of = facts_of
+        self.again = again
+        self.retry = retry
+        self.settled = settled
+
+
+class Actor:
+    """As many evictions at the same time as tasks run `work`."""
+
+    def __init__(self, setup: Setup, office: Office, teller: Teller) -> None:
+        self._setup = setup
+        self._office = office
+        self._teller = teller
+        self.news = asyncio.Event()
+        """Set when the line may let somebody go that it did not let go before."""
+        self.stopping = False
+        """Nobody has a turn any more."""
+
+    async def work(self) -> NoReturn:
+        """One after the other, until it is cancelled."""
+        while True:
+            await self.act(await self._turn())
+
+    async def _turn(self) -> str:
+        """The uid of the pod whose turn it is."""
+        while True:
+            if self.stopping or not self._setup.trusted():
+                await asyncio.sleep(_DOUBT_SECONDS)
+                continue
+            taken = self._office.line.take(self._setup.clock.seconds())
+            if isinstance(taken, str):
+                self.news.set()  # the next worker may have a turn as well
+                return taken
+            self.news.clear()
+            try:
+                async with asyncio.timeout(None if math.isinf(taken.seconds) else taken.seconds):
+                    await self.news.wait()
+            except TimeoutError:
+                continue
+
+    async def act(self, uid: str) -> None:
+        """Evicts a pod that has just left the line, if it is still to be."""
+        office = self._office
+        plan = office.plans.scheduled[uid]
+        step = next_step(office.facts_of(plan), self._setup.clock.now())
+        if not isinstance(step, Evict):
+            self._settle(plan, evicted=False)
+            office.again(plan)
+            return
+        if step.delete:
+            disruption = disruption_of(self._setup.mode)
+            outcome = await self._setup.writer.delete(plan.ref, step.grace_period_seconds, disruption)
+        else:
+            outcome = await self._setup.writer.evict(plan.ref, step.grace_period_seconds)
+        self._setup.metrics.count_request("delete" if step.delete else "evict", outcome.result.value)
+        self._end(plan, outcome)
+
+    def _end(self, plan: Plan, outcome: Outcome) -> None:
+        """What became of it."""
+        fields = {
+            "pod": str(plan.ref),
+            "podUID": plan.ref.uid,
+            "reasons": [str(reason) for reason in plan.eviction.reasons],
+        }
+        match outcome.result:
+            case Result.EVICTED:
+                self._settle(plan, evicted=True, done=True)
+                self._tell_evicted(plan, fields)
+            case Result.GONE:
+                self._settle(plan, evicted=False, done=True)
+            case Result.BLOCKED:
+                if plan.blocked_since is None:
+                    plan.blocked_since = self._setup.clock.now()
+                self._settle(plan, evicted=False)
+                self._teller.tell_of_pod(Kind.BLOCKED, plan, outcome.text)
+                self._office.retry(plan, max(outcome.retry_after_seconds, self._setup.settings.blocked_seconds))
+            case Result.FAILED:
+                self._settle(plan, evicted=False)
+                seconds = self._office.retry(plan, outcome.retry_after_seconds)
+                told = {**fields, "error": outcome.text, "delaySeconds": round(seconds, 3)}
+                log.warning("pod not evicted", extra=told)
+
+    def _settle(self, plan: Plan, *, evicted: bool, done: bool = False) -> None:
+        """Gives back what a turn took, as far as nothing came of it."""
+        uid = plan.ref.uid
+        group = self._office.gates.leave(uid, self._setup.clock.seconds(), evicted=evicted)
+        if done:
+            self._office.plans.succeed(uid, plan.ref)
+        else:
+            self._office.plans.fail(uid, plan.ref)
+        self._office.line.wake(group)
+        self._office.settled(plan, evicted)
+
+    def _tell_evicted(self, plan: Plan, fields: Mapping[str, object]) -> None:
+        delay = (self._setup.clock.now() - plan.eviction.due).total_seconds()
+        self._setup.metrics.count_evicted(delay)
+        log.info("pod evicted", extra={**fields, "delaySeconds": round(delay, 3)})
+        self._teller.tell_of_pod(Kind.EVICTED, plan)

@@ -1,0 +1,206 @@
+"""The words for a rule's conditions: ours, and in mode replacement the in-tree controller's. Pure.
+
+Source of the latter: `semantics.md` E-36 to E-44; users' scripts read them.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import structs
+
+from webhook.api.meta import OWN_GROUP, format_time
+from webhook.api.rules import Condition
+from webhook.api.taints import NO_EXECUTE, NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+EVICTION: Final = f"{OWN_GROUP}/Eviction"
+IN_TREE: Final = "EvictionInProgress"
+_TRUE: Final = "True"
+_FALSE: Final = "False"
+_MESSAGE_MOST: Final = 32768
+"""metav1.Condition, maxLength of message."""
+
+
+class State(StrEnum):
+    """Reasons of condition devicetaint.io/Eviction. The first four stand while work remains."""
+
+    EVICTING = "Evicting"
+    BLOCKED = "Blocked"
+    HELD = "Held"
+    WAITING = "Waiting"
+    COMPLETED = "Completed"
+    NOTHING_TO_DO = "NothingToDo"
+    STOPPED = "Stopped"
+    OBSERVE_ONLY = "ObserveOnly"
+
+
+_WORKING: Final = frozenset({State.EVICTING, State.BLOCKED, State.HELD, State.WAITING})
+
+
+class Progress(NamedTuple):
+    """How far the eviction for a rule is. Counts are of pods; blocked and held ones are pending too.
+
+    `blocked` is by a disruption budget, or by an API server that says no; `skipped` are those whose sort is never
+    evicted. `next_due` is that of the pods which are not due yet; `settled`: the rule is known for long enough that
+    whatever was allocated before it is known too.
+    """
+
+    pending: int = 0
+    namespaces: int = 0
+    due: int = 0
+    blocked: int = 0
+    held: int = 0
+    evicted: int = 0
+    skipped: int = 0
+    tolerating_scheduling: int = 0
+    next_due: datetime | None = None
+    settled: bool = True
+
+
+def eviction_condition(progress: Progress, *, acts: bool, stopped: str = "") -> tuple[str, str, str]:
+    """Status, reason and message of our condition; `stopped` says why nothing goes on, if so."""
+    state = _state(progress, acts=acts, stopped=stopped)
+    message = "; ".join(_parts(progress, acts=acts, stopped=stopped))
+    return _TRUE if state in _WORKING else _FALSE, state.value, message[:_MESSAGE_MOST]
+
+
+def _state(progress: Progress, *, acts: bool, stopped: str) -> State:
+    if stopped or not acts:
+        return State.STOPPED if stopped else State.OBSERVE_ONLY
+    if not progress.pending and not progress.settled:
+        return State.WAITING
+    if not progress.pending:
+        return State.COMPLETED if progress.evicted else State.NOTHING_TO_DO
+    if progress.due > progress.blocked + progress.held:
+        return State.EVICTING
+    if progress.blocked:
+        return State.BLOCKED
+    return State.HELD if progress.held else State.WAITING
+
+
+def _parts(progress: Progress, *, acts: bool, stopped: str) -> Iterable[str]:
+    if stopped:
+        yield stopped
+    yield f"{_number(progress.evicted, 'pod')} evicted"
+    if progress.pending:
+        what = "pending" if acts else "would be evicted"
+        yield f"{_number(progress.pending, 'pod')} {what} in {_number(progress.namespaces, 'namespace')}"
+        if progress.blocked:
+            yield f"{progress.blocked} blocked"
+        if progress.held:
+            yield f"{progress.held} held"
+    elif acts and not progress.settled and not stopped:
+        yield "waiting until all allocations made before the taint are known"
+    if progress.next_due is not None:
+        yield f"next due {format_time(progress.next_due)}"
+    if progress.skipped:
+        yield f"{progress.skipped} skipped (pods of DaemonSets, mirror pods)"
+    if progress.tolerating_scheduling:
+        yield f"{progress.tolerating_scheduling} left alone (ToleratesScheduling)"
+
+
+_EVICTED: Final = re.compile(r"(?:^|; )([0-9]{1,9}) pods? evicted(?:;|$)")
+
+
+def evicted_before(conditions: Iterable[Condition]) -> int:
+    """How many pods had been evicted for the rule when its condition was written: progress survives a restart."""
+    for condition in conditions:
+        if condition.type == EVICTION:
+            found = _EVICTED.search(condition.message)
+            return int(found[1]) if found else 0
+    return 0
+
+
+def began_of(conditions: Iterable[Condition], generation: int | None) -> datetime | None:
+    """Since when an eviction has been announced in our condition, for this generation of its rule; None: it is not."""
+    known = condition_of(conditions, EVICTION)
+    if known is None or known.observed_generation != generation:
+        return None
+    return known.last_transition_time
+
+
+# --- the in-tree controller's --------------------------------------------------------------------
+
+
+class WouldHit(NamedTuple):
+    """What a rule of effect None would do (E-40)."""
+
+    devices: int
+    allocated: int
+    pods: int
+    namespaces: int
+
+
+def in_tree_condition(
+    effect: str, pending: int, namespaces: int, evicted: int, would: WouldHit | None = None
+) -> tuple[str, str, str]:
+    """Status, reason and message of EvictionInProgress, word by word (E-39 to E-42).
+
+    `evicted` counts since this process started, as there. `would` is needed for effect None.
+    """
+    status, reason, message = _FALSE, "OtherEffect", "Eviction only happens for the NoExecute effect."
+    if effect == NO_EXECUTE and pending:
+        need = "1 pod needs" if pending == 1 else f"{pending} pods need"
+        status, reason = _TRUE, "PodsPendingEviction"
+        message = f"{need} to be evicted in {_different(namespaces)}."
+    elif effect == NO_EXECUTE:
+        reason, message = "Completed" if evicted else "NotStarted", ""
+    elif effect == NONE:
+        assert would is not None
+        reason = "NoEffect"
+        message = (
+            f"{_number(would.devices, 'published device')} selected. "
+            f"{_number(would.allocated, 'allocated device')} selected. "
+            f"{_number(would.pods, 'pod')} would be evicted in {_different(would.namespaces)} if the effect was "
+            "NoExecute. This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
+        )
+    if evicted:
+        told = f"{_number(evicted, 'pod')} evicted since starting the controller."
+        message = f"{message} {told}" if message else told
+    return status, reason, message
+
+
+def _different(namespaces: int) -> str:
+    return "1 namespace" if namespaces == 1 else f"{namespaces} different namespaces"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+# --- both ----------------------------------------------------------------------------------------
+
+
+def updated(
+    known: Condition | None,
+    kind: str,
+    told: tuple[str, str, str],
+    generation: int,
+    now: datetime,
+    *,
+    any_change: bool = False,
+) -> Condition:
+    """The condition as it is to be written; the known one itself if nothing is new.
+
+    lastTransitionTime moves with the status or the generation, or, as the in-tree controller has it (E-38), with
+    `any_change`.
+    """
+    status, reason, message = told
+    fresh = Condition(kind, status, reason, message, generation, now)
+    if known is None:
+        return fresh
+    if structs.replace(fresh, last_transition_time=known.last_transition_time) == known:
+        return known
+    moved = any_change or (known.status, known.observed_generation) != (status, generation)
+    return fresh if moved else structs.replace(fresh, last_transition_time=known.last_transition_time)
+
+
+def condition_of(conditions: Iterable[Condition], kind: str) -> Condition | None:
+    """The condition of that type, if there is one."""
+    return next((condition for condition in conditions if condition.type == kind), None)

@@ -1,0 +1,124 @@
+"""The life of a rule: what happens when it expires, and which taints look forgotten. Pure.
+
+An expired rule is taken back once. If somebody restores it, that is said and left: a tool that keeps restoring it and a
+worker that keeps taking it back would evict in a circle.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.api.meta import OWN_GROUP, format_time, parse_time
+from webhook.api.rules import EXPIRES_AT
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
+from webhook.eviction.conditions import condition_of
+from webhook.inventory.matching import selects
+from webhook.inventory.scope import can_judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.inventory.state import Inventory
+
+CONTESTED: Final = f"{OWN_GROUP}/ExpiryContested"
+"""Type of the condition: False once an expired rule was taken back, True when somebody restored it."""
+_HARD: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
+
+
+class Expiry(StrEnum):
+    """What to do about `/expires-at` now."""
+
+    NONE = "none"
+    LATER = "later"
+    TAKE_BACK = "take back"
+    CONTESTED = "contested"
+
+
+def expiry_of(rule: DeviceTaintRule, now: datetime) -> tuple[Expiry, float]:
+    """What is to be done, and the seconds until then where it is later."""
+    expires = parse_time(rule.meta.annotations.get(EXPIRES_AT, ""))
+    if expires is None or rule.taint.effect not in _HARD:
+        return Expiry.NONE, 0.0
+    if now < expires:
+        return Expiry.LATER, (expires - now).total_seconds()
+    known = condition_of(rule.conditions, CONTESTED)
+    if known is not None and format_time(expires) in known.message:
+        return Expiry.CONTESTED, 0.0
+    return Expiry.TAKE_BACK, 0.0
+
+
+def contested_condition(rule: DeviceTaintRule, *, restored: bool) -> tuple[str, str, str]:
+    """Status, reason and message of that condition; the message says which expiry it is about."""
+    expires = parse_time(rule.meta.annotations.get(EXPIRES_AT, ""))
+    when = "" if expires is None else format_time(expires)
+    if restored:
+        text = f"expired at {when} and was taken back; somebody restored it, and it is left so: move /expires-at"
+        return "True", "Restored", text
+    return "False", "TakenBack", f"expired at {when}; effect set to None"
+
+
+class Thresholds(NamedTuple):
+    """From when on something counts as forgotten."""
+
+    idle_days: float = 14.0
+    slice_taint_hours: float = 72.0
+
+
+class Forgotten(NamedTuple):
+    """What looks as if nobody thought of it any more, by name."""
+
+    rules_without_devices: tuple[str, ...] = ()
+    """No device they select is published or allocated."""
+    idle_rules: tuple[str, ...] = ()
+    """Nobody has used a device they select for days."""
+    old_slice_taints: tuple[tuple[str, str, str, str], ...] = ()
+    """Driver, pool, device and key."""
+
+
+def forgotten(
+    inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime, thresholds: Thresholds
+) -> Forgotten:
+    """What to report; `idle_since` says by uid since when no device of a rule has been in use, as far as known."""
+    bound = now - timedelta(days=thresholds.idle_days)
+    hard = [rule for rule in sorted(inventory.rules.values(), key=lambda rule: rule.meta.name) if _is_hard(rule)]
+    return Forgotten(
+        tuple([rule.meta.name for rule in hard if not _has_devices(inventory, rule)]),
+        tuple([rule.meta.name for rule in hard if idle_since.get(rule.meta.uid, now) <= bound]),
+        tuple(_old_taints(inventory, now - timedelta(hours=thresholds.slice_taint_hours))),
+    )
+
+
+def in_use(inventory: Inventory, rule: DeviceTaintRule) -> bool:
+    """Whether somebody has a device that the rule selects."""
+    selector = rule.selector
+    if selector is None:
+        return False
+    if not can_judge(selector):
+        return True
+    return bool(inventory.usage.claims_on(selector.driver, selector.pool, selector.device))
+
+
+def _is_hard(rule: DeviceTaintRule) -> bool:
+    return rule.taint.effect in _HARD
+
+
+def _has_devices(inventory: Inventory, rule: DeviceTaintRule) -> bool:
+    selector = rule.selector
+    if selector is None or in_use(inventory, rule):
+        return in_use(inventory, rule)
+    for identity, pool in inventory.pools.selected(selector.driver, selector.pool):
+        if any(selects(selector, *identity, device) for device in pool.devices):
+            return True
+    return False
+
+
+def _old_taints(inventory: Inventory, bound: datetime) -> Iterator[tuple[str, str, str, str]]:
+    for (driver, name), pool in sorted(inventory.pools.items(), key=lambda item: item[0]):
+        for device, taints in pool.devices.items():
+            for taint in taints:
+                if taint.effect in _HARD and taint.time_added is not None and taint.time_added <= bound:
+                    yield driver, name, device, taint.key

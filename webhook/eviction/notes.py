@@ -1,0 +1,88 @@
+"""The words for Events about pods and rules. Pure; in mode replacement those of the in-tree controller (E-34)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.meta import format_time
+from webhook.eviction.modes import Mode
+from webhook.eviction.ports import Disruption, Note
+
+if TYPE_CHECKING:
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.eviction.conditions import State
+    from webhook.eviction.plans import Plan
+
+_REASONS_MOST: Final = 3
+_IN_TREE_REASON: Final = "DeviceTaintManagerEviction"
+
+
+class Kind(StrEnum):
+    """What is told about a pod; the values are the Events' reasons."""
+
+    SCHEDULED = "EvictionScheduled"
+    CANCELLED = "EvictionCancelled"
+    HELD = "EvictionHeld"
+    BLOCKED = "EvictionBlocked"
+    EVICTED = "Evicted"
+
+
+_IN_TREE_TEXTS: Final = {Kind.EVICTED: "Marking for deletion", Kind.CANCELLED: "Cancelling deletion"}
+_ACTIONS: Final = {
+    Kind.SCHEDULED: "Schedule",
+    Kind.CANCELLED: "Cancel",
+    Kind.HELD: "Hold",
+    Kind.BLOCKED: "Evict",
+    Kind.EVICTED: "Evict",
+}
+
+
+def pod_note(mode: Mode, kind: Kind, plan: Plan, text: str = "") -> Note:
+    """An Event about a pod; `text` is what somebody else said: the budget, the annotation."""
+    if mode is Mode.REPLACEMENT and kind in _IN_TREE_TEXTS:
+        return Note(plan.ref, _IN_TREE_REASON, _ACTIONS[kind], _IN_TREE_TEXTS[kind])
+    why = _why(plan)
+    match kind:
+        case Kind.SCHEDULED:
+            verb = "would be evicted" if mode is Mode.OBSERVE else "to be evicted"
+            words = f"{verb} at {format_time(plan.eviction.due)} because of {why}"
+        case Kind.CANCELLED:
+            words = "not to be evicted any more"
+        case Kind.HELD:
+            words = f"due because of {why}, and held: {text}"
+        case Kind.BLOCKED:
+            words = f"due because of {why}, and not evicted yet: {text}"
+        case Kind.EVICTED:
+            words = f"evicted because of {why}"
+    return Note(plan.ref, kind.value, _ACTIONS[kind], words, warning=kind is Kind.BLOCKED)
+
+
+def _why(plan: Plan) -> str:
+    reasons = plan.eviction.reasons
+    more = len(reasons) - _REASONS_MOST
+    return ", ".join(map(str, reasons[:_REASONS_MOST])) + (f" and {more} more" if more > 0 else "")
+
+
+_RULE_REASONS: Final = {
+    "Evicting": "EvictionStarted",
+    "Waiting": "EvictionScheduled",
+    "Blocked": "EvictionBlocked",
+    "Held": "EvictionHeld",
+    "Completed": "EvictionCompleted",
+    "Stopped": "EvictionStopped",
+    "ObserveOnly": "EvictionObserved",
+    "NothingToDo": "NothingToEvict",
+}
+
+
+def rule_note(rule: DeviceTaintRule, state: State, message: str) -> Note:
+    """An Event about a rule whose condition has come to say something else."""
+    return Note(rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in {"Blocked", "Stopped"})
+
+
+def disruption_of(mode: Mode) -> Disruption:
+    """What condition DisruptionTarget says right before a DELETE of ours (E-30 in mode replacement)."""
+    if mode is Mode.REPLACEMENT:
+        return Disruption("DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint")
+    return Disruption("DeletionByDeviceTaintWebhook", "deleting because of a device taint")

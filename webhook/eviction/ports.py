@@ -1,0 +1,132 @@
+"""What the worker needs of the cluster, in this room's words; the room `cluster` fills it. Answers, never errors."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from webhook.api.pods import Pod
+    from webhook.api.rules import Condition, DeviceTaintRule
+
+
+class PodRef(NamedTuple):
+    """One pod, and none of its namesakes."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Disruption(NamedTuple):
+    """Pod condition DisruptionTarget, as it is set right before a DELETE of ours."""
+
+    reason: str
+    message: str
+
+
+class Result(StrEnum):
+    """What became of a request to evict."""
+
+    EVICTED = "evicted"
+    GONE = "gone"
+    """It was not there any more, or another pod of its name is."""
+    BLOCKED = "blocked"
+    """By a disruption budget."""
+    FAILED = "failed"
+    """Refused, or not answered."""
+
+
+class Outcome(NamedTuple):
+    """The result, what the server said, and how long it wants to be left alone."""
+
+    result: Result
+    text: str = ""
+    retry_after_seconds: float = 0.0
+
+
+class Note(NamedTuple):
+    """An Event: about a pod, or a rule (by name and uid)."""
+
+    about: PodRef | DeviceTaintRule
+    reason: str
+    action: str
+    text: str
+    warning: bool = False
+
+
+class ClusterWriter(Protocol):
+    """Everything that the worker does to the cluster."""
+
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> Outcome:
+        """Asks the Eviction API for this very pod."""
+        ...
+
+    async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> Outcome:
+        """Deletes this very pod, after saying so in its conditions."""
+        ...
+
+    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> str:
+        """Makes these all of our conditions on this very rule; gives what went wrong, or nothing."""
+        ...
+
+    async def downgrade(self, rule: DeviceTaintRule) -> str:
+        """Sets the effect to None, if nobody has changed the rule meanwhile; gives what went wrong, or nothing."""
+        ...
+
+    async def delete_rule(self, rule: DeviceTaintRule) -> str:
+        """Deletes it, likewise."""
+        ...
+
+    async def tell(self, note: Note) -> None:
+        """Writes an Event, if it can."""
+        ...
+
+
+class Budgets(Protocol):
+    """Which pods have a disruption budget."""
+
+    async def covers(self, pod: Pod) -> bool:
+        """Whether one selects the pod; no, where that cannot be told."""
+        ...
+
+
+class Namespaces(Protocol):
+    """What annotations of namespaces say."""
+
+    def hold_of(self, namespace: str) -> str | None:
+        """The text of `/hold`, if it has one."""
+        ...
+
+
+class Ceiling(NamedTuple):
+    """The most that a rule may hit: what somebody confirmed, or what the policy lets pass. None is no limit."""
+
+    pods: int | None = None
+    namespaces: int | None = None
+
+    def exceeded_by(self, pods: int, namespaces: int) -> str:
+        """What is above it, in words; empty if nothing is."""
+        if self.pods is not None and pods > self.pods:
+            return f"hits {pods} pods, at most {self.pods} were confirmed"
+        if self.namespaces is not None and namespaces > self.namespaces:
+            return f"hits pods in {namespaces} namespaces, at most {self.namespaces} were confirmed"
+        return ""
+
+
+class Clock(Protocol):
+    """Both sorts of time."""
+
+    def now(self) -> datetime:
+        """Wall-clock time in UTC, for what the API says."""
+        ...
+
+    def seconds(self) -> float:
+        """Seconds that only go forward, for waits and rates."""
+        ...

@@ -1,0 +1,57 @@
+"""The policy's eviction profiles: the first that matches a pod holds."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from webhook.policy.match import Names, TextSet
+from webhook.policy.model import EvictionProfile, Share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from webhook.api.pods import Pod
+    from webhook.policy.names import NamespaceFacts
+
+
+class Profile(NamedTuple):
+    """A profile and its place in the policy, by which it is known there."""
+
+    position: int
+    settings: EvictionProfile
+
+
+class Profiles:
+    """All of them, compiled."""
+
+    def __init__(self, profiles: Sequence[EvictionProfile]) -> None:
+        self.all = tuple(Profile(position, settings) for position, settings in enumerate(profiles))
+        self._names = [None if each.namespaces is None else Names(each.namespaces) for each in profiles]
+        self._classes = [TextSet(each.device_classes) if each.device_classes else None for each in profiles]
+
+    def of(self, pod: Pod, namespace: NamespaceFacts | None, device_classes: Iterable[str] = ()) -> Profile:
+        """The profile for a pod; `device_classes` are those of its claims.
+
+        What is not known fits no profile that asks for it; the last one asks for nothing.
+        """
+        for profile, names, classes in zip(self.all, self._names, self._classes, strict=True):
+            most = profile.settings.priority_at_most
+            if most is not None and pod.priority > most:
+                continue
+            if names is not None and not names.matches(pod.meta.namespace, namespace, allowing=True):
+                continue
+            if classes is not None and not classes.holds_any(device_classes):
+                continue
+            return profile
+        return self.all[-1]
+
+
+def unavailable_most(limit: int | Share | None, pods: int) -> int | None:
+    """How many pods of an owner may be missing, of so many that it has; None is no limit.
+
+    Shares are rounded up, as in PodDisruptionBudgets: an owner can always spare one.
+    """
+    if isinstance(limit, Share):
+        return max(math.ceil(pods * limit.percent / 100), 1)
+    return limit

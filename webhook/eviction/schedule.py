@@ -1,0 +1,123 @@
+"""What is to be done about one pod at one moment. Pure: the same facts and the same time give the same step."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import msgspec
+
+from webhook.api.pods import DAEMON_SET
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from webhook.api.pods import Pod
+    from webhook.inventory.evictions import Eviction
+    from webhook.policy.model import EvictionProfile
+
+
+class Why(StrEnum):
+    """Why nothing is done now."""
+
+    SAFE = "no taint makes it go"
+    GONE = "it is gone, being deleted or finished"
+    DONE = "it was evicted"
+    OBSERVED = "mode observe touches no pod"
+    DAEMON = "pods of DaemonSets are skipped"
+    MIRROR = "mirror pods cannot be evicted"
+    EARLY = "it is not due yet"
+    HELD = "it is held"
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """Nothing to do, until something changes."""
+
+    why: Why
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Nothing to do for so long."""
+
+    seconds: float
+    why: Why
+
+
+class Evict(msgspec.Struct, frozen=True):
+    """To be evicted: by a DELETE of ours, or by the Eviction API; with another grace period than its own."""
+
+    delete: bool = False
+    grace_period_seconds: int | None = None
+
+
+Step: TypeAlias = Nothing | Wait | Evict
+
+
+class Facts(NamedTuple):
+    """What a step depends on, beside the time. `hold`: what the pod's or its namespace's annotation says, if there.
+
+    `blocked_since`: when a disruption budget first said no to the pod; `evicted`: it was evicted, though we may not
+    have seen it go yet.
+    """
+
+    pod: Pod | None
+    eviction: Eviction | None
+    profile: EvictionProfile
+    hold: str | None = None
+    blocked_since: datetime | None = None
+    evicted: bool = False
+    acts: bool = True
+
+
+def next_step(facts: Facts, now: datetime) -> Step:
+    """What to do about the pod now."""
+    why = _never(facts)
+    if why is not None or facts.eviction is None:
+        return Nothing(why or Why.SAFE)
+    profile = facts.profile
+    due = _after(facts.eviction.due, profile.grace_seconds)
+    if now < due:
+        return Wait((due - now).total_seconds(), Why.EARLY)
+    if facts.hold is not None:
+        end = _after(due, profile.max_hold_seconds)
+        if now < end:
+            return Wait((end - now).total_seconds(), Why.HELD)
+    return Evict(_by_delete(facts.blocked_since, profile, now), profile.grace_period_seconds)
+
+
+def _never(facts: Facts) -> Why | None:
+    """Why the pod is not evicted, whatever the time."""
+    pod = facts.pod
+    if pod is None or pod.deleting or pod.finished:
+        return Why.GONE
+    if facts.eviction is None:
+        return Why.SAFE
+    if facts.evicted:
+        return Why.DONE
+    return exemption(pod, facts.profile) or (None if facts.acts else Why.OBSERVED)
+
+
+def exemption(pod: Pod, profile: EvictionProfile) -> Why | None:
+    """Why a pod of this sort is never evicted, or None."""
+    if pod.mirror:
+        return Why.MIRROR
+    if pod.owner is not None and pod.owner.kind == DAEMON_SET and not profile.evict_daemon_sets:
+        return Why.DAEMON
+    return None
+
+
+def _by_delete(blocked_since: datetime | None, profile: EvictionProfile, now: datetime) -> bool:
+    """Whether budgets have been asked long enough; with a deadline of nothing they are not asked at all."""
+    if not profile.delete_after_deadline:
+        return False
+    if not profile.deadline_seconds:
+        return True
+    return blocked_since is not None and now >= _after(blocked_since, profile.deadline_seconds)
+
+
+def _after(time: datetime, seconds: float) -> datetime:
+    try:
+        return time + timedelta(seconds=seconds)
+    except OverflowError:
+        return time  # the end of the calendar already

@@ -1,0 +1,133 @@
+"""A work queue with client-go's verbs, for one event loop: delays, no item twice, backoff for each item.
+
+Between `get` and `done` an item belongs to one worker; added meanwhile, it comes once more afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+K = TypeVar("K", bound="Hashable")
+
+# As client-go's ItemExponentialFailureRateLimiter, but for the most: nobody waits a quarter of an hour for a retry.
+FIRST_SECONDS: Final = 0.005
+MOST_SECONDS: Final = 30.0
+_DOUBLINGS_MOST: Final = 30
+
+
+class WorkQueue(Generic[K]):
+    """Items in the order in which they become ready."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+        first_seconds: float = FIRST_SECONDS,
+        most_seconds: float = MOST_SECONDS,
+    ) -> None:
+        """`clock` gives any seconds, `random` numbers in [0, 1)."""
+        self._clock = clock
+        self._random = random
+        self._first_seconds = first_seconds
+        self._most_seconds = most_seconds
+        self._ready: dict[K, None] = {}
+        self._again: set[K] = set()
+        self._in_work: set[K] = set()
+        self._ready_at: dict[K, float] = {}
+        self._later: list[tuple[float, int, K]] = []
+        self._count = 0
+        self._failures: dict[K, int] = {}
+        self._news = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Items that are ready."""
+        return len(self._ready)
+
+    @property
+    def delayed(self) -> int:
+        """Items that become ready later."""
+        return len(self._ready_at)
+
+    def add(self, item: K) -> None:
+        """Ready now."""
+        self._ready_at.pop(item, None)
+        if item in self._in_work:
+            self._again.add(item)
+        elif item not in self._ready:
+            self._ready[item] = None
+            self._news.set()
+
+    def add_after(self, item: K, seconds: float) -> None:
+        """Ready in so many seconds, or sooner if it was to be ready sooner."""
+        if seconds <= 0:
+            self.add(item)
+            return
+        at = self._clock() + seconds
+        if item in self._ready or self._ready_at.get(item, at + 1) <= at:
+            return
+        self._ready_at[item] = at
+        self._count += 1
+        heapq.heappush(self._later, (at, self._count, item))
+        self._news.set()
+
+    def add_rate_limited(self, item: K, at_least_seconds: float = 0.0) -> float:
+        """Ready after a wait that doubles with each failure, cut by up to half at random; gives the wait."""
+        failures = self._failures.get(item, 0)
+        self._failures[item] = failures + 1
+        most = min(self._first_seconds * 2.0 ** min(failures, _DOUBLINGS_MOST), self._most_seconds)
+        seconds = max(most * (1 - self._random() / 2), at_least_seconds)
+        self.add_after(item, seconds)
+        return seconds
+
+    def forget(self, item: K) -> None:
+        """It went well: the next failure is its first."""
+        self._failures.pop(item, None)
+
+    def failures(self, item: K) -> int:
+        """How often it failed in a row."""
+        return self._failures.get(item, 0)
+
+    def done(self, item: K) -> None:
+        """The worker has finished with it."""
+        self._in_work.discard(item)
+        if item in self._again:
+            self._again.discard(item)
+            self.add(item)
+
+    async def get(self) -> K:
+        """The next item, as soon as there is one."""
+        while True:
+            wait = self._promote()
+            if self._ready:
+                item = next(iter(self._ready))
+                del self._ready[item]
+                self._in_work.add(item)
+                if self._ready:
+                    self._news.set()  # for the next worker
+                return item
+            self._news.clear()
+            try:
+                async with asyncio.timeout(wait):
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+
+    def _promote(self) -> float | None:
+        """Moves what has become ready; gives the seconds until more does, None if nothing is waiting."""
+        now = self._clock()
+        while self._later:
+            at, _, item = self._later[0]
+            if self._ready_at.get(item) != at:
+                heapq.heappop(self._later)  # it was added for sooner, or at once
+            elif at > now:
+                return at - now
+            else:
+                heapq.heappop(self._later)
+                self.add(item)
+        return None

@@ -1,0 +1,314 @@
+"""Which pods have to go, when and why, and whose fate a change may have changed.
+
+Nothing here knows of rates or budgets: a pod that is due is not yet a pod that is evicted.
+Source: `semantics.md` E-5 to E-20.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from webhook.api.claims import ResourceClaim
+from webhook.api.pods import Pod
+from webhook.api.rules import DeviceTaintRule
+from webhook.api.slices import ResourceSlice
+from webhook.api.taints import NO_EXECUTE, DeviceTaint
+from webhook.inventory.fates import Names
+from webhook.inventory.impact import UNSEEN, Taint
+from webhook.inventory.matching import FOR_EVER
+from webhook.inventory.scope import can_judge, is_ours
+from webhook.inventory.state import key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from webhook.api.claims import AllocationResult
+    from webhook.api.taints import DeviceToleration
+    from webhook.inventory.pools import PoolId
+    from webhook.inventory.scope import Scope
+    from webhook.inventory.state import Held, Inventory
+
+_POD_GROUPS: Final = ("scheduling.k8s.io", "podgroups")
+_LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+"""The end of the calendar stands for every time after it."""
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+
+class Reason(msgspec.Struct, frozen=True, gc=False):
+    """One taint that makes a pod go: that of a rule, or one on a device in a slice."""
+
+    taint: DeviceTaint
+    rule: str = ""
+    rule_uid: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    index: int = 0
+
+    @property
+    def order(self) -> tuple[bool, str, str, str, str, int]:
+        """Rules first by name, then slices by driver, pool, device and position (E-11)."""
+        return (not self.rule, self.rule, self.driver, self.pool, self.device, self.index)
+
+    def __str__(self) -> str:
+        if self.rule:
+            return f"DeviceTaintRule {self.rule}"
+        return f"taint {self.taint.key} of device {self.driver}/{self.pool}/{self.device}"
+
+
+class Eviction(msgspec.Struct, frozen=True):
+    """When a pod has to go, and all taints that make it go, also those that would later (E-11)."""
+
+    due: datetime
+    reasons: tuple[Reason, ...]
+
+
+class _Acting(NamedTuple):
+    """A rule as it acts. `not_before`: nobody is due sooner."""
+
+    taint: Taint
+    reason: Reason
+    names: Names
+    not_before: datetime | None
+
+
+_Sort = tuple[tuple[int, ...], tuple["DeviceToleration", ...], bool]
+
+
+class Evictions:
+    """Who has to go by the inventory as it is; tell it of each change once the inventory has applied it.
+
+    `began_of` says since when the eviction that a rule asks for has been announced; None: it has not, and nobody goes.
+    """
+
+    def __init__(
+        self, inventory: Inventory, scope: Scope, began_of: Callable[[DeviceTaintRule], datetime | None]
+    ) -> None:
+        self._inventory = inventory
+        self._scope = scope
+        self._began_of = began_of
+        self._suspended: set[str] = set()
+        self._acting: dict[str, _Acting] = {}
+        self._at: dict[Names, tuple[_Acting, ...]] = {}
+        self._shapes: tuple[tuple[bool, bool, bool], ...] = ()
+        self._tainted: dict[PoolId, Mapping[str, tuple[DeviceTaint, ...]]] = {}
+        self._alike: dict[_Sort, Eviction | None] = {}
+        """Claims under the same rules, with the same tolerations, share one verdict, and one value in memory."""
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    def touched(self, old: Held | None, new: Held | None) -> frozenset[str]:
+        """The pods whose fate a change may have changed, as `namespace/name`. The inventory has applied it already."""
+        match new if new is not None else old:
+            case Pod() as pod:
+                return frozenset({key_of(pod.meta)})
+            case ResourceClaim() as claim:
+                return frozenset(self._inventory.pods_of(key_of(claim.meta)))
+            case DeviceTaintRule() as rule:
+                return self.refresh(rule.meta.name)
+            case ResourceSlice():
+                pools = {(each.driver, each.pool) for each in (old, new) if isinstance(each, ResourceSlice)}
+                return _NOBODY.union(*[self._retainted(pool) for pool in pools])
+            case None:
+                return _NOBODY
+
+    def refresh(self, name: str) -> frozenset[str]:
+        """The pods touched by what is known of a rule now: its own fields, `began_of`, and whether it is suspended."""
+        before = self._acting.pop(name, None)
+        rule = self._inventory.rules.get(name)
+        after = None if rule is None else self._acting_of(rule)
+        if after is not None:
+            self._acting[name] = after
+        if before == after:
+            return _NOBODY
+        self._index()
+        return self._pods_on(*[each.names for each in (before, after) if each is not None])
+
+    def everything(self) -> frozenset[str]:
+        """Begins anew with what the inventory holds now, and gives all of its pods."""
+        self._acting.clear()
+        self._tainted.clear()
+        for name, rule in self._inventory.rules.items():
+            acting = self._acting_of(rule)
+            if acting is not None:
+                self._acting[name] = acting
+        self._index()
+        if self._scope.no_execute is not None:
+            evicting = [(identity, pool.evicting) for identity, pool in self._inventory.pools.items()]
+            self._tainted = {identity: taints for identity, taints in evicting if taints}
+        return frozenset(self._inventory.pods)
+
+    def suspend(self, rule: DeviceTaintRule) -> frozenset[str]:
+        """The rule makes nobody go until it is resumed; gives the pods touched."""
+        self._suspended.add(rule.meta.uid)
+        return self.refresh(rule.meta.name)
+
+    def resume(self, rule: DeviceTaintRule) -> frozenset[str]:
+        """The end of that."""
+        self._suspended.discard(rule.meta.uid)
+        return self.refresh(rule.meta.name)
+
+    def _acting_of(self, rule: DeviceTaintRule) -> _Acting | None:
+        if rule.meta.uid in self._suspended or not is_ours(rule, self._scope) or not can_judge(rule.selector):
+            return None
+        assert rule.selector is not None
+        not_before = None
+        if rule.taint.effect == NO_EXECUTE:
+            taint = Taint(rule.taint, self._scope.no_execute)
+        else:
+            taint = Taint.of_rule(rule, in_tree=False)
+            not_before = self._began_of(rule)
+            if not_before is None:
+                return None
+        names = Names(rule.selector.driver, rule.selector.pool, rule.selector.device)
+        return _Acting(taint, Reason(taint.taint, rule.meta.name, rule.meta.uid), names, not_before)
+
+    def _index(self) -> None:
+        at: dict[Names, list[_Acting]] = {}
+        for _, acting in sorted(self._acting.items()):
+            at.setdefault(acting.names, []).append(acting)
+        self._at = {names: tuple(found) for names, found in at.items()}
+        shapes = {(names.driver is not None, names.pool is not None, names.device is not None) for names in at}
+        self._shapes = tuple(sorted(shapes))
+        self._alike.clear()
+
+    def _retainted(self, identity: PoolId) -> frozenset[str]:
+        if self._scope.no_execute is None:
+            return _NOBODY
+        pool = self._inventory.pools.get(identity)
+        before = self._tainted.pop(identity, {})
+        after = {} if pool is None else pool.evicting
+        if after:
+            self._tainted[identity] = after
+        changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+        return self._pods_on(*[Names(*identity, name) for name in changed])
+
+    def _pods_on(self, *places: Names) -> frozenset[str]:
+        inventory, claims = self._inventory, set[str]()
+        for names in set(places):
+            claims |= inventory.usage.claims_on(*names)
+        return frozenset([pod for claim in claims for pod in inventory.pods_of(claim)])
+
+    # --- fate ------------------------------------------------------------------------------------
+
+    def eviction_of(self, pod: Pod) -> Eviction | None:
+        """When and why the pod has to go, or None. Phase and deletion are not looked at (E-19)."""
+        if not pod.node_name:
+            return None
+        found: list[Eviction] = []
+        for claim in self._claims_of(pod):
+            eviction = self._eviction_by(claim)
+            if eviction is not None and eviction not in found:
+                found.append(eviction)
+        if len(found) <= 1:
+            return found[0] if found else None
+        reasons = {reason for eviction in found for reason in eviction.reasons}
+        due = min(eviction.due for eviction in found)
+        return Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)))
+
+    def _claims_of(self, pod: Pod) -> Iterator[ResourceClaim]:
+        """The allocated claims that are the pod's own to use (E-16 to E-18)."""
+        claims, namespace = self._inventory.claims, pod.meta.namespace
+        if not self._scope.only_extended:
+            for entry in pod.claims:
+                claim = claims.get(f"{namespace}/{entry.claim}") if entry.claim else None
+                if claim is not None and claim.allocation and _uses(pod, claim, generated=entry.generated):
+                    yield claim
+        if pod.extended_claim:
+            claim = claims.get(f"{namespace}/{pod.extended_claim}")
+            if claim is not None and claim.allocation and _uses(pod, claim, generated=True):
+                yield claim
+
+    def _eviction_by(self, claim: ResourceClaim) -> Eviction | None:
+        due: datetime | None = None
+        reasons: dict[Reason, None] = {}
+        only: Eviction | None = None
+        results = claim.allocation or ()
+        for result in results:
+            pool = self._inventory.pools.get((result.driver, result.pool)) if self._scope.no_execute else None
+            taints = pool.evicting.get(result.device, ()) if pool is not None else ()
+            if not taints and len(results) == 1:
+                return self._eviction_by_rules(result, extended=claim.extended_resource)
+            only = self._eviction_by_rules(result, extended=claim.extended_resource)
+            if only is not None:
+                due = only.due if due is None else min(due, only.due)
+                reasons.update(dict.fromkeys(only.reasons))
+            for index, taint in enumerate(taints):
+                acting = Taint(taint, self._scope.no_execute)
+                reason = Reason(taint, "", "", result.driver, result.pool, result.device, index)
+                time = _due(acting, result.tolerations, None, extended=claim.extended_resource)
+                if time is None:
+                    continue
+                reasons[reason] = None
+                due = time if due is None else min(due, time)
+        if due is None:
+            return None
+        return Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)))
+
+    def _eviction_by_rules(self, result: AllocationResult, *, extended: bool) -> Eviction | None:
+        """Of the rules alone; claims that do not differ for them share the answer."""
+        hits: list[tuple[_Acting, ...]] = []
+        for by_driver, by_pool, by_device in self._shapes:
+            names = Names(
+                result.driver if by_driver else None,
+                result.pool if by_pool else None,
+                result.device if by_device else None,
+            )
+            hit = self._at.get(names)
+            if hit is not None:
+                hits.append(hit)
+        if not hits:
+            return None
+        sort = (tuple([id(hit) for hit in hits]), result.tolerations, extended)
+        try:
+            return self._alike[sort]
+        except KeyError:
+            eviction = self._alike[sort] = _eviction_under(hits, result.tolerations, extended=extended)
+            return eviction
+
+
+def _uses(pod: Pod, claim: ResourceClaim, *, generated: bool) -> bool:
+    """Whether the claim is reserved for the pod or its group, and made for one of them if it was made at all."""
+    uid, group, made = pod.meta.uid, pod.pod_group, not generated or claim.controller_uid == pod.meta.uid
+    reserved = False
+    for consumer in claim.reserved_for:
+        if consumer.uid == uid:
+            reserved = True
+        elif group and consumer.name == group and (consumer.api_group, consumer.resource) == _POD_GROUPS:
+            reserved = True
+            made = made or claim.controller_uid == consumer.uid
+    return reserved and made
+
+
+def _eviction_under(
+    hits: list[tuple[_Acting, ...]], tolerations: tuple[DeviceToleration, ...], *, extended: bool
+) -> Eviction | None:
+    due: datetime | None = None
+    reasons: list[Reason] = []
+    for acting in [each for hit in hits for each in hit]:
+        time = _due(acting.taint, tolerations, acting.not_before, extended=extended)
+        if time is not None:
+            reasons.append(acting.reason)
+            due = time if due is None else min(due, time)
+    return None if due is None else Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)))
+
+
+def _due(
+    taint: Taint, tolerations: tuple[DeviceToleration, ...], not_before: datetime | None, *, extended: bool
+) -> datetime | None:
+    """When the taint makes the users of these tolerations go; None is never.
+
+    A taint without a time makes nobody go: no API server gives one away (E-12).
+    """
+    seconds = taint.fate(tolerations, extended=extended)
+    added = taint.taint.time_added
+    if seconds in (FOR_EVER, UNSEEN) or added is None:
+        return None
+    try:
+        due = added + timedelta(seconds=max(seconds, 0))
+    except OverflowError:
+        due = _LAST
+    return due if not_before is None else max(due, not_before)

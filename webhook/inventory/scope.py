@@ -1,0 +1,59 @@
+"""Which taints an evictor of ours looks after, and whom it leaves alone on purpose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
+from webhook.inventory.fates import Names, fates_on
+from webhook.inventory.matching import Evictor, tolerates
+
+if TYPE_CHECKING:
+    from webhook.api.rules import DeviceSelector, DeviceTaintRule
+    from webhook.api.taints import DeviceToleration
+    from webhook.inventory.state import Inventory
+
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Which taints count.
+
+    `no_execute`: who carries out NoExecute, and so how tolerations are read; None leaves those taints out. `asked`:
+    rules of effect NoSchedule that ask for eviction with `/evict` count too. `only_extended`: of a pod's claims only
+    the one for its extended resources does.
+    """
+
+    no_execute: Evictor | None = None
+    asked: bool = False
+    only_extended: bool = False
+
+
+def is_ours(rule: DeviceTaintRule, scope: Scope) -> bool:
+    """Whether the scope has eviction for the rule in it, by its effect and `/evict`."""
+    if rule.taint.effect == NO_EXECUTE:
+        return scope.no_execute is not None
+    return scope.asked and rule.effective_effect == NO_EXECUTE and rule.taint.effect == NO_SCHEDULE
+
+
+def can_judge(selector: DeviceSelector | None) -> bool:
+    """Whether names are all that the selector asks for: with anything else, evicting would hit more than was meant.
+
+    A missing one evicts nobody (E-6).
+    """
+    return selector is not None and not (selector.device_class_name or selector.selectors or selector.unknown)
+
+
+def tolerating_scheduling(inventory: Inventory, rule: DeviceTaintRule) -> frozenset[str]:
+    """Pods, by uid, that a rule with `/evict` leaves alone because they would come back to the same device."""
+    if rule.taint.effect != NO_SCHEDULE or rule.effective_effect != NO_EXECUTE or not can_judge(rule.selector):
+        return _NOBODY
+    assert rule.selector is not None
+
+    def fate_of(tolerations: tuple[DeviceToleration, ...], *, extended: bool) -> int:  # noqa: ARG001 -- the port's
+        return int(any(tolerates(toleration, rule.taint) for toleration in tolerations))
+
+    names = Names(rule.selector.driver, rule.selector.pool, rule.selector.device)
+    return fates_on(inventory, names, fate_of).pods(1)
