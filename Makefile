@@ -89,6 +89,11 @@ demo: setup ## the product at work against a real control plane, told in a few s
 benchmark: setup ## throughput, latency and memory beside a Go webhook, in one run
 	@$(BIN)/python -m benchmarks $(BENCHMARK)
 
+.PHONY: benchmark-scale
+benchmark-scale: setup ## impact in a cluster of 100,000 devices and claims, and how it is followed, beside client-go
+	@$(BIN)/python -m benchmarks.inventory
+	@$(BIN)/python -m benchmarks.cluster
+
 # --- delivery -----------------------------------------------------------------------------------
 
 # What `make install.yaml` renders, whose image it names, and where it puts the file.
