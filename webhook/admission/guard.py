@@ -7,6 +7,7 @@ confirmed, or waved through by whoever may break the glass; both leave a trace i
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.admission.confirmation import Confirmed, Hit, Numbers, Terms, fault_of, make_code
@@ -97,7 +98,7 @@ class _Guarding:
             annotations["impact"] = f"unknown: {sight.unknown}"
         else:
             self._context.budget.check("impact")
-            impact = impact_of(sight.inventory, self._new.selector, self._taint, self._context.now)
+            impact = self._impact_of(sight.inventory, self._taint)
             findings += self._measured(sight.inventory, impact, annotations)
         if _denied(findings) and self._breaks_glass():
             annotations["impact"] += " break-glass"
@@ -154,10 +155,10 @@ class _Guarding:
     # --- what does -------------------------------------------------------------------------------
 
     def _measured(self, inventory: Inventory, impact: Impact, annotations: dict[str, str]) -> Iterator[Finding]:
-        context, new = self._context, self._new
+        _context, new = self._context, self._new
         told = impact
         if not self._acts:  # nothing happens, so what would happen is what is of interest
-            told = impact_of(inventory, new.selector, self._taint.as_if_evicting(in_tree=self._in_tree), context.now)
+            told = self._impact_of(inventory, self._taint.as_if_evicting(in_tree=self._in_tree))
         hit = self._hit(impact)
         reasons = list(self._reasons(inventory, impact, hit)) if self._acts else []
         annotations["impact"] = annotation_of(told, acts=self._acts, over=[each.short for each in reasons])
@@ -174,6 +175,10 @@ class _Guarding:
         yield _deny(SELECTOR, f"{summary_of(impact, new)}: {reason}; {self._way_out(about, hit)}")
         if new.meta.annotations.get(CONFIRM_IMPACT):
             yield _deny(_CONFIRM, fault)
+
+    def _impact_of(self, inventory: Inventory, taint: Taint) -> Impact:
+        context = self._context
+        return impact_of(inventory, self._new.selector, taint, context.now, partial(context.budget.check, "impact"))
 
     def _hit(self, impact: Impact) -> Hit:
         numbers = Numbers(impact.devices, len(impact.claims), len(impact.pods), len(impact.namespaces))

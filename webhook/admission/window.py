@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from webhook.admission.confirmation import Numbers
 from webhook.admission.lint import CLOCK_SKEW
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from webhook.admission.context import AdmissionContext
     from webhook.api.rules import DeviceTaintRule
     from webhook.inventory.state import Inventory
+
+
+_PHASE: Final = "impact of the last taints"
 
 
 def totals(inventory: Inventory) -> Numbers:
@@ -50,8 +54,8 @@ def with_recent(
     others = [rule for rule in (*inventory.rules.values(), *context.promised) if _is_recent(rule, since)]
     impacts = [impact, *context.victims]
     for rule in others:
-        context.budget.check("impact of the last taints")
-        impacts.append(impact_of(inventory, rule.selector, Taint.of_rule(rule, in_tree=in_tree), context.now))
+        taint = Taint.of_rule(rule, in_tree=in_tree)
+        impacts.append(impact_of(inventory, rule.selector, taint, context.now, partial(context.budget.check, _PHASE)))
     slices = list(_slices(inventory, since, context, in_tree=in_tree))
     impacts += slices
     empty: frozenset[str] = frozenset()
@@ -80,7 +84,7 @@ def _slices(inventory: Inventory, since: datetime, context: AdmissionContext, *,
         }
         recent = {device: taints for device, taints in recent.items() if taints}
         if recent:
-            context.budget.check("impact of the last taints")
+            context.budget.check(_PHASE)
             yield impact_on_devices(inventory, identity, recent, context.now)
 
 

@@ -5,7 +5,8 @@ A question may concern every claim of a cluster, so nothing is copied here that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from webhook.inventory.usage import is_pod
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from webhook.inventory.state import Inventory
     from webhook.inventory.usage import ClaimGroup
 
+Check: TypeAlias = Callable[[], None]
+_BETWEEN_CHECKS: Final = 1000
+"""Claims, or groups of them, that are looked at between two checks: about a millisecond."""
 _NOBODY: Final[frozenset[str]] = frozenset()
 
 
@@ -76,32 +80,36 @@ class Fates:
         return _NOBODY.union(*[users.pods for users in self.users.get(fate, ())])
 
 
-def fates_on(inventory: Inventory, names: Names, fate_of: FateOf) -> Fates:
-    """What a taint means to those who use the devices of these names."""
+def fates_on(inventory: Inventory, names: Names, fate_of: FateOf, check: Check = lambda: None) -> Fates:
+    """What a taint means to those who use the devices of these names. `check` is called now and then, and may raise."""
     if names.pool is None and names.device is None:
-        return _of_groups(inventory, names.driver, fate_of)
-    return _of_claims(inventory, names, fate_of)
+        return _of_groups(inventory, names.driver, fate_of, check)
+    return _of_claims(inventory, names, fate_of, check)
 
 
-def _of_groups(inventory: Inventory, driver: str | None, fate_of: FateOf) -> Fates:
-    """Of whole drivers: group by group."""
+def _of_groups(inventory: Inventory, driver: str | None, fate_of: FateOf, check: Check) -> Fates:
+    """Of whole drivers: group by group. Usually there are few; as many as claims, if no two tolerate the same."""
     fates = Fates()
     by_fate: dict[int, list[ClaimGroup]] = {}
-    for kin, group in inventory.usage.groups_of(driver).items():
+    for number, (kin, group) in enumerate(inventory.usage.groups_of(driver).items()):
+        if number % _BETWEEN_CHECKS == 0:
+            check()
         by_fate.setdefault(fate_of(kin.tolerations, extended=kin.extended), []).append(group)
         fates.allocated += group.results
     fates.users.update(by_fate)
     return fates
 
 
-def _of_claims(inventory: Inventory, names: Names, fate_of: FateOf) -> Fates:
+def _of_claims(inventory: Inventory, names: Names, fate_of: FateOf, check: Check) -> Fates:
     """Of some devices: claim by claim. Few claims differ in their tolerations, so each sort is judged once."""
     driver, pool, device = names
     fates = Fates()
     known: dict[tuple[tuple[DeviceToleration, ...], bool], int] = {}
     by_fate: dict[int, Users] = {}
     claims = inventory.claims
-    for key in inventory.usage.claims_on(driver, pool, device):
+    for number, key in enumerate(inventory.usage.claims_on(driver, pool, device)):
+        if number % _BETWEEN_CHECKS == 0:
+            check()
         claim = claims[key]
         last: Users | None = None
         for result in claim.allocation or ():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import DeviceSelector, DeviceTaintRule
     from webhook.api.taints import DeviceToleration
-    from webhook.inventory.fates import Users
+    from webhook.inventory.fates import Check, Users
     from webhook.inventory.state import Inventory
     from webhook.inventory.usage import ClaimGroup
 
@@ -139,8 +139,14 @@ class Taint(NamedTuple):
         return max(grace - passed, 0)
 
 
-def impact_of(inventory: Inventory, selector: DeviceSelector | None, taint: Taint, now: datetime) -> Impact:
-    """What the taint on the selected devices would do, from `now` on.
+def impact_of(
+    inventory: Inventory,
+    selector: DeviceSelector | None,
+    taint: Taint,
+    now: datetime,
+    check: Check = lambda: None,
+) -> Impact:
+    """What the taint on the selected devices would do, from `now` on. `check` is called now and then, and may raise.
 
     A missing selector evicts nobody, but keeps every device from being allocated (K-5, E-6). Fields of a selector
     that cannot be judged here are passed over, so the answer is then too high and never too low.
@@ -149,7 +155,7 @@ def impact_of(inventory: Inventory, selector: DeviceSelector | None, taint: Tain
     published = _published(inventory, names)
     if selector is None:
         return published
-    return _impact(published, fates_on(inventory, names, taint.fate), taint, now)
+    return _impact(published, fates_on(inventory, names, taint.fate, check), taint, now)
 
 
 def impact_on_devices(

@@ -26,7 +26,7 @@ from tests.unit.inventory.values import (
     taint,
 )
 from webhook.api.rules import CELSelector, DeviceSelector
-from webhook.inventory.impact import Impact, Taint, Wave, impact_on_devices, union
+from webhook.inventory.impact import Impact, Taint, Wave, impact_of, impact_on_devices, union
 from webhook.inventory.matching import Evictor
 
 if TYPE_CHECKING:
@@ -369,3 +369,18 @@ def test_key_of_the_taint_matters() -> None:
     users = claim("a", on("gpu-0", lets_stay(key=KEY)), users=["p"])
     other = Taint.of_slice(taint(key="other"), in_tree=True)
     assert (impact(users).tolerating, impact(users, acting=other).now) == (some("p"), some("p"))
+
+
+@pytest.mark.parametrize("selector", [EMPTY, DeviceSelector(pool=POOL)])
+def test_clock_is_looked_at_between_a_thousand_and_the_next(selector: DeviceSelector) -> None:
+    """However many claims there are, and however many sorts of tolerations."""
+    inventory = inventory_of(*[claim(f"c-{n}", on("gpu-0", lets_stay(n)), users=[f"u-{n}"]) for n in range(2001)])
+    looks: list[None] = []
+    impact_of(inventory, selector, in_tree(), NOW, lambda: looks.append(None))
+    assert len(looks) == 3
+
+    def out_of_time() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        impact_of(inventory, selector, in_tree(), NOW, out_of_time)
