@@ -1,4 +1,4 @@
-"""The worker on a real API server, without any other evictor: each mode once, and who leads."""
+"""The worker on a real API server, without any other evictor: each mode once, ceilings, and who leads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.apiserver.evicting import GENTLE, EvictProcess, Ward, stays
+from tests.apiserver.evicting import GENTLE, RULES, EvictProcess, Ward, stays
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
@@ -113,3 +113,23 @@ def test_replacement_refuses_to_work_beside_the_in_tree_controller(full_plane: C
         assert process.lines("working") == []
     rules = full_plane.client.get(path("resource.k8s.io/v1", "devicetaintrules")).items
     assert [rule["metadata"]["name"] for rule in rules if "canary" in rule["metadata"]["name"]] == []
+
+
+def test_rule_that_hits_more_than_it_may_stops_until_that_is_confirmed(plane: ControlPlane, ward: Ward) -> None:
+    for name in ("one", "two"):
+        ward.admit(name)
+    limited = f"{GENTLE}\nimpact: {{limits: [{{pods: 1}}]}}\n"
+    with EvictProcess(plane, "replacement", policy=limited) as process:
+        process.wait_working()
+        rule = ward.taint()
+        wait_until(lambda: ward.condition(rule).get("reason") == "Stopped", "it stops")
+        told = "hits 2 pods, the limit is 1 and nothing confirmed; 0 pods evicted"
+        assert ward.condition(rule)["message"] == told
+        assert stays((ward.present() == {"one", "two"} for _ in iter(int, 1)), 2.0)
+        seal = "A" * 30  # nobody proves it here: it is admission that lets no other pass
+        code = f"v1.1900000000.2.2.2.1.{seal}"
+        patch = {"metadata": {"annotations": {"devicetaint.io/confirm-impact": code}}}
+        _ = plane.client.patch(f"{RULES}/{rule}", patch).object
+        wait_until(lambda: not ward.present(), "both go")
+        wait_until(lambda: ward.condition(rule).get("reason") == "Completed", "it is done", seconds=40)
+        assert ward.condition(rule)["message"] == "2 pods evicted"

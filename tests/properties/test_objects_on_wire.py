@@ -9,13 +9,15 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.builders import make_basic_device, make_device, make_rule, make_slice, without_none
 from tests.properties.strategies import right_keys, right_taints, toleration_lists
 from tests.unit.cluster.held import held
-from webhook.api.claims import EXTENDED_RESOURCE
+from webhook.api.claims import EXTENDED_RESOURCE, classes_only, decode_claim
+from webhook.api.decode import Reader
 from webhook.api.pods import HOLD, MIRROR
-from webhook.cluster.objects import ClaimOnWire, RuleOnWire, SliceOnWire
+from webhook.cluster.objects import ClaimOnWire, ClassedClaimOnWire, RuleOnWire, SliceOnWire
 from webhook.cluster.pods import PodOnWire
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ _metadata: Final = _some(
     namespace=_names,
     uid=_names,
     resourceVersion=st.sampled_from(("1", "20")),
+    generation=st.integers(0, 3),
     creationTimestamp=st.sampled_from((None, "2026-06-01T12:00:00Z")),
     deletionTimestamp=st.just("2026-06-01T12:00:00Z"),
     labels=st.dictionaries(_names, _names, max_size=2),
@@ -121,6 +124,33 @@ def test_claims(version: str, data: st.DataObject) -> None:
     assert kept(manifest) == held(manifest)
 
 
+_alternatives: Final = st.lists(_some(name=_names, deviceClassName=_names, tolerations=toleration_lists), max_size=2)
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+@given(_metadata, st.lists(st.tuples(_names, _names, _alternatives, st.booleans()), max_size=3))
+def test_claims_with_their_classes(version: str, metadata: Json, wanted: list[tuple[str, str, Any, bool]]) -> None:
+    requests = []
+    for name, device_class, alternatives, exact in wanted:
+        asked = {"deviceClassName": device_class, "tolerations": [{"operator": "Exists"}], "selectors": [{"cel": {}}]}
+        several = {"name": name, "firstAvailable": alternatives}
+        flat = version == "v1beta1"
+        requests.append(several if not exact else {"name": name, **(asked if flat else {"exactly": asked})})
+    manifest = {
+        "apiVersion": f"resource.k8s.io/{version}",
+        "kind": "ResourceClaim",
+        "metadata": metadata,
+        "spec": {"devices": {"requests": requests, "config": []}},
+    }
+    value = msgspec.json.decode(json.dumps(manifest).encode(), type=ClassedClaimOnWire).kept()
+    full = decode_claim(Reader.of(manifest, []))
+    assert value == structs.replace(kept(manifest), requests=classes_only(full.requests))
+    exactly = [(each.name, each.exactly.device_class_name) for each in value.requests if each.exactly]
+    assert exactly == [(name, device_class) for name, device_class, _, exact in wanted if exact]
+    again = msgspec.json.decode(json.dumps(manifest).encode(), type=ClassedClaimOnWire).kept()
+    assert again.requests is value.requests
+
+
 @given(_slice_specs(), _metadata)
 def test_slices_of_all_versions_are_held_alike(spec: tuple[list[Json], Json], metadata: Json) -> None:
     found = []
@@ -157,7 +187,7 @@ _pod_statuses: Final = _some(
     phase=st.sampled_from(("Pending", "Running", "Failed")),
     resourceClaimStatuses=_pod_claims,
     extendedResourceClaimStatus=_some(resourceClaimName=_names),
-    conditions=_lists(_some(type=_names)),
+    conditions=_lists(_some(type=st.sampled_from(("Ready", "x")), status=st.sampled_from(("True", "False")))),
 )
 
 

@@ -122,13 +122,21 @@ def _text_of(seal: bytes) -> str:
 
 def fault_of(text: str, about: Confirmed, hit: Hit, terms: Terms, key: bytes) -> str | None:
     """Why a code does not hold for this rule and what it hits now; None if it does."""
+    forged, code = forgery_of(text, about, key), read_code(text)
+    if forged or code is None:
+        return forged
+    return next(filter(None, _faults(code, code.seal[:-_MAC_BYTES], hit, terms, key)), None)
+
+
+def forgery_of(text: str, about: Confirmed, key: bytes) -> str | None:
+    """Why a code was not made here for this rule; None if it was, whether it still holds or not."""
     code = read_code(text)
     if code is None or (len(code.seal) - _MAC_BYTES - _USER_BYTES) % _NAMESPACE_BYTES:
         return "is not a code as this webhook makes them"
     body, mac = code.seal[:-_MAC_BYTES], code.seal[-_MAC_BYTES:]
-    if not hmac.compare_digest(_mac(about, text.rpartition(".")[0], body, key), mac):
-        return "was made for another rule, selector, taint or effect, or with another key"
-    return next(filter(None, _faults(code, body, hit, terms, key)), None)
+    if hmac.compare_digest(_mac(about, text.rpartition(".")[0], body, key), mac):
+        return None
+    return "was made for another rule, selector, taint or effect, or with another key"
 
 
 def _faults(code: Code, body: bytes, hit: Hit, terms: Terms, key: bytes) -> Iterator[str | None]:

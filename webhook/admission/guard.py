@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.admission.confirmation import Confirmed, Hit, Numbers, Terms, fault_of, make_code
+from webhook.admission.confirmation import Confirmed, Hit, Numbers, Terms, fault_of, forgery_of, make_code
 from webhook.admission.decision import Promised
 from webhook.admission.figures import annotation_of, count, figures_of, some, summary_of
 from webhook.admission.lint import CLOCK_SKEW
@@ -90,6 +90,7 @@ class _Guarding:
         if sight is not None:
             findings += self._two_steps()
         if sight is None or (self._old is not None and only_less(self._new, self._old)):
+            findings += self._forged()
             return Guarded(tuple(self._severe(findings))) if findings else SILENT
         annotations: dict[str, str] = {}
         impact = Impact()
@@ -100,6 +101,8 @@ class _Guarding:
             self._context.budget.check("impact")
             impact = self._impact_of(sight.inventory, self._taint)
             findings += self._measured(sight.inventory, impact, annotations)
+        if not any(finding.error.path is _CONFIRM for finding in findings):
+            findings += self._forged()
         if _denied(findings) and self._breaks_glass():
             annotations["impact"] += " break-glass"
         kept = tuple(self._severe(findings))
@@ -136,6 +139,16 @@ class _Guarding:
         if self._settings.two_step and self._evicts and self._old is None:
             detail = 'must not evict yet: create the rule with effect "None", look at its status, and change it then'
             yield _deny(TAINT.child("effect"), detail)
+
+    def _forged(self) -> Iterator[Finding]:
+        """A code that is no code of ours, in a rule that needs none: its numbers would still be somebody's ceiling."""
+        stored = "" if self._old is None else self._old.meta.annotations.get(CONFIRM_IMPACT)
+        if self._new.meta.annotations.get(CONFIRM_IMPACT) == stored:
+            return
+        text, key = self._new.meta.annotations.get(CONFIRM_IMPACT), self._context.key
+        forgery = forgery_of(text, self._about(), key) if text and key is not None else None
+        if forgery:
+            yield _deny(_CONFIRM, forgery)
 
     def _unknown(self, why: str) -> Iterator[Finding]:
         """Nobody knows what the rule would hit, so only what is too much in any case can be told."""

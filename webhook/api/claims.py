@@ -69,6 +69,7 @@ class Consumer(msgspec.Struct, frozen=True, gc=False):
 class ResourceClaim(msgspec.Struct, frozen=True, gc=False):
     """A claim. `allocation` is None until devices are allocated. `spec` is kept raw, for comparison only.
 
+    In an inventory `requests` holds no more than `classes_only` leaves, and that only where somebody asks for classes.
     Reviews do not look at the last two: whether the scheduler made it for an extended resource, and the uid of the
     pod that controls it, empty if none does (E-17).
     """
@@ -118,6 +119,31 @@ def decode_stored_claim(reader: Reader) -> ResourceClaim:
         extended_resource=claim.meta.annotations.get(EXTENDED_RESOURCE) == "true",
         controller_uid=owner.uid if owner else "",
     )
+
+
+def classes_only(requests: tuple[DeviceRequest, ...]) -> tuple[DeviceRequest, ...]:
+    """Of requests, only which classes they ask for."""
+    return tuple([_class_only(each) for each in requests])
+
+
+def _class_only(request: DeviceRequest) -> DeviceRequest:
+    exactly, alternatives = request.exactly, request.first_available
+    return DeviceRequest(
+        request.name,
+        None if exactly is None else ExactRequest("", exactly.device_class_name),
+        tuple([ExactRequest(each.name, each.device_class_name) for each in alternatives]),
+    )
+
+
+def allocated_classes(claim: ResourceClaim) -> frozenset[str]:
+    """The classes of a claim's devices, as far as its requests are known: of alternatives the one that was taken."""
+    taken = {result.request for result in claim.allocation or ()}
+    classes = {each.exactly.device_class_name for each in claim.requests if each.exactly and each.name in taken}
+    for request in claim.requests:
+        classes |= {
+            each.device_class_name for each in request.first_available if f"{request.name}/{each.name}" in taken
+        }
+    return frozenset(classes)
 
 
 def decode_template(reader: Reader) -> ResourceClaimTemplate:

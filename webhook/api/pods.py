@@ -17,6 +17,8 @@ HOLD: Final = f"{OWN_GROUP}/hold"
 MIRROR: Final = "kubernetes.io/config.mirror"
 """Annotation of mirror pods (core/v1.MirrorPodAnnotationKey)."""
 DAEMON_SET: Final = "DaemonSet"
+READY: Final = "Ready"
+"""Type of the condition (core/v1.PodReady)."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -30,7 +32,8 @@ class PodClaim(msgspec.Struct, frozen=True, gc=False):
 class Pod(msgspec.Struct, frozen=True, gc=False):
     """A pod. `extended_claim` is the claim that the scheduler made for its extended resources; empty if none.
 
-    `hold` is the annotation's text, None if it has none. `deleting`: it has a deletionTimestamp.
+    `hold` is the annotation's text, None if it has none. `deleting`: it has a deletionTimestamp. `ready`: its
+    condition Ready is True.
     """
 
     meta: ObjectMeta
@@ -44,6 +47,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     owner: Owner | None = None
     mirror: bool = False
     hold: str | None = None
+    ready: bool = False
 
     @property
     def finished(self) -> bool:
@@ -75,6 +79,7 @@ def decode_pod(reader: Reader) -> Pod:
         decode_owner(reader),
         MIRROR in meta.annotations,
         meta.annotations.get(HOLD),
+        any(each.text("type") == READY and each.text("status") == "True" for each in status.each("conditions")),
     )
 
 

@@ -72,6 +72,8 @@ class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
     selector: DeviceSelector | None
     taint: DeviceTaint
     conditions: tuple[Condition, ...] = ()
+    generation: int = 0
+    """Moves with the specification only; 0 in a manifest that no server has seen."""
 
     @property
     def effective_effect(self) -> str:
@@ -88,6 +90,7 @@ def decode_rule(reader: Reader) -> DeviceTaintRule:
         None if selector is None else decode_selector(selector),
         decode_taint(spec.child_or_empty("taint")),
         tuple([_decode_condition(each) for each in reader.child_or_empty("status").each("conditions")]),
+        reader.child_or_empty("metadata").integer("generation") or 0,
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from webhook.api.meta import GROUP
 from webhook.api.pods import Pod
 from webhook.cluster.discovery import FixedCollection, ServedCollection
-from webhook.cluster.objects import ClaimOnWire, RuleOnWire, SliceOnWire
+from webhook.cluster.objects import ClaimOnWire, ClassedClaimOnWire, RuleOnWire, SliceOnWire
 from webhook.cluster.pods import PodOnWire
 from webhook.cluster.reflector import Reflector
 from webhook.cluster.settings import InventorySettings
@@ -49,7 +49,10 @@ class InventoryCache:
         pods: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`random` gives numbers in [0, 1), `clock` any seconds. Pods are asked for only where `pods` says so."""
+        """`random` gives numbers in [0, 1), `clock` any seconds.
+
+        Pods are asked for only where `pods` says so, and the classes of devices are kept only there.
+        """
         self.inventory = held = Inventory()
         self._trusted = Sight(held)
         self._stale_seconds = settings.stale_seconds
@@ -64,7 +67,7 @@ class InventoryCache:
         self._reflectors = [
             follow(slices, SliceOnWire, items=held.slices, settings=small),
             self._rules,
-            follow(claims, ClaimOnWire, items=held.claims, settings=common),
+            follow(claims, ClassedClaimOnWire if pods else ClaimOnWire, items=held.claims, settings=common),
         ]
         if pods:
             every = FixedCollection("", "v1", "pods")

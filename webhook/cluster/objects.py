@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from webhook.api.claims import EXTENDED_RESOURCE, AllocationResult, Consumer, ResourceClaim
+from webhook.api.claims import (
+    EXTENDED_RESOURCE,
+    AllocationResult,
+    Consumer,
+    DeviceRequest,
+    ResourceClaim,
+    classes_only,
+    decode_claim,
+)
 from webhook.api.decode import Reader
 from webhook.api.rules import DeviceTaintRule, decode_rule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint, decode_slice
@@ -63,6 +71,11 @@ def _read_slice_taints(value: Any) -> tuple[SliceTaint, ...]:
     return decode_slice(Reader({"spec": {"taints": value}}, [])).slice_taints
 
 
+def _read_requests(value: Any) -> tuple[DeviceRequest, ...]:
+    return classes_only(decode_claim(Reader({"spec": {"devices": {"requests": value}}}, [])).requests)
+
+
+_requests: Final = _Lists(_read_requests)
 _tolerations: Final = _Lists(_read_tolerations)
 _taints: Final = _Lists(_read_taints)
 _slice_taints: Final = _Lists(_read_slice_taints)
@@ -158,6 +171,24 @@ class ClaimOnWire(msgspec.Struct, frozen=True, gc=False):
             extended_resource=annotations is not None and annotations.extended_resource == "true",
             controller_uid=owner_uid,
         )
+
+
+class _Requests(msgspec.Struct, frozen=True, gc=False):
+    requests: msgspec.Raw = _NOTHING
+
+
+class _ClaimSpec(msgspec.Struct, frozen=True, gc=False):
+    devices: _Requests = _Requests()
+
+
+class ClassedClaimOnWire(ClaimOnWire, frozen=True, gc=False):
+    """A ResourceClaim for those who ask of which classes its devices are: its requests, and of them only that."""
+
+    spec: _ClaimSpec = _ClaimSpec()
+
+    def kept(self) -> ResourceClaim:
+        """Likewise, with what `api.claims.classes_only` leaves of its requests."""
+        return msgspec.structs.replace(super().kept(), requests=_requests.of(self.spec.devices.requests))
 
 
 # --- slices -------------------------------------------------------------------------------------

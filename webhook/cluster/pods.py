@@ -7,7 +7,7 @@ from sys import intern
 import msgspec
 
 from webhook.api.owners import Owner
-from webhook.api.pods import HOLD, MIRROR, Pod, PodClaim
+from webhook.api.pods import HOLD, MIRROR, READY, Pod, PodClaim
 from webhook.cluster.kept_meta import OwnerReference, controller_of, kept_meta
 from webhook.cluster.wire import Identity
 
@@ -45,10 +45,16 @@ class _ExtendedClaim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resource_claim_name: str = ""
 
 
+class _PodCondition(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+
+
 class _PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     phase: str = ""
     resource_claim_statuses: tuple[_PodClaim, ...] | None = None
     extended_resource_claim_status: _ExtendedClaim | None = None
+    conditions: tuple[_PodCondition, ...] | None = None
 
 
 class PodOnWire(msgspec.Struct, frozen=True, gc=False):
@@ -75,6 +81,7 @@ class PodOnWire(msgspec.Struct, frozen=True, gc=False):
             owner=Owner(intern(owner.kind), intern(owner.name), intern(owner.uid)) if owner else None,
             mirror=metadata.annotations.mirror is not msgspec.UNSET,
             hold=metadata.annotations.hold,
+            ready=any(each.type == READY and each.status == "True" for each in status.conditions or ()),
         )
 
     def _claims(self) -> tuple[PodClaim, ...]:

@@ -1,4 +1,4 @@
-"""What the eviction worker knows of a cluster beside its inventory: namespaces, disruption budgets, facts on rules.
+"""What the eviction worker knows of a cluster beside its inventory: namespaces, budgets, who else is at work.
 
 Each is a watch of its own; that one of them may not be read makes the worker gentler and never stops it.
 """
@@ -6,7 +6,7 @@ Each is a watch of its own; that one of them may not be read makes the worker ge
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from webhook.api.pods import Pod
-    from webhook.api.rules import DeviceSelector, DeviceTaintRule
-    from webhook.api.taints import DeviceTaint
     from webhook.cluster.acting import ActingCluster
     from webhook.cluster.client import Cluster
     from webhook.cluster.discovery import Collection
@@ -143,28 +141,33 @@ class Budgets:
 
     async def covers(self, pod: Pod) -> bool:
         """Whether one selects the pod; no, where that cannot be told: then the owner's limit holds."""
-        selectors = [each for each in self._selectors.get(pod.meta.namespace, {}).values() if each is not None]
-        if not selectors:
-            return False
-        labels = await self._labels_of(pod)
-        return labels is not None and any(each.matches("", labels, allowing=True) for each in selectors)
-
-    async def _labels_of(self, pod: Pod) -> NamespaceFacts | None:
-        key = pod.owner.uid if pod.owner is not None else pod.meta.uid
-        known = self._labels.get(key)
+        known = self.known(pod)
         if known is not None:
             return known
+        await self._ask_for_labels(pod)
+        return self.known(pod) or False
+
+    def known(self, pod: Pod) -> bool | None:
+        """Whether one selects the pod; None as long as its labels are not known and make a difference."""
+        selectors = self._selectors.get(pod.meta.namespace)
+        if not selectors:
+            return False
+        labels = self._labels.get(_kin_of(pod))
+        if labels is None:
+            return None
+        return any(each is not None and each.matches("", labels, allowing=True) for each in selectors.values())
+
+    async def _ask_for_labels(self, pod: Pod) -> None:
         path = path_of("", "v1", "pods", namespace=pod.meta.namespace, name=pod.meta.name)
         try:
             answer = await self._cluster.get(path, accept=METADATA)
             labels = _LABELS.decode(answer).metadata.labels
         except (ClusterError, msgspec.DecodeError):
-            return None
+            return
         if len(self._labels) >= _REMEMBERED_MOST:
             self._labels.clear()
         # Namespaces and pods have the same sort of labels, and the policy's room knows how to select by them.
-        found = self._labels[key] = NamespaceFacts("", labels or {})
-        return found
+        self._labels[_kin_of(pod)] = NamespaceFacts("", labels or {})
 
     def _changed(self, old: _Budget | None, new: _Budget | None) -> None:
         either = new or old
@@ -177,6 +180,11 @@ class Budgets:
                 del self._selectors[meta.namespace]
         else:
             named[meta.name] = _compiled(new.spec.selector)
+
+
+def _kin_of(pod: Pod) -> str:
+    """The same for pods that have the same labels."""
+    return pod.owner.uid if pod.owner is not None else pod.meta.uid
 
 
 def _compiled(selector: _LabelSelector | None) -> Names | None:
@@ -200,75 +208,35 @@ class _ManagedFields(msgspec.Struct, frozen=True, gc=False):
 
 
 class _RuleMeta(Identity, frozen=True, gc=False, rename="camel"):
-    generation: int = 0
     managed_fields: list[_ManagedFields] | None = None
 
 
-class _RuleFacts(msgspec.Struct, frozen=True, gc=False):
-    """Metadata of a rule, and when the in-tree controller last wrote its status; empty if it never did."""
+class _Written(msgspec.Struct, frozen=True, gc=False):
+    """A rule, and when the in-tree controller last wrote its status; empty if it never did."""
 
     metadata: _RuleMeta
-    written: str = ""
+    at: str = ""
 
     @property
     def meta(self) -> _RuleMeta:
         return self.metadata
 
-    def kept(self) -> _RuleFacts:
+    def kept(self) -> _Written:
         times = [each.time for each in self.metadata.managed_fields or () if each.manager == IN_TREE_MANAGER]
-        return _RuleFacts(msgspec.structs.replace(self.metadata, managed_fields=None), max(times, default=""))
+        return _Written(msgspec.structs.replace(self.metadata, managed_fields=None), max(times, default=""))
 
 
-class _Known(NamedTuple):
-    uid: str
-    selector: DeviceSelector | None
-    taint: DeviceTaint
-    generation: int
+class InTreeWrites:
+    """Whether the in-tree controller writes the status of rules, kept by a watch of their metadata."""
 
-
-class RuleFacts:
-    """Generations of rules, and whether the in-tree controller writes their status, kept by a watch."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        collection: Collection,
-        *,
-        random: Callable[[], float],
-        on_change: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """`on_change` hears the names of rules of which something new is known."""
-        self.reflector = Reflector[Any](
-            cluster, collection, _RuleFacts, random=random, metadata_only=True, optional=True
-        )
+    def __init__(self, cluster: Cluster, collection: Collection, *, random: Callable[[], float]) -> None:
+        self.reflector = Reflector[Any](cluster, collection, _Written, random=random, metadata_only=True, optional=True)
         self.reflector.subscribe(self._changed)
-        self._on_change = on_change
-        self._known: dict[str, _Known] = {}
-        self.in_tree_wrote = asyncio.Event()
+        self.seen = asyncio.Event()
         """Set when it wrote a status after the first list: it is at work."""
 
-    def generation_of(self, rule: DeviceTaintRule) -> int | None:
-        """The generation of a rule just as given.
-
-        It comes with the same version, or from when the rule was last the same: nothing but its specification moves
-        it. None while neither watch is far enough.
-        """
-        name, uid = rule.meta.name, rule.meta.uid
-        facts = self.reflector.items.get(name)
-        meta = None if facts is None else facts.metadata
-        if meta is not None and (meta.uid, meta.resource_version) == (uid, rule.meta.resource_version):
-            self._known[name] = _Known(uid, rule.selector, rule.taint, meta.generation)
-            return int(meta.generation)
-        known = self._known.get(name)
-        if known is not None and (known.uid, known.selector, known.taint) == (uid, rule.selector, rule.taint):
-            return known.generation
-        return None
-
-    def _changed(self, old: _RuleFacts | None, new: _RuleFacts | None) -> None:
-        if new is None:
-            assert old is not None
-            self._known.pop(old.metadata.name, None)
+    def _changed(self, old: _Written | None, new: _Written | None) -> None:
+        if new is None or not new.at or not self.reflector.synced.is_set():
             return
-        if new.written and self.reflector.synced.is_set() and (old is None or old.written != new.written):
-            self.in_tree_wrote.set()
-        self._on_change(new.metadata.name)
+        if old is None or old.at != new.at:
+            self.seen.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import random
@@ -13,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from webhook import __version__, runtime
+from webhook.admission.window import totals
 from webhook.api.meta import GROUP
 from webhook.cluster.acting import ActingCluster, Throttle
 from webhook.cluster.canary import find_in_tree
@@ -22,13 +24,15 @@ from webhook.cluster.errors import NoCredentials
 from webhook.cluster.evictions import EvictionWriter
 from webhook.cluster.inventory import RULE_VERSIONS, InventoryCache
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
-from webhook.cluster.surveys import Budgets, Namespaces, RuleFacts
+from webhook.cluster.surveys import Budgets, InTreeWrites, Namespaces
 from webhook.cluster.writer import EventWriter
+from webhook.commands.evict_ceiling import ceiling_of
 from webhook.commands.evict_policy import PolicyProfiles, profile_stages
 from webhook.config.evict import EvictSettings, parse_evict
 from webhook.config.flags import ConfigError
 from webhook.eviction.controller import Controller
 from webhook.eviction.modes import InTree, Mode, advice, refusal
+from webhook.eviction.profiles import classes_of
 from webhook.eviction.reporter import Reporter
 from webhook.eviction.setup import Setup
 from webhook.policy.model import InTreeEvictor
@@ -42,6 +46,7 @@ from webhook.telemetry.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from webhook.admission.confirmation import Numbers
     from webhook.api.pods import Pod
     from webhook.eviction.profiles import Profile
 
@@ -49,6 +54,7 @@ log = logging.getLogger(__name__)
 
 PROGRAM: Final = "device-taint-webhook"
 _USAGE: Final = 2
+_COUNTED_SECONDS: Final = 60.0
 _KNOWN: Final = (OSError, NoCredentials, LeadershipLost)
 """What needs no traceback."""
 
@@ -109,11 +115,13 @@ class Worker:
         self._cache = InventoryCache(self._cluster, random=chance, metrics=self._metrics, pods=True)
         self._namespaces = Namespaces(self._cluster, random=chance, on_hold=self._on_hold)
         self._budgets = Budgets(self._cluster, random=chance)
-        self._facts = RuleFacts(self._cluster, self._rules, random=chance, on_change=self._on_rule)
+        self._in_tree_writes = InTreeWrites(self._cluster, self._rules, random=chance)
         self._policy = PolicyProfiles(self._metrics, on_change=self._on_policy)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         self._checks = Checks()
         self._in_tree = InTree.UNKNOWN
+        self._counted: Numbers | None = None
+        self._counted_at = 0.0
         self._controller: Controller | None = None
         self._reporter: Reporter | None = None
 
@@ -123,7 +131,7 @@ class Worker:
         self._checks.add("inventory", lambda: self._cache.problem)
         stages = [*self._listeners(), Stage(name="cluster", start=self._cluster.open, stop=self._cluster.close)]
         stages += profile_stages(self._settings, self._cluster, self._policy, self._metrics)
-        surveys = (("namespaces", self._namespaces), ("budgets", self._budgets), ("rules", self._facts))
+        surveys = (("namespaces", self._namespaces), ("budgets", self._budgets), ("rules", self._in_tree_writes))
         stages += [Stage(name=name, work=survey.reflector.run) for name, survey in surveys]
         stages.append(Stage(name="inventory", work=self._cache.run, start=self._synced))
         # Before the lease: who takes it over begins at once, and what has changed since its start it has seen.
@@ -164,7 +172,7 @@ class Worker:
         """Everything that plans depend on is known. Budgets are not waited for: without them the worker is gentler."""
         await self._cache.synced()
         await self._namespaces.reflector.synced.wait()
-        await self._facts.reflector.synced.wait()
+        await self._in_tree_writes.reflector.synced.wait()
         log.info("ready", extra={"version": __version__, "mode": self._settings.worker.mode.value})
 
     async def _find_in_tree(self) -> None:
@@ -183,7 +191,7 @@ class Worker:
 
     async def _watch_in_tree(self) -> None:
         """Ends the process in mode replacement when the in-tree controller turns out to be at work after all."""
-        await self._facts.in_tree_wrote.wait()
+        await self._in_tree_writes.seen.wait()
         harm = refusal(self._settings.worker.mode, InTree.ACTIVE)
         if harm is not None:
             raise Unsafe(harm)
@@ -195,12 +203,14 @@ class Worker:
         self._reporter = Reporter(setup)
         self._cache.subscribe(controller.observe)
         counts = {
+            "pods_undecided": lambda: controller.decider.undecided,
             "pods_planned": lambda: len(controller.plans.scheduled),
             "pods_in_line": lambda: len(controller.line),
             "pods_under_way": lambda: len(controller.plans.under_way),
         }
         self._eviction_metrics.watch(counts)
         self._eviction_metrics.set_leader(leads=True)
+        settle_memory()
         controller.start()
         log.info("working", extra={"mode": mode.value, "inTree": in_tree.value})
 
@@ -238,14 +248,23 @@ class Worker:
             metrics=self._eviction_metrics,
             profiles=lambda: self._policy.profiles,
             profile_of=self._profile_of,
-            generation_of=self._facts.generation_of,
             random=random.random,  # noqa: TID251 -- the shell's
             trusted=lambda: self._cache.sight().inventory is not None,
+            ceiling_of=lambda rule: ceiling_of(rule, self._policy.policy, self._totals),
             settings=self._settings.worker,
         )
 
+    def _totals(self) -> Numbers:
+        """What shares are of, as it was at most a minute ago: to count it takes a moment, and it hardly changes."""
+        now = self._clock.seconds()
+        if self._counted is None or now - self._counted_at > _COUNTED_SECONDS:
+            self._counted, self._counted_at = totals(self._cache.inventory), now
+        return self._counted
+
     def _profile_of(self, pod: Pod) -> Profile:
-        return self._policy.profiles.of(pod, self._namespaces.facts_of(pod.meta.namespace))
+        profiles = self._policy.profiles
+        classes = classes_of(self._cache.inventory, pod) if profiles.ask_for_classes else ()
+        return profiles.of(pod, self._namespaces.facts_of(pod.meta.namespace), classes)
 
     # --- news ------------------------------------------------------------------------------------
 
@@ -257,6 +276,13 @@ class Worker:
         if self._controller is not None:
             self._controller.look_again(namespace)
 
-    def _on_rule(self, name: str) -> None:
-        if self._controller is not None:
-            self._controller.look_at_rule(name)
+
+def settle_memory() -> None:
+    """Takes the inventory out of the collector's sight, and lets it look less often.
+
+    Plans are made by the ten thousand and hold no cycles; with Python's own thresholds the collector would walk all of
+    them several times meanwhile, and keep the loop for 0.1 to 0.2 s each time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)

@@ -7,6 +7,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from webhook.eviction.line import Pause
 from webhook.eviction.notes import Kind, disruption_of
 from webhook.eviction.ports import Result
 from webhook.eviction.schedule import Evict, next_step
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_MOST_SECONDS: Final = 10.0
+_NOBODY: Final = Pause(math.inf)
 _DOUBT_SECONDS: Final = 0.2
 """How often it is looked whether the inventory can be trusted again."""
 
@@ -39,18 +41,22 @@ class Office:
         gates: Gates,
         line: Line,
         facts_of: Callable[[Plan], Facts],
+        behind: Callable[[], bool],
         again: Callable[[Plan], None],
         retry: Callable[[Plan, float], float],
         settled: Callable[[Plan, bool], None],
     ) -> None:
-        """`again` looks at a pod anew; `retry` does so after a wait of at least so many seconds, and gives the wait.
+        """What the actor asks, and what it tells.
 
-        `settled` hears of each end: whether the pod was evicted.
+        `behind`: not everything is decided yet, so it is nobody's turn. `again` looks at a pod anew; `retry` does so
+        after a wait of at least so many seconds, and gives the wait. `settled` hears of each end: whether the pod was
+        evicted.
         """
         self.plans = plans
         self.gates = gates
         self.line = line
         self.facts_of = facts_of
+        self.behind = behind
         self.again = again
         self.retry = retry
         self.settled = settled
@@ -79,7 +85,8 @@ class Actor:
             if self.stopping or not self._setup.trusted():
                 await asyncio.sleep(_DOUBT_SECONDS)
                 continue
-            taken = self._office.line.take(self._setup.clock.seconds())
+            line = self._office.line
+            taken = _NOBODY if self._office.behind() else line.take(self._setup.clock.seconds())
             if isinstance(taken, str):
                 self.news.set()  # the next worker may have a turn as well
                 return taken

@@ -117,7 +117,7 @@ def evicted_before(conditions: Iterable[Condition]) -> int:
     return 0
 
 
-def began_of(conditions: Iterable[Condition], generation: int | None) -> datetime | None:
+def began_of(conditions: Iterable[Condition], generation: int) -> datetime | None:
     """Since when an eviction has been announced in our condition, for this generation of its rule; None: it is not."""
     known = condition_of(conditions, EVICTION)
     if known is None or known.observed_generation != generation:

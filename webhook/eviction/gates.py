@@ -25,6 +25,7 @@ TAINT_BURST: Final = 10
 """Of a taint that brings a rate of its own (N-13)."""
 OVERALL: Final = ("overall",)
 """The obstacle that is in everybody's way."""
+_REMEMBERED_MOST: Final = 1024
 _ASK_AGAIN_SECONDS: Final = 0.1
 """While all that a minute has left is under way: nobody knows for how long."""
 
@@ -57,6 +58,7 @@ class Gates:
         self._buckets = Buckets()
         self._minutes: dict[int, SlidingMinute] = {}
         self._groups: dict[str, tuple[Group, list[tuple[Hashable, Rate]]]] = {}
+        self._known_groups: dict[tuple[int, int], tuple[tuple[Reason, ...], Group]] = {}
 
     @property
     def busy(self) -> bool:
@@ -69,17 +71,32 @@ class Gates:
 
     def place(self, plan: Plan) -> Place:
         """Where a pod that is due stands in line."""
-        eviction = plan.eviction
-        keys = {self._key(reason, plan.profile) for reason in eviction.reasons}
-        group = Group(plan.profile.position, tuple(sorted(keys, key=repr)))
-        order = Order(plan.priority, eviction.due.timestamp(), str(plan.ref))
-        return Place(plan.ref.uid, order, group)
+        order = Order(plan.priority, plan.eviction.due.timestamp(), str(plan.ref))
+        return Place(plan.ref.uid, order, self._group_of(plan))
+
+    def _group_of(self, plan: Plan) -> Group:
+        """Pods that fare alike share one value with their reasons, so it is worked out once for all of them."""
+        reasons, profile = plan.eviction.reasons, plan.profile
+        sort = (id(reasons), profile.position)
+        known = self._known_groups.get(sort)
+        if known is not None and known[0] is reasons:
+            return known[1]
+        keys = {self._key(reason, profile) for reason in reasons}
+        group = Group(profile.position, tuple(sorted(keys, key=repr)))
+        if len(self._known_groups) >= _REMEMBERED_MOST:
+            self._known_groups.clear()
+        self._known_groups[sort] = (reasons, group)
+        return group
+
+    def forget_groups(self) -> None:
+        """A rule has changed, and perhaps its rate."""
+        self._known_groups.clear()
 
     def _key(self, reason: Reason, profile: Profile) -> BucketKey:
         taint = reason.taint
         if reason.rule:
             rule = self._rules.get(reason.rule)
-            own = _own_rate(rule) if rule is not None else None
+            own = own_rate(rule) if rule is not None else None
             # with a rate of its own it is one bucket, whatever profiles its pods have
             return BucketKey(reason.rule_uid, reason.rule, own, -1 if own is not None else profile.position)
         extras = taint.extras
@@ -150,7 +167,7 @@ class Gates:
         return self._minutes.setdefault(profile, SlidingMinute())
 
 
-def _own_rate(rule: DeviceTaintRule) -> float | None:
+def own_rate(rule: DeviceTaintRule) -> float | None:
     """A rate that the rule brings with it, as annotation or in its taint."""
     text = rule.meta.annotations.get(EVICTIONS_PER_SECOND, "")
     if text.isascii() and text.isdigit() and 0 < len(text) <= 9 and int(text):

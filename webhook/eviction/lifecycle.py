@@ -99,7 +99,7 @@ def in_use(inventory: Inventory, rule: DeviceTaintRule) -> bool:
         return False
     if not can_judge(selector):
         return True
-    return bool(inventory.usage.claims_on(selector.driver, selector.pool, selector.device))
+    return inventory.usage.in_use(selector.driver, selector.pool, selector.device)
 
 
 def _is_hard(rule: DeviceTaintRule) -> bool:
@@ -118,7 +118,7 @@ def _has_devices(inventory: Inventory, rule: DeviceTaintRule) -> bool:
 
 def _old_taints(inventory: Inventory, bound: datetime) -> Iterator[tuple[str, str, str, str]]:
     for (driver, name), pool in sorted(inventory.pools.items(), key=lambda item: item[0]):
-        for device, taints in pool.devices.items():
+        for device, taints in pool.devices.items() if pool.tainted else ():
             for taint in taints:
                 if taint.effect in _HARD and taint.time_added is not None and taint.time_added <= bound:
                     yield driver, name, device, taint.key

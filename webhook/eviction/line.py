@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+
+
+_LOOKED_AT_MOST: Final = 1000
+"""In one go: a deleted rule may have taken everybody out of the line, and one owner may hold up everybody in it."""
 
 
 class Order(NamedTuple):
@@ -57,6 +61,7 @@ class Line:
         self._gates = gates
         self._places: dict[str, Place] = {}
         self._groups: dict[Hashable, list[tuple[Order, str]]] = {}
+        """Heaps, as those of `_aside`. Who leaves stays in them until it comes up, or until nobody is left."""
         self._front: list[tuple[Order, int, Hashable]] = []
         self._fronted: dict[Hashable, int] = {}
         self._asleep: list[tuple[float, int, Hashable]] = []
@@ -82,8 +87,20 @@ class Line:
 
     def discard(self, uid: str) -> None:
         """Somebody leaves; what stood aside behind it moves up."""
-        if self._places.pop(uid, None) is not None:
-            self._follow(uid)
+        if self._places.pop(uid, None) is None:
+            return
+        self._follow(uid)
+        if not self._places:
+            self._clear()
+
+    def _clear(self) -> None:
+        """Nobody stands here any more, so whatever is remembered is of those who have left."""
+        for each in (self._groups, self._fronted, self._sleeping, self._aside, self._from, self._front, self._asleep):
+            each.clear()
+
+    def _stands(self, group: Hashable, order: Order, uid: str) -> bool:
+        place = self._places.get(uid)
+        return place is not None and place.order == order and place.group == group
 
     def release(self, obstacle: Hashable) -> None:
         """An obstacle may be gone: the first of those who stepped aside for it tries again."""
@@ -105,9 +122,14 @@ class Line:
             self._to_front(group)
 
     def take(self, now: float) -> str | Pause:
-        """The uid of whoever goes now, who leaves the line; or how long nobody does."""
+        """The uid of whoever goes now, who leaves the line; or how long nobody does; 0 if it took too long to find out.
+
+        The next call goes on from there.
+        """
         self._wake(now)
-        while self._front:
+        for _ in range(_LOOKED_AT_MOST):
+            if not self._front:
+                break
             first, ticket, group = heapq.heappop(self._front)
             if self._fronted.get(group) != ticket:
                 continue
@@ -115,35 +137,33 @@ class Line:
             taken = self._take_from(group, first, now)
             if taken is not None:
                 return taken
+        else:
+            return Pause(0.0)
         while self._asleep and self._sleeping.get(self._asleep[0][2]) != self._asleep[0][1]:
             heapq.heappop(self._asleep)
         return Pause(self._asleep[0][0] - now if self._asleep else math.inf)
 
     def _take_from(self, group: Hashable, first: Order, now: float) -> str | None:
         """The first of a group, if they may go; else somebody of another group may be before the next of this one."""
-        waiting = self._groups.get(group, [])
-        while waiting:
-            order, uid = waiting[0]
-            place = self._places.get(uid)
-            if place is None or place.order != order or place.group != group:
-                heapq.heappop(waiting)
-                continue
-            if order != first:
-                break
+        waiting = self._groups[group]
+        order, uid = waiting[0]
+        if not self._stands(group, order, uid):
+            heapq.heappop(waiting)
+        elif order == first:
             seconds = self._gates.wait_seconds(group, now)
             if seconds > 0:
                 self._sleep(group, now + seconds)
                 return None
             heapq.heappop(waiting)
+            place = self._places[uid]
             obstacle = self._gates.obstacle(place)
-            if obstacle is not None:
-                self._step_aside(place, obstacle)
-                break
-            del self._places[uid]
-            self._gates.enter(place, now)
-            self._to_front(group)
-            self._follow(uid)
-            return uid
+            if obstacle is None:
+                del self._places[uid]
+                self._gates.enter(place, now)
+                self._to_front(group)
+                self._follow(uid)
+                return uid
+            self._step_aside(place, obstacle)
         self._to_front(group)
         return None
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from webhook.inventory.evictions import Eviction, Evictions
     from webhook.inventory.state import Inventory
 
-_RUNNING = "Running"
-
 
 class Plan:
     """One pod that has to go."""
@@ -46,6 +44,33 @@ class Change(NamedTuple):
     silent: bool = False
 
 
+class _Hits:
+    """The pods that a rule is a reason for."""
+
+    __slots__ = ("namespaces", "pods")
+
+    def __init__(self) -> None:
+        self.pods: dict[str, None] = {}
+        self.namespaces: dict[str, int] = {}
+
+    def add(self, ref: PodRef) -> None:
+        """One more; it was not there."""
+        self.pods[ref.uid] = None
+        self.namespaces[ref.namespace] = self.namespaces.get(ref.namespace, 0) + 1
+
+    def discard(self, ref: PodRef) -> None:
+        """One less; it was there."""
+        del self.pods[ref.uid]
+        self.namespaces[ref.namespace] -= 1
+        if not self.namespaces[ref.namespace]:
+            del self.namespaces[ref.namespace]
+
+
+def _rules_of(plan: Plan) -> set[str]:
+    """The uids of the rules among the reasons."""
+    return {reason.rule_uid for reason in plan.eviction.reasons if reason.rule_uid}
+
+
 class Plans:
     """Every plan, and who is missing already. Pods go by uid."""
 
@@ -56,11 +81,14 @@ class Plans:
         self.scheduled: dict[str, Plan] = {}
         self.evicted: dict[str, PodRef] = {}
         """Evicted by us, and not yet seen to go."""
+        self.changes = 0
+        """How many plans came, went or became others so far: whoever looks at all of them in pieces compares it."""
         self.under_way = UnderWay()
         self._begun: set[str] = set()
         self._uids: dict[str, str] = {}
         """Of the pods that something here is about, by `namespace/name`."""
-        self._by_rule: dict[str, dict[str, None]] = {}
+        self._hits: dict[str, _Hits] = {}
+        """By uid of the rule."""
         self._owner_of: dict[str, str] = {}
         self._owned: dict[str, set[str]] = {}
         self._missing: dict[str, set[str]] = {}
@@ -72,7 +100,13 @@ class Plans:
 
     def of_rule(self, rule_uid: str) -> list[Plan]:
         """The plans that a rule is a reason for."""
-        return [self.scheduled[uid] for uid in self._by_rule.get(rule_uid, ())]
+        hits = self._hits.get(rule_uid)
+        return [] if hits is None else [self.scheduled[uid] for uid in hits.pods]
+
+    def counts_of(self, rule_uid: str) -> tuple[int, int]:
+        """How many pods those are, and in how many namespaces."""
+        hits = self._hits.get(rule_uid)
+        return (0, 0) if hits is None else (len(hits.pods), len(hits.namespaces))
 
     def missing(self, owner: str) -> int:
         """How many pods of an owner are not there for it."""
@@ -125,9 +159,9 @@ class Plans:
         else:
             self._unlist(plan)
             plan.eviction, plan.profile, plan.priority = eviction, profile, pod.priority
-        for reason in eviction.reasons:
-            if reason.rule_uid:
-                self._by_rule.setdefault(reason.rule_uid, {})[uid] = None
+        self.changes += 1
+        for rule in _rules_of(plan):
+            self._hits.setdefault(rule, _Hits()).add(plan.ref)
         changes.append(Change(plan))
 
     def _drop(self, uid: str, changes: list[Change], *, silent: bool) -> None:
@@ -137,12 +171,12 @@ class Plans:
             changes.append(Change(plan, dropped=True, silent=silent))
 
     def _unlist(self, plan: Plan) -> None:
-        for reason in plan.eviction.reasons:
-            pods = self._by_rule.get(reason.rule_uid)
-            if pods is not None:
-                pods.pop(plan.ref.uid, None)
-                if not pods:
-                    del self._by_rule[reason.rule_uid]
+        self.changes += 1
+        for rule in _rules_of(plan):
+            hits = self._hits[rule]
+            hits.discard(plan.ref)
+            if not hits.pods:
+                del self._hits[rule]
 
     def _forget(self, key: str, uid: str, changes: list[Change]) -> None:
         """The pod is gone."""
@@ -176,7 +210,7 @@ class Plans:
             ghosts = self._ghosts.get(owner)
             if ghosts:
                 self._lay(owner, ghosts.pop())
-        if uid in self.under_way or pod.deleting or (pod.phase != _RUNNING and not pod.finished):
+        if uid in self.under_way or pod.deleting or not (pod.ready or pod.finished):
             self._missing.setdefault(owner, set()).add(uid)
         else:
             self._found(owner, uid)
@@ -231,5 +265,5 @@ class Plans:
         if self.under_way.discard(uid):
             self.freed.add(("namespace", ref.namespace))
         owner = self._owner_of.get(uid, "")
-        if owner and there and pod is not None and pod.phase == _RUNNING:
+        if owner and there and pod is not None and pod.ready:
             self._found(owner, uid)

@@ -92,6 +92,10 @@ class ClusterWriter(Protocol):
 class Budgets(Protocol):
     """Which pods have a disruption budget."""
 
+    def known(self, pod: Pod) -> bool | None:
+        """Whether one selects the pod; None if `covers` has to ask for that."""
+        ...
+
     async def covers(self, pod: Pod) -> bool:
         """Whether one selects the pod; no, where that cannot be told."""
         ...
@@ -110,14 +114,18 @@ class Ceiling(NamedTuple):
 
     pods: int | None = None
     namespaces: int | None = None
+    confirmed: bool = True
 
     def exceeded_by(self, pods: int, namespaces: int) -> str:
         """What is above it, in words; empty if nothing is."""
         if self.pods is not None and pods > self.pods:
-            return f"hits {pods} pods, at most {self.pods} were confirmed"
+            return f"hits {pods} pods, {self._most(self.pods)}"
         if self.namespaces is not None and namespaces > self.namespaces:
-            return f"hits pods in {namespaces} namespaces, at most {self.namespaces} were confirmed"
+            return f"hits pods in {namespaces} namespaces, {self._most(self.namespaces)}"
         return ""
+
+    def _most(self, number: int) -> str:
+        return f"at most {number} were confirmed" if self.confirmed else f"the limit is {number} and nothing confirmed"
 
 
 class Clock(Protocol):

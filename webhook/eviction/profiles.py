@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from webhook.api.claims import allocated_classes
+from webhook.inventory.state import claim_keys
 from webhook.policy.match import Names, TextSet
 from webhook.policy.model import EvictionProfile, Share
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from webhook.api.pods import Pod
+    from webhook.inventory.state import Inventory
     from webhook.policy.names import NamespaceFacts
 
 
@@ -22,12 +25,20 @@ class Profile(NamedTuple):
     settings: EvictionProfile
 
 
+def classes_of(inventory: Inventory, pod: Pod) -> frozenset[str]:
+    """The classes of the devices that a pod uses."""
+    claims = [inventory.claims[key] for key in claim_keys(pod) if key in inventory.claims]
+    return frozenset[str]().union(*[allocated_classes(claim) for claim in claims])
+
+
 class Profiles:
     """All of them, compiled."""
 
     def __init__(self, profiles: Sequence[EvictionProfile]) -> None:
         self.all = tuple(Profile(position, settings) for position, settings in enumerate(profiles))
         self._names = [None if each.namespaces is None else Names(each.namespaces) for each in profiles]
+        self.ask_for_classes = any(each.device_classes for each in profiles)
+        """Whether the classes of a pod's devices make a difference."""
         self._classes = [TextSet(each.device_classes) if each.device_classes else None for each in profiles]
 
     def of(self, pod: Pod, namespace: NamespaceFacts | None, device_classes: Iterable[str] = ()) -> Profile:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.api.rules import CONFIRM_IMPACT
 from webhook.api.taints import NO_EXECUTE, NONE
+from webhook.eviction.backlog import Slices
 from webhook.eviction.conditions import (
     EVICTION,
     IN_TREE,
@@ -48,10 +50,12 @@ _NOT_ASKED: Final = "eviction is not asked for any more"
 class _State:
     """What is remembered of a rule."""
 
-    __slots__ = ("before", "evicted", "generation", "seen_at", "stopped", "told", "would", "written_at")
+    __slots__ = ("before", "counted", "evicted", "generation", "seen_at", "stopped", "told", "would", "written_at")
 
     def __init__(self, before: int) -> None:
         self.before = before
+        self.counted = 0
+        """Evicted before the rule was last judged, and so not among those that were confirmed."""
         self.evicted = 0
         """Since this process leads; `before` that."""
         self.generation: int | None = None
@@ -105,16 +109,17 @@ class Rules:
         ceiling = self._setup.ceiling_of(rule) if not state.stopped else None
         if ceiling is None:
             return False
-        plans = self._plans.of_rule(rule.meta.uid)
-        pods = len(plans) + state.evicted + state.before
-        state.stopped = ceiling.exceeded_by(pods, len({plan.ref.namespace for plan in plans}))
+        pods, namespaces = self._plans.counts_of(rule.meta.uid)
+        state.stopped = ceiling.exceeded_by(pods + state.before + state.evicted - state.counted, namespaces)
         if state.stopped:
             log.error("eviction stopped", extra={"rule": rule.meta.name, "error": state.stopped})
         return bool(state.stopped)
 
-    def start_anew(self, rule: DeviceTaintRule) -> bool:
-        """The rule has changed: what stopped it is to be found out again. Gives whether it was stopped."""
+    def start_anew(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> bool:
+        """The rule, or a limit, has changed: what stopped it is to be found out again. Gives whether it was stopped."""
         state = self._state_of(rule)
+        if old is not None and _judged(old) != _judged(rule):
+            state.counted = state.before + state.evicted
         was_stopped, state.stopped = bool(state.stopped), ""
         return was_stopped
 
@@ -128,9 +133,7 @@ class Rules:
         rule = self._setup.inventory.rules.get(name)
         if rule is None:
             return None
-        generation = self._setup.generation_of(rule)
-        if generation is None:
-            return _SOON_SECONDS
+        generation = rule.generation
         state, now = self._state_of(rule), self._setup.clock.seconds()
         fresh = state.generation != generation
         if fresh:
@@ -144,7 +147,10 @@ class Rules:
         period = self._setup.settings.condition_seconds
         if not (fresh or last) and state.written_at is not None and now - state.written_at < period:
             return _sooner(period - (now - state.written_at), expiring.again_seconds)
-        conditions, again = self._conditions(rule, state, generation)
+        told = await self._conditions(rule, state, generation)
+        if told is None:
+            return _SOON_SECONDS
+        conditions, again = told
         if await self._write(rule, state, conditions):
             return _sooner(again, expiring.again_seconds)
         state.generation = None if fresh else generation  # it was not written, so it is still the first time
@@ -166,12 +172,20 @@ class Rules:
             self._tell(rule_note(rule, State(ours.reason), ours.message))
         return True
 
-    def _conditions(
+    async def _conditions(
         self, rule: DeviceTaintRule, state: _State, generation: int
-    ) -> tuple[list[Condition], float | None]:
-        """All of our conditions on the rule, and when they may have changed by themselves."""
+    ) -> tuple[list[Condition], float | None] | None:
+        """All of our conditions on the rule, and when they may have changed by themselves.
+
+        None: so much has changed while it was counted that nothing can be said.
+        """
+        changes = self._plans.changes
+        progress, again = await self._progress(rule, state)
+        if self._setup.inventory.rules.get(rule.meta.name) is not rule:
+            return None
+        if not progress.pending and self._plans.changes != changes:
+            return None  # somebody may have come whom it did not count
         now = self._setup.clock.now()
-        progress, again = self._progress(rule, state)
         conditions: list[Condition] = []
         told = self._told(rule, state, progress)
         if told is not None:
@@ -208,12 +222,16 @@ class Rules:
             state.would = WouldHit(impact.devices, impact.allocated, len(impact.pods), len(impact.namespaces))
         return in_tree_condition(effect, progress.pending, progress.namespaces, state.evicted, state.would)
 
-    def _progress(self, rule: DeviceTaintRule, state: _State) -> tuple[Progress, float | None]:
+    async def _progress(self, rule: DeviceTaintRule, state: _State) -> tuple[Progress, float | None]:
+        slices = Slices(self._setup.clock.seconds)
         now = self._setup.clock.now()
         namespaces: set[str] = set()
         pending = due = blocked = held = skipped = 0
         next_due = None
         for plan in self._plans.of_rule(rule.meta.uid):
+            await slices.pause()
+            if self._plans.scheduled.get(plan.ref.uid) is not plan:
+                continue
             facts = self._facts_of(plan)
             if facts.pod is None or facts.pod.deleting or facts.evicted:
                 continue
@@ -276,7 +294,7 @@ class Rules:
 
     async def _contest(self, rule: DeviceTaintRule, *, restored: bool) -> None:
         known = condition_of(rule.conditions, CONTESTED)
-        generation = self._setup.generation_of(rule) or 0
+        generation = rule.generation
         told = contested_condition(rule, restored=restored)
         condition = updated(known, CONTESTED, told, generation, self._setup.clock.now())
         if condition == known or (known is not None and (known.status, known.message) == (told[0], told[2])):
@@ -293,6 +311,11 @@ class _Expiring(NamedTuple):
 
     changed: bool = False
     again_seconds: float | None = None
+
+
+def _judged(rule: DeviceTaintRule) -> tuple[object, ...]:
+    """What admission measures anew when it changes."""
+    return rule.selector, rule.taint, rule.effective_effect, rule.meta.annotations.get(CONFIRM_IMPACT)
 
 
 def _sooner(one: float | None, other: float | None) -> float | None:

@@ -42,8 +42,6 @@ class Setup:
     profiles: Callable[[], Profiles]
     """Asked each time, as the policy may change."""
     profile_of: Callable[[Pod], Profile]
-    generation_of: Callable[[DeviceTaintRule], int | None]
-    """The generation of a rule just as the inventory has it; None while that is not known."""
     random: Callable[[], float]
     trusted: Callable[[], bool] = _always
     """Whether the inventory follows the cluster now; nobody is evicted by what may be out of date."""

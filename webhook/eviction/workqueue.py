@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class WorkQueue(Generic[K]):
         self._random = random
         self._first_seconds = first_seconds
         self._most_seconds = most_seconds
-        self._ready: dict[K, None] = {}
+        self._ready: OrderedDict[K, None] = OrderedDict()  # a dict gets slow if its first key goes again and again
         self._again: set[K] = set()
         self._in_work: set[K] = set()
         self._ready_at: dict[K, float] = {}
@@ -105,8 +106,7 @@ class WorkQueue(Generic[K]):
         while True:
             wait = self._promote()
             if self._ready:
-                item = next(iter(self._ready))
-                del self._ready[item]
+                item, _ = self._ready.popitem(last=False)
                 self._in_work.add(item)
                 if self._ready:
                     self._news.set()  # for the next worker

@@ -1,4 +1,4 @@
-"""Which pods have to go, when and why, and whose fate a change may have changed.
+"""Which pods have to go, when and why, and by which claims a change may have changed that.
 
 Nothing here knows of rates or budgets: a pod that is due is not yet a pod that is evicted.
 Source: `semantics.md` E-5 to E-20.
@@ -24,6 +24,7 @@ from webhook.inventory.state import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from webhook.api.claims import AllocationResult
     from webhook.api.taints import DeviceToleration
@@ -100,23 +101,24 @@ class Evictions:
 
     # --- changes ---------------------------------------------------------------------------------
 
-    def touched(self, old: Held | None, new: Held | None) -> frozenset[str]:
-        """The pods whose fate a change may have changed, as `namespace/name`. The inventory has applied it already."""
+    def touched(self, old: Held | None, new: Held | None) -> AbstractSet[str]:
+        """The claims by which a change may have changed the fate of pods; a change of a pod only concerns itself.
+
+        The inventory has applied it already. Claims go by `namespace/name`.
+        """
         match new if new is not None else old:
-            case Pod() as pod:
-                return frozenset({key_of(pod.meta)})
             case ResourceClaim() as claim:
-                return frozenset(self._inventory.pods_of(key_of(claim.meta)))
+                return frozenset({key_of(claim.meta)})
             case DeviceTaintRule() as rule:
                 return self.refresh(rule.meta.name)
             case ResourceSlice():
                 pools = {(each.driver, each.pool) for each in (old, new) if isinstance(each, ResourceSlice)}
                 return _NOBODY.union(*[self._retainted(pool) for pool in pools])
-            case None:
+            case Pod() | None:
                 return _NOBODY
 
-    def refresh(self, name: str) -> frozenset[str]:
-        """The pods touched by what is known of a rule now: its own fields, `began_of`, and whether it is suspended."""
+    def refresh(self, name: str) -> AbstractSet[str]:
+        """The claims touched by what is known of a rule now: its fields, `began_of`, and whether it is suspended."""
         before = self._acting.pop(name, None)
         rule = self._inventory.rules.get(name)
         after = None if rule is None else self._acting_of(rule)
@@ -125,7 +127,7 @@ class Evictions:
         if before == after:
             return _NOBODY
         self._index()
-        return self._pods_on(*[each.names for each in (before, after) if each is not None])
+        return self._claims_on(*[each.names for each in (before, after) if each is not None])
 
     def everything(self) -> frozenset[str]:
         """Begins anew with what the inventory holds now, and gives all of its pods."""
@@ -141,12 +143,12 @@ class Evictions:
             self._tainted = {identity: taints for identity, taints in evicting if taints}
         return frozenset(self._inventory.pods)
 
-    def suspend(self, rule: DeviceTaintRule) -> frozenset[str]:
-        """The rule makes nobody go until it is resumed; gives the pods touched."""
+    def suspend(self, rule: DeviceTaintRule) -> AbstractSet[str]:
+        """The rule makes nobody go until it is resumed; gives the claims touched."""
         self._suspended.add(rule.meta.uid)
         return self.refresh(rule.meta.name)
 
-    def resume(self, rule: DeviceTaintRule) -> frozenset[str]:
+    def resume(self, rule: DeviceTaintRule) -> AbstractSet[str]:
         """The end of that."""
         self._suspended.discard(rule.meta.uid)
         return self.refresh(rule.meta.name)
@@ -175,7 +177,7 @@ class Evictions:
         self._shapes = tuple(sorted(shapes))
         self._alike.clear()
 
-    def _retainted(self, identity: PoolId) -> frozenset[str]:
+    def _retainted(self, identity: PoolId) -> AbstractSet[str]:
         if self._scope.no_execute is None:
             return _NOBODY
         pool = self._inventory.pools.get(identity)
@@ -184,13 +186,11 @@ class Evictions:
         if after:
             self._tainted[identity] = after
         changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
-        return self._pods_on(*[Names(*identity, name) for name in changed])
+        return self._claims_on(*[Names(*identity, name) for name in changed])
 
-    def _pods_on(self, *places: Names) -> frozenset[str]:
-        inventory, claims = self._inventory, set[str]()
-        for names in set(places):
-            claims |= inventory.usage.claims_on(*names)
-        return frozenset([pod for claim in claims for pod in inventory.pods_of(claim)])
+    def _claims_on(self, *places: Names) -> AbstractSet[str]:
+        found = [self._inventory.usage.claims_on(*names) for names in set(places)]
+        return found[0] if len(found) == 1 else _NOBODY.union(*found)  # one may be large, and is not copied
 
     # --- fate ------------------------------------------------------------------------------------
 

@@ -69,6 +69,8 @@ class Pool:
     @property
     def evicting(self) -> Mapping[str, tuple[DeviceTaint, ...]]:
         """The devices with NoExecute taints, and those taints only."""
+        if self._evicting is None and not self.tainted:
+            self._evicting = {}  # as usual, and then nothing need be built for it
         if self._evicting is None:
             found = {
                 name: tuple([taint for taint in taints if taint.effect == NO_EXECUTE])
@@ -77,6 +79,11 @@ class Pool:
             }
             self._evicting = {name: taints for name, taints in found.items() if taints}
         return self._evicting
+
+    @property
+    def tainted(self) -> bool:
+        """Whether slices of the newest generation have taints at all; usually they do not."""
+        return any(value.slice_taints or any(device.taints for device in value.devices) for value in self.newest)
 
     @property
     def taint_keys(self) -> frozenset[str]:

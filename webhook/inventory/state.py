@@ -14,7 +14,7 @@ from webhook.inventory.pools import Pools
 from webhook.inventory.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from webhook.api.meta import ObjectMeta
     from webhook.api.taints import DeviceTaint
@@ -38,7 +38,7 @@ class Inventory:
         self._slices: dict[str, ResourceSlice] = {}
         self._claims: dict[str, ResourceClaim] = {}
         self._pods: dict[str, Pod] = {}
-        self._claim_pods: dict[str, dict[str, None]] = {}
+        self._claim_pods: dict[str, tuple[str, ...]] = {}
         self.pools = Pools()
         self.usage = Usage()
         self.rules: Mapping[str, DeviceTaintRule] = MappingProxyType(self._rules)
@@ -94,21 +94,25 @@ class Inventory:
         known = self._pods.pop(key, None)
         if known is not None:
             for claim in claim_keys(known):
-                pods = self._claim_pods.get(claim, {})
-                pods.pop(key, None)
-                if not pods:
-                    self._claim_pods.pop(claim, None)
+                left = tuple([each for each in self._claim_pods.pop(claim) if each != key])
+                if left:
+                    self._claim_pods[claim] = left
         if gone or not pod.uses_claims:
             return
         self._pods[key] = pod
         for claim in claim_keys(pod):
-            self._claim_pods.setdefault(claim, {})[key] = None
+            self._claim_pods[claim] = (*self._claim_pods.get(claim, ()), key)
 
     # --- questions -------------------------------------------------------------------------------
 
     def pods_of(self, claim: str) -> tuple[str, ...]:
         """The pods that name a claim, in whatever way, by name; both as `namespace/name`."""
         return tuple(sorted(self._claim_pods.get(claim, ())))
+
+    def pods_using(self, claims: Iterable[str]) -> frozenset[str]:
+        """The pods that name any of the claims, likewise."""
+        known = self._claim_pods
+        return frozenset([pod for claim in claims for pod in known.get(claim, ())])
 
     def taint_keys(self) -> frozenset[str]:
         """The keys of all taints that are published, in slices or by rules."""

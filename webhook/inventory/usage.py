@@ -142,6 +142,10 @@ class Usage:
                 found.update(users[device])
         return found
 
+    def in_use(self, driver: str | None, pool: str | None, device: str | None) -> bool:
+        """Whether there are any."""
+        return any(device is None or device in users for users in self._users_in(driver, pool))
+
     def _users_in(self, driver: str | None, pool: str | None) -> Iterator[Mapping[str, tuple[str, ...]]]:
         if driver is not None and pool is not None:
             users = self._users.get((driver, pool))

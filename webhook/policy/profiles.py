@@ -22,15 +22,29 @@ def limits_for(impact: Impact, requester: Requester, taint: DeviceTaint, effect:
     for entry in impact.limits:
         if entry.requesters is not None and not Requesters(entry.requesters).matches(requester, allowing=True):
             continue
-        match = entry.taints
-        if match is not None and not (
-            TextSet(match.keys).holds(taint.key)
-            and TextSet(match.values).holds(taint.value)
-            and (not match.effects or effect in match.effects)
-        ):
-            continue
-        return entry
+        if _is_for(entry, taint, effect):
+            return entry
     return NO_LIMITS
+
+
+def limits_of_anybody(impact: Impact, taint: DeviceTaint, effect: str) -> tuple[ImpactLimits, ...]:
+    """All limits that may hold for a taint of which nobody knows any more who set it; the last is everybody's."""
+    found = []
+    for entry in impact.limits:
+        if _is_for(entry, taint, effect):
+            found.append(entry)
+            if entry.requesters is None:
+                return tuple(found)
+    return (*found, NO_LIMITS)
+
+
+def _is_for(entry: ImpactLimits, taint: DeviceTaint, effect: str) -> bool:
+    match = entry.taints
+    return match is None or (
+        TextSet(match.keys).holds(taint.key)
+        and TextSet(match.values).holds(taint.value)
+        and (not match.effects or effect in match.effects)
+    )
 
 
 def most(limit: int | Share | None, total: int) -> int | None:

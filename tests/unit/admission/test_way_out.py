@@ -161,10 +161,25 @@ def test_code_that_does_not_hold_is_told_beside_the_refusal() -> None:
     assert ask(tainting({}, code=fresh)).allowed
 
 
-@pytest.mark.parametrize("code", ["", "yes", "v1", "v1.1.1.1.1.1.AAAA", "\N{SNOWMAN}", "v1." * 4000])
-def test_nonsense_confirms_nothing_and_hurts_nobody(code: str) -> None:
+@pytest.mark.parametrize("code", ["yes", "v1", "v1.1.1.1.1.1.AAAA", "\N{SNOWMAN}", "v1." * 4000])
+def test_nonsense_confirms_nothing(code: str) -> None:
     assert not ask(tainting({}, code=code)).allowed
-    assert ask(tainting(node(0), code=code)).allowed  # nothing to confirm, so nobody looks
+    # Nor where there is nothing to confirm: whoever evicts would take its numbers for a ceiling.
+    decision = ask(tainting(node(0), code=code))
+    assert [error.field for error in decision.errors] == [f"metadata.annotations[{CONFIRM_IMPACT}]"]
+    later = ask(tainting(node(0), code=code), tainting(node(0)))
+    assert refusals(later) == ["is not a code as this webhook makes them"]
+    assert ask(tainting(node(0), code=code), tainting(node(0), code=code)).allowed  # stored already
+
+
+def test_no_code_is_none() -> None:
+    assert not ask(tainting({}, code="")).allowed
+    assert ask(tainting(node(0), code="")).allowed
+
+
+def test_real_code_that_is_not_needed_any_more_does_no_harm() -> None:
+    code = code_in(ask(tainting({})))
+    assert ask(tainting({}, code=code), tainting({}, "NoExecute")).allowed
 
 
 def test_second_person_must_confirm_where_one_is_asked_for() -> None:

@@ -11,7 +11,7 @@ from tests.builders import DRIVER, NOW, decoded
 from tests.unit.admission.guarding import ask, fleet, node, over, tainting, told
 from tests.unit.inventory.values import inventory_of
 from webhook.admission.widening import begins_to_evict, is_wide, only_less
-from webhook.api.rules import CONFIRM_IMPACT, DESCRIPTION, EVICTIONS_PER_SECOND, DeviceSelector
+from webhook.api.rules import DESCRIPTION, EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.policy.model import Impact, ImpactLimits
 
 EARLIER = NOW - timedelta(seconds=1)
@@ -31,7 +31,6 @@ def value(rule: Any) -> Any:
 LESS = [
     pytest.param(RULE, RULE, id="nothing"),
     pytest.param(tainting(node(0), annotations={DESCRIPTION: "x", EVICTIONS_PER_SECOND: "9"}), RULE, id="annotations"),
-    pytest.param(tainting(node(0), annotations={CONFIRM_IMPACT: "v1"}), RULE, id="a code that comes too late"),
     pytest.param(RULE, tainting(node(0), code="v1.1"), id="a code that has done its duty"),
     pytest.param(tainting({**node(0), "device": "gpu-0"}), RULE, id="a device of the pool"),
     pytest.param(RULE, tainting(), id="a pool of the driver"),

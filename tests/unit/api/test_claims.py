@@ -17,7 +17,15 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
-from webhook.api.claims import AllocationResult, Consumer, DeviceRequest, ExactRequest
+from webhook.api.claims import (
+    AllocationResult,
+    Consumer,
+    DeviceRequest,
+    ExactRequest,
+    ResourceClaim,
+    allocated_classes,
+    classes_only,
+)
 from webhook.api.meta import ObjectMeta
 from webhook.api.taints import DeviceToleration
 
@@ -105,6 +113,32 @@ def test_status_of_a_claim_is_read() -> None:
 def test_claim_knows_whether_it_is_allocated(status: Any, allocation: Any) -> None:
     claim, errors = decoded(make_claim(status=status))
     assert (claim.allocation, errors) == (allocation, [])
+
+
+WANTED = (
+    DeviceRequest("gpu", ExactRequest("", "big", tolerations=(TOLERATION,)), flat=True),
+    DeviceRequest("nic", None, (ExactRequest("fast", "rdma"), ExactRequest("any", "ethernet"))),
+)
+
+
+@pytest.mark.parametrize(
+    ("allocated", "classes"),
+    [
+        pytest.param(("gpu", "nic/fast"), {"big", "rdma"}, id="the alternative that was taken"),
+        pytest.param(("nic/any",), {"ethernet"}, id="only what was allocated"),
+        pytest.param(("nic", "other"), set(), id="no request of that name"),
+        pytest.param((), set(), id="nothing"),
+    ],
+)
+def test_classes_are_those_of_the_allocated_devices(allocated: tuple[str, ...], classes: set[str]) -> None:
+    results = tuple(AllocationResult(name, DRIVER, "node-0", "gpu-0") for name in allocated)
+    for requests in (WANTED, classes_only(WANTED)):
+        assert allocated_classes(ResourceClaim(ObjectMeta(), requests, results)) == classes
+    assert allocated_classes(ResourceClaim(ObjectMeta(), WANTED)) == set()
+
+
+def test_of_requests_only_classes_are_left() -> None:
+    assert classes_only(WANTED) == (DeviceRequest("gpu", ExactRequest("", "big")), WANTED[1])
 
 
 def test_template_keeps_the_metadata_for_its_claims() -> None:

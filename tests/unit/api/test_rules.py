@@ -23,6 +23,11 @@ def test_rule_is_read() -> None:
     assert decoded(manifest) == (expected, [])
 
 
+def test_generation_is_read() -> None:
+    assert decoded(make_rule())[0].generation == 0
+    assert decoded(make_rule(meta={"name": "r", "generation": 7}))[0].generation == 7
+
+
 @pytest.mark.parametrize(
     ("raw", "selector"),
     [

@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from tests.builders import (
     DRIVER,
@@ -23,6 +24,7 @@ from tests.builders import (
 from tests.unit.cluster.api_peer import ALL, ApiPeer
 from tests.unit.cluster.following import EXPIRED, bookmark
 from tests.unit.cluster.peer import Lines, cluster_of, run, until
+from webhook.api.claims import allocated_classes
 from webhook.cluster.inventory import InventoryCache
 from webhook.cluster.settings import InventorySettings, ReflectorSettings
 from webhook.inventory.state import Sight
@@ -89,7 +91,9 @@ class Bench:
 
 
 def contents(inventory: Inventory) -> tuple[Any, ...]:
-    held = (inventory.slices, inventory.rules, inventory.claims, inventory.pods)
+    """What is held, without the classes of claims, which not everybody asks for."""
+    claims = {key: structs.replace(claim, requests=()) for key, claim in inventory.claims.items()}
+    held = (inventory.slices, inventory.rules, claims, inventory.pods)
     return (*map(dict, held), inventory.pools.incomplete, inventory.pools.device_count(), inventory.usage.groups.keys())
 
 
@@ -233,7 +237,9 @@ def watches_of(peer: ApiPeer, resource: str) -> int:
 
 def test_pods_are_read_only_when_asked_for_and_held_only_with_claims() -> None:
     async def test() -> None:
-        objects = a_slice(), a_claim("c", "gpu-0", "p"), a_pod("p", "c"), a_pod("bystander")
+        classed = a_claim("classed")
+        classed["status"]["allocation"]["devices"]["results"][0]["request"] = "gpu"
+        objects = a_slice(), a_claim("c", "gpu-0", "p"), classed, a_pod("p", "c"), a_pod("bystander")
         async with caching(*objects, pods=True) as bench:
             await bench.cache.synced()
             await bench.settles()
@@ -246,9 +252,11 @@ def test_pods_are_read_only_when_asked_for_and_held_only_with_claims() -> None:
             told = [new.meta.name for _, new in bench.told if new is not None]
             assert "bystander" not in told
             assert bench.count("inventory_objects", resource="pods") == 2
+            assert allocated_classes(bench.cache.inventory.claims["ml/classed"]) == {DRIVER}
         async with caching(*objects) as bench:
             await bench.cache.synced()
             assert not any(request.path.endswith("/pods") for request in bench.peer.requests)
+            assert {claim.requests for claim in bench.cache.inventory.claims.values()} == {()}
 
     run(test())
 

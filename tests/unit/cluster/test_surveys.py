@@ -1,4 +1,4 @@
-"""Holds and labels of namespaces, disruption budgets, generations of rules, and the canary."""
+"""Holds and labels of namespaces, disruption budgets, who else writes status, and the canary."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from msgspec import structs
 
 from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
 from tests.unit.cluster.following import event
 from tests.unit.cluster.peer import Answer, Peer, Reply, Request, run, status, until
-from tests.unit.eviction.objects import owned, pod, rule, taint
+from tests.unit.eviction.objects import owned, pod
 from webhook.api.pods import HOLD
 from webhook.cluster.canary import find_in_tree
 from webhook.cluster.discovery import ServedCollection
-from webhook.cluster.surveys import IN_TREE_MANAGER, Budgets, Namespaces, RuleFacts
+from webhook.cluster.surveys import IN_TREE_MANAGER, Budgets, InTreeWrites, Namespaces
 from webhook.eviction.modes import InTree
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from webhook.api.rules import DeviceTaintRule
     from webhook.cluster.reflector import Reflector
 
 
@@ -132,46 +130,25 @@ def test_pod_whose_labels_cannot_be_read_has_no_budget() -> None:
 # --- rules --------------------------------------------------------------------------------------
 
 
-def facts(version: int, generation: int, written: str = "") -> dict[str, Any]:
+def facts(version: int, written: str = "") -> dict[str, Any]:
     managed = [{"manager": "kubectl", "time": "2026-01-01T00:00:00Z"}]
     if written:
         managed.append({"manager": IN_TREE_MANAGER, "subresource": "status", "time": written})
-    meta = {"name": "rule", "uid": "uid-rule", "resourceVersion": str(version), "generation": generation}
+    meta = {"name": "rule", "uid": "uid-rule", "resourceVersion": str(version)}
     return {"metadata": {**meta, "managedFields": managed}}
-
-
-def at(version: int, effect: str = "NoExecute") -> DeviceTaintRule:
-    known = rule()
-    return structs.replace(known, meta=structs.replace(known.meta, resource_version=str(version)), taint=taint(effect))
-
-
-def test_generation_is_that_of_the_version_or_of_the_same_specification() -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(listed(facts(3, 1)))
-            rules = RuleFacts(cluster, RULES, random=no_chance)
-            async with followed(rules.reflector):
-                assert rules.generation_of(at(4)) is None  # never seen in this shape
-                assert rules.generation_of(at(3)) == 1
-                assert rules.generation_of(at(4)) == 1  # a new status only, of which the other watch was first to tell
-                assert rules.generation_of(at(5, "None")) is None
-                await peer.say(event("MODIFIED", facts(5, 2)))
-                await until(lambda: rules.generation_of(at(5, "None")) == 2, "the new generation")
-
-    run(test())
 
 
 def test_in_tree_controller_is_noticed_when_it_writes_and_not_for_what_it_wrote_before() -> None:
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(listed(facts(3, 1, "2026-01-01T00:00:00Z")))
-            rules = RuleFacts(cluster, RULES, random=no_chance)
-            async with followed(rules.reflector):
-                await peer.say(event("MODIFIED", facts(11, 2, "2026-01-01T00:00:00Z")))
-                await until(lambda: rules.reflector.items["rule"].metadata.generation == 2, "told")
-                assert not rules.in_tree_wrote.is_set()
-                await peer.say(event("MODIFIED", facts(12, 2, "2026-01-01T00:10:00Z")))
-                await until(rules.in_tree_wrote.is_set, "noticed")
+            peer.answers.append(listed(facts(3, "2026-01-01T00:00:00Z")))
+            writes = InTreeWrites(cluster, RULES, random=no_chance)
+            async with followed(writes.reflector):
+                await peer.say(event("MODIFIED", facts(11, "2026-01-01T00:00:00Z")))
+                await until(lambda: writes.reflector.items["rule"].metadata.resource_version == "11", "told")
+                assert not writes.seen.is_set()
+                await peer.say(event("MODIFIED", facts(12, "2026-01-01T00:10:00Z")))
+                await until(writes.seen.is_set, "noticed")
 
     run(test())
 

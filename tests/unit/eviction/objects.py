@@ -69,6 +69,7 @@ def pod(name: str = "pod", **fields: Any) -> Pod:
         "node_name": "node-0",
         "claims": (PodClaim(f"{name}-claim", generated=True),),
         "phase": "Running",
+        "ready": fields.get("phase", "Running") == "Running",
     }
     return Pod(**{**given, **fields})
 
@@ -88,7 +89,8 @@ def rule(
     conditions: tuple[Condition, ...] = (),
     annotations: Mapping[str, str] | None = None,
     uid: str = "",
+    generation: int = 1,
 ) -> DeviceTaintRule:
     given = {**({EVICT: "true"} if evict else {}), **(annotations or {})}
     meta = ObjectMeta(name=name, uid=uid or f"uid-{name}", annotations=given)
-    return DeviceTaintRule(meta, selector, taint(effect, key, added=added), conditions)
+    return DeviceTaintRule(meta, selector, taint(effect, key, added=added), conditions, generation)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import structs
 
-from tests.unit.eviction.objects import claim, pod, rule
+from tests.builders import NOW
+from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import FREE, World
-from webhook.api.rules import DeviceSelector
+from webhook.api.rules import CONFIRM_IMPACT, Condition, DeviceSelector
+from webhook.eviction import decider
+from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_rule_that_hits_more_than_was_confirmed_stops_before_anybody_goes() -> None:
@@ -50,6 +58,75 @@ def test_pod_under_another_rule_goes_although_one_is_stopped() -> None:
     world.add(rule("wide"), rule("narrow", selector=DeviceSelector(device="pod-000")))
     world.advance(1)
     assert world.evicted == ["pod-000"]
+
+
+def test_pods_evicted_before_somebody_confirmed_again_do_not_count_again() -> None:
+    ceilings = {"": 3, "again": 1}
+    world = World(
+        Mode.REPLACEMENT,
+        FREE,
+        ceiling_of=lambda rule: Ceiling(pods=ceilings[rule.meta.annotations.get(CONFIRM_IMPACT, "")]),
+    )
+    crowd(world, 3)
+    world.add(rule())
+    world.settle()
+    world.add(claim("more"), pod("more"))
+    world.advance(30)
+    assert len(world.evicted) == 3
+    known = world.inventory.rules["rule"]
+    labelled = structs.replace(known, meta=structs.replace(known.meta, annotations={"devicetaint.io/owner": "me"}))
+    world.change(known, labelled)
+    world.advance(30)
+    assert len(world.evicted) == 3
+    annotations = {CONFIRM_IMPACT: "again"}
+    world.change(labelled, structs.replace(known, meta=structs.replace(known.meta, annotations=annotations)))
+    world.advance(30)
+    assert world.evicted[3:] == ["more"]
+    assert world.condition("rule")[2] == "4 pods evicted"
+
+
+def test_pods_evicted_before_a_restart_count() -> None:
+    before = Condition(EVICTION, "True", "Evicting", "7 pods evicted; 2 pods pending in 1 namespace", 1, NOW)
+    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=8))
+    crowd(world, 2)
+    world.add(rule(conditions=(before,)))
+    world.advance(30)
+    assert world.evicted == []
+    assert world.condition("rule")[2] == "hits 9 pods, at most 8 were confirmed; 7 pods evicted"
+
+
+def test_limit_that_the_policy_raises_or_lowers_holds_at_once() -> None:
+    most = [1]
+    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=most[0], confirmed=False))
+    world.add(claim("later", tolerates(60)), pod("later"), claim("last", tolerates(90)), pod("last"), rule())
+    world.advance(30)
+    assert world.condition("rule")[1] == "Stopped"
+    most[0] = 2
+    world.worker.replan_all()
+    world.advance(35)
+    assert world.evicted == ["later"]
+    most[0] = 0
+    world.worker.replan_all()
+    world.advance(60)
+    assert world.evicted == ["later"]
+    told = "hits 2 pods, the limit is 0 and nothing confirmed; 1 pod evicted"
+    assert world.condition("rule") == ("False", "Stopped", told)
+
+
+def test_rule_that_is_narrowed_is_not_stopped_for_what_it_hit_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever part of its pods was looked at first."""
+    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda rule: Ceiling(pods=1) if rule.generation > 1 else None)
+    crowd(world, 6)
+    before = rule()
+    world.add(before)
+    monkeypatch.setattr(decider, "_AT_ONCE", -1)
+    monkeypatch.setattr(decider, "_STRIDE", 1)
+    world.clock.step = 0.004
+    world.change(before, rule(selector=DeviceSelector(device="pod-003"), generation=2))
+    world.catch_up()
+    world.clock.step = 0.0
+    world.advance(1)
+    assert world.evicted == ["pod-003"]
 
 
 def test_namespaces_are_limited_as_well() -> None:

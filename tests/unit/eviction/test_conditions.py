@@ -176,7 +176,6 @@ def test_announcement_counts_for_its_generation() -> None:
     conditions = (Condition(EVICTION, "False", "NothingToDo", "", 3, NOW),)
     assert began_of(conditions, 3) == NOW
     assert began_of(conditions, 4) is None
-    assert began_of(conditions, None) is None
     assert began_of((), 3) is None
 
 

@@ -12,10 +12,12 @@ from msgspec import structs
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import BLUNT, FREE, World
+from webhook.api.claims import DeviceRequest, ExactRequest
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.notes import disruption_of
 from webhook.eviction.ports import Outcome, Result
+from webhook.eviction.profiles import Profiles, classes_of
 from webhook.policy.model import EvictionProfile, NamespaceMatch, Share
 
 if TYPE_CHECKING:
@@ -169,7 +171,7 @@ def test_pods_already_on_their_way_out_count_after_a_restart() -> None:
     assert world.evicted == ["pod"]
 
 
-def test_owner_misses_at_most_one_and_the_next_goes_when_its_replacement_runs() -> None:
+def test_owner_misses_at_most_one_and_the_next_goes_when_its_replacement_is_ready() -> None:
     world = World(Mode.REPLACEMENT, GENTLE)
     for name in ("a", "b", "c"):
         world.add(claim(name), owned(name))
@@ -180,7 +182,11 @@ def test_owner_misses_at_most_one_and_the_next_goes_when_its_replacement_runs() 
     world.add(fresh)
     world.advance(30)
     assert len(world.evicted) == 2
-    world.change(fresh, structs.replace(fresh, phase="Running"))
+    started = structs.replace(fresh, phase="Running")
+    world.change(fresh, started)
+    world.advance(30)
+    assert len(world.evicted) == 2
+    world.change(started, structs.replace(started, ready=True))
     world.advance(1)
     assert len(world.evicted) == 3
 
@@ -245,6 +251,21 @@ def test_profile_is_the_first_that_matches() -> None:
     assert dict(zip(world.evicted, times(world), strict=True)) == pytest.approx(
         {"ml": 0, "low": 30, "web": 60}, abs=0.1
     )
+
+
+def test_profile_can_be_for_the_class_of_an_allocated_device() -> None:
+    wanted = (DeviceRequest("gpu", ExactRequest("", "big")), DeviceRequest("other", ExactRequest("", "small")))
+    profiles = Profiles((structs.replace(FREE, device_classes=("big*",)), FREE))
+    world = World(Mode.REPLACEMENT)
+    for name, requests in (("big", wanted), ("small", wanted[1:]), ("unknown", ())):
+        world.add(structs.replace(claim(name), requests=requests), pod(name))
+    world.add(structs.replace(claim("idle", devices=()), requests=wanted), pod("idle"))
+    classes = {name: classes_of(world.inventory, world.pod(name)) for name in ("big", "small", "unknown", "idle")}
+    assert classes == {"big": {"big"}, "small": set(), "unknown": set(), "idle": set()}
+    found = {name: profiles.of(world.pod(name), None, asked).position for name, asked in classes.items()}
+    assert found == {"big": 0, "small": 1, "unknown": 1, "idle": 1}
+    assert profiles.ask_for_classes
+    assert not Profiles((FREE,)).ask_for_classes
 
 
 def test_grace_period_is_the_profiles() -> None:

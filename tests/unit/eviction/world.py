@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -47,17 +48,21 @@ FREE = EvictionProfile(rate=10_000, burst=100_000, per_owner_unavailable=None)
 
 
 class Clock:
-    """Both clocks; they move when a test says so."""
+    """Both clocks; they move when a test says so. `real`: the seconds go on as they do."""
 
     def __init__(self) -> None:
+        self.real = False
         self.wall = NOW
         self.elapsed = 1000.0
+        self.step = 0.0
+        """What each look at it takes, for tests of work that is cut into slices."""
 
     def now(self) -> datetime:
         return self.wall
 
     def seconds(self) -> float:
-        return self.elapsed
+        self.elapsed += self.step
+        return time.monotonic() if self.real else self.elapsed
 
 
 @dataclass
@@ -138,7 +143,6 @@ class World:
         self.clock = Clock()
         self.cluster = FakeCluster(self)
         self.profiles = Profiles(profiles or (BLUNT,))
-        self.generations: dict[str, int] = {}
         self.holds: dict[str, str] = {}
         self.budgeted = budgeted
         self.setup = Setup(
@@ -150,13 +154,16 @@ class World:
             metrics=EvictionMetrics(CollectorRegistry(), in_tree_names=mode is Mode.REPLACEMENT),
             profiles=lambda: self.profiles,
             profile_of=lambda pod: self.profiles.of(pod, None),
-            generation_of=lambda rule: self.generations.get(rule.meta.uid, 1),
             random=lambda: 0.0,
             ceiling_of=ceiling_of,
             settings=WorkerSettings(mode=mode, **settings),
         )
         self.worker = Controller(self.setup, in_tree)
         self.worker.start()
+
+    def known(self, pod: Pod) -> bool | None:
+        """Only who has no owner is known without asking."""
+        return False if pod.owner is None else None
 
     async def covers(self, pod: Pod) -> bool:
         return pod.owner is not None and pod.owner.uid in self.budgeted
@@ -185,6 +192,11 @@ class World:
     def pod(self, name: str) -> Pod:
         return self.inventory.pods[f"ml/{name}"]
 
+    def catch_up(self) -> None:
+        """All that is undecided is decided."""
+        while self.worker.behind:
+            self.worker.decider.catch_up()
+
     # --- time ------------------------------------------------------------------------------------
 
     def settle(self) -> None:
@@ -194,6 +206,9 @@ class World:
     async def _settle(self) -> None:
         worker = self.worker
         while True:
+            if worker.decider.undecided:
+                worker.decider.catch_up()
+                continue
             worker.queue._promote()
             if len(worker.queue):
                 item = await worker.queue.get()

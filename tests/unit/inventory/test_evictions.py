@@ -18,6 +18,8 @@ from webhook.inventory.scope import Scope, can_judge, is_ours, tolerating_schedu
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from webhook.inventory.state import Held
 
 OURS = Scope(Evictor.OURS, asked=True)
@@ -42,8 +44,12 @@ class Watched:
             self.change(None, each)
 
     def change(self, old: Held | None, new: Held | None) -> set[str]:
+        """The pods touched."""
         self.inventory.apply(old, new)
-        return set(self.evictions.touched(old, new))
+        return self.users(self.evictions.touched(old, new))
+
+    def users(self, claims: Iterable[str]) -> set[str]:
+        return {pod for claim in claims for pod in self.inventory.pods_of(claim)}
 
     def of(self, name: str = "pod") -> Eviction | None:
         return self.evictions.eviction_of(self.inventory.pods[f"ml/{name}"])
@@ -189,9 +195,9 @@ def test_claim_touches_the_pods_that_name_it() -> None:
 
 def test_suspended_rule_makes_nobody_go_until_it_is_resumed() -> None:
     watched = Watched(claim(), pod(), rule())
-    assert watched.evictions.suspend(rule()) == {"ml/pod"}
+    assert watched.users(watched.evictions.suspend(rule())) == {"ml/pod"}
     assert watched.of() is None
-    assert watched.evictions.resume(rule()) == {"ml/pod"}
+    assert watched.users(watched.evictions.resume(rule())) == {"ml/pod"}
     assert watched.of() is not None
 
 

@@ -146,6 +146,6 @@ def test_answers_follow_a_slice_that_changes() -> None:
     inventory = inventory_of(untainted)
     found = inventory.pools.get((DRIVER, POOL))
     assert found is not None
-    assert (found.evicting, found.taints_of("gpu-0")) == ({}, ())
+    assert (found.evicting, found.taints_of("gpu-0"), found.tainted) == ({}, (), False)
     inventory.apply(untainted, pool_slice(Device("gpu-0", (A,))))
-    assert (found.evicting, found.taints_of("gpu-0")) == ({"gpu-0": (A,)}, (A,))
+    assert (found.evicting, found.taints_of("gpu-0"), found.tainted) == ({"gpu-0": (A,)}, (A,), True)

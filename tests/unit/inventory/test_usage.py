@@ -48,7 +48,9 @@ def test_consumer_is_a_pod_only_by_resource_and_group(consumer: Consumer, pod: b
     ],
 )
 def test_claims_by_device(names: tuple[str | None, str | None, str | None], found: set[str]) -> None:
-    assert inventory_of(*CLAIMS).usage.claims_on(*names) == found
+    usage = inventory_of(*CLAIMS).usage
+    assert usage.claims_on(*names) == found
+    assert usage.in_use(*names) is bool(found)
 
 
 def test_claims_are_grouped_by_driver_tolerations_and_kind() -> None:

@@ -1,0 +1,286 @@
+"""How soon the eviction worker decides in a large cluster, and how long it keeps the loop: `python -m
+benchmarks.eviction_plan`.
+
+The cluster is made up: 100,000 pods with a claim and a device each, ten to an owner, and an API server that says yes
+to everything. Exit codes: 0 measured, 1 a limit was exceeded (with --check). Limits hold for CPU time, which is what
+the work takes on a machine that nobody shares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import uvloop
+from prometheus_client import CollectorRegistry
+
+from benchmarks.inventory import DEVICES_A_POOL, DRIVER, KEY, NAMESPACES, POOLS, slices
+from benchmarks.report import table
+from webhook.api.claims import AllocationResult, Consumer, ResourceClaim
+from webhook.api.meta import ObjectMeta
+from webhook.api.owners import Owner
+from webhook.api.pods import Pod, PodClaim
+from webhook.api.rules import DeviceSelector, DeviceTaintRule
+from webhook.api.taints import DeviceTaint
+from webhook.commands.evict import settle_memory
+from webhook.eviction.controller import Controller
+from webhook.eviction.modes import InTree, Mode
+from webhook.eviction.ports import Outcome, Result
+from webhook.eviction.profiles import Profiles
+from webhook.eviction.settings import WorkerSettings
+from webhook.eviction.setup import Setup
+from webhook.inventory.state import Inventory
+from webhook.policy.model import EvictionProfile
+from webhook.telemetry.eviction import EvictionMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from webhook.api.rules import Condition
+    from webhook.eviction.ports import Disruption, Note, PodRef
+    from webhook.inventory.state import Held
+
+DECIDED_SECONDS: Final = 1.0
+"""From a taint on one node until its pods are planned and the first eviction is asked for."""
+LOOP_SECONDS: Final = 0.15
+"""The longest that anything else waits for the loop."""
+_TICK_SECONDS: Final = 0.001
+_DEADLINE_SECONDS: Final = 120.0
+
+
+def pods() -> Iterator[tuple[ResourceClaim, Pod]]:
+    """A pod with a claim of its own on each device."""
+    for number in range(POOLS * DEVICES_A_POOL):
+        pool, device = number % POOLS, number // POOLS
+        name, namespace, uid = f"trainer-{number}", f"team-{number % NAMESPACES}", f"uid-{number}"
+        claim = ResourceClaim(
+            meta=ObjectMeta(f"{name}-gpu", "", namespace, f"uid-claim-{number}", str(number)),
+            allocation=(AllocationResult("gpu", DRIVER, f"node-{pool}", f"gpu-{device}"),),
+            reserved_for=(Consumer("", "pods", name, uid),),
+            controller_uid=uid,
+        )
+        owner = Owner("ReplicaSet", f"trainer-{number // 10}", f"uid-owner-{number // 10}")
+        meta = ObjectMeta(name, "", namespace, uid, str(number))
+        yield (
+            claim,
+            Pod(meta, f"node-{pool}", (PodClaim(f"{name}-gpu", generated=True),), phase="Running", owner=owner),
+        )
+
+
+def rule(name: str, selector: DeviceSelector) -> DeviceTaintRule:
+    """One that evicts, set this moment."""
+    added = datetime.now(UTC).replace(microsecond=0)  # noqa: TID251 -- the shell's clock
+    return DeviceTaintRule(ObjectMeta(name, uid=f"uid-{name}"), selector, DeviceTaint(KEY, "", "NoExecute", added))
+
+
+class Cluster:
+    """Says yes, at once, and notes when it was first asked."""
+
+    def __init__(self) -> None:
+        self.first_at: float | None = None
+
+    async def evict(self, _pod: PodRef, _seconds: int | None) -> Outcome:
+        """Evicted."""
+        if self.first_at is None:
+            self.first_at = time.perf_counter()
+        return Outcome(Result.EVICTED)
+
+    async def delete(self, pod: PodRef, seconds: int | None, _disruption: Disruption) -> Outcome:
+        """Deleted."""
+        return await self.evict(pod, seconds)
+
+    async def set_conditions(self, _rule: DeviceTaintRule, _conditions: Sequence[Condition]) -> str:
+        """Written."""
+        return ""
+
+    async def downgrade(self, _rule: DeviceTaintRule) -> str:
+        """Never asked for here."""
+        return ""
+
+    async def delete_rule(self, _rule: DeviceTaintRule) -> str:
+        """Likewise."""
+        return ""
+
+    async def tell(self, _note: Note) -> None:
+        """Heard."""
+
+    def known(self, _pod: Pod) -> bool | None:
+        """No budgets here."""
+        return False
+
+    async def covers(self, _pod: Pod) -> bool:
+        """No budgets here."""
+        return False
+
+    def hold_of(self, _namespace: str) -> str | None:
+        """Nor holds."""
+        return None
+
+
+class Clock:
+    """Both clocks."""
+
+    def now(self) -> datetime:
+        """Wall-clock time."""
+        return datetime.now(UTC)  # noqa: TID251 -- the shell's clock
+
+    def seconds(self) -> float:
+        """Seconds that only go forward."""
+        return time.monotonic()
+
+
+class Ticker:
+    """The longest that somebody who asks for the loop every millisecond had to wait: by the clock, and of CPU time."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self.longest_cpu = 0.0
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            asked, busy = time.perf_counter(), time.thread_time()
+            await asyncio.sleep(_TICK_SECONDS)
+            self.longest_cpu = max(self.longest_cpu, time.thread_time() - busy)
+            self.longest = max(self.longest, time.perf_counter() - asked - _TICK_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happened: seconds until all was decided, until the first eviction, and that the loop was kept."""
+
+    title: str
+    decided: float
+    decided_cpu: float
+    first: float | None
+    loop: float
+    loop_cpu: float
+    limit: float | None = None
+
+
+class Bench:
+    """A worker over a large cluster."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
+        self.cluster = Cluster()
+        profiles = Profiles((EvictionProfile(),))
+        self.setup = Setup(
+            inventory=inventory,
+            writer=self.cluster,
+            budgets=self.cluster,
+            namespaces=self.cluster,
+            clock=Clock(),
+            metrics=EvictionMetrics(CollectorRegistry(), in_tree_names=True),
+            profiles=lambda: profiles,
+            profile_of=lambda pod: profiles.of(pod, None),
+            random=random.random,  # noqa: TID251 -- the shell's
+            settings=WorkerSettings(mode=Mode.REPLACEMENT),
+        )
+        self.worker = Controller(self.setup, InTree.ABSENT)
+
+    def change(self, old: Held | None, new: Held | None) -> None:
+        """As the caches tell it."""
+        self.inventory.apply(old, new)
+        self.worker.observe(old, new)
+
+    async def step(
+        self, title: str, work: Callable[[], None], pods: int, *, acts: bool = False, limit: float | None = None
+    ) -> Step:
+        """Does it, and waits until so many pods are planned."""
+        self.cluster.first_at, ticker = None, Ticker()
+        ticking = asyncio.create_task(ticker.run())
+        await asyncio.sleep(0.05)
+        began, busy = time.perf_counter(), time.thread_time()
+        work()
+        while not self._decided(pods) or (acts and self._first_after(began) is None):
+            if time.perf_counter() - began > _DEADLINE_SECONDS:
+                raise TimeoutError(f"{title}: {len(self.worker.plans.scheduled)} pods planned, not {pods}")
+            await asyncio.sleep(_TICK_SECONDS)
+        decided, decided_cpu = time.perf_counter() - began, time.thread_time() - busy
+        await asyncio.sleep(1.0)  # what comes after it, such as conditions, keeps the loop as well
+        ticking.cancel()
+        await asyncio.wait([ticking])
+        first = self._first_after(began) if acts else None
+        return Step(title, decided, decided_cpu, first, ticker.longest, ticker.longest_cpu, limit)
+
+    def _first_after(self, began: float) -> float | None:
+        first_at = self.cluster.first_at
+        return None if first_at is None else first_at - began
+
+    def _decided(self, pods: int) -> bool:
+        plans = self.worker.plans
+        if self.worker.behind:
+            return False
+        return len(plans.scheduled) + len(plans.evicted) >= pods if pods else not plans.scheduled
+
+    async def run(self) -> list[Step]:
+        """All steps."""
+        total = len(self.inventory.pods)
+        node = rule("node", DeviceSelector(DRIVER, "node-7"))
+        everything = rule("everything", DeviceSelector(DRIVER))
+        working = asyncio.create_task(self.worker.run())
+        try:
+            steps = [await self.step("start, no taint", self.worker.start, 0)]
+            hit = f"taint on one node ({DEVICES_A_POOL} pods)"
+            steps += [
+                await self.step(hit, lambda: self.change(None, node), DEVICES_A_POOL, acts=True, limit=DECIDED_SECONDS),
+                await self.step("the same taint gone", lambda: self.change(node, None), 0),
+                await self.step("taint on everything", lambda: self.change(None, everything), total, acts=True),
+                await self.step("the policy changed", self.worker.replan_all, total),
+                await self.step("a node's taint beside it", lambda: self.change(None, node), total),
+                await self.step("both gone", lambda: self._clear(node, everything), 0),
+            ]
+        finally:
+            working.cancel()
+            await asyncio.wait([working])
+        return steps
+
+    def _clear(self, *rules: DeviceTaintRule) -> None:
+        for each in rules:
+            self.change(each, None)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.eviction_plan", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="exit 1 if a limit was exceeded by the CPU time")
+    arguments = parser.parse_args()
+    inventory = Inventory()
+    for each in slices():
+        inventory.apply(None, each)
+    for claim, pod in pods():
+        inventory.apply(None, claim)
+        inventory.apply(None, pod)
+    settle_memory()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        steps = runner.run(Bench(inventory).run())
+    rows = [
+        [
+            each.title,
+            f"{each.decided:.3f}",
+            f"{each.decided_cpu:.3f}",
+            "" if each.first is None else f"{each.first:.3f}",
+            f"{each.loop * 1e3:.0f}",
+            f"{each.loop_cpu * 1e3:.0f}",
+        ]
+        for each in steps
+    ]
+    head = ["step", "decided s", "of CPU", "first eviction s", "longest without the loop ms", "of CPU"]
+    print(f"{POOLS * DEVICES_A_POOL:,} pods\n")
+    print(table(head, rows, right=range(1, 6)))
+    missed = [each.title for each in steps if each.limit is not None and each.decided_cpu > each.limit]
+    missed += [f"{each.title}: loop" for each in steps if each.loop_cpu > LOOP_SECONDS]
+    for title in missed:
+        print(f"limit exceeded: {title}", file=sys.stderr)
+    return 1 if arguments.check and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

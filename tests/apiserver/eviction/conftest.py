@@ -1,0 +1,78 @@
+"""Two turns on the same table: the in-tree controller's, then ours. One control plane at a time."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.apiserver.eviction.manifests import NODE
+from tests.apiserver.eviction.play import IN_TREE, OFF, InTree, Ours, Play
+from tests.apiserver.eviction.table import SCENARIOS
+from tests.apiserver.eviction.witness import AUDIT_POLICY
+from tests.apiserver.policy.stage import RestartablePlane
+from tests.conftest import _assets
+from tests.controlplane import versions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.apiserver.eviction.play import Outcome
+    from tests.controlplane.assets import Assets
+
+GATES: Final = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
+"""PodGroups, which may have claims too (E-17, E-18)."""
+
+
+@pytest.fixture(scope="package")
+def eviction_assets(request: pytest.FixtureRequest) -> Assets:
+    assets = _assets(request, "kube-controller-manager")
+    if versions.minor(assets.version) < 37:
+        pytest.skip("the eviction controller of older releases works with rules of v1alpha3 or v1beta2")
+    return assets
+
+
+@pytest.fixture(scope="package")
+def audit_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("eviction") / "audit-policy.yaml"
+    file.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML
+    return file
+
+
+@pytest.fixture(scope="package")
+def in_tree(eviction_assets: Assets, audit_policy: Path) -> Mapping[str, Outcome]:
+    """What the real controller made of each scenario."""
+    with _plane(eviction_assets, audit_policy, OFF) as plane:
+        return _played(plane, InTree(plane))
+
+
+@pytest.fixture(scope="package")
+def ours(eviction_assets: Assets, audit_policy: Path, in_tree: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
+    """What we did, where it is off."""
+    assert in_tree  # its control plane is gone by now
+    with _plane(eviction_assets, audit_policy, (*OFF, f"-{IN_TREE}")) as plane:
+        return _played(plane, Ours(plane))
+
+
+def _plane(assets: Assets, audit_policy: Path, controllers: tuple[str, ...]) -> RestartablePlane:
+    return RestartablePlane(
+        assets,
+        controllers=controllers,
+        audit=True,
+        feature_gates=GATES,
+        api_server_arguments=[f"--audit-policy-file={audit_policy}"],
+    )
+
+
+def _played(plane: RestartablePlane, evictor: InTree | Ours) -> Mapping[str, Outcome]:
+    plane.add_node(NODE)
+    play = Play(plane, evictor)
+    outcomes = play.run(SCENARIOS)
+    print(f"{len(outcomes)} scenarios in {play.seconds:.0f} s")
+    if any(outcome.error for outcome in outcomes.values()):
+        plane.keep_logs = True
+        if isinstance(evictor, Ours):
+            print(*evictor.log, sep="\n")
+    return outcomes

@@ -1,0 +1,153 @@
+"""Which pods a claim concerns (E-15 to E-21)."""
+
+from typing import Final
+
+from tests.apiserver.eviction.scenario import GROUP, NOBODY, Claim, Due, Pod, Scenario, holding
+from tests.apiserver.eviction.steps import Admit, Bind, Budget, Delete, Taint, Tell
+from tests.apiserver.eviction.table.taints import AN_HOUR, FOR_EVER
+from tests.apiserver.eviction.table.texts import NOT_STARTED, ONE_GONE, TWO_GONE
+
+PODS: Final = (
+    Scenario(
+        name="a pod without a node stays until it has one",
+        shows="E-15 E-25",
+        pods=(Pod("never", scheduled=False), Pod("a", scheduled=False)),
+        steps=(Taint(), Admit(Pod("now")), Bind("a")),
+        evicted={"now": Due(), "a": Due()},
+        conditions={"r": TWO_GONE},
+    ),
+    Scenario(
+        name="a claim from a template goes by the pod's status",
+        shows="E-16 E-17 E-25",
+        pods=(
+            Pod("told", (Claim(generated=True),)),
+            Pod("not-yet", (Claim(generated=True, told=False),)),
+            Pod("not-needed", (Claim(generated=True, needed=False),)),
+            Pod("later-told", (Claim(generated=True, told=False),)),
+        ),
+        steps=(Taint(), Tell("later-told")),
+        evicted={"told": Due(), "later-told": Due()},
+        conditions={"r": TWO_GONE},
+    ),
+    Scenario(
+        name="a claim from a template that was made for another pod is left alone, unless it is named directly",
+        shows="E-17",
+        pods=(
+            Pod("a", (Claim(generated=True, made_for=NOBODY),)),
+            Pod("direct", (Claim(generated=True, name="made"),)),
+            Pod("user", (Claim(name="made"),)),
+        ),
+        steps=(Taint(),),
+        evicted={"direct": Due(), "user": Due()},
+        conditions={"r": TWO_GONE},
+    ),
+    Scenario(
+        name="extended resources",
+        shows="E-16",
+        pods=(
+            Pod("a", (Claim(extended=True),)),
+            Pod("both", (Claim((FOR_EVER,)), Claim(extended=True))),
+            Pod("now", (Claim(), Claim(extended=True))),
+        ),
+        steps=(Taint(),),
+        evicted={"a": Due(), "both": Due(), "now": Due()},
+        in_tree={"now": Due()},
+        conditions={"r": "False Completed: 3 pods evicted since starting the controller."},
+        in_tree_conditions={"r": ONE_GONE},
+        why="the in-tree controller does not read extendedResourceClaimStatus",
+    ),
+    Scenario(
+        name="a claim that is not allocated, or reserved for somebody else, makes nobody go",
+        shows="E-5 E-18",
+        pods=(
+            Pod("idle", (Claim(allocated=False),)),
+            Pod("stranger", (Claim(reserved_for="11111111-2222-3333-4444-555555555555"),)),
+            Pod("a"),
+        ),
+        steps=(Taint(),),
+        evicted={"a": Due()},
+        conditions={"r": ONE_GONE},
+    ),
+    Scenario(
+        name="a claim that is reserved for a group makes its pods go",
+        shows="E-17 E-18",
+        pods=(
+            Pod("member", (Claim(name="common", reserved_for=GROUP),), group=GROUP),
+            Pod("other-group", (Claim(name="common", reserved_for=GROUP),), group="others"),
+            Pod("no-group", (Claim(name="common", reserved_for=GROUP),)),
+            Pod("made", (Claim(generated=True, made_for=GROUP, reserved_for=GROUP),), group=GROUP),
+            Pod("made-for-others", (Claim(generated=True, made_for=GROUP, reserved_for=GROUP),), group="others"),
+        ),
+        steps=(Taint(),),
+        evicted={"member": Due(), "made": Due()},
+        conditions={"r": TWO_GONE},
+    ),
+    Scenario(
+        name="a claim made for a group makes a pod of it go that it is reserved for itself",
+        shows="E-17 E-18",
+        pods=(Pod("a", (Claim(generated=True, made_for=GROUP),), group=GROUP), Pod("now")),
+        steps=(Taint(),),
+        evicted={"now": Due()},
+        in_tree={"a": Due(), "now": Due()},
+        conditions={"r": ONE_GONE},
+        in_tree_conditions={"r": TWO_GONE},
+        why="we know of a claim's controller no more than its uid, and look for it among those it is reserved for",
+    ),
+    Scenario(
+        name="a pod that has run to its end",
+        shows="E-19",
+        pods=(Pod("done", phase="Succeeded"), Pod("failed", phase="Failed"), Pod("waiting", phase="Pending")),
+        steps=(Taint(),),
+        evicted={"waiting": Due()},
+        in_tree={"done": Due(), "failed": Due(), "waiting": Due()},
+        conditions={"r": ONE_GONE},
+        in_tree_conditions={"r": "False Completed: 3 pods evicted since starting the controller."},
+        why="it uses its devices no more, so we leave it alone",
+    ),
+    Scenario(
+        name="a pod that is being deleted is not deleted again",
+        shows="E-19 E-29",
+        pods=(Pod("a", grace_seconds=300), Pod("now")),
+        steps=(Delete("a"), Taint()),
+        evicted={"now": Due()},
+        conditions={"r": ONE_GONE},
+        in_tree_conditions={"r": TWO_GONE},
+        why="the in-tree controller counts it as evicted",
+    ),
+    Scenario(
+        name="of several claims the earliest counts, and the reasons of all",
+        shows="E-20 E-33",
+        pods=(Pod("a", (Claim(("*:NoExecute:4",)), Claim((AN_HOUR,)), Claim((FOR_EVER,)))),),
+        steps=(
+            Taint("p", selects={"device": "a-0"}),
+            Taint("q", selects={"device": "a-1"}),
+            Taint("s", selects={"device": "a-2"}),
+        ),
+        evicted={"a": Due("p", 4)},
+        conditions={"p": ONE_GONE, "q": ONE_GONE, "s": NOT_STARTED},
+    ),
+    Scenario(
+        name="the later claim's taint may be the earlier one",
+        shows="E-20",
+        pods=(Pod("a", (Claim((AN_HOUR,)), Claim(("*:NoExecute:6",)))),),
+        steps=(Taint("p", selects={"device": "a-1"}), Taint("q", selects={"device": "a-0"})),
+        evicted={"a": Due("p", 6)},
+        conditions={"p": ONE_GONE, "q": ONE_GONE},
+    ),
+    Scenario(
+        name="pods of DaemonSets, critical pods and those with a budget go like all others",
+        shows="E-21",
+        pods=(
+            Pod("daemon", owner="DaemonSet"),
+            Pod("critical", priority_class="system-node-critical"),
+            holding("later", AN_HOUR),
+            Pod("plain"),
+        ),
+        steps=(Budget(), Taint()),
+        evicted={"daemon": Due(), "critical": Due(), "plain": Due()},
+        conditions={
+            "r": "True PodsPendingEviction: 1 pod needs to be evicted in 1 namespace. "
+            "3 pods evicted since starting the controller."
+        },
+    ),
+)

@@ -1,0 +1,112 @@
+"""In mode replacement we evict whom the in-tree controller evicts: the same scenarios, on the real control plane.
+
+Each is played twice, beside all others: with the in-tree controller, and with ours where that one is switched off. Who
+was evicted, and when, is taken from the API server's audit log.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.apiserver.eviction.bench import SOON_SECONDS
+from tests.apiserver.eviction.play import events, expected
+from tests.apiserver.eviction.table import SCENARIOS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.apiserver.eviction.play import Outcome
+    from tests.apiserver.eviction.scenario import Scenario
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+
+RULES: Final = frozenset(f"E-{number}" for number in range(5, 35))
+"""Everything that decides who goes and how (semantics.md, section 8)."""
+DIFFERENCES: Final = {
+    # empty-effect tolerations protect from us, as the KEP has it
+    "a toleration without effect": ({"a", "b"}, set()),
+    # whoever has run to the end, or is on the way out, is nobody to evict
+    "a pod that has run to its end": ({"done", "failed"}, set()),
+    # known faults of the in-tree controller: seconds in 64 bits of nanoseconds, and a status that it does not read
+    "seconds that overflow": ({"a"}, set()),
+    "extended resources": (set(), {"a", "both"}),
+    # a state that nobody brings about: a group's claim is reserved for the group
+    "a claim made for a group makes a pod of it go that it is reserved for itself": ({"a"}, set()),
+}
+"""Pods that only the in-tree controller evicts, and those that only we do; of all other scenarios there are none."""
+MARK: Final = ("True", "DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint")
+
+by_name = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+
+
+def test_names_of_scenarios_are_their_own() -> None:
+    assert len({scenario.name for scenario in SCENARIOS}) == len(SCENARIOS)
+
+
+def test_each_rule_of_the_in_tree_controller_is_shown_by_a_scenario() -> None:
+    shown = {rule for scenario in SCENARIOS for rule in scenario.shows.split()}
+    assert all(re.fullmatch(r"E-\d+", rule) for rule in shown)
+    assert shown == RULES
+
+
+def test_scenarios_that_differ_say_why() -> None:
+    differ = [each for each in SCENARIOS if each.in_tree is not None or each.in_tree_conditions is not None]
+    assert all(scenario.why for scenario in differ)
+    assert {each.name for each in differ if each.in_tree is not None} == DIFFERENCES.keys()
+
+
+@by_name
+def test_in_tree_controller_does_what_the_scenario_says(in_tree: Mapping[str, Outcome], scenario: Scenario) -> None:
+    check(in_tree[scenario.name], in_tree=True)
+
+
+@by_name
+def test_ours_does_what_the_scenario_says(ours: Mapping[str, Outcome], scenario: Scenario) -> None:
+    check(ours[scenario.name], in_tree=False)
+
+
+def test_both_evict_the_same_pods_but_for_the_listed_ones(
+    in_tree: Mapping[str, Outcome], ours: Mapping[str, Outcome]
+) -> None:
+    differences = {}
+    for scenario in SCENARIOS:
+        theirs, mine = in_tree[scenario.name].evicted.keys(), ours[scenario.name].evicted.keys()
+        if theirs != mine:
+            differences[scenario.name] = (theirs - mine, mine - theirs)
+    assert differences == DIFFERENCES
+
+
+def check(outcome: Outcome, *, in_tree: bool) -> None:
+    """The outcome is what the scenario says, and every deletion was made as it has to be."""
+    if outcome.error is not None:
+        raise outcome.error
+    evicted, conditions = expected(outcome.scenario, in_tree=in_tree)
+    assert outcome.evicted.keys() == evicted.keys()
+    assert outcome.conditions == conditions
+    assert outcome.told == events(outcome.scenario, evicted)
+    assert outcome.acted_at is not None
+    for pod, deletion in outcome.evicted.items():
+        due = outcome.due[pod]
+        assert due <= deletion.at, f"{pod} was evicted before its time"
+        late = deletion.at - max(due, outcome.acted_at)
+        assert late <= timedelta(seconds=SOON_SECONDS), f"{pod} was evicted late"
+    check_deletions(outcome)
+
+
+def check_deletions(outcome: Outcome) -> None:
+    """By DELETE, for this very pod, with its own grace period, once, and marked before (E-30, E-31)."""
+    granted = [each for each in outcome.deletions if each.code < 300]
+    assert sorted(each.uid for each in granted) == sorted(outcome.uids[pod] for pod in outcome.evicted)
+    for each in outcome.deletions:
+        assert not each.by_eviction
+        assert each.uid in outcome.uids.values()
+        assert "gracePeriodSeconds" not in each.options
+    for pod, marks in outcome.marks.items():
+        assert bool(marks) == (pod in outcome.evicted)
+        assert {(mark.status, mark.reason, mark.message) for mark in marks} <= {MARK}
+        if marks:
+            assert marks[0].at <= outcome.evicted[pod].at

@@ -1,0 +1,65 @@
+"""Pods, as far as evicting them is concerned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import make_pod
+from webhook.api.decode import Reader
+from webhook.api.owners import Owner
+from webhook.api.pods import HOLD, MIRROR, Pod, PodClaim, decode_pod
+
+
+def read(manifest: Any) -> Pod:
+    errors: list[Any] = []
+    pod = decode_pod(Reader.of(manifest, errors))
+    assert errors == []
+    return pod
+
+
+def test_pod_is_read() -> None:
+    """E-15, E-16, E-21."""
+    manifest = make_pod("p", "gpu", owner="ReplicaSet/rs", priority=7, meta={"annotations": {HOLD: "why", MIRROR: "x"}})
+    manifest["spec"]["resourceClaims"] += [{"name": "made", "resourceClaimTemplateName": "t"}, {"name": "not yet"}]
+    manifest["spec"]["schedulingGroup"] = {"podGroupName": "group"}
+    manifest["status"] |= {
+        "resourceClaimStatuses": [{"name": "made", "resourceClaimName": "p-made-x"}],
+        "extendedResourceClaimStatus": {"resourceClaimName": "p-extended"},
+    }
+    pod = read(manifest)
+    assert pod.claims == (PodClaim("gpu"), PodClaim("p-made-x", generated=True), PodClaim(None, generated=True))
+    assert (pod.node_name, pod.extended_claim, pod.pod_group) == ("node-0", "p-extended", "group")
+    assert (pod.phase, pod.priority, pod.owner) == ("Running", 7, Owner("ReplicaSet", "rs", "uid-of-rs"))
+    assert (pod.mirror, pod.hold, pod.deleting, pod.finished) == (True, "why", False, False)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ready"),
+    [
+        pytest.param(None, False, id="none yet"),
+        pytest.param([{"type": "Ready", "status": "True"}], True, id="ready"),
+        pytest.param([{"type": "Ready", "status": "False"}], False, id="not ready"),
+        pytest.param([{"type": "PodScheduled", "status": "True"}, {"type": "Ready"}], False, id="unknown"),
+        pytest.param(
+            [{"type": "PodScheduled", "status": "False"}, {"type": "Ready", "status": "True"}], True, id="two"
+        ),
+    ],
+)
+def test_pod_is_ready_by_its_condition(conditions: Any, ready: bool) -> None:  # noqa: FBT001
+    manifest = make_pod("p", "gpu")
+    manifest["status"]["conditions"] = conditions
+    assert read(manifest).ready is ready
+
+
+@pytest.mark.parametrize(
+    ("phase", "finished"), [("Running", False), ("Pending", False), ("Succeeded", True), ("Failed", True)]
+)
+def test_pod_has_finished_by_its_phase(phase: str, finished: bool) -> None:  # noqa: FBT001
+    assert read(make_pod("p", phase=phase)).finished is finished
+
+
+def test_pod_that_is_being_deleted_is_known_by_its_time() -> None:
+    assert read(make_pod("p", meta={"deletionTimestamp": "2026-06-01T12:00:00Z"})).deleting
+    assert not read(make_pod("p")).uses_claims

@@ -1,0 +1,143 @@
+"""Brings plans up to date with what has changed, at once or in slices, in an order that lets nobody go too soon."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from webhook.eviction.backlog import Backlog, Slices
+from webhook.eviction.notes import Kind
+from webhook.eviction.usher import Item, Sort
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from webhook.eviction.line import Line
+    from webhook.eviction.plans import Change, Plans
+    from webhook.eviction.rules import Rules
+    from webhook.eviction.setup import Setup
+    from webhook.eviction.teller import Teller
+    from webhook.eviction.usher import Usher
+    from webhook.eviction.workqueue import WorkQueue
+    from webhook.inventory.evictions import Evictions
+
+_AT_ONCE: Final = 256
+"""Pods that are decided about in the same turn of the loop as the change that hits them: a few milliseconds."""
+_STRIDE: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What the decider works on."""
+
+    evictions: Evictions
+    plans: Plans
+    rules: Rules
+    usher: Usher
+    line: Line
+    queue: WorkQueue[Item]
+    teller: Teller
+
+
+class Decider:
+    """What is still to be looked at, and looking at it. Say what is, then `begin`."""
+
+    def __init__(self, setup: Setup, desk: Desk, decided: Callable[[], None]) -> None:
+        """`decided` is called whenever nothing is left."""
+        self._setup = setup
+        self._desk = desk
+        self._decided = decided
+        self.slices = Slices(setup.clock.seconds)
+        self.claims = Backlog()
+        """Claims whose pods are to be planned anew, by `namespace/name`."""
+        self.pods = Backlog()
+        """Pods that are, likewise."""
+        self.places = Backlog()
+        """Pods that are to be shown to their place, by uid."""
+        self._rules: dict[str, None] = {}
+        self._news = asyncio.Event()
+
+    @property
+    def open(self) -> bool:
+        """Whether anything is left."""
+        return bool(self.undecided or self._rules)
+
+    @property
+    def undecided(self) -> int:
+        """About how many pods are left."""
+        return len(self.claims) + len(self.pods) + len(self.places)
+
+    def check(self, rule: str) -> None:
+        """It is to be found out whether a rule hits more than it may; rules go by name."""
+        self._rules[rule] = None
+
+    def begin(self) -> None:
+        """Decides at once if it is about few pods, else from here on as the loop has time for it."""
+        if self.undecided <= _AT_ONCE:
+            self.catch_up()
+        if self.open:
+            self._news.set()
+
+    def catch_up(self) -> None:
+        """One slice.
+
+        Nobody is shown to a place before all are planned, and before rules that hit more than they may are stopped.
+        """
+        desk, slices = self._desk, self.slices
+        slices.begin()
+        while not slices.over:
+            if len(self.claims):
+                self.pods.add(self._setup.inventory.pods_using(self.claims.take(_STRIDE)))
+            elif len(self.pods):
+                for change in desk.plans.replan(self.pods.take(_STRIDE)):
+                    self._follow(change)
+            elif self._rules:
+                self._check(self._rules.popitem()[0])
+            elif len(self.places):
+                self._place(self.places.take(_STRIDE))
+            else:
+                break
+        if not self.open:
+            self._decided()
+
+    async def run(self) -> NoReturn:
+        """Catches up, slice by slice, until it is cancelled."""
+        while True:
+            await self._news.wait()
+            await self.finish()
+            self._news.clear()
+
+    async def finish(self) -> None:
+        """Returns once nothing is left."""
+        while self.open:
+            self.catch_up()
+            await asyncio.sleep(0)
+
+    def _check(self, name: str) -> None:
+        rule = self._setup.inventory.rules.get(name)
+        if rule is not None and self._desk.rules.beyond_ceiling(rule):
+            self._desk.queue.add(Item(Sort.RULE, name))
+            self.claims.add(self._desk.evictions.suspend(rule))
+
+    def _place(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            plan = self._desk.plans.scheduled.get(uid)
+            if plan is not None and not self._desk.usher.look(plan):
+                self._desk.queue.add(Item(Sort.POD, uid))
+
+    def _follow(self, change: Change) -> None:
+        """A plan was made, changed or dropped."""
+        plan, desk = change.plan, self._desk
+        for reason in plan.eviction.reasons:
+            if reason.rule:
+                desk.queue.add_after(Item(Sort.RULE, reason.rule), self._setup.settings.condition_seconds)
+                if not change.dropped:
+                    self.check(reason.rule)
+        if not change.dropped:
+            self.places.add((plan.ref.uid,))
+            return
+        desk.line.discard(plan.ref.uid)
+        if not change.silent:
+            self._setup.metrics.count_cancelled()
+            desk.teller.tell_of_pod(Kind.CANCELLED, plan)
