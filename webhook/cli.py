@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 _VERBS: Final = {
     "audit": "list claims and templates at rest that today's policy would refuse",
     "check": "judge manifests in files, as the webhook would",
+    "doctor": "tell whether an installation is healthy",
     "preview": "tell which pods a taint would evict, when and why",
     "evict": "empty tainted devices, gently",
+    "export-vap": "print what of a policy Kubernetes can enforce by itself",
     "serve": "answer admission reviews over HTTPS",
     "test": "run test suites of policies",
 }
-_MODULES: Final = {"test": "suite"}
+_MODULES: Final = {"export-vap": "export_vap", "test": "suite"}
 """Verbs whose module has another name; the rest are called as they are."""
+_WIDTH: Final = max(map(len, _VERBS))
 _USAGE: Final = 2
 _INTERRUPTED: Final = 130
 """128 + SIGINT, as shells count."""
@@ -56,7 +59,7 @@ def _program() -> str:
 
 def _help() -> str:
     program = _program()
-    verbs = "".join(f"  {verb:<8} {what}\n" for verb, what in _VERBS.items())
+    verbs = "".join(f"  {verb:<{_WIDTH}} {what}\n" for verb, what in _VERBS.items())
     return (
         f"Makes Kubernetes device taints safe.\n\nUsage: {program} VERB [FLAGS]\n\nVerbs:\n{verbs}\n"
         f"`{program} VERB --help` shows the flags of a verb; `{program} --version` what runs.\n"

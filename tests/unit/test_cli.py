@@ -18,12 +18,14 @@ Makes Kubernetes device taints safe.
 Usage: device-taint-webhook VERB [FLAGS]
 
 Verbs:
-  audit    list claims and templates at rest that today's policy would refuse
-  check    judge manifests in files, as the webhook would
-  preview  tell which pods a taint would evict, when and why
-  evict    empty tainted devices, gently
-  serve    answer admission reviews over HTTPS
-  test     run test suites of policies
+  audit      list claims and templates at rest that today's policy would refuse
+  check      judge manifests in files, as the webhook would
+  doctor     tell whether an installation is healthy
+  preview    tell which pods a taint would evict, when and why
+  evict      empty tainted devices, gently
+  export-vap print what of a policy Kubernetes can enforce by itself
+  serve      answer admission reviews over HTTPS
+  test       run test suites of policies
 
 `device-taint-webhook VERB --help` shows the flags of a verb; `device-taint-webhook --version` what runs.
 Exit codes: 0 fine, 1 findings, 2 usage or unreadable input.
@@ -61,7 +63,10 @@ def test_plugin_calls_itself_as_kubectl_does(
 
 @pytest.mark.parametrize(
     ("word", "hint"),
-    [("chekc", "did you mean check?"), ("frobnicate", "verbs are audit, check, preview, evict, serve, test")],
+    [
+        ("chekc", "did you mean check?"),
+        ("frobnicate", "verbs are audit, check, doctor, preview, evict, export-vap, serve, test"),
+    ],
 )
 def test_unknown_verb_is_named_with_a_hint(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([word]) == 2

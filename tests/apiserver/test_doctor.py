@@ -1,0 +1,258 @@
+"""`doctor` and a real installation: well, and with one thing wrong at a time."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from tests.apiserver.policy.stage import POLICY_MAP, Stage, make_policy
+from tests.apiserver.registration.samples import MANIFESTS, OWN_NAMESPACE
+from tests.conftest import _keeping_logs_of_failures
+from tests.controlplane.client import path
+from tests.controlplane.pki import Authority
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.controlplane.assets import Assets
+
+pytestmark = pytest.mark.apiserver
+
+HOOKS: Final = "admissionregistration.k8s.io/v1"
+VALIDATING: Final = path(HOOKS, "validatingwebhookconfigurations", name="device-taint-webhook")
+DEPLOYMENT: Final = path("apps/v1", "deployments", namespace=OWN_NAMESPACE, name="device-taint-webhook")
+WELL: Final = {
+    "certificate",
+    "clock",
+    "deployment",
+    "access",
+    "key",
+    "policy",
+    "registration",
+    "versions",
+    "probe rules.validate.devicetaint.io",
+    "probe claims.validate.devicetaint.io",
+    "probe templates.validate.devicetaint.io",
+    "probe templates.mutate.devicetaint.io",
+    "probe slices.validate.devicetaint.io",
+    "probe policy.validate.devicetaint.io",
+}
+
+
+class Examined:
+    """What `doctor` said."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        self.code = done.returncode
+        self.error = done.stderr
+        self.checks: list[dict[str, str]] = json.loads(done.stdout)["checks"] if done.stdout else []
+
+    @property
+    def names(self) -> set[str]:
+        return {check["name"] for check in self.checks}
+
+    @property
+    def amiss(self) -> dict[str, str]:
+        """What is not ok, as `status message`."""
+        return {
+            check["name"]: f"{check['status']} {check['message']}" for check in self.checks if check["status"] != "ok"
+        }
+
+
+def doctor(plane: ControlPlane, *arguments: str, kubeconfig: Any = None) -> Examined:
+    command = [
+        sys.executable,
+        "-m",
+        "webhook",
+        "doctor",
+        f"--kubeconfig={kubeconfig or plane.kubeconfig}",
+        "-o",
+        "json",
+    ]
+    return Examined(subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=120))
+
+
+@pytest.fixture(scope="module")
+def stage(request: pytest.FixtureRequest, assets: Assets) -> Iterator[Stage]:
+    """Everything installed, but pods: a Deployment says what the test makes it say."""
+    with ControlPlane(assets) as plane:
+        stage = Stage(plane)
+        stage.install()
+        deployment = next(
+            each
+            for each in yaml.safe_load_all((MANIFESTS / "base/deployment.yaml").read_text())
+            if each["kind"] == "Deployment"
+        )
+        assert plane.client.create(DEPLOYMENT.rpartition("/")[0], deployment).ok
+        replicas(stage, 2)
+        stage.start_webhook()
+        stage.use(make_policy())
+        stage.register()
+        for _ in _keeping_logs_of_failures(request, plane):
+            yield stage
+        stage.webhook.keep_logs = request.session.testsfailed > 0
+        stage.stop_webhook()
+
+
+def replicas(stage: Stage, ready: int) -> None:
+    wanted = stage.client.get(DEPLOYMENT).object["spec"]["replicas"]
+    status = {"replicas": wanted, "readyReplicas": ready, "updatedReplicas": wanted}
+    assert stage.client.patch(f"{DEPLOYMENT}/status", {"status": status}).ok
+
+
+def patched(stage: Stage, url: str, patch: Any) -> None:
+    reply = stage.client.patch(url, patch)
+    assert reply.ok, reply.message
+
+
+def bundles(stage: Stage, bundle: bytes) -> None:
+    """Gives every validating entry this caBundle."""
+    webhooks = stage.client.get(VALIDATING).object["webhooks"]
+    for webhook in webhooks:
+        webhook["clientConfig"]["caBundle"] = base64.b64encode(bundle).decode()
+    patched(stage, VALIDATING, {"webhooks": webhooks})
+
+
+def once(stage: Stage, name: str) -> Examined:
+    """What it says once that check is amiss; API servers take a second to notice changes of what they go by."""
+    found: list[Examined] = []
+
+    def amiss() -> bool:
+        found.append(doctor(stage.plane))
+        return name in found[-1].amiss
+
+    wait_until(amiss, f"{name} is amiss")
+    return found[-1]
+
+
+def test_a_healthy_installation_is_well(stage: Stage) -> None:
+    found = doctor(stage.plane, "--wait", "30")
+    assert (found.code, found.amiss) == (0, {}), found.error
+    assert found.names == WELL
+    assert "this machine's agrees with the API server's" in [each["message"] for each in found.checks]
+    assert "the webhook's agrees with the API server's" in [each["message"] for each in found.checks]
+
+
+def test_text_is_a_line_for_each_check(stage: Stage) -> None:
+    command = [sys.executable, "-m", "webhook", "doctor", f"--kubeconfig={stage.plane.kubeconfig}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done
+    assert {line[:4] for line in done.stdout.splitlines()} == {"ok  "}
+
+
+def test_nothing_is_left_behind(stage: Stage) -> None:
+    doctor(stage.plane)
+    for plural in ("devicetaintrules", "resourceslices", "resourceclaims", "resourceclaimtemplates"):
+        assert stage.client.get(path("resource.k8s.io/v1", plural)).items == []
+
+
+def test_a_ca_that_signed_something_else_is_told(stage: Stage) -> None:
+    right = stage.webhook.ca_pem
+    try:
+        bundles(stage, Authority().pem)
+        found = once(stage, "probe rules.validate.devicetaint.io")
+        assert found.code == 2
+        assert "does not fit what is served" in found.amiss["certificate"]
+        assert "failed calling webhook" in found.amiss["probe rules.validate.devicetaint.io"]
+        assert "x509" in found.amiss["probe rules.validate.devicetaint.io"]
+        assert found.amiss["probe claims.validate.devicetaint.io"].startswith("fail not asked, or not answered")
+        assert found.amiss["probe policy.validate.devicetaint.io"].startswith("fail not asked, or not answered")
+        bundles(stage, b"")
+        assert "no caBundle in rules.validate" in doctor(stage.plane).amiss["registration"]
+    finally:
+        bundles(stage, right)
+    assert doctor(stage.plane, "--wait", "30").amiss == {}
+
+
+def test_nobody_there_and_waiting_for_somebody(stage: Stage) -> None:
+    stage.stop_webhook()
+    found = doctor(stage.plane, "--wait", "2")
+    assert found.code == 2
+    assert "failed calling webhook" in found.amiss["probe rules.validate.devicetaint.io"]
+    assert found.amiss["probe slices.validate.devicetaint.io"].startswith("fail not asked, or not answered")
+    command = [sys.executable, "-m", "webhook", "doctor", f"--kubeconfig={stage.plane.kubeconfig}", "--wait", "60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waiting:
+        stage.start_webhook()
+        stage.register()
+        output, _ = waiting.communicate(timeout=90)
+    assert waiting.returncode == 0, output
+
+
+def test_replicas_that_are_not_ready(stage: Stage) -> None:
+    try:
+        replicas(stage, 1)
+        found = doctor(stage.plane)
+        assert (found.code, found.amiss) == (
+            1,
+            {"deployment": "warn device-taint-webhook: 1 of 2 replicas ready, 2 up to date"},
+        )
+        replicas(stage, 0)
+        assert doctor(stage.plane).amiss == {"deployment": "fail device-taint-webhook: 0 of 2 replicas ready"}
+    finally:
+        replicas(stage, 2)
+
+
+def test_a_right_that_is_missing(stage: Stage) -> None:
+    url = path("rbac.authorization.k8s.io/v1", "clusterroles", name="device-taint-webhook")
+    rules = stage.client.get(url).object["rules"]
+    try:
+        patched(stage, url, {"rules": [rule for rule in rules if "namespaces" not in rule["resources"]]})
+        account = "device-taint-webhook may not"
+        denied = "; ".join(f"{account} {verb} namespaces" for verb in ("get", "list", "watch"))
+        assert once(stage, "access").amiss == {"access": f"fail {denied}"}
+    finally:
+        patched(stage, url, {"rules": rules})
+    wait_until(lambda: doctor(stage.plane).amiss == {}, "rights are seen to be there again")
+
+
+def test_policies_that_are_mild_broken_or_missing(stage: Stage) -> None:
+    try:
+        stage.use(make_policy(mode="warn"))
+        (text,) = doctor(stage.plane).amiss.values()
+        assert text.endswith("mode warn: nothing is refused")
+        stage.use_nothing()
+        assert doctor(stage.plane).amiss == {}
+        stage.unregister()
+        assert stage.write_policy("mode: loose").ok
+        found = doctor(stage.plane)
+        assert found.amiss["policy"].startswith("fail it cannot be loaded: ")
+        assert found.amiss["registration"].endswith("nobody is asked")
+    finally:
+        stage.client.delete(POLICY_MAP)
+        stage.use(make_policy())
+        stage.register()
+
+
+def test_somebody_who_may_not_look_is_told_so(stage: Stage) -> None:
+    found = doctor(stage.plane, kubeconfig=stage.plane.kubeconfig_of("visitor", ()))
+    assert found.code == 1
+    assert {text.partition(":")[0] for text in found.amiss.values()} == {"warn not allowed to look"}
+
+
+def test_no_cluster_is_two(stage: Stage, tmp_path: Any) -> None:
+    config = yaml.safe_load(stage.plane.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
+    (tmp_path / "nowhere").write_text(yaml.safe_dump(config))
+    found = doctor(stage.plane, kubeconfig=tmp_path / "nowhere")
+    assert (found.code, found.checks) == (2, [])
+    assert found.error.startswith("device-taint-webhook doctor: GET /version: ")
+
+
+def test_the_in_tree_evictor_is_found_by_a_rule_that_is_gone_afterwards(full_plane: ControlPlane) -> None:
+    (check,) = [each for each in doctor(full_plane, "--canary").checks if each["name"] == "evictor"]
+    assert (check["status"], check["message"]) == ("ok", "the in-tree evictor is active, as the policy says")
+    rules = full_plane.client.get(path("resource.k8s.io/v1", "devicetaintrules")).items
+    assert [each for each in rules if "canary" in each["metadata"]["name"]] == []
+
+
+def test_without_the_in_tree_evictor_the_policy_has_to_say_so(stage: Stage) -> None:
+    found = doctor(stage.plane, "--canary")
+    assert found.amiss == {"evictor": "warn the in-tree evictor is absent, and the policy says active"}

@@ -1,0 +1,77 @@
+"""`export-vap`: what it prints, where, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from tests.unit.policy.documents import make_document, make_entry
+from webhook.commands import export_vap
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAID: Final = "device-taint-webhook export-vap: "
+KEYS: Final = {"tolerations": {"keys": ["a.example.com/*"]}}
+WHOLE: Final = make_document(rules=[make_entry("no", match=KEYS, message='say: "no"')])
+VAGUE: Final = make_document(rules=[make_entry("vague", match={"drivers": ["gpu.example.com"]})])
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    return tmp_path / "policy.yaml"
+
+
+def run(policy: Path, document: Any, *arguments: str) -> int:
+    policy.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
+    return export_vap.run(["--policy", str(policy), *arguments])
+
+
+def test_yaml_is_a_stream_and_json_a_list_of_the_same(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(policy, WHOLE) == 0
+    text = capsys.readouterr().out
+    assert run(policy, WHOLE, "-o", "json") == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert (listed["apiVersion"], listed["kind"]) == ("v1", "List")
+    assert list(yaml.safe_load_all(text)) == listed["items"]
+    assert "  - expression: |-\n      !variables.asked.exists(" in text, "expressions stand as they are read"
+
+
+def test_what_is_missing_is_told_and_strict_minds(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(policy, VAGUE) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == f"{SAID}vague: exported: none: only the webhook can judge its drivers"
+    assert told[-1] == f"{SAID}rules: 0 exported: full, 0 exported: partial, 1 exported: none"
+    assert [run(policy, document, "--strict") for document in (VAGUE, WHOLE)] == [1, 0]
+
+
+def test_nothing_refused_is_nothing_to_export(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(policy, make_document(mode="off")) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.endswith("so there is nothing to export\n")
+
+
+def test_labels_are_protected_when_asked_for(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = make_document(trustedNamespaceLabels=["example.com/tier"])
+    run(policy, document)
+    assert "namespaces/finalize" not in capsys.readouterr().out
+    run(policy, document, "--protect-labels")
+    assert "namespaces/finalize" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("document", [make_document(rules=[{"name": "x"}]), "kind: [", "{}"])
+def test_a_policy_that_cannot_be_read_is_two(document: Any, policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(policy, document) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert str(policy) in said.err
+
+
+def test_wrong_usage_is_two(capsys: pytest.CaptureFixture[str]) -> None:
+    assert export_vap.run([]) == 2
+    assert "the following arguments are required: --policy" in capsys.readouterr().err
+    assert export_vap.run(["--help"]) == 0

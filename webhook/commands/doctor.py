@@ -1,0 +1,134 @@
+"""`doctor`: is this installation healthy? Asks the cluster as whoever calls it, and says what to do."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+from webhook.commands.doctor_verdicts import Status, exit_code
+from webhook.commands.flags import POLICY_CONFIG_MAP, colored, named_flag, write
+from webhook.files.render import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from webhook.cluster.credentials import Credentials
+    from webhook.commands.doctor_verdicts import Check
+
+_PROGRAM: Final = "device-taint-webhook doctor"
+_WAIT_SECONDS: Final = 120.0
+_UNREACHABLE: Final = 2
+_COLORS: Final = {Status.OK: "\x1b[32m", Status.WARN: "\x1b[1;33m", Status.FAIL: "\x1b[1;31m"}
+_PLAIN: Final = "\x1b[0m"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Prints a line for each check; 0 all is well, 1 something is to be looked at, 2 something does not work."""
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as error:  # argparse has said why
+        return error.code if isinstance(error.code, int) else 2
+    # Here and not above: what asks a cluster brings its libraries, and --help needs none.
+    from webhook.cluster.credentials import InCluster, KubeConfig  # noqa: PLC0415
+    from webhook.cluster.errors import ClusterError, NoCredentials  # noqa: PLC0415
+
+    credentials = (
+        InCluster(os.environ) if options.kubeconfig is None else KubeConfig(options.kubeconfig, options.context)
+    )
+    try:
+        checks = asyncio.run(_examined(credentials, options))
+    except (ClusterError, NoCredentials) as error:
+        sys.stderr.write(f"{_PROGRAM}: {error}\n")
+        return _UNREACHABLE
+    return write(_FORMATS[options.output](checks), exit_code(checks))
+
+
+async def _examined(credentials: Credentials, options: argparse.Namespace) -> list[Check]:
+    """All checks, once the probes are answered if that is to be waited for; the time over, they say what is amiss."""
+    from webhook.commands.doctor_cluster import Doctor, Wishes, utc_now, wait_answered  # noqa: PLC0415 -- see above
+
+    wishes = Wishes(options.probe_namespace, options.policy_configmap, options.canary)
+    if options.wait is not None:
+        await wait_answered(Doctor(credentials, wishes, utc_now), options.wait, time.monotonic)
+    return await Doctor(credentials, wishes, utc_now).examine()
+
+
+def as_text(checks: Sequence[Check], *, color: bool = False) -> str:
+    """`ok    probe rules...: message`, and below it what to do."""
+    lines = []
+    for check in checks:
+        status = f"{check.status:<4}"
+        if color:
+            status = f"{_COLORS[check.status]}{status}{_PLAIN}"
+        lines.append(f"{status}  {check.name}: {visible(check.message)}")
+        if check.advice:
+            lines.append(f"      {visible(check.advice)}")
+    return "\n".join(lines) + "\n"
+
+
+def as_json(checks: Sequence[Check]) -> str:
+    """The same for programs; fields may be added, none goes while `version` is 1."""
+    values = [{**check._asdict(), "status": check.status.value} for check in checks]
+    worst = list(Status)[exit_code(checks)].value
+    return json.dumps({"version": 1, "status": worst, "checks": values}, indent=2, ensure_ascii=False) + "\n"
+
+
+_FORMATS: Final[dict[str, Callable[[Sequence[Check]], str]]] = {
+    "text": lambda checks: as_text(checks, color=colored()),
+    "json": as_json,
+}
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 24 * 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, at most a day")
+    return seconds
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM,
+        description="Tells whether the webhook of a cluster is installed as it should be, and answers.",
+        epilog="Exit codes: 0 all is well, 1 something warns, 2 something fails, wrong usage or no cluster.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--kubeconfig", metavar="F", help="how to reach the cluster; the pod's service account unless given")
+    add("--context", metavar="C", help="a context of that file; default its current one")
+    add(
+        "--wait",
+        nargs="?",
+        type=_seconds,
+        const=_WAIT_SECONDS,
+        metavar="SECONDS",
+        help=f"first wait until probes are answered through the API server, {_WAIT_SECONDS:g} s at most",
+    )
+    add(
+        "--canary",
+        action="store_true",
+        help="find out whether the in-tree evictor runs, by a rule that is deleted at once",
+    )
+    add(
+        "--probe-namespace",
+        default="default",
+        metavar="NS",
+        help="where claims are probed, by dry runs; default default",
+    )
+    add(
+        "--policy-configmap",
+        type=named_flag,
+        default=POLICY_CONFIG_MAP,
+        metavar="NS/NAME",
+        help=f"default {POLICY_CONFIG_MAP}",
+    )
+    add("-o", "--output", choices=sorted(_FORMATS), default="text", help="default text")
+    return parser
