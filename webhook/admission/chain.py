@@ -89,8 +89,7 @@ def _validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     if not by_controller:
         context.budget.check("lint")
         findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
-        if context.sight is not None:
-            findings += islice(cluster_lint(subject.new, subject.old, context), MAX_FINDINGS)
+        findings += islice(cluster_lint(subject.new, subject.old, context), MAX_FINDINGS)
     if findings or judged.differences or judged.spoke or guarded is not UNGUARDED:
         return _decision(findings, judged, context, guarded)
     # Nobody needs to be told that there was nothing to say; the rules are counted all the same.

@@ -71,8 +71,8 @@ def _when(impact: Impact) -> str:
     if not later:
         return ", all at once" if now else ""
     pods = sum(len(wave.pods) for wave in later)
-    first = _duration(later[0].seconds)
-    rest = f"{pods} after {first}" if len(later) == 1 else f"{pods} after {first} to {_duration(later[-1].seconds)}"
+    first = duration(later[0].seconds)
+    rest = f"{pods} after {first}" if len(later) == 1 else f"{pods} after {first} to {duration(later[-1].seconds)}"
     return f": {now} at once, {rest}"
 
 
@@ -110,7 +110,7 @@ def some(names: Collection[str]) -> str:
     return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
 
-def _duration(seconds: int) -> str:
+def duration(seconds: int) -> str:
     """Whole seconds, in the largest unit that leaves no rest."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size and seconds % size == 0:

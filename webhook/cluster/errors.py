@@ -37,11 +37,11 @@ class NotFound(ClusterError):  # noqa: N818 -- the word of Kubernetes, like the 
     """404: there is no such object, or the resource is not served."""
 
 
-class Conflict(ClusterError):  # noqa: N818
+class Conflict(ClusterError):  # noqa: N818 -- likewise
     """409: the object changed since it was read, or is there already."""
 
 
-class Gone(ClusterError):  # noqa: N818
+class Gone(ClusterError):  # noqa: N818 -- likewise
     """410: the resource version or the page is too old; list again."""
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from webhook.admission.audit import AtRest, Author, audited
 from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY
 from webhook.admission.context import AdmissionContext
+from webhook.commands.asking import Unreachable, asking
 from webhook.commands.entries import LEVELS, unreadable_row
 from webhook.commands.flags import NAMESPACE, POLICY_CONFIG_MAP, colored, known_names, named_flag, time_flag, write
 from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
@@ -45,10 +46,6 @@ class _Found(NamedTuple):
     policy: Policy | None = None
     candidate: Policy | None = None
     key: bytes | None = None
-
-
-class Unreachable(Exception):  # noqa: N818 -- it says what the cluster is
-    """The cluster cannot be asked."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -136,15 +133,12 @@ def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _
 def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) -> _Found:
     """The cluster's own objects, policy and key. Raises Unreachable."""
     # Here and not above: dumps need no client, and this one brings its libraries.
-    from webhook.cluster.errors import ClusterError, NoCredentials  # noqa: PLC0415
     from webhook.commands.audit_cluster import dump_of_cluster  # noqa: PLC0415
 
     config_map = None if options.policy is not None else options.policy_configmap
     key_secret = None if options.key_file is not None else options.key_secret
-    try:
+    with asking():
         answer = dump_of_cluster(options.kubeconfig, options.context, config_map, key_secret)
-    except (ClusterError, NoCredentials) as error:
-        raise Unreachable(str(error)) from None
     report.files, report.source = 1, "cluster"
     dump = Dump()
     dump.add(Manifest(answer.server, number, value, NOWHERE) for number, value in enumerate(answer.objects, 1))

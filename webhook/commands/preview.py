@@ -21,6 +21,7 @@ from webhook.api.field import Finding, Path, Severity, not_supported
 from webhook.api.meta import GROUP, GroupVersionKind, parse_time
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
+from webhook.commands.asking import Unreachable, asking
 from webhook.commands.entries import duplicate_entries, entries_of, text, unreadable_row
 from webhook.commands.flags import POLICY_CONFIG_MAP, colored, named_flag, time_flag, write
 from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
@@ -67,10 +68,6 @@ class _Found(NamedTuple):
     source: Source
     policy: Policy
     confirmations: tuple[Confirmation, ...] = ()
-
-
-class Unreachable(Exception):  # noqa: N818 -- it says what the cluster is
-    """The cluster cannot be asked."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -176,15 +173,12 @@ def _from_files(options: argparse.Namespace, report: Previews) -> _Found:
 def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject], report: Previews) -> _Found:
     """The cluster as it is, and what it says to the rules. Raises Unreachable."""
     # Here and not above: dumps need no client, and this one brings its libraries.
-    from webhook.cluster.errors import ClusterError, NoCredentials  # noqa: PLC0415
     from webhook.commands.preview_cluster import sight_of_cluster  # noqa: PLC0415
 
     rules = [subject.manifest.value for subject in subjects if isinstance(subject.value, DeviceTaintRule)]
     config_map = None if options.policy is not None else options.policy_configmap
-    try:
+    with asking():
         sight = sight_of_cluster(options.kubeconfig, options.context, config_map, rules)
-    except (ClusterError, NoCredentials) as error:
-        raise Unreachable(str(error)) from None
     report.server = sight.server
     policy = BUILTIN
     if sight.config_map is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from webhook.admission.figures import count, duration
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, DeviceTaintRule
 from webhook.commands.preview_report import Answer
 from webhook.files.render import line, visible
@@ -76,7 +77,7 @@ def _slice_title(value: ResourceSlice, preview: Preview) -> str:
     taints = sorted({taint_text(taint.taint) for _, taint in preview.taints})
     devices = len({names.device for names, _ in preview.taints})
     pool = f"{value.driver}/{value.pool}"
-    return f"{', '.join(taints)} new on {_count(devices, 'device')} of pool {pool}" if taints else f"pool {pool}"
+    return f"{', '.join(taints)} new on {count(devices, 'device')} of pool {pool}" if taints else f"pool {pool}"
 
 
 def _selector_text(selector: DeviceSelector | None) -> str:
@@ -115,13 +116,13 @@ def toleration_text(toleration: DeviceToleration) -> str:
 def _summary(told: Told, report: Previews) -> Iterator[tuple[str, str]]:
     preview = told.preview
     impact = preview.impact
-    pools = f"{_count(impact.pools, 'pool')} of {_count(impact.drivers, 'driver')}"
+    pools = f"{count(impact.pools, 'pool')} of {count(impact.drivers, 'driver')}"
     yield "devices", f"{impact.devices} in {pools}; {impact.allocated} allocated"
     pods = preview.count(Outcome.EVICTED)
     if preview.claims:
-        yield "evicted", _count(pods, "pod")
+        yield "evicted", count(pods, "pod")
         yield from _wave_lines(list(preview.waves.items()))
-        where = f"{_count(len(preview.namespaces), 'namespace')}: {_some(preview.namespaces)}"
+        where = f"{count(len(preview.namespaces), 'namespace')}: {_some(preview.namespaces)}"
         yield "claims", f"{len(preview.claims)} in {where}"
     else:
         yield "evicted", "nobody"
@@ -133,7 +134,7 @@ def _summary(told: Told, report: Previews) -> Iterator[tuple[str, str]]:
     ):
         number = preview.count(outcome)
         if number:
-            yield name, text.format(_count(number, "pod"))
+            yield name, text.format(count(number, "pod"))
     for group in preview.pod_groups:
         yield "PodGroup", _group_text(group, report)
     evictor = _evictor(told)
@@ -144,15 +145,15 @@ def _summary(told: Told, report: Previews) -> Iterator[tuple[str, str]]:
 def _wave_lines(waves: Sequence[tuple[int, int]]) -> Iterator[tuple[str, str]]:
     shown = waves if len(waves) <= _WAVES_SHOWN else waves[: _WAVES_SHOWN - 1]
     for seconds, pods in shown:
-        yield f"  {_when(seconds)}", _count(pods, "pod")
+        yield f"  {_when(seconds)}", count(pods, "pod")
     rest = waves[len(shown) :]
     if rest:
-        yield f"  until {duration(rest[-1][0])}", _count(sum(pods for _, pods in rest), "pod")
+        yield f"  until {duration(rest[-1][0])}", count(sum(pods for _, pods in rest), "pod")
 
 
 def _group_text(group: GroupRow, report: Previews) -> str:
     fate = _WORDS.get(group.outcome) or f"evicted {_when(group.seconds or 0)}"
-    known = f"{_count(len(group.pods), 'pod')} known" if report.pods_known else "its pods are not known"
+    known = f"{count(len(group.pods), 'pod')} known" if report.pods_known else "its pods are not known"
     return f"{group.namespace}/{group.name}: {fate}; {known}, not counted above"
 
 
@@ -275,15 +276,3 @@ def _confirmation(given: Confirmation) -> Iterator[str]:
 
 def _when(seconds: int) -> str:
     return f"after {duration(seconds)}" if seconds else "now"
-
-
-def duration(seconds: int) -> str:
-    """Whole seconds, in the largest unit that leaves no rest."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -177,7 +177,7 @@ def _inlined(value: JSON, definitions: Schema) -> JSON:
 @cache
 def _validator_class() -> Callable[[Schema], _Validator]:
     # Its import takes longer than all of ours together, and nobody needs it but those who have a policy.
-    from jsonschema import Draft202012Validator, validators  # type: ignore[import-untyped]  # noqa: PLC0415
+    from jsonschema import Draft202012Validator, validators  # noqa: PLC0415
 
     types = Draft202012Validator.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number})
     extended: Callable[[Schema], _Validator] = validators.extend(

@@ -7,7 +7,7 @@ from pathlib import Path as File
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from jsonschema import Draft202012Validator
 
 from tests.architecture.policy_reference import PUBLISHED
 from tests.unit.policy.documents import (

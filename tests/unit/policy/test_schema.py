@@ -4,7 +4,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from jsonschema import Draft202012Validator
 
 from tests.architecture.policy_reference import PUBLISHED, REFERENCE, SHIPPED, reference
 from tests.unit.policy.documents import AT, errors_in, errors_of, make_document, make_entry
