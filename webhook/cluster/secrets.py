@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
+from webhook.api.keys import KEY_FIELD, KEY_LEAST_BYTES
 from webhook.cluster.client import path_of
 from webhook.cluster.errors import ClusterError, Conflict, NotFound, Unavailable
 
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FIELD: Final = "key"
 KEY_BYTES: Final = 32
 """As long as what HMAC-SHA256 makes of it."""
-LEAST_BYTES: Final = 16
 _ATTEMPTS: Final = 5
 """Each Conflict means that somebody else wrote, most likely a key; a few in a row are not bad luck any more."""
 
@@ -90,7 +89,7 @@ class KeySecret:
             if key is not None:
                 return key
             fresh = self._random_bytes(KEY_BYTES)
-            data = {**(secret.get("data") or {}), FIELD: base64.b64encode(fresh).decode()}
+            data = {**(secret.get("data") or {}), KEY_FIELD: base64.b64encode(fresh).decode()}
             try:
                 await self._cluster.update(self._path, {**secret, "data": data})
             except Conflict:
@@ -109,13 +108,13 @@ def _decoded(answer: bytes) -> dict[str, Any]:
 
 def _key_in(secret: dict[str, Any]) -> bytes | None:
     """The key, or None if its field is missing or empty. Raises Unusable."""
-    text = (secret.get("data") or {}).get(FIELD) or ""
+    text = (secret.get("data") or {}).get(KEY_FIELD) or ""
     try:
         key = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise Unusable(f"data[{FIELD}] is not base64") from None
+        raise Unusable(f"data[{KEY_FIELD}] is not base64") from None
     if not key:
         return None
-    if len(key) < LEAST_BYTES:
-        raise Unusable(f"data[{FIELD}] has {len(key)} bytes; must be empty or have at least {LEAST_BYTES}")
+    if len(key) < KEY_LEAST_BYTES:
+        raise Unusable(f"data[{KEY_FIELD}] has {len(key)} bytes; must be empty or have at least {KEY_LEAST_BYTES}")
     return key

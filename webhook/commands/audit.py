@@ -15,9 +15,10 @@ from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY
 from webhook.admission.context import AdmissionContext
 from webhook.commands.asking import Unreachable, asking
 from webhook.commands.entries import LEVELS, unreadable_row
-from webhook.commands.flags import NAMESPACE, POLICY_CONFIG_MAP, colored, known_names, named_flag, time_flag, write
+from webhook.commands.flags import colored, known_names, named_flag, time_flag, write
+from webhook.commands.keys import key_in
 from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
-from webhook.config.texts import NamespacedName
+from webhook.config.texts import KEY_SECRET, POLICY_CONFIG_MAP
 from webhook.files.dump import Dump
 from webhook.files.read import STDIN, Manifest, read
 from webhook.files.render import FORMATS, as_junit, as_text
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from webhook.commands.policies import PolicyFile
     from webhook.policy.model import Policy
 
-_KEY_SECRET: Final = NamespacedName(NAMESPACE, "device-taint-webhook-key")
-_KEY_LEAST_BYTES: Final = 16
 _NO_POLICY: Final = "no policy: only documented rules are looked at; name one with --policy"
 _UNVERIFIED: Final = " (author as claimed, unverified)"
 _UNKNOWN: Final = " (requester unknown: rules on requesters counted as matching)"
@@ -178,12 +177,9 @@ def _fault(file: str, message: str) -> Row:
 
 def _key_in(name: str, parser: argparse.ArgumentParser) -> bytes:
     try:
-        key = FilePath(name).read_bytes().strip()  # as `serve` reads it
+        return key_in(FilePath(name))
     except OSError as error:
         parser.error(f"--key-file: {error}")
-    if len(key) < _KEY_LEAST_BYTES:
-        parser.error(f"--key-file: {name}: must have at least {_KEY_LEAST_BYTES} bytes, and has {len(key)}")
-    return key
 
 
 def _renderer(output: str) -> Callable[[Report], str]:
@@ -220,7 +216,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"default {POLICY_CONFIG_MAP}",
     )
     add("--key-file", metavar="F", help="the key that proves the authors of templates; else they are believed")
-    add("--key-secret", type=named_flag, default=_KEY_SECRET, metavar="NS/NAME", help=f"default {_KEY_SECRET}")
+    add("--key-secret", type=named_flag, default=KEY_SECRET, metavar="NS/NAME", help=f"default {KEY_SECRET}")
     add("--time", type=time_flag, metavar="T", help="judge as of this time (RFC 3339), for exceptions; default now")
     add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
     return parser

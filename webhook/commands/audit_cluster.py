@@ -7,6 +7,7 @@ import base64
 import binascii
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from webhook.api.keys import KEY_FIELD, KEY_LEAST_BYTES
 from webhook.api.meta import GROUP
 from webhook.cluster.client import Cluster, path_of
 from webhook.cluster.credentials import KubeConfig
@@ -23,7 +24,6 @@ _KINDS: Final = {
     "resourceclaimtemplates": "ResourceClaimTemplate",
     "resourceclaims": "ResourceClaim",
 }
-_KEY_LEAST_BYTES: Final = 16
 
 
 class ClusterDump(NamedTuple):
@@ -63,7 +63,7 @@ async def _key(cluster: Cluster, name: NamespacedName) -> bytes | None:
     path = path_of("", "v1", "secrets", namespace=name.namespace, name=name.name)
     try:
         secret = decoded(await cluster.get(path), path)
-        key = base64.b64decode((secret.get("data") or {}).get("key") or "", validate=True)
+        key = base64.b64decode((secret.get("data") or {}).get(KEY_FIELD) or "", validate=True)
     except (NotFound, Refused, binascii.Error, ValueError):
         return None
-    return key if len(key) >= _KEY_LEAST_BYTES else None
+    return key if len(key) >= KEY_LEAST_BYTES else None

@@ -11,7 +11,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from webhook.commands.doctor_verdicts import Status, exit_code
-from webhook.commands.flags import POLICY_CONFIG_MAP, colored, named_flag, write
+from webhook.commands.flags import colored, named_flag, write
+from webhook.config.texts import POLICY_CONFIG_MAP
 from webhook.files.render import visible
 
 if TYPE_CHECKING:

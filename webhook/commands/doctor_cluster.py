@@ -42,8 +42,8 @@ from webhook.commands.doctor_verdicts import (
     versions_check,
     webhook_clock_check,
 )
-from webhook.commands.flags import NAMESPACE
 from webhook.commands.policies import read_policy
+from webhook.config.texts import NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

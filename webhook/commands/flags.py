@@ -6,10 +6,10 @@ import argparse
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from webhook.api.meta import parse_time
-from webhook.config.texts import NamespacedName
+from webhook.config.texts import NamespacedName, as_namespaced
 from webhook.files.render import FORMATS, as_text
 from webhook.policy.model import NAMESPACE_NAME_LABEL
 from webhook.policy.names import KnownNames
@@ -21,17 +21,13 @@ if TYPE_CHECKING:
     from webhook.files.dump import Dump
     from webhook.files.report import Report
 
-NAMESPACE: Final = "device-taint-webhook"
-"""Where the shipped manifests put everything."""
-POLICY_CONFIG_MAP: Final = NamespacedName(NAMESPACE, "device-taint-webhook-policy")
-
 
 def named_flag(text: str) -> NamespacedName:
     """`namespace/name`."""
-    namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name) or "/" in name:
-        raise argparse.ArgumentTypeError(f'{text!r} must be "namespace/name"')
-    return NamespacedName(namespace, name)
+    try:
+        return as_namespaced(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
 
 
 def time_flag(text: str) -> datetime:

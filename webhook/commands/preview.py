@@ -23,11 +23,12 @@ from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.commands.asking import Unreachable, asking
 from webhook.commands.entries import duplicate_entries, entries_of, text, unreadable_row
-from webhook.commands.flags import POLICY_CONFIG_MAP, colored, named_flag, time_flag, write
+from webhook.commands.flags import colored, named_flag, time_flag, write
 from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
 from webhook.commands.preview_notes import Source, notes_of
 from webhook.commands.preview_report import Answer, Confirmation, Previews, Told, as_json, as_yaml
 from webhook.commands.preview_text import as_text
+from webhook.config.texts import POLICY_CONFIG_MAP
 from webhook.files.dump import Stock, held_in
 from webhook.files.read import STDIN, Manifest, read
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row

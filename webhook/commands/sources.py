@@ -13,6 +13,7 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.commands.keeper import PolicyKeeper, remind, watch_file
+from webhook.commands.keys import key_in
 from webhook.runtime import Stage
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_KEY_LEAST_BYTES: Final = 16
 _EVENT_KINDS: Final = {"PolicyNotLoaded": "LoadPolicy", "ExceptionEndsSoon": "RemindOfException"}
 
 
@@ -57,7 +57,7 @@ def surroundings_stages(
         stages.append(Stage(name="cluster", start=cluster.open, stop=cluster.close))
         stages += _cluster_stages(cluster, settings, around, metrics, checks)
     if settings.key_file is not None:
-        key = _key_in(settings)
+        key = key_in(settings.key_file)
         around.key = lambda: key
     checks.add("policy", lambda: keeper.problem)
     if cluster is not None and settings.policy_config_map is not None:
@@ -133,15 +133,6 @@ def _key_stage(cluster: Cluster, name: NamespacedName, around: Surroundings) -> 
         await secret.tried.wait()
 
     return Stage(name="key", work=secret.run, start=looked)
-
-
-def _key_in(settings: ServeSettings) -> bytes:
-    """The key in a file, as it stands there. Raises OSError with the path."""
-    assert settings.key_file is not None
-    key = settings.key_file.read_bytes().strip()
-    if len(key) < _KEY_LEAST_BYTES:
-        raise OSError(f"{settings.key_file}: must have at least {_KEY_LEAST_BYTES} bytes, and has {len(key)}")
-    return key
 
 
 def policy_stages(

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Final
 from webhook.api.field import FieldError, invalid, not_supported, required
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, parser_of, place, value_of
+from webhook.config.shared import KUBECONFIG, LOG_FORMAT, POLICY, PROBES, either_of, policy_config_map
 from webhook.config.texts import (
     NAMESPACE,
     NamespacedName,
-    as_address,
     as_count,
-    as_file,
     as_namespaced,
     as_rate,
     as_switch,
@@ -21,13 +20,13 @@ from webhook.config.texts import (
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.settings import WorkerSettings
 from webhook.server.settings import ListenerSettings
-from webhook.telemetry.logs import LogFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path as FilePath
 
     from webhook.server.settings import Address
+    from webhook.telemetry.logs import LogFormat
 
 _EVICT_FLAGS: Final = (
     Flag(
@@ -54,21 +53,13 @@ _EVICT_FLAGS: Final = (
         None,
         "NS/NAME",
     ),
-    Flag("kubeconfig", "how to reach the cluster; the pod's service account unless given", as_file, None, "F"),
+    KUBECONFIG,
     Flag("kube-api-qps", "requests to the API server a second; 0 for no limit", as_rate, "100", "N"),
     Flag("kube-api-burst", "requests that may come at once", as_count, "200", "N"),
     Flag("concurrent-evictions", "evictions asked for at the same time", as_count, "32", "N"),
-    Flag("policy-file", "the policy, read again when it changes; instead of the ConfigMap", as_file, None, "F"),
-    Flag(
-        "policy-configmap",
-        f"the ConfigMap with policy.yaml (default {NAMESPACE}/device-taint-webhook-policy)",
-        as_namespaced,
-        None,
-        "NS/NAME",
-    ),
-    Flag("health-probe-bind-address", "where /livez and /readyz are served; 0 for nowhere", as_address, ":8081", "A"),
-    Flag("metrics-bind-address", "where /metrics is served; 0 for nowhere", as_address, ":8080", "A"),
-    Flag("log-format", "json or text", LogFormat, LogFormat.JSON.value, "FORMAT"),
+    *POLICY,
+    *PROBES,
+    LOG_FORMAT,
     Flag("verbose", "log more", as_switch, "false", short="-v"),
 )
 _EVICT_TEXT: Final = "Empties tainted devices: evicts the pods that use them, within limits of rate and number."
@@ -103,9 +94,7 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
     given = vars(parser_of(f"{program} evict", _EVICT_TEXT, _EVICT_END, _EVICT_FLAGS).parse_args(arguments))
     errors: list[FieldError] = []
     values = {flag.name: value_of(flag, given[flag.name], environment, errors) for flag in _EVICT_FLAGS}
-    if values["policy-file"] is not None and values["policy-configmap"] is not None:
-        detail = "may not be given together with --policy-configmap"
-        errors.append(invalid(place("--policy-file"), str(values["policy-file"]), detail))
+    either_of("policy-file", "policy-configmap", values, errors)
     if values["in-tree"] is InTree.UNKNOWN:
         errors.append(not_supported(place("--in-tree"), InTree.UNKNOWN.value, [InTree.ACTIVE, InTree.ABSENT]))
     if values["mode"] is Mode.REPLACEMENT and values["in-tree"] is InTree.ACTIVE:
@@ -116,7 +105,6 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
         errors.append(required(place("--leader-elect"), "must come with --leader-elect-lease"))
     if errors:
         raise ConfigError(errors)
-    config_map = values["policy-configmap"] or NamespacedName(NAMESPACE, "device-taint-webhook-policy")
     lease = values["leader-elect-lease"] or NamespacedName(NAMESPACE, "device-taint-webhook-evict")
     return EvictSettings(
         worker=WorkerSettings(
@@ -130,7 +118,7 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
         request_burst=values["kube-api-burst"],
         lease=lease if values["leader-elect"] else None,
         policy_file=values["policy-file"],
-        policy_config_map=None if values["policy-file"] else config_map,
+        policy_config_map=policy_config_map(values),
         health_address=values["health-probe-bind-address"],
         metrics_address=values["metrics-bind-address"],
         log_format=values["log-format"],

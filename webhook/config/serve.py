@@ -9,10 +9,11 @@ from webhook.api.field import FieldError, invalid
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.certificates import certificates_of
 from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, parser_of, place, value_of
+from webhook.config.shared import KUBECONFIG, LOG_FORMAT, POLICY, PROBES, either_of, policy_config_map
 from webhook.config.texts import (
+    KEY_SECRET,
     NAMESPACE,
     NamespacedName,
-    as_address,
     as_file,
     as_host_names,
     as_lifetime,
@@ -25,13 +26,13 @@ from webhook.config.texts import (
     as_text,
 )
 from webhook.server.settings import Address, ListenerSettings, ReviewSettings
-from webhook.telemetry.logs import LogFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path as FilePath
 
     from webhook.certificates.settings import FileSettings, SelfManagedSettings
+    from webhook.telemetry.logs import LogFormat
 
 _SERVE_FLAGS: Final = (
     Flag(
@@ -40,19 +41,12 @@ _SERVE_FLAGS: Final = (
         as_switch,
         "false",
     ),
-    Flag("kubeconfig", "how to reach the cluster; the pod's service account unless given", as_file, None, "F"),
-    Flag("policy-file", "the policy, read again when it changes; instead of the ConfigMap", as_file, None, "F"),
-    Flag(
-        "policy-configmap",
-        f"the ConfigMap with policy.yaml (default {NAMESPACE}/device-taint-webhook-policy)",
-        as_namespaced,
-        None,
-        "NS/NAME",
-    ),
+    KUBECONFIG,
+    *POLICY,
     Flag("key-file", "the key that signs the authors of templates; instead of the Secret", as_file, None, "F"),
     Flag(
         "key-secret",
-        f"the Secret with that key, filled if it is empty (default {NAMESPACE}/device-taint-webhook-key)",
+        f"the Secret with that key, filled if it is empty (default {KEY_SECRET})",
         as_namespaced,
         None,
         "NS/NAME",
@@ -99,8 +93,7 @@ _SERVE_FLAGS: Final = (
     Flag(
         "client-ca-file", "ask clients for a certificate, and take only those signed by these CAs", as_file, None, "F"
     ),
-    Flag("health-probe-bind-address", "where /livez and /readyz are served; 0 for nowhere", as_address, ":8081", "A"),
-    Flag("metrics-bind-address", "where /metrics is served; 0 for nowhere", as_address, ":8080", "A"),
+    *PROBES,
     Flag(
         "shutdown-delay",
         "seconds to go on serving after SIGTERM, not ready, while load balancers take notice; 5 to 10 behind a Service",
@@ -108,7 +101,7 @@ _SERVE_FLAGS: Final = (
         "0",
         "S",
     ),
-    Flag("log-format", "json or text", LogFormat, LogFormat.JSON.value, "FORMAT"),
+    LOG_FORMAT,
     Flag("verbose", "log every review, also those that simply pass", as_switch, "false", short="-v"),
 )
 _SERVE_TEXT: Final = "Answers admission reviews over HTTPS: POST /validate and POST /mutate."
@@ -164,9 +157,8 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
 def _sources(values: Mapping[str, Any], errors: list[FieldError]) -> dict[str, Any]:
     """Where the policy and the key come from: a file, or an object of the cluster."""
     standalone = values["standalone"]
-    for one, other in (("policy-file", "policy-configmap"), ("key-file", "key-secret")):
-        if values[one] is not None and values[other] is not None:
-            errors.append(invalid(place(f"--{one}"), str(values[one]), f"may not be given together with --{other}"))
+    either_of("policy-file", "policy-configmap", values, errors)
+    either_of("key-file", "key-secret", values, errors)
     if standalone:
         errors.extend(
             invalid(place(f"--{name}"), str(values[name]), "may not be given together with --standalone")
@@ -174,12 +166,11 @@ def _sources(values: Mapping[str, Any], errors: list[FieldError]) -> dict[str, A
             if values[name] is not None
         )
     in_cluster = not standalone
-    config_map = NamespacedName(NAMESPACE, "device-taint-webhook-policy") if in_cluster else None
-    secret = NamespacedName(NAMESPACE, "device-taint-webhook-key") if in_cluster else None
+    secret = KEY_SECRET if in_cluster else None
     return {
         "cluster": ClusterSettings(kubeconfig=values["kubeconfig"]) if in_cluster else None,
         "policy_file": values["policy-file"],
-        "policy_config_map": None if values["policy-file"] else values["policy-configmap"] or config_map,
+        "policy_config_map": policy_config_map(values) if in_cluster else None,
         "key_file": values["key-file"],
         "key_secret": None if values["key-file"] else values["key-secret"] or secret,
     }

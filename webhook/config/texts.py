@@ -13,6 +13,7 @@ from webhook.server.settings import Address
 from webhook.validation.formats import dns1123_subdomain
 
 NAMESPACE: Final = "device-taint-webhook"
+"""Where the shipped manifests put everything."""
 _HIGHEST_PORT: Final = 65535
 _LONGEST_DELAY_SECONDS: Final = 3600.0
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
@@ -31,6 +32,10 @@ class NamespacedName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+POLICY_CONFIG_MAP: Final = NamespacedName(NAMESPACE, "device-taint-webhook-policy")
+KEY_SECRET: Final = NamespacedName(NAMESPACE, "device-taint-webhook-key")
 
 
 def as_text(text: str) -> str:

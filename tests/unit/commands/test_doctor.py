@@ -18,7 +18,7 @@ from webhook.commands import doctor
 from webhook.commands.doctor_access import EVICT, RIGHTS, SERVE, Right
 from webhook.commands.doctor_probes import VERSIONS, address_of, policy_probe, probe, with_time
 from webhook.commands.doctor_verdicts import AHEAD, MARK, Check, Status
-from webhook.commands.flags import POLICY_CONFIG_MAP
+from webhook.config.texts import POLICY_CONFIG_MAP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

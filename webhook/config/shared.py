@@ -1,0 +1,43 @@
+"""Flags that `serve` and `evict` have in common, and where both find the policy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.api.field import FieldError, invalid
+from webhook.config.flags import Flag, place
+from webhook.config.texts import POLICY_CONFIG_MAP, NamespacedName, as_address, as_file, as_namespaced
+from webhook.telemetry.logs import LogFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KUBECONFIG: Final = Flag(
+    "kubeconfig", "how to reach the cluster; the pod's service account unless given", as_file, None, "F"
+)
+POLICY: Final = (
+    Flag("policy-file", "the policy, read again when it changes; instead of the ConfigMap", as_file, None, "F"),
+    Flag(
+        "policy-configmap",
+        f"the ConfigMap with policy.yaml (default {POLICY_CONFIG_MAP})",
+        as_namespaced,
+        None,
+        "NS/NAME",
+    ),
+)
+PROBES: Final = (
+    Flag("health-probe-bind-address", "where /livez and /readyz are served; 0 for nowhere", as_address, ":8081", "A"),
+    Flag("metrics-bind-address", "where /metrics is served; 0 for nowhere", as_address, ":8080", "A"),
+)
+LOG_FORMAT: Final = Flag("log-format", "json or text", LogFormat, LogFormat.JSON.value, "FORMAT")
+
+
+def either_of(one: str, other: str, values: Mapping[str, Any], errors: list[FieldError]) -> None:
+    """A file and an object of the cluster may not be given both."""
+    if values[one] is not None and values[other] is not None:
+        errors.append(invalid(place(f"--{one}"), str(values[one]), f"may not be given together with --{other}"))
+
+
+def policy_config_map(values: Mapping[str, Any]) -> NamespacedName | None:
+    """The ConfigMap to follow; None where the policy is in a file."""
+    return None if values["policy-file"] else values["policy-configmap"] or POLICY_CONFIG_MAP
