@@ -14,6 +14,9 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 INSTALLED := $(VENV)/.installed
 CODE := webhook tests benchmarks certs
 UNIT := tests/unit tests/properties tests/architecture
+# Processes of tests: most of what takes long waits for a control plane, so one more than CI has cores.
+WORKERS ?= 3
+SIDE_BY_SIDE := --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help
 help: ## list the targets
@@ -62,7 +65,7 @@ contracts: setup
 
 .PHONY: unit
 unit: setup ## the tests that need no control plane and no seconds
-	@$(BIN)/python -m pytest -q -m "not apiserver and not slow" $(UNIT)
+	@$(BIN)/python -m pytest -q -n auto $(SIDE_BY_SIDE) -m "not apiserver and not slow" $(UNIT)
 
 # --- everything ---------------------------------------------------------------------------------
 
@@ -70,7 +73,7 @@ unit: setup ## the tests that need no control plane and no seconds
 test: setup format-check lint types contracts controlplane ## every test, with coverage; what CI runs
 	@rm -f .coverage .coverage.*
 	@HYPOTHESIS_PROFILE=ci COVERAGE_FILE=$(CURDIR)/.coverage COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml \
-		$(BIN)/coverage run -m pytest --durations=15 tests
+		$(BIN)/coverage run -m pytest -n $(WORKERS) $(SIDE_BY_SIDE) --durations=25 tests
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/python -m tests.coverage_report
 

@@ -26,7 +26,7 @@ GATES: Final = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
 """PodGroups, which may have claims too (E-17, E-18)."""
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def eviction_assets(request: pytest.FixtureRequest) -> Assets:
     assets = _assets(request, "kube-controller-manager")
     if versions.minor(assets.version) < 37:
@@ -34,7 +34,7 @@ def eviction_assets(request: pytest.FixtureRequest) -> Assets:
     return assets
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def audit_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("eviction") / "audit-policy.yaml"
     file.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML

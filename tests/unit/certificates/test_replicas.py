@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from tests.unit.certificates.world import MINUTE, World
 
+pytestmark = pytest.mark.slow
+
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
 WITHOUT_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
 """An example takes half a second, and shrinking would take minutes."""

@@ -105,7 +105,7 @@ NAMES = KnownNames({"ml": {"tier": "user"}, "kube-system": {"tier": "system"}, "
         ({}, set()),
         ({"names": []}, set()),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_protected_are_those_that_match_and_those_of_unknown_labels(document: Any, expected: set[str]) -> None:
     match = policy_of(impact={"protectedNamespaces": document}).impact.protected_namespaces
