@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.controlplane.assets import Assets
 
 DEMO = (sys.executable, "-m", "tests.demo")
-IN_A_CLUSTER: Final = 18
+IN_A_CLUSTER: Final = 21
 """Chapters."""
 WITHOUT_ONE: Final = 14
 
@@ -71,6 +71,8 @@ def test_demo_tells_its_story_with_a_real_control_plane(assets: Assets) -> None:
         "spec.deviceSelector: Forbidden: hits 8 devices, 6 pods in 1 namespace: an empty selector is every device",
         "training/serve-1 - 0 node-2/gpu-",
         "evicts 6 pods in 1 namespace: 4 at once, 2 after 1 h (rule impact)",
+        "28 pods evicted; 2 pods pending in 1 namespace; 1 held; next due",
+        "EvictionCancelled",
         "configmap/device-taint-webhook-policy created",
         'no rule allows "test-admin" in namespace "production" a toleration of key',
         "allowed by an exception until",

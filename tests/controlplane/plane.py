@@ -26,7 +26,7 @@ from tests.controlplane.pki import Authority, token_keys
 from tests.controlplane.processes import NotReadyError, Process, free_port, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from tests.controlplane.assets import Assets
 
@@ -118,20 +118,46 @@ class ControlPlane:
             text=True,
             timeout=timeout_seconds,
             check=False,
-            # HOME: kubectl caches discovery there, and another server may have had this port
-            env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "HOME": str(self.folder)},
+            env=self._kubectl_environment(),
         )
         return Result(done.stdout, done.stderr, done.returncode)
+
+    def kubectl_lines(self, *args: str) -> Generator[str]:
+        """Lines of a kubectl that goes on, such as `get --watch`, as they come; it is ended when they are closed."""
+        command = [str(self.assets.program("kubectl")), *args]
+        environment = self._kubectl_environment()
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        ) as process:
+            assert process.stdout is not None
+            try:
+                yield from (line.rstrip("\n") for line in process.stdout)
+            finally:
+                process.terminate()
+
+    def _kubectl_environment(self) -> dict[str, str]:
+        # HOME: kubectl caches discovery there, and another server may have had this port
+        return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "HOME": str(self.folder)}
 
     def kubeconfig_of(self, user: str, groups: Iterable[str] = ()) -> Path:
         """A kubeconfig with a client certificate, for programs that connect as that user by themselves."""
         name = user.replace(":", "-").replace("/", "-")
         certificate, key = self._authority.client(user, groups).write(self.folder / "users", name)
+        return self._kubeconfig(name, {"client-certificate": str(certificate), "client-key": str(key)})
+
+    def kubeconfig_of_account(self, namespace: str, name: str) -> Path:
+        """A kubeconfig with a token of a service account that is there, as its pods get one."""
+        url = path("v1", "serviceaccounts", namespace=namespace, name=name, subresource="token")
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        token = self.client.create(url, request).object["status"]["token"]
+        return self._kubeconfig(f"{namespace}-{name}", {"token": token})
+
+    def _kubeconfig(self, name: str, user: Mapping[str, str]) -> Path:
         content = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "test",
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
             "clusters": [
                 {
                     "name": "test",
@@ -141,7 +167,7 @@ class ControlPlane:
                     },
                 }
             ],
-            "users": [{"name": user, "user": {"client-certificate": str(certificate), "client-key": str(key)}}],
+            "users": [{"name": "test", "user": dict(user)}],
         }
         return self._write(f"users/{name}.kubeconfig", json.dumps(content).encode())  # JSON is YAML
 

@@ -76,7 +76,7 @@ def _play(terminal: Terminal, *, standalone: bool, keep: bool) -> int:
     terminal.title("device-taint-webhook at work")
     if not standalone:
         try:
-            assets = control_plane_assets.find(progress=terminal.say)
+            assets = control_plane_assets.find(kwok=True, progress=terminal.say)
         except AssetsUnavailableError as e:
             terminal.notice(f"No control plane: {e}.")
             return _without_cluster(terminal, started, keep=keep)
@@ -144,6 +144,7 @@ def _close(terminal: Terminal, ending: str, *, keep: bool) -> None:
         terminal.entry("KEEP=1 make demo", "the same, left running for you to try things")
     terminal.entry("docs/policy.md", "a policy of your own, step by step")
     terminal.entry("docs/admission.md", "everything it says, and what to do about it")
+    terminal.entry("docs/eviction.md", "what the worker does, and what holds it back")
     terminal.entry("manifests/README.md", "what is registered, and what happens while it is down")
     terminal.entry(".venv/bin/device-taint-webhook check DIR", "judge your own manifests")
 

@@ -6,6 +6,7 @@ whose output lacks what stands here ends the demo.
 
 from __future__ import annotations
 
+from tests.demo.eviction import EVICTION
 from tests.demo.impact import IMPACT
 from tests.demo.scenes import Chapter, Step
 
@@ -178,6 +179,7 @@ IN_A_CLUSTER = (
         asked=True,
     ),
     *IMPACT,
+    *EVICTION,
     Chapter(
         title=_POLICY,
         steps=(

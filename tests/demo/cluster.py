@@ -5,38 +5,45 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import sys
 from typing import TYPE_CHECKING
 
 from tests.controlplane import versions
 from tests.controlplane.plane import ControlPlane
+from tests.controlplane.processes import Process
 from tests.controlplane.registration import Calls, calls, register
 from tests.controlplane.webhook_process import ROOT, WebhookProcess
 from tests.demo.chapters import BEFORE, IN_A_CLUSTER
 from tests.demo.telling import Outcome, StoryError, Storyteller, copy_story, run_program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from tests.controlplane.assets import Assets
-    from tests.controlplane.processes import Process
     from tests.demo.terminal import Terminal
 
 MANIFESTS = ROOT / "manifests"
 _VALIDATING = "validating"
-_INSTALLED = ("namespace", "access", "key")
+_INSTALLED = (
+    *(f"base/{name}.yaml" for name in ("namespace", "access", "key")),
+    *(f"components/{name}/access.yaml" for name in ("evict", "evict-acting")),
+)
 _NODES = ("node-1", "node-2")
 _NAMESPACE = "device-taint-webhook"
 _ACCOUNT = f"system:serviceaccount:{_NAMESPACE}:device-taint-webhook"
+_EVICTOR = "device-taint-webhook-evict"
+_FOLLOWED_SECONDS = 120
 _ACCOUNT_GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{_NAMESPACE}", "system:authenticated")
 
 
 class Cluster:
     """A control plane and our server, both running."""
 
-    def __init__(self, plane: ControlPlane, webhook: WebhookProcess) -> None:
+    def __init__(self, plane: ControlPlane, webhook: WebhookProcess, evictor: Process) -> None:
         self.plane = plane
         self.webhook = webhook
+        self._evictor = evictor
         self.story = story_for(plane.server_version, plane.folder / "story")
         (self.story / "admin.kubeconfig").write_bytes(plane.kubeconfig.read_bytes())
         self._before = Calls()
@@ -55,7 +62,7 @@ class Cluster:
     @property
     def processes(self) -> dict[str, Process]:
         """All that runs, by name."""
-        return {**self.plane.processes, "webhook": self.webhook.process}
+        return {**self.plane.processes, "webhook": self.webhook.process, "evict": self._evictor}
 
     def run(self, command: str) -> Outcome:
         """kubectl as the cluster's admin, or our command line."""
@@ -68,6 +75,11 @@ class Cluster:
             result = self.plane.kubectl(*arguments)
         # A warning is written when the answer comes, before the line that says what became of the object.
         return Outcome(result.stderr + result.stdout, result.code)
+
+    def follow(self, command: str) -> Generator[str]:
+        """kubectl's lines as the cluster's admin, for two minutes at most."""
+        _, *arguments = shlex.split(command)
+        yield from self.plane.kubectl_lines(*arguments, f"--request-timeout={_FOLLOWED_SECONDS}s")
 
     def validations(self) -> int:
         """By the API server's own count."""
@@ -86,14 +98,15 @@ def started(assets: Assets, terminal: Terminal) -> Iterator[Cluster]:
         with terminal.task(
             f"starting etcd, kube-apiserver {assets.version}, kube-controller-manager and kube-scheduler"
         ):
-            plane = stack.enter_context(ControlPlane(assets, controllers=[], scheduler=True))
-        with terminal.task("installing manifests/base and starting our webhook as its service account"):
+            plane = stack.enter_context(ControlPlane(assets, controllers=[], scheduler=True, kwok=True))
+        with terminal.task("installing our manifests, starting webhook and eviction worker as their service accounts"):
             _install(plane)
             for node in _NODES:
                 plane.add_node(node)
             kubeconfig = plane.kubeconfig_of(_ACCOUNT, _ACCOUNT_GROUPS)
             webhook = stack.enter_context(WebhookProcess(f"--kubeconfig={kubeconfig}", standalone=False))
-        yield Cluster(plane, webhook)
+            evictor = stack.enter_context(_evictor(plane))
+        yield Cluster(plane, webhook, evictor)
 
 
 def tell(stage: Cluster, terminal: Terminal) -> None:
@@ -119,9 +132,26 @@ def story_for(version: str, folder: Path) -> Path:
     return folder
 
 
+@contextlib.contextmanager
+def _evictor(plane: ControlPlane) -> Iterator[Process]:
+    """`evict --mode delegated`, at work. Its log is in the control plane's folder."""
+    command = [
+        *(sys.executable, "-m", "webhook", "evict", "--mode=delegated"),
+        f"--kubeconfig={plane.kubeconfig_of_account(_NAMESPACE, _EVICTOR)}",
+        *("--health-probe-bind-address=0", "--metrics-bind-address=0"),
+    ]
+    log = plane.folder / "evict.log"
+    process = Process("evict", command, log, environment={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        process.wait_ready(lambda: '"working"' in log.read_text(), seconds=40)
+        yield process
+    finally:
+        process.stop()
+
+
 def _install(plane: ControlPlane) -> None:
     """The manifests but for what calls us. Raises: StoryError."""
-    files = [argument for name in _INSTALLED for argument in ("-f", MANIFESTS / "base" / f"{name}.yaml")]
+    files = [argument for name in _INSTALLED for argument in ("-f", MANIFESTS / name)]
     done = plane.kubectl("apply", *files)
     if done.code != 0:
-        raise StoryError(f"manifests/base cannot be installed: {done.stderr}")
+        raise StoryError(f"the manifests cannot be installed: {done.stderr}")

@@ -25,6 +25,8 @@ class Step:
     """Runs when a new second has begun: times in Kubernetes have no fractions."""
     new: str = ""
     """A regular expression; what it finds differs from what it found in earlier steps."""
+    until: str = ""
+    """It goes on until this stands in a line of its output, and each line is shown when it comes."""
     keeps: str = ""
     """A regular expression; what its group finds stands for {kept} in later commands."""
     logged: str = ""

@@ -10,7 +10,7 @@ import secrets
 import ssl
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,7 +19,7 @@ import yaml
 from tests.controlplane.webhook_process import WebhookProcess
 from tests.demo.chapters import AS_CONTROLLER, STANDALONE
 from tests.demo.scenes import REVIEW
-from tests.demo.telling import Outcome, Storyteller, copy_story, run_program
+from tests.demo.telling import Outcome, StoryError, Storyteller, copy_story, run_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,6 +92,10 @@ class Standalone:
     def log(self) -> str:
         """All of it."""
         return self.webhook.process.log.read_text()
+
+    def follow(self, command: str) -> NoReturn:
+        """Nothing here goes on by itself. Raises: StoryError."""
+        raise StoryError(f"nobody to follow: {command}")
 
     def _review(self, operation: str, obj: JSON, old: JSON | None, namespace: str, user: JSON) -> JSON:
         group, _, version = obj["apiVersion"].rpartition("/")

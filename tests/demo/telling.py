@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -17,7 +18,7 @@ from tests.controlplane.processes import NotReadyError, wait_until
 from tests.controlplane.webhook_process import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
     from pathlib import Path
 
     from tests.demo.scenes import Chapter, Step
@@ -47,6 +48,9 @@ class Stage(Protocol):
 
     def run(self, command: str) -> Outcome:
         """Runs a command of the story in the folder of its files."""
+
+    def follow(self, command: str) -> Generator[str]:
+        """Runs one that does not end by itself: its lines, as they come, for as long as somebody wants them."""
 
     def validations(self) -> int:
         """How often our validating webhook has been asked so far."""
@@ -90,8 +94,8 @@ class Storyteller:
         command = step.command.replace("{kept}", self._kept)
         self._terminal.command(command, "$ " if step.typed else "")
         log = len(self._stage.log()) if step.logged else 0
-        outcome = self._stage.run(command)
-        if outcome.output:
+        outcome = self._followed(command, step.until) if step.until else self._stage.run(command)
+        if outcome.output and not step.until:
             self._terminal.output(outcome.output)
         if step.typed and outcome.code != 0:
             self._terminal.output(f"(exit code {outcome.code})")
@@ -104,6 +108,17 @@ class Storyteller:
             self._kept = found[1]
         if step.logged:
             self._await_log(step.logged, log)
+
+    def _followed(self, command: str, until: str) -> Outcome:
+        lines: list[str] = []
+        with contextlib.closing(self._stage.follow(command)) as following:
+            for line in following:
+                if line not in lines[-1:]:
+                    self._terminal.output(line)
+                lines.append(line)
+                if until in line:
+                    return Outcome("\n".join(lines), 0)
+        raise StoryError(f"{command}: ended before it answered: {until}")
 
     def _problems(self, step: Step, outcome: Outcome) -> Iterable[str]:
         if outcome.code != step.code:

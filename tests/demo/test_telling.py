@@ -22,7 +22,7 @@ from tests.demo.telling import STORY, Outcome, StoryError, Storyteller, run_prog
 from tests.demo.terminal import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
 
 @dataclass
@@ -40,6 +40,9 @@ class FixedStage:
         self._validations += self.asks
         self._log += self.logs
         return self.outcomes.pop(0)
+
+    def follow(self, command: str) -> Generator[str]:
+        yield from self.run(command).output.splitlines()
 
     def validations(self) -> int:
         return self._validations
@@ -109,6 +112,14 @@ def test_command_that_says_nothing_leaves_no_line() -> None:
     assert told(FixedStage(outcomes("")), chapter(Step(command="x"))) == "\n1. A title.\n   $ x\n   A remark.\n"
 
 
+def test_command_that_goes_on_is_shown_line_by_line_until_what_it_is_for() -> None:
+    step = Step(command="x", until="two")
+    told_so = told(FixedStage(outcomes("one\none\ntwo of two\nthree")), chapter(step))
+    assert told_so == "\n1. A title.\n   $ x\n     one\n     two of two\n   A remark.\n"
+    with pytest.raises(StoryError, match="ended before it answered: two"):
+        told(FixedStage(outcomes("one")), chapter(step))
+
+
 def test_programs_that_the_story_does_not_know_are_not_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a line\n")
     assert run_program("cat file", tmp_path, {}) == Outcome("a line\n", 0)
@@ -119,7 +130,10 @@ def test_programs_that_the_story_does_not_know_are_not_run(tmp_path: Path) -> No
 def test_every_file_of_the_story_is_told_in_both_ways() -> None:
     files = {path.name for path in STORY.iterdir()}
     assert _files(IN_A_CLUSTER) == files
-    assert _files(STANDALONE) == files - {"namespaces.yaml", "fleet.yaml", "all-gpus.yaml"}
+    assert _files(STANDALONE) == files - {
+        *("namespaces.yaml", "fleet.yaml", "all-gpus.yaml"),
+        *("rack.yaml", "spare-rack.yaml", "firmware.yaml"),
+    }
 
 
 def _files(chapters: Iterable[Chapter]) -> set[str]:
@@ -131,7 +145,7 @@ def test_files_are_rewritten_for_releases_that_serve_rules_in_another_version(tm
     newest = cluster.story_for(versions.DEFAULT, tmp_path / "newest")
     older = cluster.story_for("1.34.4", tmp_path / "older")
     changed = {path.name for path in STORY.iterdir() if (newest / path.name).read_text() != _text(older, path)}
-    assert changed == {"all-gpus.yaml", "broken-gpu.yaml", "broken-gpu-evict.yaml", "bad-data.yaml"}
+    assert changed == {*("all-gpus.yaml", "broken-gpu.yaml", "broken-gpu-evict.yaml", "bad-data.yaml", "firmware.yaml")}
     assert "apiVersion: resource.k8s.io/v1alpha3\nkind: DeviceTaintRule" in (older / "broken-gpu.yaml").read_text()
 
 
