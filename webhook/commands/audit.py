@@ -7,7 +7,6 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.admission.audit import AtRest, Author, audited
@@ -16,7 +15,7 @@ from webhook.admission.context import AdmissionContext
 from webhook.commands.asking import Unreachable, asking
 from webhook.commands.entries import LEVELS, unreadable_row
 from webhook.commands.flags import colored, known_names, named_flag, time_flag, write
-from webhook.commands.keys import key_in
+from webhook.commands.keys import key_flag
 from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
 from webhook.config.texts import KEY_SECRET, POLICY_CONFIG_MAP
 from webhook.files.dump import Dump
@@ -54,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
         options = parser.parse_args(arguments)
         if bool(options.dump) == bool(options.kubeconfig):
             parser.error("one of --dump and --kubeconfig must be given, and not both")
-        key = None if options.key_file is None else _key_in(options.key_file, parser)
+        key = None if options.key_file is None else key_flag(options.key_file, parser)
     except SystemExit as error:  # argparse has said why
         return error.code if isinstance(error.code, int) else 2
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
@@ -173,13 +172,6 @@ def _fault(file: str, message: str) -> Row:
 
 
 # --- flags --------------------------------------------------------------------------------------
-
-
-def _key_in(name: str, parser: argparse.ArgumentParser) -> bytes:
-    try:
-        return key_in(FilePath(name))
-    except OSError as error:
-        parser.error(f"--key-file: {error}")
 
 
 def _renderer(output: str) -> Callable[[Report], str]:

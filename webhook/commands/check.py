@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from webhook.admission.context import AdmissionContext
 from webhook.commands.entries import meta, text, unreadable_row
 from webhook.commands.flags import class_flag, known_names, labels_flag, renderer, time_flag, write
+from webhook.commands.keys import key_flag
 from webhook.commands.manifests import Identity, Terms, judged
 from webhook.commands.policies import PolicyFile, policy_file, read_policy
 from webhook.files.dump import Dump
@@ -39,6 +40,7 @@ def run(arguments: Sequence[str]) -> int:
         options = parser.parse_args(arguments)
         if not options.files and options.policy is None:
             parser.error("the following arguments are required: FILE|DIR|- (or --policy)")
+        key = None if options.key_file is None else key_flag(options.key_file, parser)
     except SystemExit as error:  # argparse has said why
         return error.code if isinstance(error.code, int) else 2
     report = Report()
@@ -55,6 +57,7 @@ def run(arguments: Sequence[str]) -> int:
         judge=judge or BUILTIN_JUDGE,
         candidate=candidate,
         names=names,
+        key=key,
         read_policy=read_policy,
     )
     terms = Terms(
@@ -169,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--candidate", metavar="F", help="another policy: tells where its word would differ")
     add("--user", default="", metavar="U", help="who sends the request")
     add("--group", action="append", default=[], metavar="G", help="a group of the user; repeatable")
+    add("--key-file", metavar="F", help="the key that signs authors of templates; else claims made from them have none")
     add("-n", "--namespace", default="default", metavar="NS", help="of claims and templates that do not name theirs")
     add(
         "--namespace-labels",

@@ -10,7 +10,7 @@ from webhook.cluster.client import path_of
 from webhook.cluster.errors import Gone, NotFound, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from webhook.cluster.client import Cluster
     from webhook.config.texts import NamespacedName
@@ -40,21 +40,32 @@ async def listed(
     Of each only what `keep` makes of it stays in memory; `progress` hears how many there are, page by page.
     """
     found: list[Any] = []
+
+    def take(items: Iterable[dict[str, Any]]) -> None:
+        found.extend(keep({"apiVersion": api_version, "kind": kind, **item}) for item in items)
+        progress(len(found))
+
+    try:
+        async for items in pages(cluster, path):
+            take(items)
+    except Gone:  # it took so long that the first page's state is forgotten; in one piece this cannot happen
+        found.clear()
+        take(decoded(await cluster.get(path), path).get("items") or ())
+    return found
+
+
+async def pages(cluster: Cluster, path: str) -> AsyncIterator[Sequence[dict[str, Any]]]:
+    """The objects of a collection, without kind and version. Raises ClusterError, Gone if it took too long."""
     following = ""
     while True:
         query: dict[str, str | int] = {"limit": PAGE}
         if following:
             query["continue"] = following
-        try:
-            page = decoded(await cluster.get(path, query), path)
-        except Gone:  # it took so long that the first page's state is forgotten; in one piece this cannot happen
-            page = decoded(await cluster.get(path), path)
-            found = []
-        found += [keep({"apiVersion": api_version, "kind": kind, **item}) for item in page.get("items") or ()]
-        progress(len(found))
+        page = decoded(await cluster.get(path, query), path)
+        yield page.get("items") or ()
         following = (page.get("metadata") or {}).get("continue") or ""
         if not following:
-            return found
+            return
 
 
 async def config_map_of(cluster: Cluster, name: NamespacedName) -> dict[str, Any] | None:

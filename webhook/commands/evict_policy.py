@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from webhook.cluster.client import Cluster
     from webhook.config.evict import EvictSettings
+    from webhook.policy.decide import Judge
     from webhook.policy.model import Policy
     from webhook.telemetry.metrics import Metrics
 
@@ -37,6 +38,16 @@ class PolicyProfiles:
     def policy(self) -> Policy:
         """The document in use."""
         return self._judge.policy
+
+    @property
+    def judge(self) -> Judge:
+        """That document, fit for deciding."""
+        return self._judge
+
+    @property
+    def candidate(self) -> Judge | None:
+        """The one that is tried beside it."""
+        return self._around.candidate
 
     @property
     def problem(self) -> str | None:

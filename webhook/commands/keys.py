@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from webhook.api.keys import KEY_LEAST_BYTES
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import argparse
 
 
 def key_in(path: Path) -> bytes:
@@ -16,3 +17,11 @@ def key_in(path: Path) -> bytes:
     if len(key) < KEY_LEAST_BYTES:
         raise OSError(f"{path}: must have at least {KEY_LEAST_BYTES} bytes, and has {len(key)}")
     return key
+
+
+def key_flag(name: str, parser: argparse.ArgumentParser) -> bytes:
+    """The key in the file of `--key-file`; ends the program as wrong usage if there is none."""
+    try:
+        return key_in(Path(name))
+    except OSError as error:
+        parser.error(f"--key-file: {error}")

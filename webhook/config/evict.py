@@ -13,6 +13,7 @@ from webhook.config.texts import (
     NAMESPACE,
     NamespacedName,
     as_count,
+    as_interval,
     as_namespaced,
     as_rate,
     as_switch,
@@ -23,6 +24,7 @@ from webhook.server.settings import ListenerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import timedelta
     from pathlib import Path as FilePath
 
     from webhook.server.settings import Address
@@ -58,6 +60,13 @@ _EVICT_FLAGS: Final = (
     Flag("kube-api-burst", "requests that may come at once", as_count, "200", "N"),
     Flag("concurrent-evictions", "evictions asked for at the same time", as_count, "32", "N"),
     *POLICY,
+    Flag(
+        "audit-interval",
+        "how often templates and claims at rest are compared with the policy, for metrics; 0 for never",
+        as_interval,
+        "10m",
+        "T",
+    ),
     *PROBES,
     LOG_FORMAT,
     Flag("verbose", "log more", as_switch, "false", short="-v"),
@@ -82,6 +91,8 @@ class EvictSettings:
     """None: there is one process, and it leads."""
     policy_file: FilePath | None
     policy_config_map: NamespacedName | None
+    audit_interval: timedelta | None
+    """None: never."""
     health_address: Address | None
     metrics_address: Address | None
     log_format: LogFormat
@@ -119,6 +130,7 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
         lease=lease if values["leader-elect"] else None,
         policy_file=values["policy-file"],
         policy_config_map=policy_config_map(values),
+        audit_interval=values["audit-interval"],
         health_address=values["health-probe-bind-address"],
         metrics_address=values["metrics-bind-address"],
         log_format=values["log-format"],

@@ -121,6 +121,11 @@ def as_lifetime(text: str) -> timedelta:
     return lifetime
 
 
+def as_interval(text: str) -> timedelta | None:
+    """Likewise; `0` for never."""
+    return None if text == "0" else as_lifetime(text)
+
+
 def as_seconds(text: str) -> float:
     """A number of seconds."""
     try:

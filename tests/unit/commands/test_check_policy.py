@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from tests.builders import (
     DRIVER,
@@ -23,12 +24,16 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
+from tests.unit.commands.audit_runner import BROKEN as AT_BROKEN
+from tests.unit.commands.audit_runner import DANA, KEY, OPS, generated
+from tests.unit.commands.audit_runner import POLICY as OPS_ONLY
 from webhook.admission.chain import mutate, validate
 from webhook.admission.jsonpatch import apply_patch
 from webhook.api.field import Path, Severity
 from webhook.commands import check
 from webhook.policy.decide import Judge
 from webhook.policy.document import load
+from webhook.policy.model import CLAIM_CONTROLLER
 from webhook.policy.names import KnownNames
 
 if TYPE_CHECKING:
@@ -384,3 +389,25 @@ def test_a_candidate_beside_the_policy_is_tried_as_well(run: CheckRunner) -> Non
 
 def test_the_time_of_the_tests_is_what_they_say() -> None:
     assert NOW.isoformat().startswith(NOW_TEXT[:-1])
+
+
+def test_with_the_key_a_generated_claim_is_judged_by_the_author_of_its_template(run: CheckRunner) -> None:
+    (run.folder / "key").write_bytes(KEY)
+    (run.folder / "other").write_bytes(bytes(reversed(KEY)))
+    (run.folder / "policy.yaml").write_text(yaml.safe_dump({**OPS_ONLY, "generatedClaims": "enforce"}))
+    words = ("--policy", "policy.yaml", "--user", CLAIM_CONTROLLER)
+    of_ops = generated(AT_BROKEN, author=OPS)
+    assert run(*words, "--key-file", "key", claim=of_ops)[0] == 0
+    assert run(*words, "--key-file", "key", claim=generated(AT_BROKEN, author=DANA))[0] == 1
+    for unknown in ((), ("--key-file", "other")):
+        code, output = run(*words, *unknown, claim=of_ops)
+        assert (code, "somebody unknown" in output) == (1, True)
+
+
+def test_a_key_that_is_not_there_or_too_short_gives_two(run: CheckRunner, capsys: pytest.CaptureFixture[str]) -> None:
+    (run.folder / "short").write_bytes(b"short")
+    for name in ("absent", "short"):
+        assert check.run(["--key-file", name, "x.yaml"]) == 2
+        assert (
+            f"--key-file: {'[Errno 2]' if name == 'absent' else 'short: must have at least'}" in capsys.readouterr().err
+        )
