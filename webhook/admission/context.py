@@ -61,7 +61,8 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     one nobody's authorship is written down or believed. `sight` is what is seen of the cluster, None where nobody
     looks at one: then impacts are not guarded. `promised` are rules that were allowed here a moment ago and that the
     inventory may not have yet; `victims` is what was hit by all that was allowed here within the policy's window, as
-    most of it may be gone by now. `read_policy` reads a document's text for ConfigMaps: text, where it stands, and
+    most of it may be gone by now. `lately` says whether a driver's pool had a NoExecute taint (device, key, value) in
+    the last minutes. `read_policy` reads a document's text for ConfigMaps: text, where it stands, and
     what to call between steps.
     """
 
@@ -74,6 +75,7 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     sight: Sight | None = None
     promised: tuple[DeviceTaintRule, ...] = ()
     victims: tuple[Impact, ...] = ()
+    lately: Callable[[str, str, tuple[str, str, str]], bool] = lambda _driver, _pool, _taint: False
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
     budget: Budget = UNLIMITED
 

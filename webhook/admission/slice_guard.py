@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
     from webhook.inventory.state import Inventory
 
-_Identity = tuple[str, str, str]
-"""Device, key, value."""
+Identity = tuple[str, str, str]
+"""Of a taint in a pool: device, key, value."""
 
 
 def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: AdmissionContext) -> Guarded:
@@ -30,11 +30,15 @@ def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: Admissio
     if not any(taint.effect == NO_EXECUTE for taint in new.distinct_taints) and not new.slice_taints:
         return SILENT
     inventory = context.sight.inventory
-    known = _identities([old] if old is not None else [])
+    known = evicting([old] if old is not None else [])
     if inventory is not None:
         pool = inventory.pools.get((new.driver, new.pool))
-        known |= _identities(pool.slices.values() if pool is not None else ())
-    fresh = list(_evicting(new, known))
+        known |= evicting(pool.slices.values() if pool is not None else ())
+    fresh = [
+        (device, taint)
+        for device, taint in _fresh(new, known)
+        if not context.lately(new.driver, new.pool, (device, taint.key, taint.value))
+    ]
     if not fresh:
         return SILENT
     if inventory is None:
@@ -60,15 +64,15 @@ def _tell(text: str) -> Finding:
     return Finding(Severity.WARN, forbidden(SPEC.child("devices"), text), rule=GUARD)
 
 
-def _evicting(value: ResourceSlice, known: set[_Identity]) -> Iterator[tuple[str, DeviceTaint]]:
+def _fresh(value: ResourceSlice, known: set[Identity]) -> Iterator[tuple[str, DeviceTaint]]:
     """NoExecute taints that the pool does not have yet, by device."""
     for device, taint in _all(value):
         if taint.effect == NO_EXECUTE and (device, taint.key, taint.value) not in known:
             yield device, taint
 
 
-def _identities(slices: Iterable[ResourceSlice]) -> set[_Identity]:
-    """Of a pool in any generation: a driver that publishes anew puts the old taints on new slices."""
+def evicting(slices: Iterable[ResourceSlice]) -> set[Identity]:
+    """NoExecute taints of some slices of a pool, in any generation: a driver puts the old taints on new slices."""
     return {
         (device, taint.key, taint.value)
         for value in slices

@@ -103,6 +103,7 @@ def _inventory_stage(cluster: Cluster, around: Surroundings, metrics: Metrics, c
 
     inventory = InventoryCache(cluster, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
     around.sight = inventory.sight
+    inventory.subscribe(around.lately.observe)
     checks.inform("inventory", lambda: inventory.problem)
     return Stage(name="inventory", work=inventory.run)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from webhook.admission.context import AdmissionContext
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.names import NO_NAMES, ClusterNames, NamespaceFacts
+from webhook.server.lately import Lately
 from webhook.server.promises import Promises
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class Surroundings:
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
     promises: Promises = field(default_factory=lambda: Promises(time.monotonic))
     """Rules that were let through a moment ago."""
+    lately: Lately = field(default_factory=lambda: Lately(time.monotonic))
+    """Taints that slices had until a moment ago."""
 
     def context(self, now: datetime, budget: Budget, names: ClusterNames) -> AdmissionContext:
         """What a review that begins now may look at."""
@@ -87,6 +90,7 @@ class Surroundings:
             sight=sight,
             promised=() if sight is None else self.promises.current(sight.inventory),
             victims=() if sight is None else self.promises.victims(self.judge.policy.impact.window_seconds),
+            lately=self.lately.had,
             read_policy=self.read_policy,
             budget=budget,
         )

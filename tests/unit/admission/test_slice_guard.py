@@ -129,3 +129,17 @@ def test_nothing_is_told_in_mode_off_or_where_nobody_looks() -> None:
 def test_key_of_the_taint_is_the_builders() -> None:
     """Tolerations above are for it."""
     assert EVICTING["key"] == KEY
+
+
+def test_a_taint_that_was_there_a_moment_ago_is_not_told_again() -> None:
+    value, _ = decoded(slice_with(EVICTING))
+    asked = []
+
+    def lately(*what: Any) -> bool:
+        asked.append(what)
+        return True
+
+    context = make_context(sight=Sight(held(PLAIN, *CLAIMS)), lately=lately)
+    request = make_admission_request(slice_with(EVICTING), old=PLAIN)
+    assert not any("hit" in finding.error.detail for finding in validate(request, context).findings)
+    assert asked == [(value.driver, value.pool, ("gpu-0", EVICTING["key"], EVICTING.get("value", "")))]
