@@ -34,8 +34,8 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 setup: $(INSTALLED) ## install the Python packages into .venv
 
 .PHONY: controlplane
-controlplane: setup ## build the test control plane (once; 5 to 10 minutes), or find KUBEBUILDER_ASSETS
-	@$(BIN)/python -m tests.controlplane.assets --kwok
+controlplane: setup ## build the test control plane (once; 8 to 14 minutes), or find KUBEBUILDER_ASSETS
+	@$(BIN)/python -m tests.controlplane.assets --kwok --cert-manager
 
 # --- inner loop ---------------------------------------------------------------------------------
 
@@ -78,11 +78,12 @@ test: setup format-check lint types contracts controlplane ## every test, with c
 	@$(BIN)/python -m tests.coverage_report
 
 .PHONY: test-matrix
-test-matrix: setup ## the comparison with 1.34 and 1.36 API servers (builds them; not in CI)
+test-matrix: setup ## older API servers (builds them), and evictions at their full scale; not in CI
 	@for version in 1.34.4 1.36.3; do \
 		$(BIN)/python -m tests.controlplane.assets --version $$version; \
 		ENVTEST_K8S_VERSION=$$version $(BIN)/python -m pytest -s tests/apiserver/test_generated.py tests/apiserver/test_cases.py; \
 	done
+	@EVICTION_SCALE=all $(BIN)/python -m pytest -s -n 2 $(SIDE_BY_SIDE) tests/apiserver/eviction
 
 .PHONY: demo
 demo: setup ## the product at work against a real control plane, told in a few screens (KEEP=1 leaves it running)
@@ -97,6 +98,10 @@ benchmark-scale: setup ## impact in a cluster of 100,000 devices and claims, and
 	@$(BIN)/python -m benchmarks.inventory
 	@$(BIN)/python -m benchmarks.cluster
 	@$(BIN)/python -m benchmarks.eviction_plan
+
+.PHONY: benchmark-eviction
+benchmark-eviction: setup ## how fast a rule empties devices, beside the in-tree controller, in one run (about half an hour)
+	@$(BIN)/python -m benchmarks.eviction $(BENCHMARK)
 
 # --- delivery -----------------------------------------------------------------------------------
 

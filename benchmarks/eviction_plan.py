@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from webhook.inventory.state import Held
 
 DECIDED_SECONDS: Final = 1.0
-"""From a taint on one node until its pods are planned and the first eviction is asked for."""
+"""From a taint, on one node or on all, until its pods are planned and the first eviction is asked for."""
 LOOP_SECONDS: Final = 0.15
 """The longest that anything else waits for the loop."""
 _TICK_SECONDS: Final = 0.001
@@ -84,6 +84,10 @@ class Cluster:
 
     def __init__(self) -> None:
         self.first_at: float | None = None
+
+    async def prepare(self, _pod: PodRef, *, delete: bool, unsure: bool) -> bool:  # noqa: ARG002 -- the port's
+        """At once."""
+        return True
 
     async def evict(self, _pod: PodRef, _seconds: int | None) -> Outcome:
         """Evicted."""
@@ -232,7 +236,13 @@ class Bench:
             steps += [
                 await self.step(hit, lambda: self.change(None, node), DEVICES_A_POOL, acts=True, limit=DECIDED_SECONDS),
                 await self.step("the same taint gone", lambda: self.change(node, None), 0),
-                await self.step("taint on everything", lambda: self.change(None, everything), total, acts=True),
+                await self.step(
+                    "taint on everything",
+                    lambda: self.change(None, everything),
+                    total,
+                    acts=True,
+                    limit=DECIDED_SECONDS,
+                ),
                 await self.step("the policy changed", self.worker.replan_all, total),
                 await self.step("a node's taint beside it", lambda: self.change(None, node), total),
                 await self.step("both gone", lambda: self._clear(node, everything), 0),

@@ -52,8 +52,16 @@ _numbers = itertools.count()
 class EvictProcess:
     """`evict` from entry, when it is ready, to SIGTERM on exit; its log is shown if the block fails."""
 
-    def __init__(self, plane: ControlPlane, mode: str, *arguments: str, policy: str = BLUNT) -> None:
-        self._plane = plane
+    def __init__(
+        self,
+        plane: ControlPlane,
+        mode: str,
+        *arguments: str,
+        policy: str | None = BLUNT,
+        kubeconfig: Path | None = None,
+    ) -> None:
+        """`policy`: its text in a file; None for the ConfigMap. `kubeconfig`: the admin's unless given."""
+        self._kubeconfig = kubeconfig or plane.kubeconfig
         self._arguments = [f"--mode={mode}", *arguments]
         self._policy = policy
 
@@ -64,13 +72,15 @@ class EvictProcess:
     def __enter__(self) -> Self:
         self.folder = Path(tempfile.mkdtemp(prefix="evict-"))
         policy = self.folder / "policy.yaml"
-        policy.write_text(self._policy)
+        if self._policy is not None:
+            policy.write_text(self._policy)
         health, metrics = free_port(), free_port()
         self._health, self._metrics = f"127.0.0.1:{health}", f"127.0.0.1:{metrics}"
         command = [
-            *(sys.executable, "-m", "webhook", "evict"),
-            f"--kubeconfig={self._plane.kubeconfig}",
-            f"--policy-file={policy}",
+            *self._program(),
+            "evict",
+            f"--kubeconfig={self._kubeconfig}",
+            *([f"--policy-file={policy}"] if self._policy is not None else []),
             f"--health-probe-bind-address={self._health}",
             f"--metrics-bind-address={self._metrics}",
             "-v",
@@ -86,6 +96,10 @@ class EvictProcess:
         if kind is not None:
             print(self.process.tail(60), file=sys.stderr)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _program(self) -> list[str]:
+        """Asked once the folder is there."""
+        return [sys.executable, "-m", "webhook"]
 
     def wait_working(self) -> Self:
         """Returns once it has begun to work."""
@@ -114,6 +128,8 @@ class EvictProcess:
 
 class Ward:
     """A namespace of pods that have devices and run on a node that does not exist; gone at the end."""
+
+    grace_seconds = 0
 
     def __init__(self, client: Client, **labels: str) -> None:
         self.client = client
@@ -149,7 +165,7 @@ class Ward:
             "metadata": {"name": name, **metadata},
             "spec": {
                 "nodeName": "nowhere",
-                "terminationGracePeriodSeconds": 0,
+                "terminationGracePeriodSeconds": self.grace_seconds,
                 "containers": [{"name": "c", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
                 "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
             },

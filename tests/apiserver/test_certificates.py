@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from tests.apiserver.policy.stage import ACCOUNT
-from tests.apiserver.replicas import CERTS, SECRET, Load, Replicas, bundles, logged
+from tests.apiserver.replicas import CERTS, SECRET, SelfManaged, bundles, logged
+from tests.apiserver.traffic import FLOOR_PER_SECOND, PER_SECOND
 from tests.conftest import _keeping_logs_of_failures
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
@@ -31,17 +32,20 @@ CA_SECONDS: Final = 60
 LEAF_SECONDS: Final = 15
 """Renewed after 10; a caBundle settles in 3, and an old CA is trusted for 19 more."""
 LIMIT_SECONDS: Final = 3 * CA_SECONDS
+DELAY_SECONDS: Final = 2.0
+"""For which a replica that is told to stop still serves whoever comes."""
 
 
 @pytest.fixture(scope="module")
-def replicas(request: pytest.FixtureRequest, assets: Assets) -> Iterator[Replicas]:
+def replicas(request: pytest.FixtureRequest, assets: Assets) -> Iterator[SelfManaged]:
     """Three, in a control plane of their own, whose audit log is theirs alone."""
     with ControlPlane(assets, audit=True) as plane:
-        three = Replicas(plane, f"--ca-lifetime={CA_SECONDS}s", f"--certificate-lifetime={LEAF_SECONDS}s")
-        three.install()
+        lives = (f"--ca-lifetime={CA_SECONDS}s", f"--certificate-lifetime={LEAF_SECONDS}s")
+        three = SelfManaged(plane, *lives, f"--shutdown-delay={DELAY_SECONDS:g}")
         with three.serving(3):
             for _ in _keeping_logs_of_failures(request, plane):
                 yield three
+            three.keep_logs = plane.keep_logs
 
 
 def metric(process: WebhookProcess, name: str, labels: str = "") -> float:
@@ -58,7 +62,7 @@ def verbose(process: WebhookProcess) -> str:
         return connection.getresponse().read().decode()
 
 
-def test_an_empty_secret_is_all_it_takes(replicas: Replicas) -> None:
+def test_an_empty_secret_is_all_it_takes(replicas: SelfManaged) -> None:
     """Three replicas came up one after the other; the first made the CA, and the API server calls all of them."""
     wait_until(replicas.called, "the webhook is called")
     assert [each.ready() for each in replicas.running] == [True, True, True]
@@ -66,25 +70,39 @@ def test_an_empty_secret_is_all_it_takes(replicas: Replicas) -> None:
     assert [line["step"] for line in made[:1]] == ["Make"]
 
 
-def test_rotation_of_leaf_and_ca_under_load_fails_no_call(replicas: Replicas) -> None:
+def test_rolling_restart_under_load_fails_no_call(replicas: SelfManaged) -> None:
+    """Each of the three is followed by a new one, as a Deployment does it with maxUnavailable 0."""
+    wait_until(replicas.called, "the webhook is called")
+    before = list(replicas.running)
+    with replicas.load(per_second=PER_SECOND) as load:
+        codes = [replicas.replace_first(lag_seconds=DELAY_SECONDS / 2) for _ in before]
+    assert load.lost == (Counter(), Counter())
+    assert load.rate > FLOOR_PER_SECOND
+    assert codes == [0, 0, 0]
+    assert not set(before) & set(replicas.running)
+    assert [each.ready() for each in replicas.running] == [True, True, True]
+    print(f"\n{load}")
+
+
+def test_rotation_of_leaf_and_ca_under_load_fails_no_call(replicas: SelfManaged) -> None:
     wait_until(replicas.called, "the webhook is called")
     first = replicas.authorities.signing
     leaves = [metric(each, "rotations_total", '{certificate="leaf"}') for each in replicas.running]
-    with Load(replicas.plane, replicas.address, per_second=200) as load:
+    with replicas.load(per_second=PER_SECOND) as load:
         second = replicas.wait(
             lambda found: found.signing not in (None, first), "a new CA signs", LIMIT_SECONDS
         ).signing
         wait_until(replicas.issuers_trusted, "the old CA is gone", seconds=LIMIT_SECONDS)
     assert second != first
-    assert (load.failed, load.faults) == (Counter(), Counter())
+    assert load.lost == (Counter(), Counter())
+    assert load.rate > FLOOR_PER_SECOND
     renewed = [metric(each, "rotations_total", '{certificate="leaf"}') for each in replicas.running]
     assert all(after >= before + 3 for before, after in zip(leaves, renewed, strict=True))
     assert min(metric(each, "rotations_total", '{certificate="ca"}') for each in replicas.running) >= 1
-    rate = load.sent / load.seconds
-    print(f"\n{rate:.0f} requests/s for {load.seconds:.0f} s, {load.handshakes} handshakes, leaves renewed: {renewed}")
+    print(f"\n{load}, leaves renewed: {renewed}")
 
 
-def test_a_replica_killed_in_mid_rotation_is_not_missed(replicas: Replicas) -> None:
+def test_a_replica_killed_in_mid_rotation_is_not_missed(replicas: SelfManaged) -> None:
     before = replicas.wait(lambda found: found.next is not None, "a successor is made", LIMIT_SECONDS)
     replicas.kill(0)
     after = replicas.wait(lambda found: found.signing == before.next, "the successor signs", LIMIT_SECONDS)
@@ -96,7 +114,7 @@ def test_a_replica_killed_in_mid_rotation_is_not_missed(replicas: Replicas) -> N
     wait_until(replicas.called, "the webhook is called")
 
 
-def test_all_replicas_killed_in_mid_rotation_are_followed_by_others(replicas: Replicas) -> None:
+def test_all_replicas_killed_in_mid_rotation_are_followed_by_others(replicas: SelfManaged) -> None:
     before = replicas.wait(lambda found: found.next is not None, "a successor is made", LIMIT_SECONDS)
     for _ in range(3):
         replicas.kill(0)
@@ -106,7 +124,7 @@ def test_all_replicas_killed_in_mid_rotation_are_followed_by_others(replicas: Re
     wait_until(replicas.called, "the webhook is called")
 
 
-def test_a_garbled_secret_is_told_and_does_no_harm_until_the_certificate_ends(replicas: Replicas) -> None:
+def test_a_garbled_secret_is_told_and_does_no_harm_until_the_certificate_ends(replicas: SelfManaged) -> None:
     replicas.wait(lambda found: found.next is None, "no rotation under way", LIMIT_SECONDS)
     good = replicas.data
     failures = [metric(each, "reload_failures_total") for each in replicas.running]
@@ -129,10 +147,10 @@ def test_a_garbled_secret_is_told_and_does_no_harm_until_the_certificate_ends(re
     wait_until(replicas.called, "the webhook is called")
 
 
-def test_an_emptied_secret_gets_a_new_ca_without_a_failed_call(replicas: Replicas) -> None:
+def test_an_emptied_secret_gets_a_new_ca_without_a_failed_call(replicas: SelfManaged) -> None:
     wait_until(replicas.called, "the webhook is called")
     before = replicas.authorities.signing
-    with Load(replicas.plane, replicas.address, per_second=50) as load:
+    with replicas.load(per_second=50) as load:
         replicas.write(None)
         replicas.wait(lambda found: found.signing not in (None, before), "a new CA signs", LIMIT_SECONDS)
         leaves = [metric(each, "rotations_total", '{certificate="leaf"}') for each in replicas.running]
@@ -143,10 +161,11 @@ def test_an_emptied_secret_gets_a_new_ca_without_a_failed_call(replicas: Replica
             ),
             "every leaf is of the new CA",
         )
-    assert (load.failed, load.faults) == (Counter(), Counter())
+    assert load.lost == (Counter(), Counter())
+    assert load.rate > FLOOR_PER_SECOND
 
 
-def test_a_wiped_bundle_is_put_back(replicas: Replicas) -> None:
+def test_a_wiped_bundle_is_put_back(replicas: SelfManaged) -> None:
     """Somebody applies the configuration with an empty caBundle, or a tool reverts it."""
     url = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/device-taint-webhook"
     configuration = replicas.client.get(url).object
@@ -157,7 +176,7 @@ def test_a_wiped_bundle_is_put_back(replicas: Replicas) -> None:
     wait_until(replicas.called, "the webhook is called")
 
 
-def test_what_the_component_grants_is_what_is_asked_for(replicas: Replicas) -> None:
+def test_what_the_component_grants_is_what_is_asked_for(replicas: SelfManaged) -> None:
     granted = {
         (resource, verb)
         for document in yaml.safe_load_all((CERTS / "self-managed/access.yaml").read_text())

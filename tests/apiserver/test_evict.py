@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import pytest
@@ -111,8 +112,8 @@ def test_replacement_refuses_to_work_beside_the_in_tree_controller(full_plane: C
         [stopped] = process.lines("stopped by an error")
         assert "the in-tree device-taint-eviction-controller is at work" in stopped["error"]
         assert process.lines("working") == []
-    rules = full_plane.client.get(path("resource.k8s.io/v1", "devicetaintrules")).items
-    assert [rule["metadata"]["name"] for rule in rules if "canary" in rule["metadata"]["name"]] == []
+        [canary] = process.lines("canary")
+    wait_until(lambda: full_plane.client.get(f"{RULES}/{canary['rule']}").code == HTTPStatus.NOT_FOUND, "it is gone")
 
 
 def test_rule_that_hits_more_than_it_may_stops_until_that_is_confirmed(plane: ControlPlane, ward: Ward) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -26,6 +27,19 @@ def test_links_between_pages_lead_somewhere() -> None:
         if not (page.parent / link).exists()
     ]
     assert broken == []
+
+
+def test_each_complaint_names_tests_that_there_are() -> None:
+    rows = re.findall(r"^\|(?! what was|---)(.+)\|$", (ROOT / "docs" / "complaints.md").read_text(), re.MULTILINE)
+    named = [re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row) for row in rows]
+    assert len(rows) >= 11
+    assert all(named)
+    missing = [
+        f"{file}::{name}"
+        for file, name in itertools.chain.from_iterable(named)
+        if not re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE)
+    ]
+    assert missing == []
 
 
 def test_make_targets_that_pages_name_exist() -> None:

@@ -1,6 +1,6 @@
 """Where etcd, kube-apiserver, kubectl and their kin are: found, or built from the pinned Go modules next door.
 
-As a command it prints the folder:  python -m tests.controlplane.assets [--version 1.37.0] [--kwok]
+As a command it prints the folder:  python -m tests.controlplane.assets [--version 1.37.0] [--kwok] [--cert-manager]
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,23 +35,29 @@ class Assets:
     """Of Kubernetes, without v: 1.37.0."""
     kwok: Path | None = None
     """The kwok executable, if it was asked for."""
+    cert_manager: Path | None = None
+    """The executable with cert-manager's controllers, if it was asked for; its CRDs are beside it, in crds."""
 
     def program(self, name: str) -> Path:
         """The path of one program.
 
         Raises: AssetsUnavailableError if there is none.
         """
-        path = self.kwok if name == "kwok" else self.folder / name
+        apart = {"kwok": self.kwok, "cert-manager": self.cert_manager}
+        path = apart[name] if name in apart else self.folder / name
         if path is None or not os.access(path, os.X_OK):
             raise AssetsUnavailableError(f"{self.folder} has no {name}")
         return path
 
 
-def find(version: str | None = None, *, kwok: bool = False, progress: Progress | None = None) -> Assets:
+def find(
+    version: str | None = None, *, kwok: bool = False, cert_manager: bool = False, progress: Progress | None = None
+) -> Assets:
     """The programs of KUBEBUILDER_ASSETS if that is set, else our own build, made now if need be.
 
     The version is an argument, else ENVTEST_K8S_VERSION, else versions.DEFAULT; what KUBEBUILDER_ASSETS holds is
-    taken as it is unless a version was asked for. kwok: build that too, if it is not among them.
+    taken as it is unless a version was asked for. kwok: build that too, if it is not among them; cert_manager: build
+    its controllers too.
 
     Raises: AssetsUnavailableError.
     """
@@ -63,11 +69,13 @@ def find(version: str | None = None, *, kwok: bool = False, progress: Progress |
     else:
         program = controlplane(wanted or versions.DEFAULT)
         assets = Assets(built(program, tell), wanted or versions.DEFAULT)
-    if not kwok:
-        return assets
-    beside = assets.folder / "kwok"
-    path = beside if os.access(beside, os.X_OK) else built(_kwok(), tell) / "kwok"
-    return Assets(assets.folder, assets.version, path)
+    if kwok:
+        beside = assets.folder / "kwok"
+        path = beside if os.access(beside, os.X_OK) else built(_kwok(), tell) / "kwok"
+        assets = replace(assets, kwok=path)
+    if cert_manager:
+        assets = replace(assets, cert_manager=built(_cert_manager(), tell) / "cert-manager")
+    return assets
 
 
 def controlplane(version: str) -> GoProgram:
@@ -96,9 +104,19 @@ def available() -> tuple[str, ...]:
 
 def _kwok() -> GoProgram:
     module = _HERE / "kwok"
-    pinned = re.search(r"^\s*sigs\.k8s\.io/kwok v(\S+)", (module / "go.mod").read_text(), re.MULTILINE)
-    assert pinned is not None
-    return GoProgram(f"kwok-{pinned[1]}", module, package="sigs.k8s.io/kwok/cmd/kwok")
+    return GoProgram(f"kwok-{_pinned(module, 'sigs.k8s.io/kwok')}", module, package="sigs.k8s.io/kwok/cmd/kwok")
+
+
+def _cert_manager() -> GoProgram:
+    module, name = _HERE / "certmanager", "github.com/cert-manager/cert-manager"
+    return GoProgram(f"cert-manager-{_pinned(module, name)}", module, data=((name, "deploy/crds"),))
+
+
+def _pinned(module: Path, required: str) -> str:
+    """The version that a go.mod requires."""
+    found = re.search(rf"^\s*{re.escape(required)} v(\S+)", (module / "go.mod").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
 
 
 def _given(folder: Path, wanted: str) -> Assets:
@@ -125,19 +143,21 @@ def _to_stderr(line: str) -> None:
 
 
 def main() -> int:
-    """Finds or builds, and prints the folder (with --kwok a second line, kwok's path)."""
+    """Finds or builds, and prints the folder, and the path of each other program asked for in a line of its own."""
     parser = argparse.ArgumentParser(prog="python -m tests.controlplane.assets", description=__doc__)
     parser.add_argument("--version", help=f"Kubernetes release: {', '.join(available())}")
-    parser.add_argument("--kwok", action="store_true", help="kwok too; its path is a second line")
+    parser.add_argument("--kwok", action="store_true", help="kwok too; its path is the next line")
+    parser.add_argument("--cert-manager", action="store_true", help="cert-manager's controllers too, in the last line")
     arguments = parser.parse_args()
     try:
-        assets = find(arguments.version, kwok=arguments.kwok)
+        assets = find(arguments.version, kwok=arguments.kwok, cert_manager=arguments.cert_manager)
     except AssetsUnavailableError as e:
         print(e, file=sys.stderr)
         return 1
     print(assets.folder)
-    if assets.kwok is not None:
-        print(assets.kwok)
+    for path in (assets.kwok, assets.cert_manager):
+        if path is not None:
+            print(path)
     return 0
 
 

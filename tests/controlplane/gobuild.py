@@ -48,18 +48,21 @@ class GoProgram:
     ldflags: str = "-s -w"
     links: tuple[str, ...] = field(default=())
     """Names of links to the executable, for a program that looks at argv[0]."""
+    data: tuple[tuple[str, str], ...] = field(default=())
+    """Folders of required modules whose files lie beside the executable, as (module, folder)."""
 
     @property
     def executable(self) -> str:
         """The file name of the executable itself."""
-        return self.name.split("-", maxsplit=1)[0]
+        return self.name.rsplit("-", maxsplit=1)[0]
 
     @property
     def digest(self) -> str:
         """Changes with everything that could change the build."""
         modfile = self.module / self.modfile
         inputs = [modfile, modfile.with_suffix(".sum"), *sorted(self.module.glob("*.go"))]
-        digest = hashlib.sha256("\0".join((*_FLAGS, self.package, self.ldflags, *self.links)).encode())
+        data = [part for pair in self.data for part in pair]
+        digest = hashlib.sha256("\0".join((*_FLAGS, self.package, self.ldflags, *self.links, *data)).encode())
         for path in inputs:
             digest.update(b"\0" + path.name.encode() + b"\0" + path.read_bytes())
         return digest.hexdigest()[:16]
@@ -112,20 +115,44 @@ def _build(go: str, program: GoProgram, folder: Path, progress: Progress) -> Non
         _run(command, program, progress)
         for name in program.links:
             (staging / name).symlink_to(program.executable)
+        for module, data in program.data:
+            _copy(_module_folder(go, program, module) / data, staging / Path(data).name)
         staging.chmod(0o755)  # mkdtemp's 0700 is for secrets
         staging.rename(folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
+def _module_folder(go: str, program: GoProgram, module: str) -> Path:
+    """Where Go keeps a module that the program was built with."""
+    command = [go, "list", "-m", f"-modfile={program.modfile}", "-f", "{{.Dir}}", module]
+    done = subprocess.run(
+        command, cwd=program.module, env=_environment(), capture_output=True, text=True, check=False, timeout=60
+    )
+    if done.returncode != 0:
+        raise AssetsUnavailableError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
+    return Path(done.stdout.strip())
+
+
+def _copy(source: Path, target: Path) -> None:
+    """The files of a folder, but not their modes: Go's are read-only, and could not be removed again."""
+    target.mkdir()
+    for file in source.iterdir():
+        if file.is_file():
+            shutil.copyfile(file, target / file.name)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+
+
 def _run(command: list[str], program: GoProgram, progress: Progress) -> None:
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
     started = time.monotonic()
     # A session of its own: one signal ends the compiler processes as well.
     with subprocess.Popen(
         command,
         cwd=program.module,
-        env=environment,
+        env=_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

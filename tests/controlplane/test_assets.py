@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,14 @@ def test_every_release_for_a_matrix_has_its_pinned_sums() -> None:
         assert f"k8s.io/kubernetes v{release} h1:" in (program.module / program.modfile).with_suffix(".sum").read_text()
 
 
+def test_a_version_of_cert_manager_is_pinned_and_brings_its_kinds() -> None:
+    program = assets._cert_manager()
+    assert program.executable == "cert-manager"
+    assert program.data == (("github.com/cert-manager/cert-manager", "deploy/crds"),)
+    version = program.name.removeprefix("cert-manager-")
+    assert f"github.com/cert-manager/cert-manager v{version} h1:" in (program.module / "go.sum").read_text()
+
+
 @pytest.fixture
 def hello(tmp_path: Path) -> GoProgram:
     """A Go module that builds in a second."""
@@ -131,6 +140,24 @@ def test_a_build_is_used_again_until_its_source_changes(hello: GoProgram) -> Non
     with (hello.module / "main.go").open("a") as source:
         source.write("\n// changed\n")
     assert built(hello, told.append) != first
+
+
+@pytest.mark.apiserver
+def test_files_of_a_module_lie_beside_the_executable_and_can_be_removed(hello: GoProgram) -> None:
+    (hello.module / "data/deeper").mkdir(parents=True)
+    (hello.module / "data/kind.yaml").write_text("kind: Hello\n")
+    (hello.module / "data/kind.yaml").chmod(0o444)  # as in Go's module cache
+    folder = built(replace(hello, data=(("hello", "data"),)), lambda _: None)
+    assert [path.name for path in (folder / "data").iterdir()] == ["kind.yaml"]
+    assert (folder / "data/kind.yaml").read_text() == "kind: Hello\n"
+    assert (folder / "data/kind.yaml").stat().st_mode & 0o200
+
+
+@pytest.mark.apiserver
+def test_a_module_that_is_not_required_is_named(hello: GoProgram) -> None:
+    with pytest.raises(AssetsUnavailableError, match=r"go list .* example\.com/none"):
+        built(replace(hello, data=(("example.com/none", "data"),)), lambda _: None)
+    assert [path.name for path in hello.folder.parent.iterdir() if path.is_dir()] == []
 
 
 @pytest.mark.apiserver

@@ -15,11 +15,12 @@ import pytest
 from cryptography import x509
 
 from tests.builders import encoded, make_claim, make_review
-from tests.https.serving import DAY, SECONDS, Client, Server, eventually, now, post, write_pair
+from tests.https.serving import DAY, HOST, SECONDS, Client, Server, eventually, now, post, write_pair
 from tests.https.test_reviews import ALLOWED
 from webhook.certificates.authority import Authority
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.https.conftest import StartServer
@@ -203,3 +204,55 @@ def leave_half_written(server: Server) -> None:
     (server.folder / "tls.crt").write_bytes(pair.certificate)
     eventually(lambda: server.metric("certificate_reload_failures_total") >= failures + 3)
     assert current_serial(server) == before
+
+
+def expired(server: Server) -> None:
+    pair = server.authority.serving_pair([HOST], now=now() - 2 * DAY, lifetime=DAY)
+    (server.folder / "tls.crt").write_bytes(pair.certificate)
+    (server.folder / "tls.key").write_bytes(pair.key)
+
+
+def unreadable(server: Server) -> None:
+    """A folder: the one kind of file that nobody may read, not even root."""
+    (server.folder / "tls.crt").unlink()
+    (server.folder / "tls.crt").mkdir()
+
+
+def mismatched(server: Server) -> None:
+    (server.folder / "tls.key").write_bytes(server.authority.serving_pair([HOST], now=now(), lifetime=DAY).key)
+
+
+def half_written(server: Server) -> None:
+    pair = server.authority.serving_pair([HOST], now=now(), lifetime=DAY)
+    (server.folder / "tls.key").write_bytes(pair.key)
+    (server.folder / "tls.crt").write_bytes(pair.certificate[:300])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (expired, "the certificate ended at "),
+        (unreadable, "[Errno 21] Is a directory: "),
+        (mismatched, "the key does not belong to the certificate"),
+        (half_written, "the certificate is not PEM: "),
+    ],
+)
+def test_a_pair_that_is_unfit_is_told_and_the_last_good_one_goes_on(
+    start_server: StartServer, spoil: Callable[[Server], None], reason: str
+) -> None:
+    server = start_server()
+    before = current_serial(server)
+    spoil(server)
+    tolerated = server.files.tolerated_failures
+    eventually(lambda: server.source.problem is not None)
+    told = server.source.problem or ""
+    assert server.metric("certificate_reload_failures_total") >= tolerated
+    assert "failures in a row to load the changed certificate: " + reason in told
+    with server.connect() as client:
+        client.send(post(REVIEW))
+        assert (serial(client), client.answer()) == (before, ALLOWED)
+    with suppress(OSError):
+        (server.folder / "tls.crt").rmdir()
+    swap_certificate(server)
+    eventually(lambda: server.source.problem is None)
+    assert current_serial(server) != before

@@ -6,6 +6,7 @@ need. Everything lies in one folder, and goes with it.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -81,6 +82,13 @@ class Builder:
         """The image's files."""
         container = self.buildah("from", "--pull-never", tag).strip()
         return Path(self.buildah("mount", container).strip())
+
+    def layers(self, tag: str) -> list[Path]:
+        """The image as a registry would get it: a tar file for each layer, the base's first."""
+        folder = self.folder / "pushed"
+        self.buildah("push", "--quiet", tag, f"dir:{folder}")
+        manifest = json.loads((folder / "manifest.json").read_text())
+        return [folder / layer["digest"].partition(":")[2] for layer in manifest["layers"]]
 
 
 def need_tools() -> None:

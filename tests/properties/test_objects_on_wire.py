@@ -54,7 +54,16 @@ def _lists(entries: SearchStrategy[Any], most: int = 3) -> SearchStrategy[Any]:
     return st.none() | st.lists(entries, max_size=most)
 
 
-_owners: Final = _lists(_some(kind=_names, name=_names, uid=_names, controller=_flags, blockOwnerDeletion=_flags))
+_owners: Final = _lists(
+    _some(
+        apiVersion=st.sampled_from(("v1", "scheduling.k8s.io/v1beta1", "scheduling.k8s.io", "")),
+        kind=_names | st.just("PodGroup"),
+        name=_names,
+        uid=_names,
+        controller=_flags,
+        blockOwnerDeletion=_flags,
+    )
+)
 _metadata: Final = _some(
     name=_names,
     generateName=_names,

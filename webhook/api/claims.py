@@ -13,7 +13,7 @@ from msgspec import structs
 
 from webhook.api.field import JSON
 from webhook.api.meta import ObjectMeta
-from webhook.api.owners import decode_owner
+from webhook.api.owners import decode_owner, decode_owning_pod_group
 from webhook.api.taints import DeviceToleration, decode_tolerations
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ class ResourceClaim(msgspec.Struct, frozen=True, gc=False):
     """A claim. `allocation` is None until devices are allocated. `spec` is kept raw, for comparison only.
 
     In an inventory `requests` holds no more than `classes_only` leaves, and that only where somebody asks for classes.
-    Reviews do not look at the last two: whether the scheduler made it for an extended resource, and the uid of the
-    pod that controls it, empty if none does (E-17).
+    Reviews do not look at the last three: whether the scheduler made it for an extended resource, and the uid of what
+    controls it and, if that is a PodGroup, its name; empty if there is none (E-17).
     """
 
     meta: ObjectMeta
@@ -81,6 +81,7 @@ class ResourceClaim(msgspec.Struct, frozen=True, gc=False):
     spec: JSON = None
     extended_resource: bool = False
     controller_uid: str = ""
+    pod_group: str = ""
 
 
 class ResourceClaimTemplate(msgspec.Struct, frozen=True, gc=False):
@@ -118,6 +119,7 @@ def decode_stored_claim(reader: Reader) -> ResourceClaim:
         spec=None,
         extended_resource=claim.meta.annotations.get(EXTENDED_RESOURCE) == "true",
         controller_uid=owner.uid if owner else "",
+        pod_group=decode_owning_pod_group(reader),
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextvars import ContextVar
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
@@ -25,6 +26,9 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 BUDGET: Final = "disruption budget"
 """Stands in every 429 of the Eviction API that a budget is behind, and in none of a server that is busy
 (k8s.io/kubernetes pkg/registry/core/pod/storage/eviction.go)."""
+WEBHOOK: Final = "admission webhook"
+"""Stands in whatever a webhook says through the server, which then is neither busy nor knows better
+(k8s.io/apiserver pkg/admission/plugin/webhook/errors/statuserror.go)."""
 _PAUSE_MOST_SECONDS: Final = 30.0
 
 
@@ -79,14 +83,37 @@ class ActingCluster(Cluster):
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> bytes:
-        delay = self._throttle.delay_seconds()
-        if delay:
-            await asyncio.sleep(delay)
+        taken = _TAKEN.get()
+        if taken:
+            _TAKEN.set(taken - 1)
+        else:
+            await self._wait(1)
         try:
             return await super()._ask(
                 method, path, query, body=body, headers=headers or {"Accept": JSON}, timeout_seconds=timeout_seconds
             )
         except ClusterError as error:
-            if error.code == HTTPStatus.TOO_MANY_REQUESTS and BUDGET not in str(error):
+            if _is_busy(error):
                 self._throttle.pause(error.retry_after_seconds)
             raise
+
+    async def turn(self, requests: int) -> None:
+        """Returns once so many requests may be made; the next ones of the same task then are, without a wait."""
+        _TAKEN.set(0)
+        await self._wait(requests)
+        _TAKEN.set(requests)
+
+    async def _wait(self, requests: int) -> None:
+        delay = max(self._throttle.delay_seconds() for _ in range(requests))
+        if delay:
+            await asyncio.sleep(delay)
+
+
+_TAKEN: Final = ContextVar("_TAKEN", default=0)
+"""Requests that the task may make at once."""
+
+
+def _is_busy(error: ClusterError) -> bool:
+    """Whether it is the server as a whole that wants to be left alone, and not about one pod."""
+    text = str(error)
+    return error.code == HTTPStatus.TOO_MANY_REQUESTS and BUDGET not in text and WEBHOOK not in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from webhook.api.meta import GROUP
-from webhook.cluster.errors import ClusterError, NotFound
+from webhook.cluster.errors import ClusterError, NotFound, Unavailable
 from webhook.cluster.surveys import IN_TREE_MANAGER
 from webhook.eviction.modes import InTree
 
@@ -28,6 +27,10 @@ _DRIVER: Final = "canary.devicetaint.io"
 WAIT_SECONDS: Final = 5.0
 """How long it is waited for an answer; one came within 2 s (seen on 1.37.0)."""
 _POLL_SECONDS: Final = 0.2
+REMOVAL_SECONDS: Final = 10.0
+"""How long it is tried to delete the canary."""
+_AGAIN_SECONDS: Final = 0.1
+"""The first wait between two tries; each further one doubles it."""
 
 
 async def find_in_tree(
@@ -36,6 +39,7 @@ async def find_in_tree(
     suffix: str,
     *,
     wait_seconds: float = WAIT_SECONDS,
+    removal_seconds: float = REMOVAL_SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> InTree:
     """Whether the in-tree controller is at work: a canary rule of effect None, deleted at once. Raises ClusterError.
@@ -50,23 +54,22 @@ async def find_in_tree(
     name = f"{CANARY}-{suffix}"
     path = f"{collection}/{name}"
     try:
-        await _create(cluster, collection, name)
-    except ClusterError as error:
-        if error.code and error.code not in _INVALID:
-            raise
-        log.info("no canary", extra={"error": str(error)})
-        return InTree.UNKNOWN
+        if not await _create(cluster, collection, name):
+            return InTree.UNKNOWN
+    except (Unavailable, asyncio.CancelledError):  # it may be there all the same
+        await _remove(cluster, path, removal_seconds)
+        raise
     try:
         return await _watch(cluster, path, clock() + wait_seconds, clock)
     finally:
-        with contextlib.suppress(ClusterError):
-            await cluster.delete(path)
+        await _remove(cluster, path, removal_seconds)
 
 
 _INVALID: Final = frozenset({400, 422})
 
 
-async def _create(cluster: ActingCluster, collection: str, name: str) -> None:
+async def _create(cluster: ActingCluster, collection: str, name: str) -> bool:
+    """Whether the server takes such a rule. Raises ClusterError if it is not for the rule that it does not."""
     rule = {
         "apiVersion": f"{GROUP}/{collection.split('/')[3]}",
         "kind": "DeviceTaintRule",
@@ -76,7 +79,15 @@ async def _create(cluster: ActingCluster, collection: str, name: str) -> None:
             "taint": {"key": f"{_DRIVER}/canary", "effect": "None"},
         },
     }
-    await cluster.create(collection, rule)
+    log.debug("canary", extra={"rule": name})
+    try:
+        await cluster.create(collection, rule)
+    except ClusterError as error:
+        if error.code not in _INVALID:
+            raise
+        log.info("no canary", extra={"error": str(error)})
+        return False
+    return True
 
 
 async def _watch(cluster: ActingCluster, path: str, until: float, clock: Callable[[], float]) -> InTree:
@@ -88,3 +99,41 @@ async def _watch(cluster: ActingCluster, path: str, until: float, clock: Callabl
         if clock() >= until:
             return InTree.ABSENT
         await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _remove(cluster: ActingCluster, path: str, seconds: float) -> None:
+    """Returns once the canary is gone or `seconds` have passed, also if we are cancelled meanwhile.
+
+    The very answer that the canary is for ends `replacement`, and with it whoever is about to delete the canary.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    removal = asyncio.create_task(_try_to_remove(cluster, path, seconds))
+    while not removal.done():
+        try:
+            await asyncio.wait([removal])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    await removal
+    if cancelled is not None:
+        raise cancelled
+
+
+async def _try_to_remove(cluster: ActingCluster, path: str, seconds: float) -> None:
+    problem, wait_seconds = "no answer", _AGAIN_SECONDS
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    await cluster.delete(path)
+                except NotFound:
+                    return
+                except ClusterError as error:
+                    problem = str(error)
+                else:
+                    return
+                await asyncio.sleep(wait_seconds)
+                wait_seconds *= 2
+    except TimeoutError:
+        log.warning(
+            "canary left over, to be deleted by hand", extra={"rule": path.rpartition("/")[2], "error": problem}
+        )

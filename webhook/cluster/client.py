@@ -13,6 +13,7 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import quote, urlencode
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
@@ -56,6 +57,47 @@ def _abort(response: aiohttp.ClientResponse) -> None:
         connection.transport.abort()
 
 
+class _BrokenOff(aiohttp.ClientError):
+    """The connection broke while a request was on it."""
+
+
+async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Sends a request once. A DELETE counts as idempotent, and without this one that broke off would be sent again.
+
+    Whether it was done, whether it is still wanted, and by whom, is for the caller to look at first.
+    """
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise _BrokenOff(str(error) or type(error).__name__) from error
+
+
+class _Proxy(NamedTuple):
+    url: URL | None = None
+    headers: Mapping[str, str] | None = None
+
+
+_NO_PROXY: Final = _Proxy()
+
+
+def _proxy_for(access: Access) -> _Proxy:
+    """The one that the credentials name, else what HTTPS_PROXY and NO_PROXY say.
+
+    Left to aiohttp, that would be looked up for each request, in a thread, and ~/.netrc with it; client-go does not
+    read that either.
+    """
+    server, text = URL(access.server), access.proxy
+    if text is None and server.host and not proxy_bypass(server.host):
+        text = getproxies().get(server.scheme)
+    if not text:
+        return _NO_PROXY
+    url = URL(text)
+    if not url.user:
+        return _Proxy(url)
+    authorization = aiohttp.encode_basic_auth(url.user, url.password or "")
+    return _Proxy(url.with_user(None), {"Proxy-Authorization": authorization})
+
+
 class _Request(NamedTuple):
     method: str
     path: str
@@ -95,6 +137,7 @@ class Cluster:
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
         self._access: Access | None = None
+        self._proxy = _NO_PROXY
         self._loaded_at = 0.0
         self._tried_at = 0.0
         self._renewal = asyncio.Lock()
@@ -102,12 +145,12 @@ class Cluster:
     async def open(self) -> None:
         """Loads the credentials and makes no request yet. Raises NoCredentials."""
         self._access = await self._credentials.load()
+        self._proxy = _proxy_for(self._access)
         self._loaded_at = self._tried_at = self._clock()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_CONNECTIONS, socket_factory=_probing_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": self._user_agent},
-            trust_env=True,
         )
 
     async def close(self) -> None:
@@ -247,8 +290,10 @@ class Cluster:
             timeout=request.timeout,
             ssl=access.tls or True,
             server_hostname=access.server_name,
-            proxy=access.proxy,
+            proxy=self._proxy.url,
+            proxy_headers=self._proxy.headers,
             allow_redirects=False,  # a token is for this server only
+            middlewares=(_once,) if request.method == "DELETE" else (),
         )
 
     async def _current_access(self) -> Access:
@@ -274,5 +319,5 @@ class Cluster:
                 return refused
             self._loaded_at = self._tried_at
             if access != refused:
-                self._access = access
+                self._access, self._proxy = access, _proxy_for(access)
             return self._access

@@ -5,10 +5,14 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from webhook.api.meta import GROUP, format_time
-from webhook.cluster.acting import BUDGET, STRATEGIC
+from webhook.cluster.acting import BUDGET, STRATEGIC, WEBHOOK
 from webhook.cluster.client import path_of
 from webhook.cluster.errors import ClusterError, Conflict, NotFound
+from webhook.cluster.feed import METADATA
+from webhook.cluster.wire import Identity
 from webhook.cluster.writer import EventType, ObjectReference
 from webhook.eviction.ports import Outcome, PodRef, Result
 
@@ -22,6 +26,16 @@ if TYPE_CHECKING:
     from webhook.cluster.writer import EventWriter
     from webhook.eviction.ports import Disruption, Note
 
+
+class _Meta(Identity, frozen=True, gc=False):
+    deletion_timestamp: str | None = None
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _Meta
+
+
+_POD: Final = msgspec.json.Decoder(_Pod)
 _ANOTHER: Final = "UID in precondition"
 """Stands in a 409 because another object has the name; other conflicts are worth another try
 (k8s.io/apiserver pkg/storage/interfaces.go, Preconditions.Check)."""
@@ -38,6 +52,22 @@ class EvictionWriter:
         self._rules = rules
         self._events = events
         self._now = now
+
+    async def prepare(self, pod: PodRef, *, delete: bool, unsure: bool) -> bool:
+        """Waits for the turn of the one request of `evict`, or the two of `delete`; looks at the pod if need be."""
+        if unsure:
+            path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
+            try:
+                found = _POD.decode(await self._cluster.get(path, accept=METADATA))
+            except NotFound:
+                return False
+            except ClusterError:
+                pass  # the request itself will say it
+            else:
+                if found.metadata.uid != pod.uid or found.metadata.deletion_timestamp is not None:
+                    return False
+        await self._cluster.turn(2 if delete else 1)
+        return True
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> Outcome:
         """Asks the Eviction API, which heeds disruption budgets and sets DisruptionTarget itself."""
@@ -130,11 +160,14 @@ def _delete_options(pod: PodRef, grace_period_seconds: int | None) -> dict[str, 
 
 def _outcome(error: ClusterError) -> Outcome:
     """What a request that was not granted came to."""
-    if isinstance(error, NotFound) or (isinstance(error, Conflict) and _ANOTHER in str(error)):
+    gone = isinstance(error, NotFound) or (isinstance(error, Conflict) and _ANOTHER in str(error))
+    if gone and WEBHOOK not in str(error):
         return Outcome(Result.GONE)
-    blocked = error.code == HTTPStatus.TOO_MANY_REQUESTS and BUDGET in str(error)
-    text = error.told if blocked else str(error)
-    return Outcome(Result.BLOCKED if blocked else Result.FAILED, text, error.retry_after_seconds)
+    if error.code == HTTPStatus.TOO_MANY_REQUESTS and BUDGET in str(error):
+        return Outcome(Result.BLOCKED, error.told, error.retry_after_seconds)
+    # Without an answer, or with one of somebody in between, it may have been done.
+    unsure = not error.code or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return Outcome(Result.FAILED, str(error), error.retry_after_seconds, unsure)
 
 
 def _condition(condition: Condition) -> dict[str, Any]:

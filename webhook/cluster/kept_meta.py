@@ -29,9 +29,10 @@ def kept_meta(identity: Identity) -> ObjectMeta:
     )
 
 
-class OwnerReference(msgspec.Struct, frozen=True, gc=False):
+class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """An entry of ownerReferences."""
 
+    api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""

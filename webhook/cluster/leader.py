@@ -1,7 +1,8 @@
 """Who of several replicas acts: the packaged elector of kubernetes.aio, over our own client.
 
-What is added: no answer is a failed attempt and not the end; the leader steps back in time whatever the wall clock
-does; the lease is given back on a clean stop; and who has lost it ends, since what it knows may be out of date.
+What is added: no answer is a failed attempt and not the end; the leader steps back in time and nobody takes a lease
+that has not run out, whatever the wall clock does; the lease is given back on a clean stop; and who has lost it ends,
+since what it knows may be out of date.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from webhook.cluster.client import path_of
 from webhook.cluster.errors import ClusterError, Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from webhook.cluster.client import Cluster
 
@@ -65,9 +66,17 @@ class Leadership:
         self._clock = clock
         self._leases = _Leases(cluster, settings)
         self._renewed_at = 0.0
+        self._seen: dict[str, Any] = {}
+        self._seen_at = 0.0
+        self._taken = False
         self._released = False
         self.acquired = asyncio.Event()
         """Set once this process leads; never unset, as it ends when it does not any more."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether we lead, and nobody else can: also right after this process was held up for longer than that."""
+        return self.acquired.is_set() and self._left_seconds() > 0
 
     async def run(self) -> NoReturn:
         """Waits for the lease, then keeps it. Raises LeadershipLost; returns only when cancelled."""
@@ -116,52 +125,68 @@ class Leadership:
         return LeaderElection(config)
 
     def _lock(self) -> Any:
-        from kubernetes.aio.client.exceptions import ApiException  # noqa: PLC0415
         from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock  # noqa: PLC0415
 
-        renewed, failed, leases = self._note_renewal, self._failed, self._leases
-
-        def released() -> bool:
-            return self._released
+        read, write = self._read, self._write
 
         class Lock(LeaseLock):
             """The packaged lock, asked over our client; no answer is an answer that says no."""
 
             async def get(self, name: str, namespace: str) -> Any:
-                try:
-                    return await super().get(name, namespace)
-                except ClusterError as error:
-                    failed(error)
-                    exception = ApiException(status=error.code, reason=str(error))
-                    exception.body = msgspec.json.encode({"code": error.code}).decode()
-                    return False, exception
+                return await read(super().get(name, namespace))
 
             async def create(self, name: str, namespace: str, election_record: Any) -> bool:
-                return await self._write(super().create(name, namespace, election_record))
+                return await write(super().create(name, namespace, election_record))
 
             async def update(self, name: str, namespace: str, updated_record: Any) -> bool:
-                return await self._write(super().update(name, namespace, updated_record))
-
-            @staticmethod
-            async def _write(work: Any) -> bool:
-                if released():
-                    work.close()
-                    return False  # the elector does not know that it is over
-                try:
-                    done = bool(await work)
-                except ClusterError as error:
-                    failed(error)
-                    return False
-                if done:
-                    renewed()
-                return done
+                return await write(super().update(name, namespace, updated_record))
 
         lock: Any = Lock(self._settings.name, self._settings.namespace, self._identity, _NO_CLIENT)
-        lock.api_instance = leases
+        lock.api_instance = self._leases
         return lock
 
-    def _note_renewal(self) -> None:
-        self._renewed_at = self._clock()
+    async def _read(self, work: Coroutine[Any, Any, Any]) -> Any:
+        from kubernetes.aio.client.exceptions import ApiException  # noqa: PLC0415
+
+        try:
+            found, record = await work
+        except ClusterError as error:
+            self._failed(error)
+            exception = ApiException(status=error.code, reason=str(error))
+            exception.body = msgspec.json.encode({"code": error.code}).decode()
+            return False, exception
+        if found:
+            self._look(record)
+        return found, record
+
+    async def _write(self, work: Coroutine[Any, Any, Any]) -> bool:
+        if self._taken or self._released:
+            work.close()
+            return False  # which the elector does not know
+        began = self._clock()
+        try:
+            done = bool(await work)
+        except ClusterError as error:
+            self._failed(error)
+            return False
+        if done:
+            self._renewed_at = began  # for others it may count from then
+        return done
+
+    def _look(self, record: Any) -> None:
+        """Sees whether a lease as just read is somebody else's. One that has run out is made nobody's.
+
+        The elector finds that out by the wall clock: set forward, it would take a lease that is kept, and set back,
+        leave one that nobody keeps.
+        """
+        if vars(record) != self._seen:
+            self._seen, self._seen_at = dict(vars(record)), self._clock()
+        if self._clock() - self._seen_at >= self._settings.lease_seconds and record.holder_identity != self._identity:
+            record.holder_identity = None
+        self._taken = record.holder_identity not in (None, self._identity)
+
+    def _left_seconds(self) -> float:
+        return self._renewed_at + self._settings.renew_seconds + self._settings.retry_seconds - self._clock()
 
     def _failed(self, error: ClusterError) -> None:
         if isinstance(error, Conflict) or error.code == 404:
@@ -172,7 +197,7 @@ class Leadership:
         """The elector asks the wall clock how long it has tried; if that is set back, the lease may be another's."""
         await self.acquired.wait()
         while True:
-            left = self._renewed_at + self._settings.renew_seconds + self._settings.retry_seconds - self._clock()
+            left = self._left_seconds()
             if left <= 0:
                 raise LeadershipLost(f"{self._identity} has not renewed the lease for too long")
             await asyncio.sleep(left)

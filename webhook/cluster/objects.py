@@ -22,6 +22,7 @@ from webhook.api.claims import (
     decode_claim,
 )
 from webhook.api.decode import Reader
+from webhook.api.owners import pod_group_of
 from webhook.api.rules import DeviceTaintRule, decode_rule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint, decode_slice
 from webhook.api.taints import DeviceTaint, DeviceToleration, decode_taints, decode_tolerations
@@ -170,6 +171,7 @@ class ClaimOnWire(msgspec.Struct, frozen=True, gc=False):
             reserved_for=tuple([each.value(owner_uid) for each in status.reserved_for or ()]),
             extended_resource=annotations is not None and annotations.extended_resource == "true",
             controller_uid=owner_uid,
+            pod_group=intern(pod_group_of(owner.api_version, owner.kind, owner.name)) if owner else "",
         )
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from webhook.commands.doctor_verdicts import Status, exit_code
+from webhook.commands.doctor_verdicts import Status, exit_code, worst
 from webhook.commands.flags import colored, named_flag, write
 from webhook.config.texts import POLICY_CONFIG_MAP
 from webhook.files.render import visible
@@ -29,7 +29,7 @@ _PLAIN: Final = "\x1b[0m"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints a line for each check; 0 all is well, 1 something is to be looked at, 2 something does not work."""
+    """Prints a line for each check; 0 all is well, 1 something is amiss, 2 wrong usage or no cluster."""
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as error:  # argparse has said why
@@ -75,8 +75,9 @@ def as_text(checks: Sequence[Check], *, color: bool = False) -> str:
 def as_json(checks: Sequence[Check]) -> str:
     """The same for programs; fields may be added, none goes while `version` is 1."""
     values = [{**check._asdict(), "status": check.status.value} for check in checks]
-    worst = list(Status)[exit_code(checks)].value
-    return json.dumps({"version": 1, "status": worst, "checks": values}, indent=2, ensure_ascii=False) + "\n"
+    return (
+        json.dumps({"version": 1, "status": worst(checks).value, "checks": values}, indent=2, ensure_ascii=False) + "\n"
+    )
 
 
 _FORMATS: Final[dict[str, Callable[[Sequence[Check]], str]]] = {
@@ -99,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=_PROGRAM,
         description="Tells whether the webhook of a cluster is installed as it should be, and answers.",
-        epilog="Exit codes: 0 all is well, 1 something warns, 2 something fails, wrong usage or no cluster.",
+        epilog="Exit codes: 0 all is well, 1 something warns or fails, 2 wrong usage or no cluster.",
         allow_abbrev=False,
     )
     add = parser.add_argument

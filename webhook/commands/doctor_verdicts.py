@@ -44,9 +44,14 @@ class Check(NamedTuple):
     advice: str = ""
 
 
+def worst(checks: Iterable[Check]) -> Status:
+    """How well the whole is: as well as its worst check."""
+    return max((check.status for check in checks), key=list(Status).index, default=Status.OK)
+
+
 def exit_code(checks: Iterable[Check]) -> int:
-    """0 if all is well, 1 if something is to be looked at, 2 if something does not work."""
-    return max((list(Status).index(check.status) for check in checks), default=0)
+    """0 if all is well, 1 if something is to be looked at or does not work."""
+    return int(worst(checks) is not Status.OK)
 
 
 def ok(name: str, message: str) -> Check:

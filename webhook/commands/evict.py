@@ -18,14 +18,17 @@ from webhook.admission.window import totals
 from webhook.api.meta import GROUP
 from webhook.cluster.acting import ActingCluster, Throttle
 from webhook.cluster.canary import find_in_tree
+from webhook.cluster.client import Cluster
 from webhook.cluster.credentials import InCluster, KubeConfig
 from webhook.cluster.discovery import ServedCollection
 from webhook.cluster.errors import NoCredentials
 from webhook.cluster.evictions import EvictionWriter
 from webhook.cluster.inventory import RULE_VERSIONS, InventoryCache
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
+from webhook.cluster.settings import InventorySettings
 from webhook.cluster.surveys import Budgets, InTreeWrites, Namespaces
 from webhook.cluster.writer import EventWriter
+from webhook.commands.evict_audit import Around, Judges, PeriodicAudit, periodic_audit
 from webhook.commands.evict_ceiling import ceiling_of
 from webhook.commands.evict_policy import PolicyProfiles, profile_stages
 from webhook.config.evict import EvictSettings, parse_evict
@@ -33,6 +36,7 @@ from webhook.config.flags import ConfigError
 from webhook.eviction.controller import Controller
 from webhook.eviction.modes import InTree, Mode, advice, refusal
 from webhook.eviction.profiles import classes_of
+from webhook.eviction.pulse import Pulse
 from webhook.eviction.reporter import Reporter
 from webhook.eviction.setup import Setup
 from webhook.policy.model import InTreeEvictor
@@ -40,6 +44,7 @@ from webhook.runtime import Stage, Stages
 from webhook.server.listener import Listener
 from webhook.server.probes import Checks, exposition, health
 from webhook.telemetry import logs
+from webhook.telemetry.audit import AuditMetrics
 from webhook.telemetry.eviction import EvictionMetrics
 from webhook.telemetry.metrics import Metrics
 
@@ -106,16 +111,25 @@ class Worker:
             self._metrics.registry, in_tree_names=settings.worker.mode is Mode.REPLACEMENT
         )
         kubeconfig = settings.cluster.kubeconfig
-        self._cluster = ActingCluster(
-            InCluster(os.environ) if kubeconfig is None else KubeConfig(str(kubeconfig)),
-            Throttle(settings.requests_per_second, settings.request_burst),
-        )
+        credentials = InCluster(os.environ) if kubeconfig is None else KubeConfig(str(kubeconfig))
+        self._cluster = ActingCluster(credentials, Throttle(settings.requests_per_second, settings.request_burst))
+        # The lease waits for nobody: neither for evictions, nor because the server wants fewer of them.
+        self._lease_cluster = Cluster(credentials, user_agent=f"{PROGRAM}-evict")
+        self._leader: Leadership | None = None
+        self._pulse = Pulse(self._clock.seconds)
         chance = random.random  # noqa: TID251 -- the shell's
         self._rules = ServedCollection(self._cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
-        self._cache = InventoryCache(self._cluster, random=chance, metrics=self._metrics, pods=True)
+        self._cache = InventoryCache(
+            self._cluster,
+            random=chance,
+            metrics=self._metrics,
+            settings=InventorySettings(stale_seconds=0.0),
+            pods=True,
+        )
         self._namespaces = Namespaces(self._cluster, random=chance, on_hold=self._on_hold)
         self._budgets = Budgets(self._cluster, random=chance)
         self._in_tree_writes = InTreeWrites(self._cluster, self._rules, random=chance)
+        self._audit = self._periodic_audit()
         self._policy = PolicyProfiles(self._metrics, on_change=self._on_policy)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         self._checks = Checks()
@@ -133,9 +147,11 @@ class Worker:
         stages += profile_stages(self._settings, self._cluster, self._policy, self._metrics)
         surveys = (("namespaces", self._namespaces), ("budgets", self._budgets), ("rules", self._in_tree_writes))
         stages += [Stage(name=name, work=survey.reflector.run) for name, survey in surveys]
+        stages.append(Stage(name="pulse", work=self._pulse.run))
         stages.append(Stage(name="inventory", work=self._cache.run, start=self._synced))
-        # Before the lease: who takes it over begins at once, and what has changed since its start it has seen.
+        # Before the lease: who takes it over begins at once, as it knows the cluster, and our last Events come later.
         stages.append(Stage(name="in-tree", work=self._watch_in_tree, start=self._find_in_tree))
+        stages.append(Stage(name="events", stop=self._tell_the_rest))
         stages += self._leadership()
         stages.append(Stage(name="worker", work=self._work, start=self._begin, stop=self._end))
         return Stages(stages)
@@ -155,8 +171,8 @@ class Worker:
         lease = self._settings.lease
         if lease is None:
             return []
-        leadership = Leadership(
-            self._cluster,
+        leadership = self._leader = Leadership(
+            self._lease_cluster,
             LeaderSettings(namespace=lease.namespace, name=lease.name),
             identity=self._identity,
         )
@@ -164,7 +180,10 @@ class Worker:
         async def acquired() -> None:
             await leadership.acquired.wait()
 
-        return [Stage(name="leader", work=leadership.run, start=acquired, stop=leadership.release)]
+        return [
+            Stage(name="lease", start=self._lease_cluster.open, stop=self._lease_cluster.close),
+            Stage(name="leader", work=leadership.run, start=acquired, stop=leadership.release),
+        ]
 
     # --- the worker ------------------------------------------------------------------------------
 
@@ -221,11 +240,17 @@ class Worker:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._controller.run())
             group.create_task(self._reporter.run())
+            if self._audit is not None:
+                group.create_task(self._audit.run())
 
     async def _end(self) -> None:
         if self._controller is not None:
             await self._controller.stop()
         self._eviction_metrics.set_leader(leads=False)
+
+    async def _tell_the_rest(self) -> None:
+        if self._controller is not None:
+            await self._controller.tell_the_rest()
 
     async def _looked_for_in_tree(self) -> InTree:
         """Whether the in-tree controller is at work; in mode observe nothing is written to find out."""
@@ -249,10 +274,27 @@ class Worker:
             profiles=lambda: self._policy.profiles,
             profile_of=self._profile_of,
             random=random.random,  # noqa: TID251 -- the shell's
-            trusted=lambda: self._cache.sight().inventory is not None,
+            trusted=self._trusted,
             ceiling_of=lambda rule: ceiling_of(rule, self._policy.policy, self._totals),
             settings=self._settings.worker,
         )
+
+    def _periodic_audit(self) -> PeriodicAudit | None:
+        interval = self._settings.audit_interval
+        if interval is None:
+            return None
+        around = Around(
+            judges=lambda: Judges(self._policy.judge, self._policy.candidate),
+            namespace=self._namespaces.facts_of,
+            now=self._clock.now,
+        )
+        metrics = AuditMetrics(self._metrics.registry)
+        return periodic_audit(self._cluster, around, metrics, interval.total_seconds())
+
+    def _trusted(self) -> bool:
+        """Whether we know what is so, and are still the one who acts on it."""
+        leads = self._leader is None or self._leader.holds
+        return leads and self._pulse.steady and self._cache.sight().inventory is not None
 
     def _totals(self) -> Numbers:
         """What shares are of, as it was at most a minute ago: to count it takes a moment, and it hardly changes."""

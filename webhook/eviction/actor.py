@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from webhook.eviction.line import Pause
 from webhook.eviction.notes import Kind, disruption_of
-from webhook.eviction.ports import Result
+from webhook.eviction.ports import Outcome, Result
 from webhook.eviction.schedule import Evict, next_step
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from webhook.eviction.gates import Gates
     from webhook.eviction.line import Line
     from webhook.eviction.plans import Plan, Plans
-    from webhook.eviction.ports import Outcome
-    from webhook.eviction.schedule import Facts
+    from webhook.eviction.schedule import Facts, Step
     from webhook.eviction.setup import Setup
     from webhook.eviction.teller import Teller
 
@@ -71,13 +70,19 @@ class Actor:
         self._teller = teller
         self.news = asyncio.Event()
         """Set when the line may let somebody go that it did not let go before."""
+        self._door = asyncio.Lock()
+        """One waits for a turn, the others for that one: news wake a single task, however many work."""
         self.stopping = False
         """Nobody has a turn any more."""
+        self._unsure: set[str] = set()
+        """Pods, by uid, that may have been evicted when we were last told that they were not."""
 
     async def work(self) -> NoReturn:
         """One after the other, until it is cancelled."""
         while True:
-            await self.act(await self._turn())
+            async with self._door:
+                uid = await self._turn()
+            await self.act(uid)
 
     async def _turn(self) -> str:
         """The uid of the pod whose turn it is."""
@@ -88,7 +93,6 @@ class Actor:
             line = self._office.line
             taken = _NOBODY if self._office.behind() else line.take(self._setup.clock.seconds())
             if isinstance(taken, str):
-                self.news.set()  # the next worker may have a turn as well
                 return taken
             self.news.clear()
             try:
@@ -101,7 +105,14 @@ class Actor:
         """Evicts a pod that has just left the line, if it is still to be."""
         office = self._office
         plan = office.plans.scheduled[uid]
-        step = next_step(office.facts_of(plan), self._setup.clock.now())
+        step = self._step_of(plan)
+        if isinstance(step, Evict):
+            unsure = uid in self._unsure
+            needed = await self._setup.writer.prepare(plan.ref, delete=step.delete, unsure=unsure)
+            if not needed:
+                self._end(plan, Outcome(Result.GONE))
+                return
+            step = self._step_of(plan)  # that took its time
         if not isinstance(step, Evict):
             self._settle(plan, evicted=False)
             office.again(plan)
@@ -114,11 +125,23 @@ class Actor:
         self._setup.metrics.count_request("delete" if step.delete else "evict", outcome.result.value)
         self._end(plan, outcome)
 
+    def _step_of(self, plan: Plan) -> Step | None:
+        """What to do about the pod now; None if that cannot be told."""
+        if self.stopping or self._office.behind() or not self._setup.trusted():
+            return None
+        if self._office.plans.scheduled.get(plan.uid) is not plan:
+            return None
+        return next_step(self._office.facts_of(plan), self._setup.clock.now())
+
     def _end(self, plan: Plan, outcome: Outcome) -> None:
         """What became of it."""
+        if outcome.unsure:
+            self._unsure.add(plan.uid)
+        else:
+            self._unsure.discard(plan.uid)
         fields = {
-            "pod": str(plan.ref),
-            "podUID": plan.ref.uid,
+            "pod": plan.key,
+            "podUID": plan.uid,
             "reasons": [str(reason) for reason in plan.eviction.reasons],
         }
         match outcome.result:
@@ -141,7 +164,7 @@ class Actor:
 
     def _settle(self, plan: Plan, *, evicted: bool, done: bool = False) -> None:
         """Gives back what a turn took, as far as nothing came of it."""
-        uid = plan.ref.uid
+        uid = plan.uid
         group = self._office.gates.leave(uid, self._setup.clock.seconds(), evicted=evicted)
         if done:
             self._office.plans.succeed(uid, plan.ref)

@@ -53,18 +53,21 @@ class Slices:
 
 
 class Backlog:
-    """Things to be looked at anew, each once, in no order."""
+    """Things to be looked at anew, each once, the last first.
+
+    Many that are neighbours, as whoever adds them has them, are in memory as well: it pays to take them together.
+    """
 
     def __init__(self) -> None:
-        self._keys: set[str] = set()
+        self._keys: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def add(self, keys: Iterable[str]) -> None:
         """Also these."""
-        self._keys.update(keys)
+        self._keys.update(dict.fromkeys(keys))
 
     def take(self, most: int) -> list[str]:
         """Some of them, which are in it no longer."""
-        return [self._keys.pop() for _ in range(min(most, len(self._keys)))]
+        return [self._keys.popitem()[0] for _ in range(min(most, len(self._keys)))]

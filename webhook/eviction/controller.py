@@ -101,7 +101,7 @@ class Controller:
         """One object has changed, and the inventory has it already."""
         if not self.started:
             return
-        self.decider.claims.add(self._evictions.touched(old, new))
+        self.decider.hit(self._evictions.touched(old, new))
         match new if new is not None else old:
             case Pod() as pod:
                 self.decider.pods.add((key_of(pod.meta),))
@@ -125,10 +125,10 @@ class Controller:
         self.queue.add(Item(Sort.RULE, new.meta.name))
         self._gates.forget_groups()
         if known is not None and own_rate(known) != own_rate(new):
-            self.decider.places.add([plan.ref.uid for plan in self.plans.of_rule(new.meta.uid)])
+            self.decider.places.add([plan.uid for plan in self.plans.of_rule(new.meta.uid)])
         self.decider.check(new.meta.name)
         if self.rules.start_anew(known, new):
-            self.decider.claims.add(self._evictions.resume(new))
+            self.decider.hit(self._evictions.resume(new))
 
     def replan_all(self) -> None:
         """The policy has changed: profiles may be others, and limits."""
@@ -144,7 +144,7 @@ class Controller:
     def look_again(self, namespace: str | None = None) -> None:
         """Holds of a namespace, or the wall clock, have changed: what waits may be due."""
         for uid, plan in self.plans.scheduled.items():
-            if namespace in (None, plan.ref.namespace) and uid not in self.line:
+            if namespace in (None, plan.pod.meta.namespace) and uid not in self.line:
                 self.queue.add(Item(Sort.POD, uid))
 
     def _free(self) -> None:
@@ -185,6 +185,10 @@ class Controller:
         for name in tuple(self._setup.inventory.rules):
             await self.rules.sync(name, last=True)
 
+    async def tell_the_rest(self) -> None:
+        """Writes the Events that wait, for a bounded time; for after `stop`, when `run` was cancelled."""
+        await self._teller.finish()
+
     async def _plan(self) -> NoReturn:
         while True:
             item = await self.queue.get()
@@ -202,7 +206,7 @@ class Controller:
                 plan = self.plans.scheduled.get(item.name)
                 if plan is None:
                     self.queue.forget(item)
-                elif not self._usher.look(plan):
+                elif not self._usher.look(plan, self._setup.clock.now()):
                     await self._usher.ask(plan)
                 if not self.behind:
                     self._actor.news.set()
@@ -215,23 +219,23 @@ class Controller:
                 self._free()
 
     def _again(self, plan: Plan) -> None:
-        self.queue.add(Item(Sort.POD, plan.ref.uid))
+        self.queue.add(Item(Sort.POD, plan.uid))
 
     def _retry(self, plan: Plan, at_least_seconds: float) -> float:
-        if plan.ref.uid not in self.plans.scheduled:
+        if plan.uid not in self.plans.scheduled:
             return 0.0  # no taint makes it go any more
-        item = Item(Sort.POD, plan.ref.uid)
+        item = Item(Sort.POD, plan.uid)
         return self.queue.add_rate_limited(item, min(at_least_seconds, RETRY_MOST_SECONDS))
 
     def _settled(self, plan: Plan, evicted: bool) -> None:  # noqa: FBT001 -- a callback
         self._free()
-        if plan.ref.uid not in self.plans.scheduled:
-            self.queue.forget(Item(Sort.POD, plan.ref.uid))
+        if plan.uid not in self.plans.scheduled:
+            self.queue.forget(Item(Sort.POD, plan.uid))
         if not evicted:
             return
-        rules = {reason.rule_uid: reason.rule for reason in plan.eviction.reasons if reason.rule}
-        self.rules.count_evicted(rules)
-        for name in rules.values():
+        rules = plan.eviction.rules
+        self.rules.count_evicted(uid for uid, _ in rules)
+        for _, name in rules:
             self.queue.add_after(Item(Sort.RULE, name), self._setup.settings.condition_seconds)
 
     async def _watch_clock(self) -> NoReturn:

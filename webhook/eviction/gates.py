@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from webhook.api.rules import EVICTIONS_PER_SECOND
 from webhook.eviction.limits import Buckets, Rate, SlidingMinute
 from webhook.eviction.line import Order, Place
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.plans import Plan, Plans
     from webhook.eviction.profiles import Profile
-    from webhook.inventory.evictions import Reason
+    from webhook.inventory.evictions import Eviction, Reason
 
 TAINT_BURST: Final = 10
 """Of a taint that brings a rate of its own (N-13)."""
@@ -39,11 +41,19 @@ class BucketKey(NamedTuple):
     profile: int
 
 
-class Group(NamedTuple):
+class Group(msgspec.Struct, frozen=True, cache_hash=True):
     """Pods that share all rates."""
 
     profile: int
     buckets: tuple[BucketKey, ...]
+
+
+class _Lot(NamedTuple):
+    """What pods with the same Eviction and profile have in common."""
+
+    eviction: Eviction
+    group: Group
+    due_seconds: float
 
 
 class Gates:
@@ -58,7 +68,8 @@ class Gates:
         self._buckets = Buckets()
         self._minutes: dict[int, SlidingMinute] = {}
         self._groups: dict[str, tuple[Group, list[tuple[Hashable, Rate]]]] = {}
-        self._known_groups: dict[tuple[int, int], tuple[tuple[Reason, ...], Group]] = {}
+        self._lots: dict[tuple[int, int], _Lot] = {}
+        """By id of the Eviction, and profile."""
 
     @property
     def busy(self) -> bool:
@@ -71,26 +82,26 @@ class Gates:
 
     def place(self, plan: Plan) -> Place:
         """Where a pod that is due stands in line."""
-        order = Order(plan.priority, plan.eviction.due.timestamp(), str(plan.ref))
-        return Place(plan.ref.uid, order, self._group_of(plan))
+        lot = self._lot_of(plan)
+        return Place(plan.uid, Order(plan.pod.priority, lot.due_seconds, plan.key), lot.group)
 
-    def _group_of(self, plan: Plan) -> Group:
-        """Pods that fare alike share one value with their reasons, so it is worked out once for all of them."""
-        reasons, profile = plan.eviction.reasons, plan.profile
-        sort = (id(reasons), profile.position)
-        known = self._known_groups.get(sort)
-        if known is not None and known[0] is reasons:
-            return known[1]
-        keys = {self._key(reason, profile) for reason in reasons}
+    def _lot_of(self, plan: Plan) -> _Lot:
+        """Pods that fare alike share one Eviction, so it is worked out once for all of them."""
+        eviction, profile = plan.eviction, plan.profile
+        sort = (id(eviction), profile.position)
+        known = self._lots.get(sort)
+        if known is not None and known.eviction is eviction:
+            return known
+        keys = {self._key(reason, profile) for reason in eviction.reasons}
         group = Group(profile.position, tuple(sorted(keys, key=repr)))
-        if len(self._known_groups) >= _REMEMBERED_MOST:
-            self._known_groups.clear()
-        self._known_groups[sort] = (reasons, group)
-        return group
+        if len(self._lots) >= _REMEMBERED_MOST:
+            self._lots.clear()
+        lot = self._lots[sort] = _Lot(eviction, group, eviction.due.timestamp())
+        return lot
 
     def forget_groups(self) -> None:
         """A rule has changed, and perhaps its rate."""
-        self._known_groups.clear()
+        self._lots.clear()
 
     def _key(self, reason: Reason, profile: Profile) -> BucketKey:
         taint = reason.taint
@@ -133,7 +144,7 @@ class Gates:
         settings = plan.profile.settings
         if settings.overall is not None and len(plans.under_way) >= settings.overall:
             return OVERALL
-        namespace = plan.ref.namespace
+        namespace = plan.pod.meta.namespace
         if settings.per_namespace is not None and plans.under_way.count(namespace) >= settings.per_namespace:
             return namespace_key(namespace)
         if plan.owner and not plan.budgeted and not plans.is_missing(plan.owner, place.uid):

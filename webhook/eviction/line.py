@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from collections.abc import Hashable
+from typing import Final, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
+import msgspec
 
 _LOOKED_AT_MOST: Final = 1000
 """In one go: a deleted rule may have taken everybody out of the line, and one owner may hold up everybody in it."""
@@ -27,7 +26,7 @@ class Order(NamedTuple):
     key: str
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True, gc=False):
     """Somebody in line. `group`: who shares its rates."""
 
     uid: str
@@ -83,7 +82,8 @@ class Line:
             return
         self._places[place.uid] = place
         self._join(place)
-        self._follow(place.uid)
+        if known is not None:
+            self._follow(place.uid)
 
     def discard(self, uid: str) -> None:
         """Somebody leaves; what stood aside behind it moves up."""
@@ -180,9 +180,11 @@ class Line:
             self.release(came_from)
 
     def _join(self, place: Place) -> None:
-        waiting = self._groups.setdefault(place.group, [])
+        waiting = self._groups.get(place.group)
+        if waiting is None:
+            waiting = self._groups[place.group] = []
         heapq.heappush(waiting, (place.order, place.uid))
-        if place.group not in self._sleeping and waiting[0][1] == place.uid:
+        if waiting[0][1] == place.uid and place.group not in self._sleeping:
             self._to_front(place.group)
 
     def _to_front(self, group: Hashable) -> None:

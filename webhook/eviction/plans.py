@@ -2,46 +2,64 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from webhook.api.pods import Pod
 from webhook.eviction.limits import UnderWay
 from webhook.eviction.ports import PodRef
+from webhook.eviction.profiles import Profile
+from webhook.inventory.evictions import Eviction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from datetime import datetime
 
-    from webhook.api.pods import Pod
-    from webhook.eviction.profiles import Profile
-    from webhook.inventory.evictions import Eviction, Evictions
+    from webhook.inventory.evictions import Evictions
     from webhook.inventory.state import Inventory
 
 
-class Plan:
+class Plan(msgspec.Struct, eq=False, gc=False):
     """One pod that has to go."""
 
-    __slots__ = ("blocked_since", "budgeted", "eviction", "owner", "priority", "profile", "ref", "told")
+    key: str
+    """Its `namespace/name`."""
+    uid: str
+    pod: Pod
+    """As it was when it was last looked at."""
+    eviction: Eviction
+    profile: Profile
+    budgeted: bool = False
+    blocked_since: datetime | None = None
+    """When a disruption budget first said no; anew after a restart, which errs on the gentle side."""
+    told: str = ""
+    """The reason of the last Event about it, so that none comes twice."""
 
-    def __init__(self, ref: PodRef, eviction: Eviction, profile: Profile, priority: int, owner: str) -> None:
-        self.ref = ref
-        self.eviction = eviction
-        self.profile = profile
-        self.priority = priority
-        self.owner = owner
+    @property
+    def ref(self) -> PodRef:
+        """The pod, for those who act on it."""
+        return PodRef(self.pod.meta.namespace, self.pod.meta.name, self.uid)
+
+    @property
+    def owner(self) -> str:
         """The uid of its controller; empty if nobody controls it."""
-        self.budgeted = False
-        self.blocked_since: datetime | None = None
-        """When a disruption budget first said no; anew after a restart, which errs on the gentle side."""
-        self.told = ""
-        """The reason of the last Event about it, so that none comes twice."""
+        return _owner_of(self.pod)
 
 
-class Change(NamedTuple):
-    """What became of a pod: a plan that is new or another, or one that is dropped; dropped in silence if it is gone."""
+def _owner_of(pod: Pod) -> str:
+    return pod.owner.uid if pod.owner is not None else ""
 
-    plan: Plan
-    dropped: bool = False
-    silent: bool = False
+
+class Changes(NamedTuple):
+    """What became of pods."""
+
+    planned: list[Plan]
+    """New, or others than before."""
+    cancelled: list[Plan]
+    """Dropped, while the pod is there."""
+    gone: list[Plan]
+    """Dropped, as the pod is gone or on its way."""
 
 
 class _Hits:
@@ -53,22 +71,17 @@ class _Hits:
         self.pods: dict[str, None] = {}
         self.namespaces: dict[str, int] = {}
 
-    def add(self, ref: PodRef) -> None:
+    def add(self, uid: str, namespace: str) -> None:
         """One more; it was not there."""
-        self.pods[ref.uid] = None
-        self.namespaces[ref.namespace] = self.namespaces.get(ref.namespace, 0) + 1
+        self.pods[uid] = None
+        self.namespaces[namespace] = self.namespaces.get(namespace, 0) + 1
 
-    def discard(self, ref: PodRef) -> None:
+    def discard(self, uid: str, namespace: str) -> None:
         """One less; it was there."""
-        del self.pods[ref.uid]
-        self.namespaces[ref.namespace] -= 1
-        if not self.namespaces[ref.namespace]:
-            del self.namespaces[ref.namespace]
-
-
-def _rules_of(plan: Plan) -> set[str]:
-    """The uids of the rules among the reasons."""
-    return {reason.rule_uid for reason in plan.eviction.reasons if reason.rule_uid}
+        del self.pods[uid]
+        self.namespaces[namespace] -= 1
+        if not self.namespaces[namespace]:
+            del self.namespaces[namespace]
 
 
 class Plans:
@@ -85,11 +98,10 @@ class Plans:
         """How many plans came, went or became others so far: whoever looks at all of them in pieces compares it."""
         self.under_way = UnderWay()
         self._begun: set[str] = set()
-        self._uids: dict[str, str] = {}
-        """Of the pods that something here is about, by `namespace/name`."""
+        self._known: dict[str, Pod] = {}
+        """The pods that something here is about, as they were last seen, by `namespace/name`."""
         self._hits: dict[str, _Hits] = {}
         """By uid of the rule."""
-        self._owner_of: dict[str, str] = {}
         self._owned: dict[str, set[str]] = {}
         self._missing: dict[str, set[str]] = {}
         self._ghosts: dict[str, list[str]] = {}
@@ -122,79 +134,91 @@ class Plans:
 
     # --- changes ---------------------------------------------------------------------------------
 
-    def replan(self, keys: Iterable[str]) -> list[Change]:
+    def replan(self, keys: Iterable[str]) -> Changes:
         """Looks at pods anew, by `namespace/name`; gives what has changed."""
-        changes: list[Change] = []
+        changes = Changes([], [], [])
+        pods, all_known = self._inventory.pods, self._known
         for key in keys:
-            pod = self._inventory.pods.get(key)
-            known = self._uids.get(key)
-            if known is not None and (pod is None or pod.meta.uid != known):
-                self._forget(key, known, changes)
+            pod, known = pods.get(key), all_known.get(key)
+            if pod is not known:
+                self._meet(key, known, pod, changes)
             if pod is not None:
                 self._look_at(key, pod, changes)
         return changes
 
-    def _look_at(self, key: str, pod: Pod, changes: list[Change]) -> None:
+    def _meet(self, key: str, known: Pod | None, pod: Pod | None, changes: Changes) -> None:
+        """A pod is new here, or another than it was, or gone."""
+        if known is not None and (pod is None or pod.meta.uid != known.meta.uid):
+            self._forget(key, known, changes)
+            known = None
+        if pod is None:
+            return
+        uid, owner = pod.meta.uid, _owner_of(pod)
+        if known is not None and _owner_of(known) != owner:
+            self._disown(_owner_of(known), uid)
+            self._found(_owner_of(known), uid)
+        if known is not None or owner:
+            self._known[key] = pod
+        if owner:
+            self._count_owned(uid, owner, pod)
+
+    def _look_at(self, key: str, pod: Pod, changes: Changes) -> None:
         uid = pod.meta.uid
         eviction = self._evictions.eviction_of(pod)
-        owner = pod.owner.uid if pod.owner is not None else ""
-        if owner:
-            self._count_owned(key, uid, owner, pod)
         gone = pod.deleting or pod.finished or uid in self.evicted
         if gone or eviction is None:
             if pod.deleting and eviction is not None:
-                self._uids[key] = uid
+                self._known[key] = pod
                 self.under_way.add(uid, pod.meta.namespace)
-            self._drop(uid, changes, silent=gone)
+            self._drop(uid, changes.gone if gone else changes.cancelled)
             return
-        known = self.scheduled.get(uid)
         profile = self._profile_of(pod)
-        if known is not None and (known.eviction, known.profile, known.priority) == (eviction, profile, pod.priority):
-            return
-        self._uids[key] = uid
-        plan = known
+        plan = self.scheduled.get(uid)
         if plan is None:
-            plan = Plan(PodRef(pod.meta.namespace, pod.meta.name, uid), eviction, profile, pod.priority, owner)
-            self.scheduled[uid] = plan
+            self._known[key] = pod
+            plan = self.scheduled[uid] = Plan(key, uid, pod, eviction, profile)
         else:
+            same = (plan.eviction, plan.profile, plan.pod.priority) == (eviction, profile, pod.priority)
+            plan.pod = pod
+            if same:
+                return
             self._unlist(plan)
-            plan.eviction, plan.profile, plan.priority = eviction, profile, pod.priority
+            plan.eviction, plan.profile = eviction, profile
         self.changes += 1
-        for rule in _rules_of(plan):
-            self._hits.setdefault(rule, _Hits()).add(plan.ref)
-        changes.append(Change(plan))
+        for rule, _ in eviction.rules:
+            hits = self._hits.get(rule)
+            if hits is None:
+                hits = self._hits[rule] = _Hits()
+            hits.add(uid, pod.meta.namespace)
+        changes.planned.append(plan)
 
-    def _drop(self, uid: str, changes: list[Change], *, silent: bool) -> None:
+    def _drop(self, uid: str, dropped: list[Plan]) -> None:
         plan = self.scheduled.pop(uid, None)
         if plan is not None:
             self._unlist(plan)
-            changes.append(Change(plan, dropped=True, silent=silent))
+            dropped.append(plan)
 
     def _unlist(self, plan: Plan) -> None:
         self.changes += 1
-        for rule in _rules_of(plan):
+        for rule, _ in plan.eviction.rules:
             hits = self._hits[rule]
-            hits.discard(plan.ref)
+            hits.discard(plan.uid, plan.pod.meta.namespace)
             if not hits.pods:
                 del self._hits[rule]
 
-    def _forget(self, key: str, uid: str, changes: list[Change]) -> None:
+    def _forget(self, key: str, pod: Pod, changes: Changes) -> None:
         """The pod is gone."""
-        del self._uids[key]
-        self._drop(uid, changes, silent=True)
-        namespace = key.partition("/")[0]
+        uid, owner = pod.meta.uid, _owner_of(pod)
+        del self._known[key]
+        self._drop(uid, changes.gone)
         # The watch may be faster than the answer to our request.
         was_ours = self.evicted.pop(uid, None) is not None or uid in self._begun
         self._begun.discard(uid)
         if self.under_way.discard(uid):
-            self.freed.add(("namespace", namespace))
-        owner = self._owner_of.pop(uid, "")
+            self.freed.add(("namespace", pod.meta.namespace))
         if not owner:
             return
-        owned = self._owned[owner]
-        owned.discard(uid)
-        if not owned:
-            del self._owned[owner]
+        self._disown(owner, uid)
         if was_ours:
             # Its replacement may not be there yet: until it is, or some time has passed, the place counts as empty.
             self._ghosts.setdefault(owner, []).append(uid)
@@ -202,17 +226,25 @@ class Plans:
         else:
             self._found(owner, uid)
 
-    def _count_owned(self, key: str, uid: str, owner: str, pod: Pod) -> None:
-        if uid not in self._owner_of:
-            self._owner_of[uid] = owner
-            self._owned.setdefault(owner, set()).add(uid)
-            self._uids[key] = uid
+    def _disown(self, owner: str, uid: str) -> None:
+        owned = self._owned.get(owner)
+        if owned is not None:
+            owned.discard(uid)
+            if not owned:
+                del self._owned[owner]
+
+    def _count_owned(self, uid: str, owner: str, pod: Pod) -> None:
+        owned = self._owned.get(owner)
+        if owned is None:
+            owned = self._owned[owner] = set()
+        if uid not in owned:
+            owned.add(uid)
             ghosts = self._ghosts.get(owner)
             if ghosts:
                 self._lay(owner, ghosts.pop())
-        if uid in self.under_way or pod.deleting or not (pod.ready or pod.finished):
+        if pod.deleting or not (pod.ready or pod.finished) or uid in self.under_way:
             self._missing.setdefault(owner, set()).add(uid)
-        else:
+        elif owner in self._missing:
             self._found(owner, uid)
 
     def _found(self, owner: str, uid: str) -> None:
@@ -239,18 +271,19 @@ class Plans:
         """Its eviction is asked for."""
         plan = self.scheduled[uid]
         self._begun.add(uid)
-        self.under_way.add(uid, plan.ref.namespace)
+        self.under_way.add(uid, plan.pod.meta.namespace)
         if plan.owner:
             self._missing.setdefault(plan.owner, set()).add(uid)
 
     def succeed(self, uid: str, ref: PodRef) -> None:
         """It was evicted; what is to be done about it is to wait until it is gone."""
         self._begun.discard(uid)
-        if self._uids.get(f"{ref.namespace}/{ref.name}") != uid:
+        known = self._known.get(str(ref))
+        if known is None or known.meta.uid != uid:
             self._end(uid, ref)  # it went faster than the answer came
             return
         self.evicted[uid] = ref
-        self._drop(uid, [], silent=True)
+        self._drop(uid, [])
 
     def fail(self, uid: str, ref: PodRef) -> None:
         """It was not."""
@@ -258,12 +291,12 @@ class Plans:
         self._end(uid, ref)
 
     def _end(self, uid: str, ref: PodRef) -> None:
-        pod = self._inventory.pods.get(f"{ref.namespace}/{ref.name}")
-        there = pod is not None and pod.meta.uid == uid
-        if there and pod is not None and pod.deleting:
+        pod = self._inventory.pods.get(str(ref))
+        if pod is not None and pod.meta.uid != uid:
+            pod = None
+        if pod is not None and pod.deleting:
             return
         if self.under_way.discard(uid):
             self.freed.add(("namespace", ref.namespace))
-        owner = self._owner_of.get(uid, "")
-        if owner and there and pod is not None and pod.ready:
-            self._found(owner, uid)
+        if pod is not None and pod.owner is not None and (pod.ready or pod.finished):
+            self._found(pod.owner.uid, uid)

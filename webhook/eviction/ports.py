@@ -49,6 +49,8 @@ class Outcome(NamedTuple):
     result: Result
     text: str = ""
     retry_after_seconds: float = 0.0
+    unsure: bool = False
+    """Nobody knows whether it was done all the same."""
 
 
 class Note(NamedTuple):
@@ -63,6 +65,13 @@ class Note(NamedTuple):
 
 class ClusterWriter(Protocol):
     """Everything that the worker does to the cluster."""
+
+    async def prepare(self, pod: PodRef, *, delete: bool, unsure: bool) -> bool:
+        """Returns once the pod may be asked for at once: what is decided then is not out of date when it is done.
+
+        No if it need not be any more: what was done before, `unsure` whether it was, has been done.
+        """
+        ...
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> Outcome:
         """Asks the Eviction API for this very pod."""

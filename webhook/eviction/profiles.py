@@ -36,6 +36,7 @@ class Profiles:
 
     def __init__(self, profiles: Sequence[EvictionProfile]) -> None:
         self.all = tuple(Profile(position, settings) for position, settings in enumerate(profiles))
+        self._only = self.all[0] if len(self.all) == 1 else None
         self._names = [None if each.namespaces is None else Names(each.namespaces) for each in profiles]
         self.ask_for_classes = any(each.device_classes for each in profiles)
         """Whether the classes of a pod's devices make a difference."""
@@ -46,6 +47,8 @@ class Profiles:
 
         What is not known fits no profile that asks for it; the last one asks for nothing.
         """
+        if self._only is not None:
+            return self._only
         for profile, names, classes in zip(self.all, self._names, self._classes, strict=True):
             most = profile.settings.priority_at_most
             if most is not None and pod.priority > most:

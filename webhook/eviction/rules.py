@@ -230,7 +230,7 @@ class Rules:
         next_due = None
         for plan in self._plans.of_rule(rule.meta.uid):
             await slices.pause()
-            if self._plans.scheduled.get(plan.ref.uid) is not plan:
+            if self._plans.scheduled.get(plan.uid) is not plan:
                 continue
             facts = self._facts_of(plan)
             if facts.pod is None or facts.pod.deleting or facts.evicted:
@@ -239,7 +239,7 @@ class Rules:
                 skipped += 1
                 continue
             pending += 1
-            namespaces.add(plan.ref.namespace)
+            namespaces.add(plan.pod.meta.namespace)
             step = next_step(facts, now)
             if isinstance(step, Wait) and step.why is Why.EARLY:
                 next_due = plan.eviction.due if next_due is None else min(next_due, plan.eviction.due)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
-from webhook.api.pods import DAEMON_SET
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from webhook.api.pods import Pod
-    from webhook.inventory.evictions import Eviction
-    from webhook.policy.model import EvictionProfile
+from webhook.api.pods import DAEMON_SET, Pod
+from webhook.inventory.evictions import Eviction
+from webhook.policy.model import EvictionProfile
 
 
 class Why(StrEnum):
@@ -54,7 +49,7 @@ class Evict(msgspec.Struct, frozen=True):
 Step: TypeAlias = Nothing | Wait | Evict
 
 
-class Facts(NamedTuple):
+class Facts(msgspec.Struct, frozen=True, gc=False):
     """What a step depends on, beside the time. `hold`: what the pod's or its namespace's annotation says, if there.
 
     `blocked_since`: when a disruption budget first said no to the pod; `evicted`: it was evicted, though we may not
@@ -72,10 +67,9 @@ class Facts(NamedTuple):
 
 def next_step(facts: Facts, now: datetime) -> Step:
     """What to do about the pod now."""
-    why = _never(facts)
+    why, profile = _never(facts), facts.profile
     if why is not None or facts.eviction is None:
         return Nothing(why or Why.SAFE)
-    profile = facts.profile
     due = _after(facts.eviction.due, profile.grace_seconds)
     if now < due:
         return Wait((due - now).total_seconds(), Why.EARLY)
@@ -117,6 +111,8 @@ def _by_delete(blocked_since: datetime | None, profile: EvictionProfile, now: da
 
 
 def _after(time: datetime, seconds: float) -> datetime:
+    if not seconds:
+        return time
     try:
         return time + timedelta(seconds=seconds)
     except OverflowError:

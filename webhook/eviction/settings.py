@@ -33,5 +33,7 @@ class WorkerSettings:
     """Who is due sooner gets no Event of its own that it is planned: the next one tells that it went."""
     notes_most: int = 1000
     """Events that wait to be written; more are dropped."""
+    last_notes_seconds: float = 10.0
+    """How long those that wait at the end are still written: a Pod has 30 s to end, and evictions come first."""
     report_seconds: float = 3600.0
     """Between two reports of what looks forgotten."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from webhook.eviction.plans import Plan
     from webhook.eviction.ports import Note
     from webhook.eviction.setup import Setup
+
+log = logging.getLogger(__name__)
 
 
 class Teller:
@@ -40,7 +43,26 @@ class Teller:
     async def run(self) -> NoReturn:
         """Writes until it is cancelled."""
         while True:
-            while self._notes:
-                await self._setup.writer.tell(self._notes.popleft())
+            await self._write()
             self._news.clear()
             await self._news.wait()
+
+    async def finish(self) -> None:
+        """Writes what waits, after `run` was cancelled; what is left when time is up is dropped."""
+        try:
+            async with asyncio.timeout(self._setup.settings.last_notes_seconds):
+                await self._write()
+        except TimeoutError:
+            log.warning("events not written", extra={"count": len(self._notes)})
+            for _ in range(len(self._notes)):
+                self._setup.metrics.count_dropped_event()
+            self._notes.clear()
+
+    async def _write(self) -> None:
+        while self._notes:
+            note = self._notes.popleft()
+            try:
+                await self._setup.writer.tell(note)
+            except asyncio.CancelledError:
+                self._notes.appendleft(note)  # whether it was written nobody knows: twice is better than never
+                raise

@@ -6,10 +6,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.eviction.notes import Kind
-from webhook.eviction.schedule import Facts, Nothing, Wait, Why, next_step
+from webhook.eviction.schedule import Evict, Facts, Nothing, Wait, Why, next_step
 
 if TYPE_CHECKING:
-    from webhook.api.pods import Pod
+    from datetime import datetime
+
     from webhook.eviction.gates import Gates
     from webhook.eviction.line import Line
     from webhook.eviction.plans import Plan, Plans
@@ -40,6 +41,7 @@ class Usher:
         self, *, setup: Setup, plans: Plans, gates: Gates, line: Line, queue: WorkQueue[Item], teller: Teller
     ) -> None:
         self._setup = setup
+        self._acts = setup.mode.acts
         self._plans = plans
         self._gates = gates
         self._line = line
@@ -48,33 +50,22 @@ class Usher:
 
     def facts_of(self, plan: Plan) -> Facts:
         """What is to be known about a pod now."""
-        ref = plan.ref
-        pod = self._pod_of(plan)
-        if pod is not None and pod.meta.uid != ref.uid:
-            pod = None
-        hold = pod.hold if pod is not None else None
-        return Facts(
-            pod,
-            plan.eviction,
-            plan.profile.settings,
-            hold if hold is not None else self._setup.namespaces.hold_of(ref.namespace),
-            plan.blocked_since,
-            ref.uid in self._plans.evicted,
-            self._setup.mode.acts,
-        )
+        pod = plan.pod
+        hold = pod.hold if pod.hold is not None else self._setup.namespaces.hold_of(pod.meta.namespace)
+        evicted = plan.uid in self._plans.evicted
+        return Facts(pod, plan.eviction, plan.profile.settings, hold, plan.blocked_since, evicted, self._acts)
 
-    def look(self, plan: Plan) -> bool:
+    def look(self, plan: Plan, now: datetime) -> bool:
         """Sends a pod to its place; False if somebody has to be asked about it first: `ask`."""
-        uid = plan.ref.uid
-        if self._gates.acting(uid):
+        if self._gates.acting(plan.uid):
             return True  # whoever is at it looks at the plan again
         facts = self.facts_of(plan)
-        step = next_step(facts, self._setup.clock.now())
-        if isinstance(step, Nothing | Wait):
+        step = next_step(facts, now)
+        if not isinstance(step, Evict):
             self._wait(step, plan, facts)
             return True
-        if self._needs_budget(plan) and facts.pod is not None:
-            budgeted = self._setup.budgets.known(facts.pod)
+        if self._needs_budget(plan):
+            budgeted = self._setup.budgets.known(plan.pod)
             if budgeted is None:
                 return False
             plan.budgeted = budgeted
@@ -83,22 +74,17 @@ class Usher:
 
     async def ask(self, plan: Plan) -> None:
         """Asks for the budgets of a pod that is due, and lets it stand in line."""
-        pod = self._pod_of(plan)
-        if pod is not None:
-            plan.budgeted = await self._setup.budgets.covers(pod)
-        if self._plans.scheduled.get(plan.ref.uid) is plan:  # else it was dropped, or planned anew and comes again
+        plan.budgeted = await self._setup.budgets.covers(plan.pod)
+        if self._plans.scheduled.get(plan.uid) is plan:  # else it was dropped, or planned anew and comes again
             self._line.put(self._gates.place(plan))
-
-    def _pod_of(self, plan: Plan) -> Pod | None:
-        return self._setup.inventory.pods.get(f"{plan.ref.namespace}/{plan.ref.name}")
 
     def _needs_budget(self, plan: Plan) -> bool:
         """Whether it makes a difference: only what has no budget is held up by the limit of its owner."""
-        return bool(plan.owner) and plan.profile.settings.per_owner_unavailable is not None
+        return plan.pod.owner is not None and plan.profile.settings.per_owner_unavailable is not None
 
     def _wait(self, step: Nothing | Wait, plan: Plan, facts: Facts) -> None:
-        item = Item(Sort.POD, plan.ref.uid)
-        self._line.discard(plan.ref.uid)
+        item = Item(Sort.POD, plan.uid)
+        self._line.discard(plan.uid)
         if isinstance(step, Nothing):
             self._queue.forget(item)
             if step.why is Why.OBSERVED:

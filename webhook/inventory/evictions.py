@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from webhook.api.claims import ResourceClaim
 from webhook.api.pods import Pod
@@ -21,9 +22,10 @@ from webhook.inventory.impact import UNSEEN, Taint
 from webhook.inventory.matching import FOR_EVER
 from webhook.inventory.scope import can_judge, is_ours
 from webhook.inventory.state import key_of
+from webhook.inventory.usage import uses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from collections.abc import Set as AbstractSet
 
     from webhook.api.claims import AllocationResult
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from webhook.inventory.scope import Scope
     from webhook.inventory.state import Held, Inventory
 
-_POD_GROUPS: Final = ("scheduling.k8s.io", "podgroups")
 _LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """The end of the calendar stands for every time after it."""
 _NOBODY: Final[frozenset[str]] = frozenset()
@@ -60,11 +61,20 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
         return f"taint {self.taint.key} of device {self.driver}/{self.pool}/{self.device}"
 
 
-class Eviction(msgspec.Struct, frozen=True):
-    """When a pod has to go, and all taints that make it go, also those that would later (E-11)."""
+class Eviction(msgspec.Struct, frozen=True, gc=False):
+    """When a pod has to go, and all taints that make it go, also those that would later (E-11).
+
+    `rules` are those among the reasons, by uid, with their names; it follows from them.
+    """
 
     due: datetime
     reasons: tuple[Reason, ...]
+    rules: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        # Once for all pods that share the value.
+        rules = {reason.rule_uid: reason.rule for reason in self.reasons if reason.rule}
+        structs.force_setattr(self, "rules", tuple(rules.items()))
 
 
 class _Acting(NamedTuple):
@@ -93,7 +103,8 @@ class Evictions:
         self._began_of = began_of
         self._suspended: set[str] = set()
         self._acting: dict[str, _Acting] = {}
-        self._at: dict[Names, tuple[_Acting, ...]] = {}
+        self._at: dict[tuple[str | None, ...], tuple[_Acting, ...]] = {}
+        """Rules by the names that they select."""
         self._shapes: tuple[tuple[bool, bool, bool], ...] = ()
         self._tainted: dict[PoolId, Mapping[str, tuple[DeviceTaint, ...]]] = {}
         self._alike: dict[_Sort, Eviction | None] = {}
@@ -189,7 +200,12 @@ class Evictions:
         return self._claims_on(*[Names(*identity, name) for name in changed])
 
     def _claims_on(self, *places: Names) -> AbstractSet[str]:
-        found = [self._inventory.usage.claims_on(*names) for names in set(places)]
+        usage, claims = self._inventory.usage, self._inventory.claims
+        if any(
+            names.pool is names.device is None and 2 * usage.count_on(names.driver) > len(claims) for names in places
+        ):
+            return claims.keys()  # hardly more, and not to be gathered first
+        found = [usage.claims_on(*names) for names in set(places)]
         return found[0] if len(found) == 1 else _NOBODY.union(*found)  # one may be large, and is not copied
 
     # --- fate ------------------------------------------------------------------------------------
@@ -198,8 +214,11 @@ class Evictions:
         """When and why the pod has to go, or None. Phase and deletion are not looked at (E-19)."""
         if not pod.node_name:
             return None
+        claims = self._claims_of(pod)
+        if len(claims) == 1:
+            return self._eviction_by(claims[0])
         found: list[Eviction] = []
-        for claim in self._claims_of(pod):
+        for claim in claims:
             eviction = self._eviction_by(claim)
             if eviction is not None and eviction not in found:
                 found.append(eviction)
@@ -209,34 +228,32 @@ class Evictions:
         due = min(eviction.due for eviction in found)
         return Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)))
 
-    def _claims_of(self, pod: Pod) -> Iterator[ResourceClaim]:
+    def _claims_of(self, pod: Pod) -> list[ResourceClaim]:
         """The allocated claims that are the pod's own to use (E-16 to E-18)."""
-        claims, namespace = self._inventory.claims, pod.meta.namespace
+        claims, namespace, found = self._inventory.claims, pod.meta.namespace, list[ResourceClaim]()
         if not self._scope.only_extended:
             for entry in pod.claims:
                 claim = claims.get(f"{namespace}/{entry.claim}") if entry.claim else None
-                if claim is not None and claim.allocation and _uses(pod, claim, generated=entry.generated):
-                    yield claim
+                if claim is not None and claim.allocation and uses(pod, claim, generated=entry.generated):
+                    found.append(claim)
         if pod.extended_claim:
             claim = claims.get(f"{namespace}/{pod.extended_claim}")
-            if claim is not None and claim.allocation and _uses(pod, claim, generated=True):
-                yield claim
+            if claim is not None and claim.allocation and uses(pod, claim, generated=True):
+                found.append(claim)
+        return found
 
     def _eviction_by(self, claim: ResourceClaim) -> Eviction | None:
+        results = claim.allocation or ()
+        if len(results) == 1 and not self._taints_on(results[0]):
+            return self._eviction_by_rules(results[0], claim)
         due: datetime | None = None
         reasons: dict[Reason, None] = {}
-        only: Eviction | None = None
-        results = claim.allocation or ()
         for result in results:
-            pool = self._inventory.pools.get((result.driver, result.pool)) if self._scope.no_execute else None
-            taints = pool.evicting.get(result.device, ()) if pool is not None else ()
-            if not taints and len(results) == 1:
-                return self._eviction_by_rules(result, extended=claim.extended_resource)
-            only = self._eviction_by_rules(result, extended=claim.extended_resource)
-            if only is not None:
-                due = only.due if due is None else min(due, only.due)
-                reasons.update(dict.fromkeys(only.reasons))
-            for index, taint in enumerate(taints):
+            by_rules = self._eviction_by_rules(result, claim)
+            if by_rules is not None:
+                due = by_rules.due if due is None else min(due, by_rules.due)
+                reasons.update(dict.fromkeys(by_rules.reasons))
+            for index, taint in enumerate(self._taints_on(result)):
                 acting = Taint(taint, self._scope.no_execute)
                 reason = Reason(taint, "", "", result.driver, result.pool, result.device, index)
                 time = _due(acting, result.tolerations, None, extended=claim.extended_resource)
@@ -248,39 +265,31 @@ class Evictions:
             return None
         return Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)))
 
-    def _eviction_by_rules(self, result: AllocationResult, *, extended: bool) -> Eviction | None:
+    def _taints_on(self, result: AllocationResult) -> tuple[DeviceTaint, ...]:
+        """Those in slices that make somebody go."""
+        if not self._tainted:
+            return ()
+        tainted = self._tainted.get((result.driver, result.pool))
+        return tainted.get(result.device, ()) if tainted is not None else ()
+
+    def _eviction_by_rules(self, result: AllocationResult, claim: ResourceClaim) -> Eviction | None:
         """Of the rules alone; claims that do not differ for them share the answer."""
         hits: list[tuple[_Acting, ...]] = []
+        driver, pool, device = result.driver, result.pool, result.device
         for by_driver, by_pool, by_device in self._shapes:
-            names = Names(
-                result.driver if by_driver else None,
-                result.pool if by_pool else None,
-                result.device if by_device else None,
+            hit = self._at.get(
+                (driver if by_driver else None, pool if by_pool else None, device if by_device else None)
             )
-            hit = self._at.get(names)
             if hit is not None:
                 hits.append(hit)
         if not hits:
             return None
-        sort = (tuple([id(hit) for hit in hits]), result.tolerations, extended)
+        sort = (tuple(map(id, hits)), result.tolerations, claim.extended_resource)
         try:
             return self._alike[sort]
         except KeyError:
-            eviction = self._alike[sort] = _eviction_under(hits, result.tolerations, extended=extended)
+            eviction = self._alike[sort] = _eviction_under(hits, result.tolerations, extended=claim.extended_resource)
             return eviction
-
-
-def _uses(pod: Pod, claim: ResourceClaim, *, generated: bool) -> bool:
-    """Whether the claim is reserved for the pod or its group, and made for one of them if it was made at all."""
-    uid, group, made = pod.meta.uid, pod.pod_group, not generated or claim.controller_uid == pod.meta.uid
-    reserved = False
-    for consumer in claim.reserved_for:
-        if consumer.uid == uid:
-            reserved = True
-        elif group and consumer.name == group and (consumer.api_group, consumer.resource) == _POD_GROUPS:
-            reserved = True
-            made = made or claim.controller_uid == consumer.uid
-    return reserved and made
 
 
 def _eviction_under(

@@ -9,10 +9,13 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.api.owners import POD_GROUPS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from webhook.api.claims import Consumer, ResourceClaim
+    from webhook.api.pods import Pod
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.pools import PoolId
 
@@ -22,6 +25,22 @@ _PODS: Final = "pods"
 def is_pod(consumer: Consumer) -> bool:
     """Whether an entry of `reservedFor` is a pod; otherwise it is a PodGroup, or something yet to come."""
     return consumer.resource == _PODS and not consumer.api_group
+
+
+def uses(pod: Pod, claim: ResourceClaim, *, generated: bool) -> bool:
+    """Whether the claim is reserved for the pod or its group, and made for one of them if it was made at all.
+
+    Of its group a pod knows the name and no uid (resourceclaim.IsForPod, IsReservedForPod).
+    """
+    uid, group = pod.meta.uid, pod.pod_group
+    if generated and claim.controller_uid != uid and (not group or claim.pod_group != group):
+        return False
+    for consumer in claim.reserved_for:
+        if consumer.uid == uid:
+            return True
+        if group and consumer.name == group and (consumer.api_group, consumer.resource) == POD_GROUPS:
+            return True
+    return False
 
 
 class Kin(NamedTuple):
@@ -141,6 +160,10 @@ class Usage:
             elif device in users:
                 found.update(users[device])
         return found
+
+    def count_on(self, driver: str | None) -> int:
+        """How many devices of a driver, or of all, are in use."""
+        return sum(map(len, self._users_in(driver, None)))
 
     def in_use(self, driver: str | None, pool: str | None, device: str | None) -> bool:
         """Whether there are any."""

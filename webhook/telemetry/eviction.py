@@ -43,7 +43,9 @@ class EvictionMetrics:
             f"{_PREFIX}_evictions_cancelled", "Planned evictions that became needless.", registry=registry
         )
         self._notes = Counter(
-            f"{_PREFIX}_eviction_events_dropped", "Events not written because too many waited.", registry=registry
+            f"{_PREFIX}_eviction_events_dropped",
+            "Events not written because too many waited, or for too long at the end.",
+            registry=registry,
         )
         self._condition_errors = Counter(
             f"{_PREFIX}_rule_condition_errors", "Conditions of rules that could not be written.", registry=registry

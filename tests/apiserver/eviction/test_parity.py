@@ -34,8 +34,6 @@ DIFFERENCES: Final = {
     # known faults of the in-tree controller: seconds in 64 bits of nanoseconds, and a status that it does not read
     "seconds that overflow": ({"a"}, set()),
     "extended resources": (set(), {"a", "both"}),
-    # a state that nobody brings about: a group's claim is reserved for the group
-    "a claim made for a group makes a pod of it go that it is reserved for itself": ({"a"}, set()),
 }
 """Pods that only the in-tree controller evicts, and those that only we do; of all other scenarios there are none."""
 MARK: Final = ("True", "DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint")

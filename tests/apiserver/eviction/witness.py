@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+_BEGIN: Final = b'{"kind":"Event","apiVersion":"audit.k8s.io/v1"'
+"""A server that was killed may have left half a line, and its successor goes on right behind it."""
 AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -117,7 +119,7 @@ class Witness:
                 if not line.endswith(b"\n"):
                     break
                 self._offset += len(line)
-                event = json.loads(line)
+                event = json.loads(line[line.rindex(_BEGIN) :])
                 if event["user"]["username"] == self._user:
                     self._note(event)
 

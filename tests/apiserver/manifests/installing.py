@@ -23,6 +23,7 @@ ROOT: Final = Path(__file__).parents[3]
 MANIFESTS: Final = ROOT / "manifests"
 OWN_NAMESPACE: Final = "device-taint-webhook"
 OVERLAYS: Final = tuple(sorted(file.parent.name for file in MANIFESTS.glob("overlays/*/kustomization.yaml")))
+REGISTRATIONS: Final = frozenset({"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"})
 FOREIGN_KINDS: Final = {
     "Certificate": "cert-manager.io",
     "Issuer": "cert-manager.io",
@@ -38,6 +39,14 @@ def rendered(assets: Assets, folder: str) -> list[Json]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done
     return list(yaml.safe_load_all(done.stdout))
+
+
+def write_registrations(assets: Assets, overlay: str, folder: Path) -> str:
+    """Writes an overlay's webhook configurations into a folder: the file's name there, for `register`."""
+    name = f"{overlay}.yaml"
+    found = [each for each in rendered(assets, f"overlays/{overlay}") if each["kind"] in REGISTRATIONS]
+    (folder / name).write_text(yaml.safe_dump_all(found))
+    return name
 
 
 def plural(kind: str) -> str:

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import yaml
 
-from tests.apiserver.manifests.installing import MANIFESTS, OWN_NAMESPACE, ROOT, remove, rendered, url
+from tests.apiserver.manifests.installing import (
+    MANIFESTS,
+    OWN_NAMESPACE,
+    REGISTRATIONS,
+    ROOT,
+    remove,
+    rendered,
+    url,
+    write_registrations,
+)
 from tests.apiserver.registration.recording import RecordingWebhook
 from tests.apiserver.registration.samples import (
     TAINT,
@@ -47,7 +56,6 @@ pytestmark = pytest.mark.apiserver
 
 OPERATIONS: Final = ROOT / "docs" / "operations.md"
 COLUMNS: Final = {"self-managed": "default", "high-availability": "high availability"}
-_REGISTRATIONS: Final = frozenset({"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"})
 _SOON_SECONDS: Final = 60.0
 
 
@@ -119,11 +127,10 @@ def cluster(
     for pod in [cluster.run_pod(name) for name in TEMPLATES]:
         cluster.wait_running(pod)
     folder = tmp_path_factory.mktemp("overlay")
-    registrations = [document for document in documents if document["kind"] in _REGISTRATIONS]
-    (folder / "registrations.yaml").write_text(yaml.safe_dump_all(registrations))
+    file = write_registrations(full_plane.assets, overlay, folder)
     with (
         RecordingWebhook(tmp_path_factory.mktemp("webhook")) as recording,
-        registered(full_plane, folder, recording.base_url, recording.ca_pem, files=["registrations.yaml"]),
+        registered(full_plane, folder, recording.base_url, recording.ca_pem, files=[file]),
     ):
         recording.stop()
         yield cluster
@@ -136,7 +143,7 @@ def _pods_of(cluster: Cluster) -> list[Json]:
 
 
 @pytest.mark.parametrize("namespace", ["default", "kube-system", OWN_NAMESPACE])
-def test_ordinary_objects_come_and_go_in_every_namespace(cluster: Cluster, namespace: str) -> None:
+def test_ordinary_objects_come_change_and_go_in_every_namespace(cluster: Cluster, namespace: str) -> None:
     here = {"namespace": namespace, "name": unused_name()}
     restricted = {
         "allowPrivilegeEscalation": False,
@@ -154,6 +161,7 @@ def test_ordinary_objects_come_and_go_in_every_namespace(cluster: Cluster, names
     ]
     for obj in objects:
         assert cluster.create(obj).code == 201, obj["kind"]
+        assert cluster.plane.client.patch(url(obj), {"metadata": {"labels": {"a": "b"}}}).ok, obj["kind"]
         assert cluster.plane.client.delete(url(obj)).ok, obj["kind"]
 
 
@@ -185,12 +193,16 @@ def _name(obj: Json) -> str:
     return str(obj["metadata"]["name"])
 
 
-def test_a_driver_may_taint_its_devices(cluster: Cluster) -> None:
-    there = url(cluster.resource_slice)
-    clean = cluster.plane.client.get(there).object["spec"]["devices"]
-    tainted = [*clean[:-1], {**clean[-1], "taints": [{**TAINT, "effect": "NoSchedule"}]}]
-    assert cluster.plane.client.patch(there, {"spec": {"devices": tainted}}).ok
-    assert cluster.plane.client.patch(there, {"spec": {"devices": clean}}).ok
+def test_a_driver_taints_its_devices_and_goes_on_with_the_slice(cluster: Cluster) -> None:
+    """A device is added to a slice that carries a taint, another gets a taint too, and then both lose theirs."""
+    client, there = cluster.plane.client, url(cluster.resource_slice)
+    clean = client.get(there).object["spec"]["devices"]
+    taint = {**TAINT, "effect": "NoSchedule"}
+    one = [*clean[:-1], {**clean[-1], "taints": [taint]}]
+    two = [{**clean[0], "taints": [{**taint, "value": "worse"}]}, *one[1:]]
+    for devices in (one, [*one, {"name": "late"}], two, clean):
+        assert client.patch(there, {"spec": {"devices": devices}}).ok
+    assert client.get(there).object["spec"]["devices"] == clean
 
 
 def test_pods_go_with_their_claims(cluster: Cluster) -> None:
@@ -207,7 +219,7 @@ def test_pods_go_with_their_claims(cluster: Cluster) -> None:
 def test_our_own_pods_start_anew_without_us(cluster: Cluster) -> None:
     """Restricted, of critical priority and with a quota; all of them deleted at once."""
     client = cluster.plane.client
-    ours = [document for document in cluster.documents if document["kind"] not in _REGISTRATIONS]
+    ours = [document for document in cluster.documents if document["kind"] not in REGISTRATIONS]
     deployment = next(document for document in ours if document["kind"] == "Deployment")
     pods = path("v1", "pods", namespace=OWN_NAMESPACE)
 

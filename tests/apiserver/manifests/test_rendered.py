@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import yaml
 
-from tests.apiserver.manifests.installing import OVERLAYS, OWN_NAMESPACE, ROOT, rendered
+from tests.apiserver.accounts import rights_of
+from tests.apiserver.manifests.installing import OVERLAYS, OWN_NAMESPACE, REGISTRATIONS, ROOT, rendered
 from webhook.config.evict import parse_evict
 from webhook.config.serve import parse_serve
 
@@ -90,6 +91,15 @@ def test_pods_have_no_privilege_and_write_nowhere(render: Callable[[str], list[J
         assert all("hostPath" not in volume for volume in pod.get("volumes", []))
     (namespace,) = _of_kind(render(overlay), "Namespace")
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+@every_overlay
+def test_pods_keep_out_of_meshes(render: Callable[[str], list[Json]], overlay: str) -> None:
+    """A sidecar before `serve` would end TLS in its stead, and start later than the API server calls."""
+    for deployment, _ in _workloads(render(overlay)):
+        metadata = deployment["spec"]["template"]["metadata"]
+        assert metadata["labels"]["sidecar.istio.io/inject"] == "false"
+        assert metadata["annotations"]["linkerd.io/inject"] == "disabled"
 
 
 @every_overlay
@@ -234,28 +244,6 @@ def test_what_is_called_is_open_and_nothing_else(render: Callable[[str], list[Js
 # --- rights ---------------------------------------------------------------------------------------
 
 
-def _rights(documents: list[Json], account: str) -> set[tuple[str, str, str, str, str]]:
-    """(namespace or "*", group, resource, name or "*", verb) of a service account."""
-    roles = {(role["kind"], role["metadata"]["name"]): role for role in _of_kind(documents, "Role", "ClusterRole")}
-    rights = set()
-    for binding in _of_kind(documents, "RoleBinding", "ClusterRoleBinding"):
-        (subject,) = binding["subjects"]
-        assert subject["kind"] == "ServiceAccount"
-        assert subject["namespace"] == OWN_NAMESPACE
-        if subject["name"] != account:
-            continue
-        where = "*" if binding["kind"] == "ClusterRoleBinding" else binding["metadata"]["namespace"]
-        for rule in roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]["rules"]:
-            rights |= {
-                (where, group, resource, name, verb)
-                for group in rule["apiGroups"]
-                for resource in rule["resources"]
-                for name in rule.get("resourceNames", ["*"])
-                for verb in rule["verbs"]
-            }
-    return rights
-
-
 @every_overlay
 def test_accounts_are_one_a_workload_and_each_has_rights(render: Callable[[str], list[Json]], overlay: str) -> None:
     documents = render(overlay)
@@ -268,14 +256,14 @@ def test_accounts_are_one_a_workload_and_each_has_rights(render: Callable[[str],
     assert set(accounts) == set(used.values())
     assert {account["automountServiceAccountToken"] for account in accounts.values()} == {False}
     for account in accounts:
-        assert _rights(documents, account)
+        assert rights_of(documents, account)
 
 
 @every_overlay
 def test_rights_are_narrow(render: Callable[[str], list[Json]], overlay: str) -> None:
     """No wildcard; Secrets and ConfigMaps by name and only ours; nothing that would make more rights."""
     for account in _WORKLOADS.values():
-        for where, group, resource, name, verb in _rights(render(overlay), account):
+        for where, group, resource, verb, name in rights_of(render(overlay), account):
             assert "*" not in (group, resource, verb)
             assert group != "rbac.authorization.k8s.io"
             assert verb not in {"escalate", "bind", "impersonate", "deletecollection"}
@@ -293,8 +281,8 @@ def test_serve_never_touches_a_pod_and_evict_only_in_modes_that_act(
     render: Callable[[str], list[Json]], overlay: str
 ) -> None:
     def on_pods(account: str) -> set[tuple[str, str]]:
-        rights = _rights(render(overlay), account)
-        return {(resource, verb) for *_, resource, _, verb in rights if resource.partition("/")[0] == "pods"}
+        rights = rights_of(render(overlay), account)
+        return {(each.resource, each.verb) for each in rights if each.resource.partition("/")[0] == "pods"}
 
     assert on_pods("device-taint-webhook") == set()
     written = {(resource, verb) for resource, verb in on_pods("device-taint-webhook-evict") if verb in _WRITES}
@@ -305,12 +293,13 @@ def test_serve_never_touches_a_pod_and_evict_only_in_modes_that_act(
 # --- registrations --------------------------------------------------------------------------------
 
 
-@every_overlay
-def test_nothing_unrelated_waits_for_us_on_any_way_to_install(
-    render: Callable[[str], list[Json]], overlay: str
-) -> None:
-    configurations = _of_kind(render(overlay), "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
-    for entry in (entry for configuration in configurations for entry in configuration["webhooks"]):
+@pytest.mark.parametrize("folder", ["base", *(f"overlays/{overlay}" for overlay in OVERLAYS)])
+def test_nothing_unrelated_waits_for_us_on_any_way_to_install(assets: Assets, folder: str) -> None:
+    """No wildcard, no subresource, and of the core group one ConfigMap, by namespace and name."""
+    configurations = _of_kind(rendered(assets, folder), *REGISTRATIONS)
+    entries = [entry for configuration in configurations for entry in configuration["webhooks"]]
+    assert len(entries) >= 9
+    for entry in entries:
         for rule in entry["rules"]:
             values = [value for key in ("apiGroups", "apiVersions", "resources", "operations") for value in rule[key]]
             assert not [value for value in values if "*" in value or "/" in value]

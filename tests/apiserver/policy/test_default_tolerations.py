@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.apiserver.manifests.installing import write_registrations
 from tests.apiserver.policy.pods import NAMESPACE, PodWithClaim, acting_as, author_in, unused_name
 from tests.apiserver.policy.rows import DANA
 from tests.apiserver.policy.stage import make_policy
 from tests.controlplane.client import path
-from tests.controlplane.registration import FILES
 from tests.controlplane.versions import GROUP
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ Json = dict[str, Any]
 
 pytestmark = pytest.mark.apiserver
 
-OVERLAY: Final = (*FILES, "overlays/default-tolerations/mutating-webhook.yaml")
 ADDED: Final = {
     "key": "maint.example.com/window",
     "operator": "Exists",
@@ -44,10 +43,17 @@ in_every_shape = pytest.mark.parametrize(
 )
 
 
+def _register_overlay(stage: Stage) -> None:
+    """In the place of the base."""
+    stage.unregister()
+    file = write_registrations(stage.plane.assets, "default-tolerations", stage.plane.folder)
+    stage.register([file], stage.plane.folder)
+
+
 @pytest.fixture(scope="module")
 def overlaid(installed: Stage) -> Iterator[Stage]:
-    """The overlay beside the base, and a policy with default tolerations."""
-    installed.register(OVERLAY)
+    """The overlay in the place of the base."""
+    _register_overlay(installed)
     yield installed
     installed.unregister()
     installed.register()
@@ -187,5 +193,4 @@ def test_without_the_overlay_claims_without_tolerations_stay_so(adding: Stage) -
     try:
         assert _tolerations(acting_as(adding, DANA).create(_collection(obj), obj, dry_run=True).object) == [[], [], []]
     finally:
-        adding.unregister()
-        adding.register(OVERLAY)
+        _register_overlay(adding)

@@ -1,4 +1,4 @@
-"""The overlay default-tolerations as files: the base, and one entry more that waits for nobody longer than it must."""
+"""Component default-tolerations as files: one entry more, which waits for nobody longer than it must."""
 
 from __future__ import annotations
 
@@ -7,19 +7,38 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from tests.apiserver.registration.samples import MANIFESTS
+from tests.apiserver.manifests.installing import MANIFESTS, REGISTRATIONS, rendered
 from tests.controlplane.registration import configurations
 
 if TYPE_CHECKING:
-    from tests.controlplane.plane import ControlPlane
+    from pathlib import Path
+
+    from tests.controlplane.assets import Assets
 
 Json = dict[str, Any]
 
-OVERLAY: Final = MANIFESTS / "overlays" / "default-tolerations"
-(CONFIGURATION,) = configurations(OVERLAY, ["mutating-webhook.yaml"])
-(ENTRY,) = CONFIGURATION["webhooks"]
+(_ADDED,) = yaml.safe_load((MANIFESTS / "components" / "default-tolerations" / "entry.yaml").read_text())
+ENTRY: Final[Json] = _ADDED["value"]
 (_, BASE) = configurations(MANIFESTS)
 BASE_ENTRIES: Final = {entry["name"]: entry for entry in BASE["webhooks"]}
+INJECT: Final = "cert-manager.io/inject-ca-from"
+
+
+def _overlay(folder: Path, *components: str) -> str:
+    """A folder beside the overlays, as kustomize wants it, with an overlay of somebody's own."""
+    folder.mkdir()
+    manifests = "/".join([".."] * len(folder.parts[1:])) + str(MANIFESTS)
+    (folder / "kustomization.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "kustomize.config.k8s.io/v1beta1",
+                "kind": "Kustomization",
+                "resources": [f"{manifests}/base"],
+                "components": [f"{manifests}/{component}" for component in components],
+            }
+        )
+    )
+    return str(folder)
 
 
 def test_it_is_asked_about_whatever_may_lack_tolerations() -> None:
@@ -29,11 +48,8 @@ def test_it_is_asked_about_whatever_may_lack_tolerations() -> None:
     assert [condition["name"] for condition in ENTRY["matchConditions"]] == ["not-being-deleted", "spec-differs"]
 
 
-def test_all_else_is_as_in_the_base() -> None:
-    """Templates have the same conditions there."""
+def test_all_else_is_as_for_templates_in_the_base() -> None:
     templates = BASE_ENTRIES["templates.mutate.devicetaint.io"]
-    assert BASE["kind"] == CONFIGURATION["kind"]
-    assert CONFIGURATION["metadata"] == {**BASE["metadata"], "name": "device-taint-webhook-default-tolerations"}
     differing = {key for key in {*ENTRY, *templates} if ENTRY.get(key) != templates.get(key)}
     assert differing == {"name", "rules"}
     (rule,), (base_rule,) = ENTRY["rules"], templates["rules"]
@@ -41,12 +57,17 @@ def test_all_else_is_as_in_the_base() -> None:
 
 
 @pytest.mark.apiserver
-def test_kustomize_gives_the_base_and_the_entry(plane: ControlPlane) -> None:
-    def built(folder: str) -> list[Json]:
-        done = plane.kubectl("kustomize", MANIFESTS / folder)
-        assert (done.code, done.stderr) == (0, ""), done
-        return list(yaml.safe_load_all(done.stdout))
-
-    base, overlay = built("base"), built("overlays/default-tolerations")
-    assert [document for document in overlay if document not in base] == [CONFIGURATION]
-    assert [document for document in overlay if document in base] == base
+@pytest.mark.parametrize("certificates", ["self-managed", "cert-manager"])
+def test_the_entry_is_the_last_of_the_configuration_whose_ca_bundle_is_looked_after(
+    assets: Assets, tmp_path: Path, certificates: str
+) -> None:
+    """With either way to certificates, in either order of the components."""
+    ours, theirs = "components/default-tolerations", f"../certs/{certificates}"
+    for number, components in enumerate(([ours, theirs], [theirs, ours])):
+        documents = rendered(assets, _overlay(tmp_path / str(number), *components))
+        found = {each["kind"]: each for each in documents if each["kind"] in REGISTRATIONS}
+        mutating = found["MutatingWebhookConfiguration"]
+        assert mutating["webhooks"] == [*BASE["webhooks"], ENTRY]
+        assert {each["metadata"]["name"] for each in found.values()} == {"device-taint-webhook"}
+        injected = {(each["metadata"]["annotations"]).get(INJECT) for each in found.values()}
+        assert injected == {"device-taint-webhook/device-taint-webhook" if certificates == "cert-manager" else None}

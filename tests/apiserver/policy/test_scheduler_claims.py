@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import yaml
 
+from tests.apiserver.manifests.installing import write_registrations
 from tests.apiserver.policy.pods import unused_name
 from tests.apiserver.policy.stage import make_policy
-from tests.apiserver.registration.samples import MANIFESTS
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-from tests.controlplane.registration import FILES
 from tests.controlplane.versions import GROUP
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ pytestmark = pytest.mark.apiserver
 RESOURCE: Final = "extended.example.com/gpu"
 DRIVER: Final = "extended.example.com"
 NAMESPACE: Final = "lab"
-OVERLAY: Final = "overlays/default-tolerations/mutating-webhook.yaml"
 # Nothing of this would let such a claim alone, if it were asked.
 STRICT: Final = make_policy(
     default="deny",
@@ -47,14 +46,19 @@ def asked_about_everything(stage: Stage, tmp_path: Path) -> Iterator[Stage]:
     """With the overlay, and without the condition that spares us claims without tolerations."""
     if versions.minor(stage.plane.server_version) < 36:
         pytest.skip("extended resources of device classes are off")
-    for name in (*FILES, OVERLAY):
-        file = tmp_path / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        text = (MANIFESTS / name).read_text()
-        assert ("has-tolerations" in text) is (name != OVERLAY)
-        file.write_text(text.replace("has(object.spec) && has(object.spec.devices)\n", "true || has(object.spec)\n"))
+    file = write_registrations(stage.plane.assets, "default-tolerations", tmp_path)
+    registrations = list(yaml.safe_load_all((tmp_path / file).read_text()))
+    conditions = [
+        condition for each in registrations for entry in each["webhooks"] for condition in entry["matchConditions"]
+    ]
+    sparing = [condition for condition in conditions if condition["name"] == "has-tolerations"]
+    assert len(sparing) == 2
+    for condition in sparing:
+        condition["expression"] = "true"
+    (tmp_path / file).write_text(yaml.safe_dump_all(registrations))
     stage.use(STRICT)
-    stage.register((*FILES, OVERLAY), tmp_path)
+    stage.unregister()
+    stage.register([file], tmp_path)
     yield stage
     stage.unregister()
     stage.register()

@@ -25,7 +25,9 @@ from webhook.api.claims import (
     ResourceClaim,
     allocated_classes,
     classes_only,
+    decode_stored_claim,
 )
+from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
 from webhook.api.taints import DeviceToleration
 
@@ -99,6 +101,27 @@ def test_status_of_a_claim_is_read() -> None:
     assert claim.allocation == (AllocationResult("gpu", DRIVER, "node-0", "gpu-0", (TOLERATION,)),)
     assert claim.reserved_for == (Consumer("", "pods", "train-0", "u"),)
     assert errors == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "group"),
+    [
+        ({"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "controller": True}, "train"),
+        ({"apiVersion": "scheduling.k8s.io/v1", "kind": "PodGroup", "controller": True}, "train"),
+        ({"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup"}, ""),
+        ({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "controller": True}, ""),
+        ({"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "Workload", "controller": True}, ""),
+        ({"apiVersion": "v1", "kind": "Pod", "controller": True}, ""),
+    ],
+    ids=["a group", "of another version", "that does not control", "of another API", "no group", "a pod"],
+)
+def test_stored_claim_knows_the_group_that_it_was_made_for(owner: dict[str, Any], group: str) -> None:
+    """E-17."""
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1"}, {**owner, "name": "train", "uid": "2"}]
+    errors: list[Any] = []
+    claim = decode_stored_claim(Reader.of(make_claim(meta={"ownerReferences": owners}), errors))
+    assert errors == []
+    assert (claim.pod_group, claim.controller_uid) == (group, "2" if owner.get("controller") else "")
 
 
 @pytest.mark.parametrize(

@@ -152,16 +152,20 @@ def test_unfit_pair_is_kept_out_and_the_old_one_served_until_it_is_mended(
     context = bench.loaded()
     old = Pair((bench.folder / "tls.crt").read_bytes(), (bench.folder / "tls.key").read_bytes())
     bench.write(make(bench, old))
-    for _ in range(3):
+    for _ in range(12):
+        assert bench.source.problem is None
         bench.source.poll()
     assert bench.source.context is context
-    assert bench.metric(FAILURES) == 3
+    assert bench.metric(FAILURES) == 12
+    told = f"12 failures in a row to load the changed certificate: {reason}"
+    assert (bench.source.problem or "").startswith(told)
     [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage() == "certificate not loaded"
     assert vars(record)["error"].startswith(reason)
     bench.write(bench.pair())
     bench.source.poll()
     assert bench.source.context is not context
+    assert bench.source.problem is None
 
 
 def test_missing_file_is_named(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Silence, cluster_of, run, status, until
-from webhook.cluster.client import Cluster, path_of
+from webhook.cluster.client import Cluster, _proxy_for, path_of
 from webhook.cluster.credentials import Access
 from webhook.cluster.errors import (
     ClusterError,
@@ -27,6 +27,8 @@ from webhook.cluster.settings import RequestSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+PROXY = "http://proxy.test:3128"
 
 
 @pytest.mark.parametrize(
@@ -357,5 +359,45 @@ def test_connections_are_probed_when_nothing_is_said() -> None:
             assert [open_socket.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [30, 10, 3]
             assert open_socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
             await watch.aclose()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("named", "environment", "expected"),
+    [
+        (None, {}, (None, None)),
+        (None, {"https_proxy": PROXY}, (PROXY, None)),
+        (None, {"http_proxy": PROXY}, (None, None)),
+        (None, {"https_proxy": PROXY, "no_proxy": ".test"}, (None, None)),
+        ("http://own.test:1", {"https_proxy": PROXY}, ("http://own.test:1", None)),
+        (
+            None,
+            {"https_proxy": "http://me:secret@proxy.test:3128"},
+            (PROXY, {"Proxy-Authorization": "Basic bWU6c2VjcmV0"}),
+        ),
+    ],
+)
+def test_proxy_is_that_of_the_credentials_or_the_environment(
+    named: str | None, environment: dict[str, str], expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    url, headers = _proxy_for(Access("https://server.test:6443", proxy=named))
+    assert (str(url) if url else None, headers) == expected
+
+
+def test_no_thread_is_asked_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What aiohttp would ask for in threads, netrc and the environment, costs more than the request."""
+
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = lambda _: Answer(b"{}")
+            await cluster.get("/a")
+            monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", None)
+            await cluster.get("/b")
 
     run(test())

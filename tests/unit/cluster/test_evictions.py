@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,7 @@ from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, run, status
 from tests.unit.eviction.objects import rule
 from webhook.api.rules import Condition
 from webhook.cluster.acting import Throttle
-from webhook.cluster.errors import ClusterError
+from webhook.cluster.errors import ClusterError, Unavailable
 from webhook.cluster.evictions import EvictionWriter
 from webhook.cluster.writer import EventWriter
 from webhook.eviction.ports import Disruption, Note, Outcome, PodRef, Result
@@ -93,10 +94,15 @@ def test_pod_that_is_gone_is_not_deleted() -> None:
     run(test())
 
 
+REFUSAL = 'admission webhook "x.example.com" denied the request: '
+
+
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
         (Answer(status(404, "not found"), 404), Result.GONE),
+        (Answer(status(404, f"{REFUSAL}not found"), 404), Result.FAILED),
+        (Answer(status(409, f"{REFUSAL}{ANOTHER}"), 409), Result.FAILED),
         (Answer(status(409, ANOTHER), 409), Result.GONE),
         (Answer(status(409, "the object has been modified"), 409), Result.FAILED),
         (Answer(status(429, BUDGET, details={"retryAfterSeconds": 10}), 429), Result.BLOCKED),
@@ -105,7 +111,18 @@ def test_pod_that_is_gone_is_not_deleted() -> None:
         (Answer(status(500, "more than one PodDisruptionBudget"), 500), Result.FAILED),
         (Drop(), Result.FAILED),
     ],
-    ids=["gone", "namesake", "another conflict", "budget", "busy", "forbidden", "error", "no answer"],
+    ids=[
+        "gone",
+        "gone, says a webhook",
+        "namesake, says a webhook",
+        "namesake",
+        "another conflict",
+        "budget",
+        "busy",
+        "forbidden",
+        "error",
+        "no answer",
+    ],
 )
 def test_answers_are_taken_for(reply: Reply, expected: Result) -> None:
     async def test() -> None:
@@ -115,6 +132,91 @@ def test_answers_are_taken_for(reply: Reply, expected: Result) -> None:
             assert outcome.result is expected
             if expected is Result.BLOCKED:
                 assert outcome == Outcome(Result.BLOCKED, BUDGET, 10.0)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("reply", "unsure"),
+    [(Drop(), True), (Answer(b"", 502), True), (Answer(status(504, "timeout"), 504), True)]
+    + [(Answer(status(code, "no"), code), False) for code in (403, 409, 429)],
+)
+def test_who_got_no_answer_cannot_be_sure(reply: Reply, unsure: bool) -> None:  # noqa: FBT001
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            for ask in (writer(cluster).evict(POD, None), writer(cluster).delete(POD, None, DISRUPTION)):
+                peer.answers.append(reply)
+                outcome = await ask
+                assert (outcome.result, outcome.unsure) == (Result.FAILED, unsure)
+
+    run(test())
+
+
+def found(**metadata: str) -> Answer:
+    return Answer({"metadata": {"name": "pod", "uid": "u1", **metadata}})
+
+
+@pytest.mark.parametrize(
+    ("reply", "needed"),
+    [
+        (found(), True),
+        (found(deletionTimestamp=NOW_TEXT), False),
+        (found(uid="u2"), False),
+        (Answer(status(404, "gone"), 404), False),
+        (Answer(status(500, "no"), 500), True),
+    ],
+    ids=["there", "on its way out", "namesake", "gone", "it cannot be told"],
+)
+def test_pod_that_may_have_been_evicted_is_looked_at_before_it_is_again(reply: Reply, needed: bool) -> None:  # noqa: FBT001
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(reply)
+            assert await writer(cluster).prepare(POD, delete=False, unsure=True) is needed
+            [request] = peer.requests
+            assert (request.method, request.path) == ("GET", PATH)
+            assert "PartialObjectMetadata" in request.headers["accept"]
+            assert await writer(cluster).prepare(POD, delete=False, unsure=False)
+            assert len(peer.requests) == 1
+
+    run(test())
+
+
+def test_whoever_waited_for_a_turn_has_it_at_once() -> None:
+    """So nothing can change any more between what is decided and what is done: the server may ask for a pause."""
+
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.otherwise = lambda _: Answer({})
+            await writer(cluster).prepare(POD, delete=True, unsure=False)
+            cluster._throttle.pause(30)
+            async with asyncio.timeout(5):
+                assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is Result.EVICTED
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await cluster.get("/x")
+            assert [request.method for request in peer.requests] == ["PATCH", "DELETE"]
+
+    run(test())
+
+
+def test_turn_takes_the_place_of_so_many_requests() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer, per_second=1, burst=3) as cluster:
+            await cluster.turn(2)
+            await cluster.turn(1)
+            assert cluster._throttle.delay_seconds() == pytest.approx(1.0, abs=0.2)
+
+    run(test())
+
+
+def test_deletion_that_broke_off_is_not_sent_again() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([Answer({}), Drop(), Answer({})])
+            await cluster.get("/x")  # a connection that is there already
+            with pytest.raises(Unavailable):
+                await cluster.delete("/x")
+            assert [request.method for request in peer.requests] == ["GET", "DELETE"]
 
     run(test())
 
@@ -219,7 +321,7 @@ def test_throttle_waits_as_long_as_the_server_asks() -> None:
 def test_busy_server_is_left_alone_by_every_request_and_a_budget_by_none() -> None:
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
-            for text, pause in ((BUDGET, 0.0), ("too many requests", 2.0)):
+            for text, pause in ((BUDGET, 0.0), (f"{REFUSAL}slowly", 0.0), ("too many requests", 2.0)):
                 peer.answers.append(Answer(status(429, text), 429, {"Retry-After": "2"}))
                 with pytest.raises(ClusterError):
                     await cluster.get("/x")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -148,5 +149,91 @@ def test_whoever_asks_the_wall_clock_in_vain_is_stopped_by_the_other() -> None:
             seconds[0] = SETTINGS.renew_seconds + SETTINGS.retry_seconds
             with pytest.raises(LeadershipLost):
                 await leadership._guard()
+
+    run(test())
+
+
+class Wall:
+    """The wall clock that the elector asks."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ahead_seconds = 0.0
+        real = time.time  # noqa: TID251 -- what is set
+        monkeypatch.setattr(time, "time", lambda: real() + self.ahead_seconds)
+
+
+def test_wall_clock_set_forward_takes_no_lease_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        wall, server = Wall(monkeypatch), Server()
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = server.answer
+            async with candidate(cluster, "one") as (one, _):
+                await until(one.acquired.is_set, "it leads")
+                async with candidate(cluster, "two") as (two, _):
+                    for _ in range(3):
+                        wall.ahead_seconds += 3600
+                        renewed = server.version + 1
+                        await until(lambda: server.version > renewed, "renewed")  # noqa: B023 -- called here
+                    assert (server.holder, one.holds, two.holds) == ("one", True, False)
+
+    run(test())
+
+
+def test_wall_clock_set_back_leaves_no_lease_that_nobody_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        wall, server = Wall(monkeypatch), Server()
+        then = "2026-01-01T00:00:00.000000Z"
+        spec = {"holderIdentity": "dead", "leaseDurationSeconds": 4, "acquireTime": then, "renewTime": then}
+        server.lease = {"metadata": {"name": "evict", "resourceVersion": "0"}, "spec": spec}
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = server.answer
+            async with candidate(cluster, "two") as (two, _):
+                await until(lambda: len(peer.requests) > 1, "seen")
+                assert server.holder == "dead"
+                wall.ahead_seconds -= 3600
+                await until(two.acquired.is_set, "taken over", seconds=SETTINGS.lease_seconds + 4)
+                assert server.holder == "two"
+
+    run(test())
+
+
+def test_leader_that_was_held_up_knows_before_it_asks() -> None:
+    async def test() -> None:
+        server, seconds = Server(), [0.0]
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = server.answer
+            leadership = Leadership(cluster, SETTINGS, identity="one", clock=lambda: seconds[0])
+            held = [leadership.holds]
+            task = asyncio.create_task(leadership.run())
+            await until(leadership.acquired.is_set, "it leads")
+            held.append(leadership.holds)
+            seconds[0] += SETTINGS.renew_seconds + SETTINGS.retry_seconds
+            held.append(leadership.holds)
+            assert held == [False, True, False]
+            task.cancel()
+            await asyncio.wait([task])
+
+    run(test())
+
+
+def test_renewal_counts_from_when_it_was_sent() -> None:
+    """The answer may have lain there while we were held up, and the lease may be another's by now."""
+
+    async def test() -> None:
+        server, seconds = Server(), [0.0]
+
+        def late(request: Request) -> Reply:
+            if request.method != "GET":
+                seconds[0] += SETTINGS.lease_seconds
+            return server.answer(request)
+
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = late
+            leadership = Leadership(cluster, SETTINGS, identity="one", clock=lambda: seconds[0])
+            task = asyncio.create_task(leadership.run())
+            await until(leadership.acquired.is_set, "it leads")
+            assert not leadership.holds
+            task.cancel()
+            await asyncio.wait([task])
 
     run(test())

@@ -28,6 +28,7 @@ from webhook.commands.doctor_verdicts import (
     registration_check,
     versions_check,
     webhook_clock_check,
+    worst,
 )
 from webhook.commands.policies import read_policy
 from webhook.eviction.modes import InTree
@@ -55,9 +56,11 @@ def said(check: Check | None) -> tuple[str, str]:
     return check.status.value, check.message
 
 
-def test_the_worst_check_is_the_exit_code() -> None:
+def test_the_worst_check_counts_and_any_that_is_not_ok_is_a_finding() -> None:
     well, amiss, broken = (Check("x", status, "") for status in Status)
-    assert [exit_code(checks) for checks in ([], [well], [well, amiss], [broken, amiss, well])] == [0, 0, 1, 2]
+    together: list[list[Check]] = [[], [well], [well, amiss], [broken, amiss, well]]
+    assert [worst(checks) for checks in together] == [Status.OK, Status.OK, Status.WARN, Status.FAIL]
+    assert [exit_code(checks) for checks in together] == [0, 0, 1, 1]
 
 
 # --- probes -------------------------------------------------------------------------------------

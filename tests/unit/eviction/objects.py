@@ -47,6 +47,7 @@ def claim(
     consumers: tuple[Consumer, ...] | None = None,
     namespace: str = "ml",
     owner: str | None = None,
+    group: str = "",
     pool: str = POOL,
     extended: bool = False,
 ) -> ResourceClaim:
@@ -59,6 +60,7 @@ def claim(
         reserved_for=(Consumer("", "pods", name, uid),) if consumers is None else consumers,
         extended_resource=extended,
         controller_uid=uid if owner is None else owner,
+        pod_group=group,
     )
 
 

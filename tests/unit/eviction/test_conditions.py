@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import rule
+from tests.unit.eviction.objects import pod, rule
 from tests.unit.eviction.world import FREE
 from webhook.api.rules import Condition
 from webhook.eviction.conditions import (
@@ -31,8 +31,8 @@ from webhook.inventory.evictions import Eviction, Reason
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import Scope
 
-REF = PodRef("ml", "pod", "uid-pod")
-PLAN = Plan(REF, Eviction(NOW, (Reason(rule().taint, "rule", "uid-rule"),)), Profile(0, FREE), 0, "")
+EVICTED = Eviction(NOW, (Reason(rule().taint, "rule", "uid-rule"),))
+PLAN = Plan("ml/pod", "uid-pod", pod("pod"), EVICTED, Profile(0, FREE))
 END = "This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
 
 
@@ -190,7 +190,12 @@ def test_every_state_has_an_event(state: State) -> None:
 def test_events_of_replacement_are_those_that_scripts_know(kind: Kind, text: str) -> None:
     """E-34."""
     note = pod_note(Mode.REPLACEMENT, kind, PLAN)
-    assert (note.about, note.reason, note.text, note.warning) == (REF, "DeviceTaintManagerEviction", text, False)
+    assert (note.about, note.reason, note.text, note.warning) == (
+        PodRef("ml", "pod", "uid-pod"),
+        "DeviceTaintManagerEviction",
+        text,
+        False,
+    )
 
 
 @pytest.mark.parametrize("mode", Mode)

@@ -142,10 +142,25 @@ CASES = {
     ),
     "claim reserved for nobody": Case(each(claim(consumers=()), pod(), rule())),
     "claim reserved for the pod's group": Case(  # E-18
-        each(claim(consumers=(GROUP,), owner="uid-group"), pod(pod_group="group"), rule()), {"pod": 0}
+        each(claim(consumers=(GROUP,), owner="uid-group", group="group"), pod(pod_group="group"), rule()), {"pod": 0}
     ),
     "claim reserved for another group": Case(
-        each(claim(consumers=(GROUP,), owner="uid-group"), pod(pod_group="others"), rule())
+        each(claim(consumers=(GROUP,), owner="uid-group", group="group"), pod(pod_group="others"), rule())
+    ),
+    "claim made for the pod's group and reserved for the pod": Case(  # E-17
+        each(claim(owner="uid-group", group="group"), pod(pod_group="group"), rule()), {"pod": 0}
+    ),
+    "claim made for another group and reserved for the pod": Case(
+        each(claim(owner="uid-group", group="others"), pod(pod_group="group"), rule())
+    ),
+    "claim made for the pod and reserved for its group": Case(
+        each(claim(consumers=(GROUP,)), pod(pod_group="group"), rule()), {"pod": 0}
+    ),
+    "claim made for something that has the group's name": Case(
+        each(claim(consumers=(GROUP,), owner="uid-job"), pod(pod_group="group"), rule())
+    ),
+    "claim made for a group and reserved for it, and a pod of none": Case(
+        each(claim(consumers=(GROUP,), owner="uid-group", group="group"), pod(), rule())
     ),
     "claim in another namespace": Case(each(claim(namespace="web"), pod(), rule())),
     "claim that is not allocated": Case(each(claim(devices=()), pod(), rule())),

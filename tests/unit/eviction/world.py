@@ -78,9 +78,22 @@ class FakeCluster:
     writes: list[tuple[str, str, str, str]] = field(default_factory=list)
     """(rule, type, reason, message) of each condition written anew."""
     disruptions: list[Disruption] = field(default_factory=list)
+    meanwhile: deque[Callable[[], None]] = field(default_factory=deque)
+    """What happens while the next evictions wait for their turn."""
+    looked_at: list[str] = field(default_factory=list)
+    """Names of pods of which nobody knew whether they had been evicted."""
+    done_all_the_same: bool = False
+    """Whether those had been."""
     lingering: bool = False
     """Pods stay with a deletionTimestamp until they are removed."""
     condition_error: str = ""
+
+    async def prepare(self, pod: PodRef, *, delete: bool, unsure: bool) -> bool:  # noqa: ARG002 -- the port's
+        if self.meanwhile:
+            self.meanwhile.popleft()()
+        if unsure:
+            self.looked_at.append(pod.name)
+        return not (unsure and self.done_all_the_same)
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> Outcome:  # noqa: ARG002 -- the port's
         return self._remove("evict", pod)
@@ -145,6 +158,7 @@ class World:
         self.profiles = Profiles(profiles or (BLUNT,))
         self.holds: dict[str, str] = {}
         self.budgeted = budgeted
+        self.trusted = True
         self.setup = Setup(
             inventory=self.inventory,
             writer=self.cluster,
@@ -155,6 +169,7 @@ class World:
             profiles=lambda: self.profiles,
             profile_of=lambda pod: self.profiles.of(pod, None),
             random=lambda: 0.0,
+            trusted=lambda: self.trusted,
             ceiling_of=ceiling_of,
             settings=WorkerSettings(mode=mode, **settings),
         )

@@ -87,11 +87,8 @@ PODS: Final = (
         shows="E-17 E-18",
         pods=(Pod("a", (Claim(generated=True, made_for=GROUP),), group=GROUP), Pod("now")),
         steps=(Taint(),),
-        evicted={"now": Due()},
-        in_tree={"a": Due(), "now": Due()},
-        conditions={"r": ONE_GONE},
-        in_tree_conditions={"r": TWO_GONE},
-        why="we know of a claim's controller no more than its uid, and look for it among those it is reserved for",
+        evicted={"a": Due(), "now": Due()},
+        conditions={"r": TWO_GONE},
     ),
     Scenario(
         name="a pod that has run to its end",

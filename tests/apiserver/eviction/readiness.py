@@ -1,0 +1,79 @@
+"""How many pods are ready, from the API server's own stream of events."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import ssl
+import threading
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from tests.apiserver.eviction.bench import SOON_SECONDS
+from tests.apiserver.eviction.ground import CONTAINER
+
+if TYPE_CHECKING:
+    from tests.apiserver.eviction.ground import Ground
+
+Json = dict[str, Any]
+
+_MARKER: Final = "marker"
+
+
+class ReadyWatch:
+    """Follows how many pods of a ground are ready and stay, event by event, from entry to exit."""
+
+    def __init__(self, ground: Ground) -> None:
+        plane = ground.plane
+        context = ssl.create_default_context(cadata=plane.ca_pem.decode())
+        context.load_cert_chain(plane.folder / "pki" / "admin.crt", plane.folder / "pki" / "admin.key")
+        address = plane.server.removeprefix("https://")
+        self._connection = http.client.HTTPSConnection(address, context=context, timeout=900)
+        self._ground = ground
+        self._thread = threading.Thread(target=self._follow, name=f"watch of {ground.name}")
+        self._ready: set[str] = set()
+        self._ended = False
+        self.fewest = 0
+        self.seen = 0
+        """Events."""
+
+    def __enter__(self) -> Self:
+        listed = self._ground.client.get(self._ground.pods).object
+        for pod in listed["items"]:
+            self._note(pod, gone=False)
+        self.fewest = len(self._ready)
+        version = listed["metadata"]["resourceVersion"]
+        self._connection.request("GET", f"{self._ground.pods}?watch=true&resourceVersion={version}")
+        self._response = self._connection.getresponse()
+        assert self._response.status == http.client.OK
+        self._thread.start()
+        return self
+
+    def __exit__(self, *__: object) -> None:
+        """Returns once it has seen everything that had happened before, and has not broken off meanwhile."""
+        spec: Json = {"containers": [CONTAINER], "nodeSelector": {"none": "such"}}
+        marker: Json = {"metadata": {"name": _MARKER}, "spec": spec}
+        _ = self._ground.client.create(self._ground.pods, marker).object
+        self._thread.join(SOON_SECONDS)
+        with contextlib.suppress(OSError):
+            self._connection.close()
+        assert self._ended, "the watch of pods broke off"
+
+    def _follow(self) -> None:
+        for line in self._response:
+            event = json.loads(line)
+            assert event["type"] in {"ADDED", "MODIFIED", "DELETED"}, event
+            if event["object"]["metadata"]["name"] == _MARKER:
+                self._ended = True
+                return
+            self.seen += 1
+            self._note(event["object"], gone=event["type"] == "DELETED")
+            self.fewest = min(self.fewest, len(self._ready))
+
+    def _note(self, pod: Json, *, gone: bool) -> None:
+        conditions = pod.get("status", {}).get("conditions", ())
+        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+        if ready and not gone and "deletionTimestamp" not in pod["metadata"]:
+            self._ready.add(pod["metadata"]["uid"])
+        else:
+            self._ready.discard(pod["metadata"]["uid"])

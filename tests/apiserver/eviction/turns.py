@@ -1,0 +1,121 @@
+"""Scenarios that are played side by side on one control plane, across restarts of the evictor."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from tests.apiserver.evicting import EvictProcess
+from tests.apiserver.eviction.bench import now
+from tests.apiserver.eviction.ground import Ground
+from tests.apiserver.eviction.play import OUR_USER
+from tests.apiserver.eviction.witness import Witness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
+    from datetime import datetime
+
+    from tests.controlplane.plane import ControlPlane
+
+Scenario: TypeAlias = "Callable[[Stage], Iterator[None] | None]"
+"""It says `yield`, if at all, where the worker ends, and where the next one works."""
+WAITER: Final = "waiter"
+"""The user who waits with kubectl."""
+THREADS: Final = 64
+"""Above the number of scenarios, and of all that they wait for at the same time."""
+
+
+class Stage:
+    """What scenarios are played on."""
+
+    def __init__(self, plane: ControlPlane, pool: ThreadPoolExecutor) -> None:
+        self._plane = plane
+        self._pool = pool
+        self._witness = Witness(plane.folder / "audit.log", OUR_USER)
+        self._waiter = plane.kubeconfig_of(WAITER, ["system:masters"])
+
+    def ground(self, name: str) -> Ground:
+        """A new one."""
+        return Ground(self._plane, self._witness, name)
+
+    def worker(self, policy: str) -> EvictProcess:
+        """The only evictor."""
+        kubeconfig = self._plane.kubeconfig_of(OUR_USER, ["system:masters"])
+        return EvictProcess(self._plane, "replacement", "--in-tree=absent", policy=policy, kubeconfig=kubeconfig)
+
+    def kubectl_wait(self, ground: Ground) -> Future[datetime]:
+        """When `kubectl wait` for the end of the ground's eviction has returned; fails if it did for another reason."""
+        condition = "--for=condition=devicetaint.io/Eviction=False"
+        arguments = (f"--kubeconfig={self._waiter}", "wait", condition, f"devicetaintrule/{ground.rule()}")
+
+        def run() -> datetime:
+            done = self._plane.kubectl(*arguments, "--timeout=100s", timeout_seconds=120)
+            returned = now()
+            assert (done.code, done.stderr) == (0, "")
+            return returned
+
+        return self._pool.submit(run)
+
+    def waits(self, ground: Ground) -> bool:
+        """Whether that `kubectl wait` follows the rule by now."""
+        events = self._plane.audit_events()
+        waiting = [each["requestURI"] for each in events if each["user"]["username"] == WAITER]
+        return any("watch=true" in uri and ground.rule() in uri for uri in waiting)
+
+
+class Turns:
+    """Scenarios that go on side by side; one that has failed goes no further."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._begun: dict[str, Iterator[None]] = {}
+        self.errors: dict[str, Exception] = {}
+
+    def go_on(self, *scenarios: Scenario) -> None:
+        """All that were begun, and these as well."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            for name in self._begun:
+                pool.submit(self.carry_on, name)
+            for each in scenarios:
+                pool.submit(self._begin, each)
+
+    def _begin(self, scenario: Scenario) -> None:
+        name = scenario.__name__
+        try:
+            parts = scenario(self._stage)
+        except Exception as e:  # noqa: BLE001 -- it is the scenario's result, and raised where that is looked at
+            self.errors[name] = e
+            return
+        if parts is not None:
+            self._begun[name] = parts
+            self.carry_on(name)
+
+    def carry_on(self, name: str) -> None:
+        """Only this one."""
+        if name in self.errors:
+            return
+        try:
+            next(self._begun[name], None)
+        except Exception as e:  # noqa: BLE001 -- likewise
+            self.errors[name] = e
+
+
+def play(stage: Stage, policy: str, across: Sequence[Scenario], last: Scenario, within: Sequence[Scenario]) -> Turns:
+    """Two workers, one after the other, and everything that happens with each and in between.
+
+    `across` goes on with each of them and in between; of `last` the second part is played right before the first ends;
+    `within` is played with the second.
+    """
+    turns = Turns(stage)
+    with stage.worker(policy) as worker:
+        worker.wait_working()
+        turns.go_on(*across, last)
+        turns.carry_on(last.__name__)
+    turns.go_on()
+    with stage.worker(policy) as worker:
+        worker.wait_working()
+        turns.go_on(*within)
+        if turns.errors:
+            print(worker.process.tail(200))
+    return turns

@@ -1,0 +1,105 @@
+"""What changes between the decision and the request, and requests of which nobody knows what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import structs
+
+from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.world import World
+from webhook.eviction.ports import Outcome, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNSURE = Outcome(Result.FAILED, "POST /api/v1/...: no answer in time", unsure=True)
+REFUSED = Outcome(Result.FAILED, "POST /api/v1/...: 403: not now")
+NAMESAKE = structs.replace(pod("one"), meta=structs.replace(pod("one").meta, uid="uid-namesake"))
+
+
+def taint_goes(world: World) -> None:
+    world.remove(world.inventory.rules["rule"])
+
+
+def claim_is_deallocated(world: World) -> None:
+    world.change(claim("one"), structs.replace(claim("one"), allocation=None, reserved_for=()))
+
+
+def pod_gives_way_to_a_namesake(world: World) -> None:
+    world.change(world.pod("one"), NAMESAKE)
+
+
+def pod_is_held(world: World) -> None:
+    world.holds["ml"] = "not now"
+
+
+@pytest.mark.parametrize("change", [taint_goes, claim_is_deallocated, pod_gives_way_to_a_namesake, pod_is_held])
+def test_what_happens_while_an_eviction_waits_for_its_turn_is_heeded(change: Callable[[World], None]) -> None:
+    world = World()
+    world.add(claim("one"), pod("one"))
+    world.cluster.meanwhile.append(lambda: change(world))
+    world.add(rule("rule"))
+    world.advance(60)
+    assert world.evicted == []
+    assert len(world.worker.plans.under_way) == 0
+
+
+def test_taint_that_comes_back_while_an_eviction_waits_begins_anew() -> None:
+    world = World()
+    world.add(claim("one"), pod("one"))
+
+    def again() -> None:
+        taint_goes(world)
+        world.add(rule("rule"))
+
+    world.cluster.meanwhile.append(again)
+    world.add(rule("rule"))
+    world.advance(60)
+    assert world.evicted == ["one"]
+
+
+def test_nobody_goes_by_what_is_in_doubt_by_the_time_of_the_turn() -> None:
+    world = World()
+    world.add(claim("one"), pod("one"), rule("rule"))
+    taken = world.worker.line.take(world.clock.seconds())
+    assert taken == "uid-one"
+    world.cluster.meanwhile.append(lambda: setattr(world, "trusted", False))
+    asyncio.run(world.worker._actor.act(taken))
+    assert world.evicted == []
+    world.trusted = True
+    world.settle()
+    assert world.evicted == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "done", "looked_at", "evicted"),
+    [
+        (UNSURE, True, ["one"], []),
+        (UNSURE, False, ["one"], ["one"]),
+        (REFUSED, True, [], ["one"]),
+    ],
+    ids=["no answer, and done", "no answer, and not done", "refused, so surely not done"],
+)
+def test_pod_is_looked_at_where_nobody_knows_whether_it_was_evicted(
+    failure: Outcome,
+    done: bool,  # noqa: FBT001
+    looked_at: list[str],
+    evicted: list[str],
+) -> None:
+    world = World()
+    world.cluster.answers.append(failure)
+    world.cluster.done_all_the_same = done
+    world.add(claim("one"), pod("one"), rule("rule"))
+    world.advance(60)
+    assert (world.cluster.looked_at, world.evicted) == (looked_at, evicted)
+
+
+def test_doubt_ends_with_the_next_clear_answer() -> None:
+    world = World()
+    world.cluster.answers.extend([UNSURE, REFUSED])
+    world.add(claim("one"), pod("one"), rule("rule"))
+    world.advance(60)
+    assert (world.cluster.looked_at, world.evicted) == (["one"], ["one"])

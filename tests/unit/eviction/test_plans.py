@@ -1,0 +1,97 @@
+"""What plans know of pods and their owners as these change."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.world import FREE, World
+from webhook.api.owners import Owner
+from webhook.eviction.line import Line, Pause
+from webhook.eviction.modes import Mode
+from webhook.inventory.state import Inventory
+
+if TYPE_CHECKING:
+    import pytest
+
+MANY = 300
+DEADLINE_SECONDS = 20.0
+
+
+def test_pod_that_gets_another_owner_counts_for_that_one() -> None:
+    """A pod without a controller may be adopted, and released again."""
+    world = World()
+    orphan = pod("pod", ready=False)
+    old, new = owned("pod", by="old", ready=False), owned("pod", by="new", ready=False)
+    sizes = []
+    for before, after in ((None, orphan), (orphan, old), (old, new), (new, orphan)):
+        world.change(before, after)
+        plans = world.worker.plans
+        sizes.append([(plans.size_of(f"uid-{name}"), plans.missing(f"uid-{name}")) for name in ("old", "new")])
+    assert sizes == [[(0, 0), (0, 0)], [(1, 1), (0, 0)], [(0, 0), (1, 1)], [(0, 0), (0, 0)]]
+
+
+def test_plan_has_the_pod_as_it_is_now() -> None:
+    world = World(Mode.OBSERVE)
+    before = pod("pod")
+    after = structs.replace(before, owner=Owner("Job", "job", "uid-job"), hold="not now")
+    world.add(claim("pod"), before, rule())
+    world.change(before, after)
+    [plan] = world.worker.plans.scheduled.values()
+    assert (plan.pod, plan.owner, str(plan.ref), plan.key) == (after, "uid-job", "ml/pod", "ml/pod")
+
+
+def test_taint_on_most_claims_plans_who_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pods are looked at then, and not those of the claims alone."""
+    world, other = World(Mode.OBSERVE), World(Mode.OBSERVE)
+    for number in range(MANY):
+        using = claim(f"p{number}") if number % 3 else claim(f"p{number}", devices=())
+        for each in (world, other):
+            each.add(using, pod(f"p{number}"))
+    world.add(rule())
+    monkeypatch.setattr(other.worker.decider, "hit", other.worker.decider.claims.add)
+    other.add(rule())
+    for each in (world, other):
+        each.catch_up()
+    assert world.planned == other.planned
+    assert len(world.planned) == MANY * 2 // 3
+
+
+class CountingLine(Line):
+    """Counts how often somebody asks for a turn."""
+
+    asked = 0
+
+    def take(self, now: float) -> str | Pause:
+        self.asked += 1
+        return super().take(now)
+
+
+def test_news_wake_one_worker_and_not_all() -> None:
+    async def test() -> None:
+        world = World(Mode.REPLACEMENT, FREE, workers=32)
+        line = world.worker.line
+        line.__class__ = CountingLine
+        assert isinstance(line, CountingLine)
+        for number in range(MANY):
+            world.add(claim(f"p{number}"), pod(f"p{number}"))
+        working = asyncio.create_task(world.worker.run())
+        world.add(rule())
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while len(world.evicted) < MANY:  # noqa: ASYNC110 -- any state
+                await asyncio.sleep(0.001)
+        working.cancel()
+        await asyncio.wait([working])
+        assert line.asked < 4 * MANY
+
+    asyncio.run(test())
+
+
+def test_inventory_counts_devices_in_use() -> None:
+    inventory = Inventory()
+    for number in range(3):
+        inventory.apply(None, claim(f"p{number}"))
+    assert (inventory.usage.count_on(None), inventory.usage.count_on("nobody.example.com")) == (1, 0)
