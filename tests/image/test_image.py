@@ -123,7 +123,8 @@ def test_no_layer_hides_a_secret(builder: Builder, layers: list[Path]) -> None:
 
 def _is_secret(member: tarfile.TarInfo, content: tarfile.TarFile) -> bool:
     """A key in it, or a file that tools keep credentials in."""
-    if member.name.rpartition("/")[2] in _CREDENTIALS:
+    # What was bound into the build, this machine's way to the packages, leaves an empty file where it stood.
+    if member.size and member.name.rpartition("/")[2] in _CREDENTIALS:
         return True
     file = content.extractfile(member)
     data = b"" if file is None else file.read()

@@ -33,7 +33,9 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 _ACCEPT_JSON: Final = {"Accept": JSON}
 _SEND_JSON: Final = {"Accept": JSON, "Content-Type": JSON}
-_CONNECTIONS: Final = 32
+_CONNECTIONS: Final = 0
+"""No limit: whoever asks has one of its own. With one, aiohttp gives a free connection to whoever comes next, and who
+waits for one waits until time is up."""
 _GRACE_SECONDS: Final = 15.0
 """What a watch may last beyond the time after which the server said it would end it."""
 _PROBES: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}

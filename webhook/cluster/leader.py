@@ -19,7 +19,7 @@ import msgspec
 
 from webhook.api.meta import parse_time
 from webhook.cluster.client import path_of
-from webhook.cluster.errors import ClusterError, Conflict
+from webhook.cluster.errors import ClusterError, Conflict, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -152,6 +152,7 @@ class Leadership:
             found, record = await work
         except ClusterError as error:
             self._failed(error)
+            self._taken = self._taken and not isinstance(error, NotFound)
             exception = ApiException(status=error.code, reason=str(error))
             exception.body = msgspec.json.encode({"code": error.code}).decode()
             return False, exception
@@ -189,7 +190,7 @@ class Leadership:
         return self._renewed_at + self._settings.renew_seconds + self._settings.retry_seconds - self._clock()
 
     def _failed(self, error: ClusterError) -> None:
-        if isinstance(error, Conflict) or error.code == 404:
+        if isinstance(error, Conflict | NotFound):
             return  # somebody was faster, or there is none yet
         log.warning("lease not read or renewed", extra={"error": str(error)})
 

@@ -92,6 +92,7 @@ class Ward(evicting.Ward):
         self.uids: dict[str, str] = {}
         """By name; of namesakes the last one's."""
         self.faults = 0
+        """How often one struck; of wards under the same one only the first counts it."""
         self.rule = ""
         """The last one by which everybody had to go."""
 

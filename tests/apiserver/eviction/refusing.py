@@ -31,6 +31,13 @@ class Refusal(NamedTuple):
     broken: bool = False
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: API servers that are killed break off in the middle of things."""
+
+
 class RefusingWebhook:
     """Listens from entry to exit; asked about what the worker does, in all namespaces."""
 
@@ -43,8 +50,7 @@ class RefusingWebhook:
         self._authority.server("127.0.0.1").write(self._folder)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self._folder / "tls.crt", self._folder / "tls.key")
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
@@ -90,7 +96,11 @@ class RefusingWebhook:
 
             def do_POST(self) -> None:
                 """One review."""
-                review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                body = self.rfile.read(length := int(self.headers["Content-Length"]))
+                if len(body) < length:
+                    self.close_connection = True  # nobody waits for the answer any more
+                    return
+                review = json.loads(body)
                 refusal = refusals.get(review["request"]["namespace"])
                 answer = json.dumps(_answer(review, refusal)).encode()
                 self.send_response(refusal.code if refusal is not None and refusal.broken else 200)

@@ -155,8 +155,8 @@ class Three(Stage):
             os.kill(second.process.pid, signal.SIGCONT)
         wait_until(lambda: second.process.code is not None, "it has lost the lease")
         for ward in wards:
-            ward.faults = 1
             ward.wait_empty(120)
+        wards[0].faults = 2
 
     def _wait_taken_over(self, wards: list[Ward], at: datetime) -> None:
         names = {ward.name for ward in wards}

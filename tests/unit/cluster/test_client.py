@@ -401,3 +401,19 @@ def test_no_thread_is_asked_for_a_request(monkeypatch: pytest.MonkeyPatch) -> No
             await cluster.get("/b")
 
     run(test())
+
+
+def test_nobody_waits_for_the_connection_of_another() -> None:
+    """However many requests have no answer yet: the number that evictions may have is set by a flag."""
+
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            watches = [cluster.watch("/w", {}, watch_seconds=5, silence_seconds=5) for _ in range(100)]
+            for watch in watches:
+                await anext(watch)
+            peer.answers.append(Answer(b"{}"))
+            assert await cluster.get("/x", timeout_seconds=2) == b"{}"
+            for watch in watches:
+                await watch.aclose()
+
+    run(test())

@@ -197,6 +197,24 @@ def test_wall_clock_set_back_leaves_no_lease_that_nobody_keeps(monkeypatch: pyte
     run(test())
 
 
+def test_lease_that_is_deleted_is_free() -> None:
+    async def test() -> None:
+        server = Server()
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = server.answer
+            async with candidate(cluster, "one") as (one, _):
+                await until(one.acquired.is_set, "it leads")
+                async with candidate(cluster, "two") as (two, _):
+                    seen = len(peer.requests) + 4
+                    await until(lambda: len(peer.requests) > seen, "seen by both")
+                    server.broken, server.lease = True, None
+                    await one.release()
+                    server.broken = False
+                    await until(two.acquired.is_set, "the other leads")
+
+    run(test())
+
+
 def test_leader_that_was_held_up_knows_before_it_asks() -> None:
     async def test() -> None:
         server, seconds = Server(), [0.0]

@@ -1,0 +1,357 @@
+"""What the manifests grant is what the programs do: no right is missing, and none is there for nothing.
+
+Each program runs as its own ServiceAccount, with a token as a pod gets one, in an API server that authorizes by RBAC
+and has no roles but its own and ours. What each token was used for stands in the audit log.
+"""
+
+from __future__ import annotations
+
+import copy
+import ssl
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import yaml
+
+from tests.apiserver.accounts import RBAC_KINDS, Token, asked_for, refused, rights_of, wait_granted
+from tests.apiserver.evicting import DRIVER, RULES, EvictProcess, Ward
+from tests.apiserver.manifests.installing import OVERLAYS, OWN_NAMESPACE, REGISTRATIONS, rendered, url
+from tests.builders import make_review
+from tests.conftest import _keeping_logs_of_failures
+from tests.controlplane import versions
+from tests.controlplane.client import Client, path
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.processes import wait_until
+from tests.controlplane.registration import default_probes
+from tests.controlplane.webhook_process import WebhookProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.apiserver.manifests.installing import Json
+    from tests.controlplane.assets import Assets
+
+pytestmark = pytest.mark.apiserver
+
+SERVE: Final = "device-taint-webhook"
+EVICT: Final = "device-taint-webhook-evict"
+SERVED_OVERLAY: Final = "default-tolerations"
+"""One with every entry; it makes its own certificates."""
+MODES: Final = ("observe", "delegated", "supplement", "replacement")
+"""The one that may least comes first: roles are only added."""
+POLICY: Final = path("v1", "configmaps", namespace=OWN_NAMESPACE, name="device-taint-webhook-policy")
+LEASE: Final = path("coordination.k8s.io/v1", "leases", namespace=OWN_NAMESPACE, name=EVICT)
+AUDITED: Final = {"resourceclaimtemplates", "resourceclaims", "deviceclasses"}
+EXTENDED: Final = f"{DRIVER}/gpu"
+LOOKS_AT_NAMES: Final = """
+apiVersion: policy.devicetaint.io/v1alpha1
+kind: DeviceTaintPolicy
+rules:
+- name: by-names
+  action: deny
+  match: {namespaces: {labels: {tier: production}}, drivers: [gpu.example.com]}
+"""
+GENTLE_THEN_NOT: Final = """
+apiVersion: policy.devicetaint.io/v1alpha1
+kind: DeviceTaintPolicy
+inTreeEvictor: absent
+eviction:
+- {rate: 10000, burst: 100000, perOwnerUnavailable: 1, deadline: 1s, afterDeadline: delete}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(request: pytest.FixtureRequest, assets: Assets) -> Iterator[ControlPlane]:
+    """Without streamed lists, which not every release has: those who follow a resource list it there."""
+    with ControlPlane(assets, audit=True, feature_gates={"WatchList": False}) as plane:
+        yield from _keeping_logs_of_failures(request, plane)
+
+
+def _install(plane: ControlPlane, overlay: str, account: str) -> None:
+    """What accounts need of an overlay, and nothing that would act."""
+    documents = rendered(plane.assets, f"overlays/{overlay}")
+    ours = [each for each in documents if each["kind"] in RBAC_KINDS]
+    done = plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(ours))
+    assert done.code == 0, done
+    granted = rights_of(documents, account)
+    wait_until(lambda: wait_granted(plane, account, granted), "the authorizer knows the roles")
+
+
+def _write_policy(plane: ControlPlane, text: str) -> None:
+    name = POLICY.rpartition("/")[2]
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": OWN_NAMESPACE}}
+    _ = plane.client.apply(POLICY, config_map | {"data": {"policy.yaml": text}}, field_manager="test-policy").object
+
+
+def _compare(plane: ControlPlane, overlay: str, token: Token) -> None:
+    """Each request within the rights of its account, and each right put to use."""
+    granted = rights_of(rendered(plane.assets, f"overlays/{overlay}"), token.account)
+    events = token.events()
+    asked = asked_for(events)
+    assert refused(events) == []
+    assert {each for each in asked if not any(right.covers(each) for right in granted)} == set(), "by whose grace?"
+    assert {right for right in granted if not any(right.covers(each) for each in asked)} == set(), "what for?"
+
+
+# --- serve ------------------------------------------------------------------------------------------
+
+
+class Server:
+    """`serve` with certificates of its own, called by the API server."""
+
+    def __init__(self, plane: ControlPlane, token: Token) -> None:
+        self._plane = plane
+        self._registrations = [
+            each for each in rendered(plane.assets, f"overlays/{SERVED_OVERLAY}") if each["kind"] in REGISTRATIONS
+        ]
+        for each in self._registrations:
+            _ = plane.client.create(url(each).rpartition("/")[0], each).object
+        self.process = WebhookProcess(
+            f"--kubeconfig={token.kubeconfig}", "--certificate-names=127.0.0.1", standalone=False, self_managed=True
+        )
+
+    def bundles(self) -> dict[str, str]:
+        """The caBundle of each entry."""
+        stored = [self._plane.client.get(url(each)).object for each in self._registrations]
+        return {
+            entry["name"]: entry["clientConfig"].get("caBundle", "") for each in stored for entry in each["webhooks"]
+        }
+
+    def call_it(self) -> None:
+        """Leads the entries to the process instead of a Service, and waits until the API server has got there."""
+        for each in self._registrations:
+            stored = copy.deepcopy(self._plane.client.get(url(each)).object)
+            for entry in stored["webhooks"]:
+                config = entry["clientConfig"]
+                config["url"] = self.process.base_url + config.pop("service")["path"]
+            _ = self._plane.client.replace(url(each), stored).object
+        probes = default_probes(self._plane)
+        wait_until(
+            lambda: all(self._plane.client.create(*probe, dry_run=True).ok for probe in probes), "probes are answered"
+        )
+
+    def ask(self, obj: Json) -> Json:
+        """An answer to a review of ours, about names that no watch has told of."""
+        authority = ssl.create_default_context()
+        authority.check_hostname, authority.verify_mode = False, ssl.CERT_NONE
+        client = Client(self.process.base_url, authority)
+        try:
+            response: Json = client.request("POST", "/validate", make_review(obj)).object["response"]
+        finally:
+            client.close()
+        return response
+
+    def loaded(self) -> bool:
+        """Whether the policy last written is in use."""
+        return "device_taint_webhook_policy_load_success 1.0" in self.process.metrics()
+
+    def remove(self) -> None:
+        """Nobody is asked any more."""
+        for each in self._registrations:
+            self._plane.client.delete(url(each))
+
+
+def _strange_claim() -> Json:
+    toleration = {"key": "some.example.com/key", "operator": "Exists", "effect": "NoExecute"}
+    request = {"name": "r", "exactly": {"deviceClassName": "missing.example.com", "tolerations": [toleration]}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "strange", "namespace": "nowhere"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+
+def test_serve_may_do_what_it_does_and_nothing_else(cluster: ControlPlane) -> None:
+    """From its first start with an empty key and no CA, over unknown names, to a policy that is broken."""
+    _install(cluster, SERVED_OVERLAY, SERVE)
+    token = Token(cluster, SERVE)
+    server = Server(cluster, token)
+    try:
+        with server.process:
+            assert "default-tolerations.mutate.devicetaint.io" in server.bundles()
+            wait_until(lambda: all(server.bundles().values()), "caBundle in every entry")
+            assert len(set(server.bundles().values())) == 1, "they trust the same CA"
+            _write_policy(cluster, LOOKS_AT_NAMES)
+            server.call_it()
+            wait_until(lambda: not server.ask(_strange_claim())["allowed"], "the policy is in use")
+            wait_until(lambda: "device_taint_webhook_inventory_synced 1.0" in server.process.metrics(), "the inventory")
+            server.remove()  # it would refuse what comes now
+            wait_until(lambda: _create_probe(cluster), "nobody is asked")
+            _write_policy(cluster, "kind: Something")
+            wait_until(lambda: not server.loaded(), "the policy is looked at")
+            wait_until(lambda: _policy_told_of(cluster), "an Event about it")
+    finally:
+        server.remove()
+    _compare(cluster, SERVED_OVERLAY, token)
+
+
+def _create_probe(plane: ControlPlane) -> bool:
+    """A policy that would be refused."""
+    config_map = {"metadata": {"name": "device-taint-webhook-policy"}, "data": {"policy.yaml": "kind: Something"}}
+    return plane.client.patch(POLICY, config_map, dry_run=True).ok
+
+
+def _policy_told_of(plane: ControlPlane) -> bool:
+    events = plane.client.get(path("events.k8s.io/v1", "events", namespace=OWN_NAMESPACE)).items
+    return any(each["regarding"]["name"] == "device-taint-webhook-policy" for each in events)
+
+
+# --- evict ------------------------------------------------------------------------------------------
+
+
+class Patients(Ward):
+    """Three pods with devices: one that may go, one whose disruption budget says no, and one that is held."""
+
+    mode: str
+
+    def fill(self, mode: str) -> None:
+        """Admits them; in mode supplement their devices come through an extended resource."""
+        self.mode = mode
+        budgets = path("policy/v1", "poddisruptionbudgets", namespace=self.name)
+        selector = {"matchLabels": {"app": "guarded"}}
+        _ = self.client.create(
+            budgets, {"metadata": {"name": "guard"}, "spec": {"minAvailable": 1, "selector": selector}}
+        ).object
+        said_no = {"observedGeneration": 1, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
+        _ = self.client.patch(f"{budgets}/guard/status", {"status": {**said_no, "disruptionsAllowed": 0}}).object
+        for name in ("free", "guarded", "held"):
+            owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name, "controller": True}
+            hold = {"devicetaint.io/hold": "not now"} if name == "held" else {}
+            metadata: Json = {"labels": {"app": name}, "ownerReferences": [owner], "annotations": hold}
+            if mode == "supplement":
+                self._admit_extended(name, metadata)
+            else:
+                self.admit(name, **metadata)
+
+    def _admit_extended(self, name: str, metadata: Json) -> None:
+        resources = {"limits": {EXTENDED: "1"}, "requests": {EXTENDED: "1"}}
+        pod = {
+            "metadata": {"name": name, **metadata},
+            "spec": {
+                "nodeName": "nowhere",
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "c", "image": "none", "resources": resources}],
+            },
+        }
+        created = self.client.create(self.pods, pod).object
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": created["metadata"]["uid"], "controller": True}
+        marked = {"resource.kubernetes.io/extended-resource-claim": "true"}
+        claim = {
+            "metadata": {"name": name, "annotations": marked, "ownerReferences": [owner]},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]}},
+        }
+        _ = self.client.create(self.claims, claim).object
+        mapping = {"containerName": "c", "resourceName": EXTENDED, "requestName": "gpu"}
+        status = {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "extendedResourceClaimStatus": {"resourceClaimName": name, "requestMappings": [mapping]},
+        }
+        _ = self.client.patch(f"{self.pods}/{name}/status", {"status": status}).object
+        result = {"request": "gpu", "driver": DRIVER, "pool": self.name, "device": name}
+        allocated = {
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "name": name, "uid": created["metadata"]["uid"]}],
+        }
+        _ = self.client.patch(f"{self.claims}/{name}/status", {"status": allocated}).object
+
+    def taint_all(self) -> str:
+        """As the mode wants it."""
+        if self.mode == "delegated":
+            return self.taint("NoSchedule", annotations={"devicetaint.io/evict": "true"})
+        return self.taint("NoExecute")
+
+    def taint_for(self, seconds: float) -> str:
+        """A rule for nobody, which expires."""
+        end = datetime.now(UTC) + timedelta(seconds=seconds)  # noqa: TID251 -- the worker has the same clock
+        return self.taint(
+            "NoSchedule", device="none", annotations={"devicetaint.io/expires-at": f"{end:%Y-%m-%dT%H:%M:%SZ}"}
+        )
+
+    def effect_of(self, rule: str) -> str:
+        """Empty if the rule is gone."""
+        reply = self.client.get(f"{RULES}/{rule}")
+        return str(reply.object["spec"]["taint"]["effect"]) if reply.ok else ""
+
+    def told(self) -> set[tuple[str, str]]:
+        """(pod, reason) of the Events."""
+        return {(pod, reason) for pod, reason, _ in self.events()}
+
+
+@pytest.fixture
+def with_status(cluster: ControlPlane) -> ControlPlane:
+    """For `evict`, whose rules have v1 and a status here."""
+    if versions.minor(cluster.server_version) < 37:
+        pytest.skip("rules have another version, or no status")
+    return cluster
+
+
+def _worker(plane: ControlPlane, mode: str, token: Token, *arguments: str) -> EvictProcess:
+    return EvictProcess(plane, mode, "--leader-elect", *arguments, policy=None, kubeconfig=token.kubeconfig)
+
+
+def _resources(token: Token) -> set[str]:
+    return {right.resource for right in asked_for(token.events())}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_evict_may_do_what_it_does_and_nothing_else(with_status: ControlPlane, mode: str) -> None:
+    """Canary, lease, plans, evictions, holds, DELETE after the deadline of a budget, expiry, conditions and Events."""
+    overlay = f"evict-{mode}"
+    _install(with_status, overlay, EVICT)
+    _write_policy(with_status, GENTLE_THEN_NOT)
+    with_status.client.delete(LEASE)
+    token = Token(with_status, EVICT)
+    with Patients(with_status.client) as ward, _worker(with_status, mode, token) as process:
+        ward.fill(mode)
+        process.wait_working()
+        rule, brief = ward.taint_all(), ward.taint_for(2)
+        if mode == "observe":
+            wait_until(lambda: ward.condition(rule).get("reason") == "ObserveOnly", "what would be")
+            wait_until(lambda: ("free", "EvictionScheduled") in ward.told(), "told")
+        else:
+            wait_until(lambda: ward.present() == {"held"}, "all but one are gone")
+            wait_until(lambda: ward.effect_of(brief) == "None", "the rule for a while is over")
+            wait_until(lambda: ward.condition(rule).get("status") == "True", "it is going on")
+            evicted = "DeviceTaintManagerEviction" if mode == "replacement" else "Evicted"
+            wanted = {("free", evicted), ("guarded", "EvictionBlocked"), ("guarded", evicted), ("held", "EvictionHeld")}
+            wait_until(lambda: wanted <= ward.told(), "told")
+        wait_until(lambda: _resources(token) >= AUDITED, "a periodic audit", every=0.5)
+        assert process.process.stop() == 0
+        assert with_status.client.get(LEASE).object["spec"].get("holderIdentity", "") == ""
+    _compare(with_status, overlay, token)
+
+
+def test_expired_rules_are_deleted_with_no_other_right(with_status: ControlPlane) -> None:
+    """--delete-expired is a flag of whoever installs it, and not another overlay."""
+    _install(with_status, "evict-delegated", EVICT)
+    token = Token(with_status, EVICT)
+    with (
+        Patients(with_status.client) as ward,
+        _worker(with_status, "delegated", token, *("--delete-expired", "--in-tree=absent")) as process,
+    ):
+        process.wait_working()
+        brief = ward.taint_for(1)
+        wait_until(lambda: ward.effect_of(brief) == "", "the rule for a while is gone")
+    assert refused(token.events()) == []
+
+
+# --- every way to install ---------------------------------------------------------------------------
+
+
+def test_no_overlay_grants_anything_that_was_not_tried_above(assets: Assets) -> None:
+    """To `serve` what component self-managed needs, or that less; to `evict` what its mode needs."""
+    all_documents = {overlay: rendered(assets, f"overlays/{overlay}") for overlay in OVERLAYS}
+    tried = rights_of(all_documents[SERVED_OVERLAY], SERVE)
+    certificates = {right for right in tried if "-ca" in right.name or right.group == "admissionregistration.k8s.io"}
+    assert len(certificates) == 6
+    for overlay, documents in all_documents.items():
+        own = any(each["metadata"]["name"] == f"{SERVE}-certificates" for each in documents)
+        assert rights_of(documents, SERVE) == (tried if own else tried - certificates), overlay
+    observing, acting = (rights_of(all_documents[f"evict-{mode}"], EVICT) for mode in ("observe", "delegated"))
+    for overlay, documents in all_documents.items():
+        found = rights_of(documents, EVICT)
+        if found:
+            assert found == (observing if overlay == "evict-observe" else acting), overlay
