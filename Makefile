@@ -16,7 +16,6 @@ CODE := webhook tests benchmarks certs
 UNIT := tests/unit tests/properties tests/architecture
 # Processes of tests: most of what takes long waits for a control plane, so one more than CI has cores.
 WORKERS ?= 3
-SIDE_BY_SIDE := --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help
 help: ## list the targets
@@ -65,7 +64,7 @@ contracts: setup
 
 .PHONY: unit
 unit: setup ## the tests that need no control plane and no seconds
-	@$(BIN)/python -m pytest -q -n auto $(SIDE_BY_SIDE) -m "not apiserver and not slow" $(UNIT)
+	@$(BIN)/python -m pytest -q -n auto -m "not apiserver and not slow" $(UNIT)
 
 # --- everything ---------------------------------------------------------------------------------
 
@@ -73,7 +72,7 @@ unit: setup ## the tests that need no control plane and no seconds
 test: setup format-check lint types contracts controlplane ## every test, with coverage; what CI runs
 	@rm -f .coverage .coverage.*
 	@HYPOTHESIS_PROFILE=ci COVERAGE_FILE=$(CURDIR)/.coverage COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml \
-		$(BIN)/coverage run -m pytest -n $(WORKERS) $(SIDE_BY_SIDE) --durations=25 tests
+		$(BIN)/coverage run -m pytest -n $(WORKERS) --durations=25 tests
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/python -m tests.coverage_report
 
@@ -83,7 +82,7 @@ test-matrix: setup ## older API servers (builds them), and evictions at their fu
 		$(BIN)/python -m tests.controlplane.assets --version $$version; \
 		ENVTEST_K8S_VERSION=$$version $(BIN)/python -m pytest -s tests/apiserver/test_generated.py tests/apiserver/test_cases.py; \
 	done
-	@EVICTION_SCALE=all $(BIN)/python -m pytest -s -n 2 $(SIDE_BY_SIDE) tests/apiserver/eviction
+	@EVICTION_SCALE=all $(BIN)/python -m pytest -s -n 2 tests/apiserver/eviction
 
 .PHONY: demo
 demo: setup ## the product at work against a real control plane, told in a few screens (KEEP=1 leaves it running)

@@ -28,7 +28,6 @@ from webhook.api.owners import Owner
 from webhook.api.pods import Pod, PodClaim
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
-from webhook.commands.evict import settle_memory
 from webhook.eviction.controller import Controller
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import Outcome, Result
@@ -37,6 +36,7 @@ from webhook.eviction.settings import WorkerSettings
 from webhook.eviction.setup import Setup
 from webhook.inventory.state import Inventory
 from webhook.policy.model import EvictionProfile
+from webhook.runtime import settle_memory
 from webhook.telemetry.eviction import EvictionMetrics
 
 if TYPE_CHECKING:

@@ -12,11 +12,13 @@ from tests.controlplane import assets as control_plane_assets
 from tests.controlplane.gobuild import AssetsUnavailableError
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.webhook_process import WebhookProcess
+from tests.scopes import ByControlPlane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from _pytest.fixtures import FuncFixtureInfo
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
 
     from tests.controlplane.assets import Assets
 
@@ -29,26 +31,20 @@ _SLOW_FOLDERS = ("apiserver", "image", "properties", "https")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes begins first, and what shares a control plane stays in one process (pytest-xdist's groups).
-
-    That is a module; or, where one of its tests has a fixture of package scope, the folder.
-    """
-    folders = {item.path for item in items if _shares_with_its_folder(item)}
-    for item in items:
-        group = item.path.parent if item.path in folders else item.path
-        item.add_marker(pytest.mark.xdist_group(str(group.relative_to(Path(__file__).parent))))
+    """What takes minutes begins first."""
     items.sort(key=_rank)
-
-
-def _shares_with_its_folder(item: pytest.Item) -> bool:
-    info: FuncFixtureInfo | None = getattr(item, "_fixtureinfo", None)
-    definitions = info.name2fixturedefs.values() if info else ()
-    return any(each.scope == "package" for found in definitions for each in found)
 
 
 def _rank(item: pytest.Item) -> int:
     folder = item.path.relative_to(Path(__file__).parent).parts[0]
     return _SLOW_FOLDERS.index(folder) if folder in _SLOW_FOLDERS else len(_SLOW_FOLDERS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Which tests stay in one process, in their order; see tests/scopes.py."""
+    config.option.loadscopereorder = False
+    return ByControlPlane(config, log)
 
 
 @pytest.fixture(scope="session")

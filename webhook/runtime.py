@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 from dataclasses import dataclass
@@ -124,3 +125,16 @@ def causes(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [cause for inner in error.exceptions for cause in causes(inner)]
     return [error]
+
+
+def settle_memory() -> None:
+    """Takes what start-up left out of the collector's sight, and lets it look less often.
+
+    Reviews leave hardly a cycle behind, so most of what the collector does meanwhile is to walk objects that live:
+    measured as 1 to 3 us of a small review and 15 us of a large one. Plans of evictions are made by the ten thousand
+    and hold none; with Python's own thresholds the collector would walk all of them several times meanwhile, and keep
+    the loop for 0.1 to 0.2 s each time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)

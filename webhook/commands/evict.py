@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import random
@@ -229,7 +228,7 @@ class Worker:
         }
         self._eviction_metrics.watch(counts)
         self._eviction_metrics.set_leader(leads=True)
-        settle_memory()
+        runtime.settle_memory()
         controller.start()
         log.info("working", extra={"mode": mode.value, "inTree": in_tree.value})
 
@@ -317,14 +316,3 @@ class Worker:
     def _on_hold(self, namespace: str) -> None:
         if self._controller is not None:
             self._controller.look_again(namespace)
-
-
-def settle_memory() -> None:
-    """Takes the inventory out of the collector's sight, and lets it look less often.
-
-    Plans are made by the ten thousand and hold no cycles; with Python's own thresholds the collector would walk all of
-    them several times meanwhile, and keep the loop for 0.1 to 0.2 s each time.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 50, 100)

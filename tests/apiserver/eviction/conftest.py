@@ -41,14 +41,14 @@ def audit_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def in_tree(eviction_assets: Assets, audit_policy: Path) -> Mapping[str, Outcome]:
     """What the real controller made of each scenario."""
     with _plane(eviction_assets, audit_policy, OFF) as plane:
         return _played(plane, InTree(plane))
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def ours(eviction_assets: Assets, audit_policy: Path, in_tree: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
     """What we did, where it is off."""
     assert in_tree  # its control plane is gone by now

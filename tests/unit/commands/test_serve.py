@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import UID, encoded, make_claim, make_review
+from webhook import runtime
 from webhook.certificates.authority import Authority
 from webhook.commands import serve
 
@@ -162,7 +163,7 @@ def test_fault_of_ours_is_1_with_its_traceback(tmp_path: Path, stderr: Lines, mo
     def broken() -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(serve, "_settle_memory", broken)
+    monkeypatch.setattr(runtime, "settle_memory", broken)
     code = run(stderr, "--standalone", f"--cert-dir={tmp_path}", f"--bind-address={HOST}", "--port=0", *NOWHERE)
     last = stderr.records()[-1]
     assert (code, last["msg"]) == (1, "stopped by an error")
