@@ -12,7 +12,7 @@ from tests.unit.eviction.objects import claim, owned, rule, slice_of, taint
 from tests.unit.eviction.world import FREE, World
 from webhook.eviction import decider
 from webhook.eviction.limits import MINUTE_SECONDS, Rate, SlidingMinute, TokenBucket
-from webhook.eviction.line import Line, Order, Pause, Place
+from webhook.eviction.line import Line, Pause, Place
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Outcome, Result
 from webhook.policy.model import EvictionProfile
@@ -58,7 +58,7 @@ def test_line_lets_go_whoever_a_plain_sort_would(
     waiting: dict[str, Place] = {}
     for number, (owner, priority, due, group) in enumerate(people):
         uid = f"{owner}-{number}"
-        waiting[uid] = Place(uid, Order(priority, due, uid), group)
+        waiting[uid] = Place(uid, (priority, due, uid), group)
         line.put(waiting[uid])
     while waiting:
         free = [place for place in waiting.values() if doors.room[place.uid.split("-")[0]] > 0]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from collections.abc import Set as AbstractSet
 
-    from webhook.eviction.line import Line
+    from webhook.eviction.line import Line, Place
     from webhook.eviction.plans import Changes, Plans
     from webhook.eviction.rules import Rules
     from webhook.eviction.setup import Setup
@@ -56,6 +56,8 @@ class Decider:
         """Pods that are, by `namespace/name`."""
         self.places = Backlog()
         """Pods that are to be shown to their place, by uid."""
+        self._due: dict[str, Place] = {}
+        """Pods that have a place in line, likewise, as soon as all is planned."""
         self._rules: dict[str, None] = {}
         self._news = asyncio.Event()
 
@@ -67,7 +69,7 @@ class Decider:
     @property
     def undecided(self) -> int:
         """About how many pods are left."""
-        return len(self.claims) + len(self.pods) + len(self.places)
+        return len(self.claims) + len(self.pods) + len(self._due) + len(self.places)
 
     def hit(self, claims: AbstractSet[str]) -> None:
         """The pods of these claims, by `namespace/name`, are to be planned anew.
@@ -105,6 +107,8 @@ class Decider:
                 self._follow(desk.plans.replan(self.pods.take(_STRIDE)))
             elif self._rules:
                 self._check(self._rules.popitem()[0])
+            elif self._due:
+                self._line_up()
             elif len(self.places):
                 self._place(self.places.take(_STRIDE))
             else:
@@ -131,6 +135,10 @@ class Decider:
             self._desk.queue.add(Item(Sort.RULE, name))
             self.hit(self._desk.evictions.suspend(rule))
 
+    def _line_up(self) -> None:
+        for _ in range(min(_STRIDE, len(self._due))):
+            self._desk.line.put(self._due.popitem()[1])
+
     def _place(self, uids: Iterable[str]) -> None:
         scheduled, look, now = self._desk.plans.scheduled, self._desk.usher.look, self._setup.clock.now()
         for uid in uids:
@@ -147,8 +155,16 @@ class Decider:
             self.check(name)
         for _, name in hitting.union(*[plan.eviction.rules for plan in (*cancelled, *gone)]):
             desk.queue.add_after(Item(Sort.RULE, name), seconds)
-        self.places.add([plan.uid for plan in planned])
+        now = self._setup.clock.now()
+        for plan in planned:
+            place = desk.usher.place_of(plan, now)
+            if place is not None:
+                self._due[plan.uid] = place
+            else:
+                self._due.pop(plan.uid, None)
+                self.places.add((plan.uid,))
         for plan in (*cancelled, *gone):
+            self._due.pop(plan.uid, None)
             desk.line.discard(plan.uid)
         for plan in cancelled:
             self._setup.metrics.count_cancelled()

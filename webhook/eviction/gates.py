@@ -12,7 +12,7 @@ import msgspec
 
 from webhook.api.rules import EVICTIONS_PER_SECOND
 from webhook.eviction.limits import Buckets, Rate, SlidingMinute
-from webhook.eviction.line import Order, Place
+from webhook.eviction.line import Place
 from webhook.eviction.profiles import unavailable_most
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Gates:
     def place(self, plan: Plan) -> Place:
         """Where a pod that is due stands in line."""
         lot = self._lot_of(plan)
-        return Place(plan.uid, Order(plan.pod.priority, lot.due_seconds, plan.key), lot.group)
+        return Place(plan.uid, (plan.pod.priority, lot.due_seconds, plan.key), lot.group)
 
     def _lot_of(self, plan: Plan) -> _Lot:
         """Pods that fare alike share one Eviction, so it is worked out once for all of them."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Hashable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -18,12 +18,8 @@ _LOOKED_AT_MOST: Final = 1000
 """In one go: a deleted rule may have taken everybody out of the line, and one owner may hold up everybody in it."""
 
 
-class Order(NamedTuple):
-    """Who goes first: the smaller one."""
-
-    priority: int
-    due_seconds: float
-    key: str
+Order: TypeAlias = tuple[int, float, str]
+"""Priority, when it is due in seconds, and `namespace/name`: the smaller one goes first."""
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):

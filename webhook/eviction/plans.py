@@ -175,7 +175,8 @@ class Plans:
         profile = self._profile_of(pod)
         plan = self.scheduled.get(uid)
         if plan is None:
-            self._known[key] = pod
+            if pod.owner is None:  # else it is known already
+                self._known[key] = pod
             plan = self.scheduled[uid] = Plan(key, uid, pod, eviction, profile)
         else:
             same = (plan.eviction, plan.profile, plan.pod.priority) == (eviction, profile, pod.priority)

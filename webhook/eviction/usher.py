@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.eviction.gates import Gates
-    from webhook.eviction.line import Line
+    from webhook.eviction.line import Line, Place
     from webhook.eviction.plans import Plan, Plans
     from webhook.eviction.setup import Setup
     from webhook.eviction.teller import Teller
@@ -59,18 +59,27 @@ class Usher:
         """Sends a pod to its place; False if somebody has to be asked about it first: `ask`."""
         if self._gates.acting(plan.uid):
             return True  # whoever is at it looks at the plan again
+        place = self.place_of(plan, now)
+        if place is not None:
+            self._line.put(place)
+            return True
         facts = self.facts_of(plan)
         step = next_step(facts, now)
-        if not isinstance(step, Evict):
-            self._wait(step, plan, facts)
-            return True
+        if isinstance(step, Evict):
+            return False
+        self._wait(step, plan, facts)
+        return True
+
+    def place_of(self, plan: Plan, now: datetime) -> Place | None:
+        """Where a pod that is due stands in line; None if it is not, or if that is to be found out by `look`."""
+        if self._gates.acting(plan.uid) or not isinstance(next_step(self.facts_of(plan), now), Evict):
+            return None
         if self._needs_budget(plan):
             budgeted = self._setup.budgets.known(plan.pod)
             if budgeted is None:
-                return False
+                return None
             plan.budgeted = budgeted
-        self._line.put(self._gates.place(plan))
-        return True
+        return self._gates.place(plan)
 
     async def ask(self, plan: Plan) -> None:
         """Asks for the budgets of a pod that is due, and lets it stand in line."""

@@ -230,7 +230,8 @@ class Evictions:
 
     def _claims_of(self, pod: Pod) -> list[ResourceClaim]:
         """The allocated claims that are the pod's own to use (E-16 to E-18)."""
-        claims, namespace, found = self._inventory.claims, pod.meta.namespace, list[ResourceClaim]()
+        claims, namespace = self._inventory.claims, pod.meta.namespace
+        found: list[ResourceClaim] = []
         if not self._scope.only_extended:
             for entry in pod.claims:
                 claim = claims.get(f"{namespace}/{entry.claim}") if entry.claim else None
@@ -244,7 +245,7 @@ class Evictions:
 
     def _eviction_by(self, claim: ResourceClaim) -> Eviction | None:
         results = claim.allocation or ()
-        if len(results) == 1 and not self._taints_on(results[0]):
+        if len(results) == 1 and (not self._tainted or not self._taints_on(results[0])):
             return self._eviction_by_rules(results[0], claim)
         due: datetime | None = None
         reasons: dict[Reason, None] = {}
@@ -267,8 +268,6 @@ class Evictions:
 
     def _taints_on(self, result: AllocationResult) -> tuple[DeviceTaint, ...]:
         """Those in slices that make somebody go."""
-        if not self._tainted:
-            return ()
         tainted = self._tainted.get((result.driver, result.pool))
         return tainted.get(result.device, ()) if tainted is not None else ()
 

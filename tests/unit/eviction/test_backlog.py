@@ -12,7 +12,7 @@ from tests.unit.eviction.test_order import CASES, Case
 from tests.unit.eviction.world import FREE, World
 from webhook.eviction import decider
 from webhook.eviction.backlog import Backlog, Slices
-from webhook.eviction.line import Line, Order, Pause, Place
+from webhook.eviction.line import Line, Pause, Place
 from webhook.eviction.modes import Mode
 from webhook.policy.model import EvictionProfile
 
@@ -170,7 +170,7 @@ def test_line_that_nobody_may_leave_is_looked_at_in_pieces() -> None:
     doors = Doors()
     line = Line(doors)
     for number in range(2500):
-        line.put(Place(str(number), Order(0, number, ""), "group"))
+        line.put(Place(str(number), (0, number, ""), "group"))
     taken, turns = line.take(0.0), 1
     while taken == Pause(0.0):
         assert doors.asked <= turns * 1000
@@ -179,7 +179,7 @@ def test_line_that_nobody_may_leave_is_looked_at_in_pieces() -> None:
     for number in range(2500):
         line.discard(str(number))
     assert (len(line), line.take(0.0)) == (0, Pause(float("inf")))
-    line.put(Place("2400", Order(0, 0, ""), "group"))
+    line.put(Place("2400", (0, 0, ""), "group"))
     assert line.take(0.0) == "2400"
 
 
