@@ -72,7 +72,7 @@ unit: setup ## the tests that need no control plane and no seconds
 test: setup format-check lint types contracts controlplane ## every test, with coverage; what CI runs
 	@rm -f .coverage .coverage.*
 	@HYPOTHESIS_PROFILE=ci COVERAGE_FILE=$(CURDIR)/.coverage COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml \
-		$(BIN)/coverage run -m pytest -n $(WORKERS) --durations=25 tests
+		$(BIN)/python -m pytest -n $(WORKERS) --durations=25 tests
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/python -m tests.coverage_report
 
