@@ -94,7 +94,7 @@ def test_an_apply_is_all_it_takes(replicas: Issued) -> None:
         "device-taint-webhook",
     ]
     assert trusted(replicas) == [ca]
-    assert replicas.all_serve(leaf)
+    wait_until(lambda: replicas.all_serve(leaf), "every replica has it")
     assert [each.ready() for each in replicas.running] == [True, True, True]
 
 
