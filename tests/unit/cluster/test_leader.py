@@ -16,6 +16,8 @@ from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 if TYPE_CHECKING:
     from webhook.cluster.client import Cluster
 
+pytestmark = pytest.mark.slow  # leases last for seconds
+
 SETTINGS = LeaderSettings(namespace="ns", name="evict", lease_seconds=4, renew_seconds=2, retry_seconds=1)
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
 MICRO_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z")
