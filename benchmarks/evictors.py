@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from benchmarks.servers import ROOT
 from tests.apiserver.evicting import BLUNT
 from tests.controlplane import arguments, versions
 from tests.controlplane.processes import Process, free_port
+from tests.controlplane.webhook_process import our_environment
 
 if TYPE_CHECKING:
     from tests.controlplane.plane import ControlPlane
@@ -82,9 +81,7 @@ def _ours(plane: ControlPlane, limits: Limits) -> tuple[Process, str]:
         f"--metrics-bind-address=127.0.0.1:{free_port()}",
         *limits.flags,
     ]
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("DEVICE_TAINT_WEBHOOK_")}
-    environment = {**inherited, "PYTHONPATH": str(ROOT)}
-    return Process(OURS, command, plane.folder / "ours.log", environment=environment), '"working"'
+    return Process(OURS, command, plane.folder / "ours.log", environment=our_environment()), '"working"'
 
 
 def _in_tree(plane: ControlPlane, limits: Limits) -> tuple[Process, str]:

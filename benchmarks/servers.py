@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 from benchmarks.gobinaries import BenchmarkError
 from tests.controlplane.pki import Authority
 from tests.controlplane.processes import Process, free_port
+from tests.controlplane.webhook_process import our_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,7 +108,7 @@ class Server:
         self.url = f"https://{HOST}:{command.port}/validate"
         log = folder / f"{command.name}.log"
         with on_core(core):
-            self._process = Process(command.name, command.line, log, environment=_environment())
+            self._process = Process(command.name, command.line, log, environment=our_environment())
         try:
             self._process.wait_ready(command.ready, seconds=_READY_SECONDS)
         except BaseException:
@@ -142,7 +143,7 @@ def seconds_to_ready(command: Command, core: int) -> float:
     with tempfile.TemporaryFile() as log:
         started = time.monotonic()
         with on_core(core):
-            process = subprocess.Popen(command.line, env=_environment(), stdout=log, stderr=log)
+            process = subprocess.Popen(command.line, env=our_environment(), stdout=log, stderr=log)
         with process:
             try:
                 while not command.ready():
@@ -153,12 +154,6 @@ def seconds_to_ready(command: Command, core: int) -> float:
                 return time.monotonic() - started
             finally:
                 process.terminate()
-
-
-def _environment() -> dict[str, str]:
-    # The work tree, whatever the current folder; and nothing that somebody has set for a server of their own.
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("DEVICE_TAINT_WEBHOOK_")}
-    return {**inherited, "PYTHONPATH": str(ROOT)}
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,7 +24,6 @@ RBAC_KINDS: Final = frozenset(
 """What an account needs to be there."""
 _CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
 _DECISION: Final = "authorization.k8s.io/decision"
-_numbers = itertools.count()
 
 
 class Right(NamedTuple):
@@ -71,16 +69,11 @@ class Token:
     def __init__(self, plane: ControlPlane, account: str) -> None:
         self._plane = plane
         self.account = account
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        url = path("v1", "serviceaccounts", namespace=OWN_NAMESPACE, name=account, subresource="token")
-        token: str = plane.client.create(url, request).object["status"]["token"]
+        self.kubeconfig: Path = plane.kubeconfig_of_account(OWN_NAMESPACE, account)
+        token: str = json.loads(self.kubeconfig.read_text())["users"][0]["user"]["token"]
         payload = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         self._credential = f"JTI={claims['jti']}"
-        self.kubeconfig: Path = plane.folder / f"token-{next(_numbers)}.kubeconfig"
-        config = json.loads(plane.kubeconfig_of(account).read_text())
-        config["users"][0]["user"] = {"token": token}
-        self.kubeconfig.write_text(json.dumps(config))
 
     def events(self) -> list[Json]:
         """Everything that was asked with it, as the audit log has it."""

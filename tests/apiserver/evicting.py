@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import itertools
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from tests.controlplane.client import path
 from tests.controlplane.processes import Process, free_port
 from tests.controlplane.versions import GROUP
-from tests.controlplane.webhook_process import ROOT
+from tests.controlplane.webhook_process import our_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,9 +85,7 @@ class EvictProcess:
             "-v",
             *self._arguments,
         ]
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("DEVICE_TAINT_WEBHOOK_")}
-        environment = {**inherited, "PYTHONPATH": str(ROOT)}
-        self.process = Process("evict", command, self.folder / "evict.log", environment=environment)
+        self.process = Process("evict", command, self.folder / "evict.log", environment=our_environment())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

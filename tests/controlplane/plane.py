@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import http.client
+import itertools
 import json
 import os
 import shutil
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 ADMIN = "test-admin"
 # A free port may be taken between looking and binding; thrice in a row it is not bad luck.
 _ATTEMPTS = 3
+_numbers = itertools.count()
 _STOP_ORDER = (("kwok", "kube-scheduler", "kube-controller-manager"), ("kube-apiserver",), ("etcd",))
 
 
@@ -150,7 +152,7 @@ class ControlPlane:
         url = path("v1", "serviceaccounts", namespace=namespace, name=name, subresource="token")
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         token = self.client.create(url, request).object["status"]["token"]
-        return self._kubeconfig(f"{namespace}-{name}", {"token": token})
+        return self._kubeconfig(f"{namespace}-{name}-{next(_numbers)}", {"token": token})
 
     def _kubeconfig(self, name: str, user: Mapping[str, str]) -> Path:
         content = {

@@ -24,6 +24,12 @@ _HOST = "127.0.0.1"
 _ATTEMPTS = 3  # as for the control plane: free ports are only very probably free
 
 
+def our_environment() -> dict[str, str]:
+    """Of a program of this checkout: what a developer has set for one of their own is not for it."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("DEVICE_TAINT_WEBHOOK_")}
+    return {**inherited, "PYTHONPATH": str(ROOT)}
+
+
 class WebhookProcess:
     """Starts on entry and is ready (/readyz) when entry returns; SIGTERM on exit.
 
@@ -122,10 +128,7 @@ class WebhookProcess:
             f"--metrics-bind-address={_HOST}:{metrics}",
             *self._arguments,
         ]
-        # What a developer has set for a server of their own is not for this one.
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("DEVICE_TAINT_WEBHOOK_")}
-        environment = {**inherited, "PYTHONPATH": str(ROOT)}
-        self.process = Process("webhook", command, self.folder / "webhook.log", environment=environment)
+        self.process = Process("webhook", command, self.folder / "webhook.log", environment=our_environment())
 
     def _clean_up(self, *, keep: bool) -> None:
         if keep:

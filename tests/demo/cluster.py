@@ -12,7 +12,7 @@ from tests.controlplane import versions
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import Process
 from tests.controlplane.registration import Calls, calls, register
-from tests.controlplane.webhook_process import ROOT, WebhookProcess
+from tests.controlplane.webhook_process import ROOT, WebhookProcess, our_environment
 from tests.demo.chapters import BEFORE, IN_A_CLUSTER
 from tests.demo.telling import Outcome, StoryError, Storyteller, copy_story, run_program
 
@@ -141,7 +141,7 @@ def _evictor(plane: ControlPlane) -> Iterator[Process]:
         *("--health-probe-bind-address=0", "--metrics-bind-address=0"),
     ]
     log = plane.folder / "evict.log"
-    process = Process("evict", command, log, environment={**os.environ, "PYTHONPATH": str(ROOT)})
+    process = Process("evict", command, log, environment=our_environment())
     try:
         process.wait_ready(lambda: '"working"' in log.read_text(), seconds=40)
         yield process

@@ -45,11 +45,11 @@ class Gone(ClusterError):  # noqa: N818 -- likewise
     """410: the resource version or the page is too old; list again."""
 
 
-class Refused(ClusterError):  # noqa: N818
+class Refused(ClusterError):  # noqa: N818 -- likewise
     """The server understood and said no; it will say so again."""
 
 
-class Unavailable(ClusterError):  # noqa: N818
+class Unavailable(ClusterError):  # noqa: N818 -- likewise
     """No answer, or none that says anything about the request; it may go better later."""
 
 

@@ -14,10 +14,18 @@ from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY
 from webhook.admission.context import AdmissionContext
 from webhook.commands.asking import Unreachable, asking
 from webhook.commands.entries import LEVELS, unreadable_row
-from webhook.commands.flags import colored, known_names, named_flag, time_flag, write
+from webhook.commands.flags import (
+    add_context,
+    add_policy_config_map,
+    colored,
+    known_names,
+    named_flag,
+    time_flag,
+    write,
+)
 from webhook.commands.keys import key_flag
 from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
-from webhook.config.texts import KEY_SECRET, POLICY_CONFIG_MAP
+from webhook.config.texts import KEY_SECRET
 from webhook.files.dump import Dump
 from webhook.files.read import STDIN, Manifest, read
 from webhook.files.render import FORMATS, as_junit, as_text
@@ -197,16 +205,10 @@ def _parser() -> argparse.ArgumentParser:
         f"{STDIN} is standard input",
     )
     add("--kubeconfig", metavar="F", help="ask the cluster of this file instead")
-    add("--context", metavar="C", help="a context of that file; default its current one")
+    add_context(parser)
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
     add("--candidate", metavar="F", help="another policy: tells what only that one would refuse, as warnings")
-    add(
-        "--policy-configmap",
-        type=named_flag,
-        default=POLICY_CONFIG_MAP,
-        metavar="NS/NAME",
-        help=f"default {POLICY_CONFIG_MAP}",
-    )
+    add_policy_config_map(parser)
     add("--key-file", metavar="F", help="the key that proves the authors of templates; else they are believed")
     add("--key-secret", type=named_flag, default=KEY_SECRET, metavar="NS/NAME", help=f"default {KEY_SECRET}")
     add("--time", type=time_flag, metavar="T", help="judge as of this time (RFC 3339), for exceptions; default now")

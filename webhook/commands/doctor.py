@@ -11,8 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from webhook.commands.doctor_verdicts import Status, exit_code, worst
-from webhook.commands.flags import colored, named_flag, write
-from webhook.config.texts import POLICY_CONFIG_MAP
+from webhook.commands.flags import add_context, add_policy_config_map, colored, write
 from webhook.files.render import visible
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--kubeconfig", metavar="F", help="how to reach the cluster; the pod's service account unless given")
-    add("--context", metavar="C", help="a context of that file; default its current one")
+    add_context(parser)
     add(
         "--wait",
         nargs="?",
@@ -125,12 +124,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NS",
         help="where claims are probed, by dry runs; default default",
     )
-    add(
-        "--policy-configmap",
-        type=named_flag,
-        default=POLICY_CONFIG_MAP,
-        metavar="NS/NAME",
-        help=f"default {POLICY_CONFIG_MAP}",
-    )
+    add_policy_config_map(parser)
     add("-o", "--output", choices=sorted(_FORMATS), default="text", help="default text")
     return parser

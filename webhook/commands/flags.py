@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from webhook.api.meta import parse_time
-from webhook.config.texts import NamespacedName, as_namespaced
+from webhook.config.texts import POLICY_CONFIG_MAP, NamespacedName, as_namespaced
 from webhook.files.render import FORMATS, as_text
 from webhook.policy.model import NAMESPACE_NAME_LABEL
 from webhook.policy.names import KnownNames
@@ -56,6 +56,22 @@ def class_flag(text: str) -> tuple[str, frozenset[str]]:
     if not equals or not name or not found:
         raise argparse.ArgumentTypeError(f"{text!r} must be a class and its drivers, such as gpu=gpu.example.com")
     return name, found
+
+
+def add_context(parser: argparse.ArgumentParser) -> None:
+    """`--context`, for commands with `--kubeconfig`."""
+    parser.add_argument("--context", metavar="C", help="a context of that file; default its current one")
+
+
+def add_policy_config_map(parser: argparse.ArgumentParser) -> None:
+    """`--policy-configmap`: where a cluster has the policy."""
+    parser.add_argument(
+        "--policy-configmap",
+        type=named_flag,
+        default=POLICY_CONFIG_MAP,
+        metavar="NS/NAME",
+        help=f"default {POLICY_CONFIG_MAP}",
+    )
 
 
 def known_names(

@@ -23,12 +23,11 @@ from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.commands.asking import Unreachable, asking
 from webhook.commands.entries import duplicate_entries, entries_of, text, unreadable_row
-from webhook.commands.flags import colored, named_flag, time_flag, write
+from webhook.commands.flags import add_context, add_policy_config_map, colored, time_flag, write
 from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
 from webhook.commands.preview_notes import Source, notes_of
 from webhook.commands.preview_report import Answer, Confirmation, Previews, Told, as_json, as_yaml
 from webhook.commands.preview_text import as_text
-from webhook.config.texts import POLICY_CONFIG_MAP
 from webhook.files.dump import Stock, held_in
 from webhook.files.read import STDIN, Manifest, read
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
@@ -294,15 +293,9 @@ def _parser() -> argparse.ArgumentParser:
         help="kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o yaml; repeatable",
     )
     add("--kubeconfig", metavar="F", help="ask the cluster of this file instead; this also gets confirmation codes")
-    add("--context", metavar="C", help="a context of that file; default its current one")
+    add_context(parser)
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
-    add(
-        "--policy-configmap",
-        type=named_flag,
-        default=POLICY_CONFIG_MAP,
-        metavar="NS/NAME",
-        help=f"default {POLICY_CONFIG_MAP}",
-    )
+    add_policy_config_map(parser)
     add("--time", type=time_flag, metavar="T", help="when the taint is set (RFC 3339); default now")
     add("--limit", type=_limit, default=_ROWS, metavar="N", help=f"rows of a table, 0 for all; default {_ROWS}")
     add("-o", "--output", choices=("json", "text", "yaml"), default="text", help="default text")
