@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from tests.https.serving import Loop, Server
+from webhook.certificates.settings import TLSVersion
 from webhook.server.settings import ListenerSettings, ReviewSettings
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from webhook.certificates.authority import Authority
+    from webhook.server.surroundings import Surroundings
 
 
 class StartServer(Protocol):
@@ -23,6 +25,8 @@ class StartServer(Protocol):
         listener: ListenerSettings = ...,
         reviews: ReviewSettings = ...,
         client_ca: Authority | None = ...,
+        around: Surroundings | None = ...,
+        oldest_version: TLSVersion = ...,
     ) -> Server: ...
 
 
@@ -51,9 +55,13 @@ def start_server(loop: Loop, tmp_path: Path) -> Iterator[StartServer]:
             listener: ListenerSettings = QUICK_END,
             reviews: ReviewSettings = ReviewSettings(),  # noqa: B008 -- frozen
             client_ca: Authority | None = None,
+            around: Surroundings | None = None,
+            oldest_version: TLSVersion = TLSVersion.TLS12,
         ) -> Server:
             server = Server(tmp_path, loop, listener, reviews)
             server.client_ca = client_ca
+            server.around = around or server.around
+            server.oldest_version = oldest_version
             return stack.enter_context(server.listening())
 
         yield start

@@ -21,11 +21,13 @@ import uvloop
 
 from webhook.certificates.authority import Authority
 from webhook.certificates.contexts import listening_context
-from webhook.certificates.settings import FileSettings
+from webhook.certificates.settings import FileSettings, TLSVersion
 from webhook.certificates.source import FileSource
+from webhook.server.callers import Callers
 from webhook.server.http import Reviews
 from webhook.server.listener import Listener
 from webhook.server.settings import Address, ListenerSettings, ReviewSettings
+from webhook.server.surroundings import Surroundings
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOST: Final = "127.0.0.1"
+CLIENT: Final = "kube-apiserver"
 SECONDS: Final = 20.0
 """How long a test waits for what must happen. Reaching it is always a failure."""
 _DATE: Final = re.compile(rb"\r\nDate: [A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT\r\n")
@@ -98,7 +101,10 @@ class Server:
         )
         self.settings = listener
         self.reviews = reviews
+        self.around = Surroundings()
         self.client_ca: Authority | None = None
+        self.oldest_version = TLSVersion.TLS12
+        self.callers = Callers()
 
     @contextmanager
     def listening(self) -> Iterator[Self]:
@@ -106,12 +112,17 @@ class Server:
         if self.client_ca is not None:
             (self.folder / "clients.crt").write_bytes(self.client_ca.certificate)
             self.files = replace(self.files, client_ca_file=self.folder / "clients.crt")
+            self.callers = Callers([CLIENT])
         self.source = FileSource(self.files, now=now, metrics=self.metrics)
-        tls = listening_context(lambda: self.source.context, client_certificates=self.client_ca is not None)
+        tls = listening_context(
+            lambda: self.source.context,
+            client_certificates=self.client_ca is not None,
+            oldest_version=self.oldest_version,
+        )
         self.listener = Listener(
             "reviews",
             Address(host=HOST),
-            Reviews(self.reviews, self.metrics),
+            Reviews(self.reviews, self.metrics, self.around, self.callers),
             self.settings,
             tls=tls,
             count_bad_request=self.metrics.count_bad_request,

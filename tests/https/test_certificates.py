@@ -84,10 +84,12 @@ def test_plain_http_on_the_tls_port_harms_nobody(server: Server) -> None:
         assert client.answer() == ALLOWED
 
 
-def client_context(server: Server, folder: Path, authority: Authority | None) -> ssl.SSLContext:
+def client_context(
+    server: Server, folder: Path, authority: Authority | None, name: str = "kube-apiserver"
+) -> ssl.SSLContext:
     context = server.trusting()
     if authority is not None:
-        pair = authority.client_pair("apiserver", now=now(), lifetime=DAY)
+        pair = authority.client_pair(name, now=now(), lifetime=DAY)
         (folder / "client.crt").write_bytes(pair.certificate)
         (folder / "client.key").write_bytes(pair.key)
         context.load_cert_chain(folder / "client.crt", folder / "client.key")

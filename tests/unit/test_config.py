@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from webhook.certificates.settings import FileSettings, SelfManagedSettings
+from webhook.certificates.settings import FileSettings, SelfManagedSettings, TLSVersion
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.flags import ConfigError
 from webhook.config.serve import ServeSettings, parse_serve
@@ -60,6 +60,8 @@ def test_every_flag_is_heard() -> None:
         "--tls-cert-file=a.crt",
         "--tls-private-key-file=b.key",
         "--client-ca-file=ca.crt",
+        "--client-names=kube-apiserver, api.example.com",
+        "--tls-min-version=VersionTLS13",
         "--health-probe-bind-address=[::1]:1",
         "--metrics-bind-address=0",
         "--shutdown-delay=2.5",
@@ -83,7 +85,38 @@ def test_every_flag_is_heard() -> None:
         key_secret=None,
         log_format=LogFormat.TEXT,
         verbose=True,
+        client_names=("kube-apiserver", "api.example.com"),
+        tls_min_version=TLSVersion.TLS13,
     )
+
+
+def test_client_certificates_are_those_of_api_servers_unless_other_names_are_given() -> None:
+    """R2."""
+    assert parse(*NEEDED, "--client-ca-file=ca.crt").client_names == ("kube-apiserver",)
+    assert parse("--self-managed-certificates", "--client-ca-file=ca.crt").client_names == ("kube-apiserver",)
+    assert parse(*NEEDED).client_names == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (("--client-names=a",), "--client-ca-file: Required value: must come with --client-names"),
+        (
+            ("--client-ca-file=ca.crt", "--client-names=a,"),
+            '--client-names: Invalid value: "a,": must be names, separated by commas',
+        ),
+        (
+            ("--client-ca-file=ca.crt", "--trust-unauthenticated-callers"),
+            "--trust-unauthenticated-callers: Invalid value: true: may not be given together with --client-ca-file",
+        ),
+        (
+            ("--tls-min-version=TLS1.3",),
+            '--tls-min-version: Unsupported value: "TLS1.3": supported values: "VersionTLS12", "VersionTLS13"',
+        ),
+    ],
+)
+def test_flags_about_callers_that_make_no_sense_are_refused(arguments: tuple[str, ...], fault: str) -> None:
+    assert faults(*NEEDED, *arguments) == [fault]
 
 
 def test_environment_stands_in_for_flags_and_flags_win() -> None:

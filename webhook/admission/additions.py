@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from webhook.admission.author import REQUESTED_BY, author_of, digest, same_author, signed
+from webhook.admission.author import REQUESTED_BY, author_of, can_be_named, digest, same_author, signed
 from webhook.admission.facts import DEFAULTED, Claiming
 from webhook.admission.jsonpatch import REMOVED
 from webhook.api.claims import ResourceClaimTemplate
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _CLAIM_ANNOTATIONS: Final = ("metadata", "annotations")
 _TEMPLATE_ANNOTATIONS: Final = ("spec", "metadata", "annotations")
 _ANNOTATIONS: Final = Path.root().child("metadata", "annotations")
+_TEMPLATE_AUTHOR: Final = Path.root().child("spec", "metadata", "annotations").key(REQUESTED_BY)
 _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
@@ -68,7 +69,12 @@ def additions(new: Object, old: Object | None, request: AdmissionRequest, contex
         entries = {str(ask.asked.path): [rendered(each) for each in added] for ask, added in defaulted}
         edits.append(((*_CLAIM_ANNOTATIONS, DEFAULTED), _encoder.encode(entries).decode()))
     requests = _with_defaults(claiming, defaulted)
-    edits += _author(claiming, scope, requests, request, context)
+    unsigned = _unsigned(request, context)
+    if not unsigned:
+        edits += _author(claiming, scope, requests, request, context)
+    elif isinstance(new, ResourceClaimTemplate) and REQUESTED_BY in new.claim_meta.annotations:
+        edits.append(((*_TEMPLATE_ANNOTATIONS, REQUESTED_BY), REMOVED))
+        remarks.append(Finding(Severity.WARN, forbidden(_TEMPLATE_AUTHOR, f"was taken out: {unsigned}")))
     if not claiming.is_template and not claiming.generated and REQUESTED_BY in new.meta.annotations:
         edits.append(((*_CLAIM_ANNOTATIONS, REQUESTED_BY), REMOVED))
         text = "is for claims that are made from templates, and was taken out"
@@ -77,6 +83,15 @@ def additions(new: Object, old: Object | None, request: AdmissionRequest, contex
 
 
 # --- the author ---------------------------------------------------------------------------------
+
+
+def _unsigned(request: AdmissionRequest, context: AdmissionContext) -> str:
+    """Why nothing is signed for this request, or an empty text. What is signed is believed as long as the key lasts."""
+    if not context.caller_trusted:
+        return "API servers do not prove to the webhook who they are"
+    if not can_be_named(Requester(request.username, request.groups)):
+        return "a name of the requester has quotes, backslashes or control characters"
+    return ""
 
 
 def _author(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -25,6 +26,7 @@ REQUESTED_BY: Final = f"{OWN_GROUP}/requested-by"
 GROUPS_MAX_BYTES: Final = 8192
 """Bytes of all group names that are written down; whoever is in more counts as unknown to rules on groups."""
 _ANNOTATION_MAX: Final = 64 * 1024
+_ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
 _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
@@ -53,6 +55,15 @@ def signed(requester: Requester, namespace: str, nonce: str, asked: bytes, key: 
     entry = _Signed(requester.username, groups, cut, nonce)
     entry.mac = _mac(entry, namespace, asked, key)
     return _encoder.encode(entry).decode()
+
+
+def can_be_named(requester: Requester) -> bool:
+    """Whether names stand in the annotation as they are, without escapes.
+
+    A ValidatingAdmissionPolicy compares the annotation with the requester as text (manifests/base/author-policy.yaml),
+    as it cannot read JSON. No author is written down where it could not.
+    """
+    return not any(_ESCAPED.search(name) for name in (requester.username, *requester.groups))
 
 
 def author_of(annotation: str | None, namespace: str, asked: bytes, key: bytes | None) -> Requester | None:

@@ -63,7 +63,9 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     inventory may not have yet; `victims` is what was hit by all that was allowed here within the policy's window, as
     most of it may be gone by now. `lately` says whether a driver's pool had a NoExecute taint (device, key, value) in
     the last minutes. `read_policy` reads a document's text for ConfigMaps: text, where it stands, and
-    what to call between steps.
+    what to call between steps. `caller_trusted` says whether the caller is known to be an API server, whose word on the
+    user holds: only for such a caller is an author signed, a confirmation code given, or a rule kept in mind. On the
+    command line the caller is the user.
     """
 
     now: datetime
@@ -78,6 +80,7 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     lately: Callable[[str, str, tuple[str, str, str]], bool] = lambda _driver, _pool, _taint: False
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
     budget: Budget = UNLIMITED
+    caller_trusted: bool = True
 
     @property
     def policy(self) -> Policy:

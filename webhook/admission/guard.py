@@ -39,6 +39,7 @@ GUARD: Final = "impact"
 """The name under which the guard speaks, as rules of the policy do under theirs."""
 _CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
 _EXPIRES: Final = METADATA.child("annotations").key(EXPIRES_AT)
+_UNPROVED: Final = "API servers do not prove to the webhook who they are (docs/callers.md)"
 
 
 class Guarded(NamedTuple):
@@ -106,7 +107,9 @@ class _Guarding:
         if _denied(findings) and self._breaks_glass():
             annotations["impact"] += " break-glass"
         kept = tuple(self._severe(findings))
-        return Guarded(kept, annotations, Promised(self._new, impact) if self._evicts and not _denied(kept) else None)
+        # A caller that made the rule up would use up the window for those who have real ones.
+        begins = self._evicts and self._context.caller_trusted and not _denied(kept)
+        return Guarded(kept, annotations, Promised(self._new, impact) if begins else None)
 
     def _severe(self, findings: list[Finding]) -> Iterator[Finding]:
         """Refusals, or warnings where the policy only warns, and nothing is refused to who may break the glass."""
@@ -213,6 +216,8 @@ class _Guarding:
             return "is missing"
         if key is None:
             return "cannot be checked: the webhook has no key yet"
+        if self._settings.second_person and not self._context.caller_trusted:
+            return "cannot be checked: the webhook does not know who asks"
         user = self._request.username if self._settings.second_person else None
         return fault_of(text, about, hit, Terms(self._context.now, self._settings.tolerance_percent, user), key)
 
@@ -220,6 +225,8 @@ class _Guarding:
         key = self._context.key
         if key is None:
             return f"it cannot be confirmed while the webhook has no key; narrow the selector{self._glass_hint()}"
+        if not self._context.caller_trusted:
+            return f"it cannot be confirmed, because {_UNPROVED}; narrow the selector{self._glass_hint()}"
         expires = self._context.now + timedelta(seconds=self._settings.confirm_for_seconds)
         code = make_code(about, hit, self._request.username, expires, key)
         who = "to go ahead, somebody else must" if self._settings.second_person else "to go ahead,"

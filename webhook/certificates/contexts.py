@@ -11,12 +11,17 @@ import os
 import ssl
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from webhook.certificates.settings import TLSVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from webhook.certificates.authority import Pair
+
+
+_VERSIONS: Final = {TLSVersion.TLS12: ssl.TLSVersion.TLSv1_2, TLSVersion.TLS13: ssl.TLSVersion.TLSv1_3}
 
 
 def serving_context(certificate_file: Path, key_file: Path, client_ca: str | None) -> ssl.SSLContext:
@@ -29,6 +34,9 @@ def serving_context(certificate_file: Path, key_file: Path, client_ca: str | Non
     context.load_cert_chain(certificate_file, key_file, password=_no_password)
     if client_ca is not None:
         context.load_verify_locations(cadata=client_ca)
+        # Whether clients are asked is up to the listener's context, but Python shows their certificates only if this
+        # one says so too.
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
@@ -54,13 +62,19 @@ def _file_of(content: bytes) -> Iterator[Path]:
         yield Path(f"/proc/self/fd/{number}")
 
 
-def listening_context(newest: Callable[[], ssl.SSLContext | None], *, client_certificates: bool) -> ssl.SSLContext:
+def listening_context(
+    newest: Callable[[], ssl.SSLContext | None],
+    *,
+    client_certificates: bool,
+    oldest_version: TLSVersion = TLSVersion.TLS12,
+) -> ssl.SSLContext:
     """The context to listen with: it has no certificate, each handshake takes what `newest` gives.
 
     OpenSSL calls back with and without a server name. A switch takes over the certificate and the CAs for clients,
-    but not whether they are asked: that stays as the listener's context says.
+    but not whether they are asked nor which versions are spoken: that stays as the listener's context says.
     """
     context = _context()
+    context.minimum_version = _VERSIONS[oldest_version]
     if client_certificates:
         context.verify_mode = ssl.CERT_REQUIRED
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+class TLSVersion(StrEnum):
+    """The oldest version of TLS that is spoken, as Kubernetes' own flags spell it."""
+
+    TLS12 = "VersionTLS12"
+    TLS13 = "VersionTLS13"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

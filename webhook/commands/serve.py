@@ -19,6 +19,7 @@ from webhook.commands.sources import cluster_of, read_policy, surroundings_stage
 from webhook.config.flags import ConfigError
 from webhook.config.serve import ServeSettings, parse_serve
 from webhook.runtime import Stage, Stages
+from webhook.server.callers import Callers
 from webhook.server.http import Reviews
 from webhook.server.listener import Listener
 from webhook.server.probes import Checks, exposition, health
@@ -68,19 +69,24 @@ def build(settings: ServeSettings) -> Stages:
     cluster = cluster_of(settings)
     checks = Checks()
     source = certificate_source(settings.certificates, cluster, checks, now=_now, metrics=metrics)
+    callers = Callers(settings.client_names, trust_everyone=settings.trust_unauthenticated_callers)
+    metrics.callers_authenticated.set(callers.authenticated)
     tls = listening_context(
-        lambda: source.context, client_certificates=settings.certificates.client_ca_file is not None
+        lambda: source.context,
+        client_certificates=callers.authenticated,
+        oldest_version=settings.tls_min_version,
     )
     reviews = Listener(
         "reviews",
         settings.address,
-        Reviews(settings.reviews, metrics, around),
+        Reviews(settings.reviews, metrics, around, callers),
         settings.listener,
         tls=tls,
         count_bad_request=metrics.count_bad_request,
     )
     decided_by = surroundings_stages(settings, cluster, around, metrics, checks, _now)
     checks.add("listener", lambda: reviews.problem)
+    checks.inform("callers", lambda: callers.problem)
     # Nobody is harmed by a probe's connection that ends, so these need no time for a last request.
     probing = replace(settings.listener, drain_idle_seconds=0.0)
     stages = []
@@ -95,16 +101,18 @@ def build(settings: ServeSettings) -> Stages:
         *decided_by,
         Stage(name="certificate", work=source.run, start=source.loaded),
         Stage(name="reviews", start=reviews.start, stop=reviews.stop),
-        _readiness(reviews, settings.shutdown_delay_seconds),
+        _readiness(reviews, callers, settings.shutdown_delay_seconds),
     ]
     return Stages(stages)
 
 
-def _readiness(reviews: Listener, delay_seconds: float) -> Stage:
+def _readiness(reviews: Listener, callers: Callers, delay_seconds: float) -> Stage:
     """The last stage: its stop comes first, and tells everybody to go elsewhere while there is still someone here."""
 
     async def start() -> None:
         runtime.settle_memory()
+        if callers.problem is not None:
+            log.warning("callers are not authenticated", extra={"error": callers.problem})
         log.info("ready", extra={"version": __version__})
 
     async def stop() -> None:

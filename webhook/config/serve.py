@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.api.field import FieldError, invalid
+from webhook.api.field import FieldError, invalid, required
+from webhook.certificates.settings import TLSVersion
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.certificates import certificates_of
 from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, parser_of, place, value_of
@@ -17,6 +18,7 @@ from webhook.config.texts import (
     as_file,
     as_host_names,
     as_lifetime,
+    as_names,
     as_namespaced,
     as_object_name,
     as_port,
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from webhook.certificates.settings import FileSettings, SelfManagedSettings
     from webhook.telemetry.logs import LogFormat
 
+CLIENT_NAME: Final = "kube-apiserver"
+"""In the certificate of an API server, unless another name is given."""
 _SERVE_FLAGS: Final = (
     Flag(
         "standalone",
@@ -93,6 +97,26 @@ _SERVE_FLAGS: Final = (
     Flag(
         "client-ca-file", "ask clients for a certificate, and take only those signed by these CAs", as_file, None, "F"
     ),
+    Flag(
+        "client-names",
+        f"names with commas, of which that certificate must have one, as CN or DNS name (default {CLIENT_NAME})",
+        as_names,
+        None,
+        "NAMES",
+    ),
+    Flag(
+        "trust-unauthenticated-callers",
+        "believe who asks without a certificate; only where nothing but API servers reaches the port: docs/callers.md",
+        as_switch,
+        "false",
+    ),
+    Flag(
+        "tls-min-version",
+        "the oldest TLS for reviews: VersionTLS12 or VersionTLS13",
+        TLSVersion,
+        TLSVersion.TLS12.value,
+        "VERSION",
+    ),
     *PROBES,
     Flag(
         "shutdown-delay",
@@ -129,6 +153,10 @@ class ServeSettings:
     key_secret: NamespacedName | None
     log_format: LogFormat
     verbose: bool
+    client_names: tuple[str, ...] = ()
+    """One of these is in the certificate of whoever is heard; empty where no certificate is asked for."""
+    trust_unauthenticated_callers: bool = False
+    tls_min_version: TLSVersion = TLSVersion.TLS12
     listener: ListenerSettings = field(default_factory=ListenerSettings)
     reviews: ReviewSettings = field(default_factory=ReviewSettings)
 
@@ -140,6 +168,7 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
     values = {flag.name: value_of(flag, given[flag.name], environment, errors) for flag in _SERVE_FLAGS}
     certificates = certificates_of(values, errors)
     sources = _sources(values, errors)
+    client_names = _client_names(values, errors)
     if errors or certificates is None:
         raise ConfigError(errors)
     return ServeSettings(
@@ -151,7 +180,23 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
         **sources,
         log_format=values["log-format"],
         verbose=values["verbose"],
+        client_names=client_names,
+        trust_unauthenticated_callers=values["trust-unauthenticated-callers"],
+        tls_min_version=values["tls-min-version"],
     )
+
+
+def _client_names(values: Mapping[str, Any], errors: list[FieldError]) -> tuple[str, ...]:
+    """Whose certificates are taken: names without a CA would prove nothing."""
+    names, trusting = values["client-names"], "trust-unauthenticated-callers"
+    if values["client-ca-file"] is None:
+        if names is not None:
+            errors.append(required(place("--client-ca-file"), "must come with --client-names"))
+        return ()
+    if values[trusting]:
+        detail = "may not be given together with --client-ca-file"
+        errors.append(invalid(place(f"--{trusting}"), True, detail))  # noqa: FBT003 -- a value
+    return names or (CLIENT_NAME,)
 
 
 def _sources(values: Mapping[str, Any], errors: list[FieldError]) -> dict[str, Any]:

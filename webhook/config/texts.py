@@ -97,6 +97,14 @@ def as_host_names(text: str) -> tuple[str, ...]:
     return names
 
 
+def as_names(text: str) -> tuple[str, ...]:
+    """Names of any kind, separated by commas."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ValueError("must be names, separated by commas")
+    return names
+
+
 def as_object_name(text: str) -> str:
     """The name of an object."""
     if dns1123_subdomain(text):

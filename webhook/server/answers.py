@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 JSON_TYPE: Final = "application/json"
 _REASONS: Final = {
     400: "BadRequest",
+    403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",
     408: "Timeout",

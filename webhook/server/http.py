@@ -18,6 +18,7 @@ from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.admission.context import AdmissionContext, Budget, OutOfTime
 from webhook.admission.review import BadReview, decode_review, encode_failure, encode_response, encode_unchanged
 from webhook.server.answers import JSON_TYPE, Answer, failure
+from webhook.server.callers import Callers, WrongName
 from webhook.server.review_log import Outcome, log_review
 from webhook.server.surroundings import Misses, Surroundings
 
@@ -57,25 +58,33 @@ class _Refused(Exception):  # noqa: N818 -- not an error of ours
 
 
 class _Route(NamedTuple):
-    """Where a request target leads, and how long the answer may take."""
+    """Where a request target leads, how long the answer may take, and whether it may be relied on who asks."""
 
     path: str
     decide: Decide
     seconds: float
+    caller_trusted: bool
 
 
 class Reviews:
     """The handler of the admission port."""
 
-    def __init__(self, settings: ReviewSettings, metrics: Metrics, around: Surroundings | None = None) -> None:
+    def __init__(
+        self,
+        settings: ReviewSettings,
+        metrics: Metrics,
+        around: Surroundings | None = None,
+        callers: Callers | None = None,
+    ) -> None:
         self._around = around or Surroundings()
+        self._callers = callers or Callers()
         self._settings = settings
         self._metrics = metrics
         self._in_flight = 0
         self._buffered_bytes = 0
         metrics.reviews_in_flight.set_function(lambda: self._in_flight)
         self._clock = time.monotonic
-        # The same few targets come all the time: one per path and timeout.
+        # The same few targets come all the time: one per path and timeout, from the same few callers.
         self._route = lru_cache(maxsize=256)(self._route_to)
 
     async def __call__(self, request: web.BaseRequest) -> Answer:
@@ -91,7 +100,7 @@ class Reviews:
     async def _answer(self, request: web.BaseRequest) -> Answer:
         """The answer to a review; raises _Refused for what is none."""
         started = self._clock()
-        route = self._route(request.raw_path)
+        route = self._route(request.raw_path, caller_trusted=self._caller_trusted(request))
         if route is None:
             raise _Refused(404, "no such path: send reviews to /validate or /mutate")
         _refuse_unfit(request)
@@ -101,7 +110,15 @@ class Reviews:
         body = content.read_nowait() if content.is_eof() else await self._receive(request, route.seconds)
         return await self._review(route, body, budget, started)
 
-    def _route_to(self, target: str) -> _Route | None:
+    def _caller_trusted(self, request: web.BaseRequest) -> bool:
+        """What the connection's certificate says; the transport knows it since the handshake."""
+        transport = request.transport
+        try:
+            return self._callers.trusted(None if transport is None else transport.get_extra_info("peercert"))
+        except WrongName as error:
+            raise _Refused(403, str(error)) from None
+
+    def _route_to(self, target: str, *, caller_trusted: bool = True) -> _Route | None:
         """Where a request target leads. The answer gets a share of the caller's patience, so that it is heard."""
         path, _, query = target.partition("?")
         decide = _PATHS.get(path)
@@ -109,7 +126,8 @@ class Reviews:
             return None
         settings = self._settings
         patience = _timeout_seconds(query) or settings.default_timeout_seconds
-        return _Route(path, decide, settings.deadline_share * min(patience, settings.longest_timeout_seconds))
+        seconds = settings.deadline_share * min(patience, settings.longest_timeout_seconds)
+        return _Route(path, decide, seconds, caller_trusted)
 
     async def _receive(self, request: web.BaseRequest, seconds: float) -> bytes:
         """A body that is not all there yet, within its bounds in bytes and seconds."""
@@ -196,7 +214,8 @@ class Reviews:
         """What comes of a review: a decision, or why there is none."""
         now = datetime.now(UTC)  # noqa: TID251 -- the shell asks the clock so that the core need not
         try:
-            decision = route.decide(request, self._around.context(now, budget, names))
+            context = self._around.context(now, budget, names, caller_trusted=route.caller_trusted)
+            decision = route.decide(request, context)
             return Outcome(route.path, request, decision, decision.code, encode_response(request, decision))
         except OutOfTime as spent:
             text = f"time ran out before {spent.phase}: try again, or send less"

@@ -78,7 +78,9 @@ class Surroundings:
     lately: Lately = field(default_factory=lambda: Lately(time.monotonic))
     """Taints that slices had until a moment ago."""
 
-    def context(self, now: datetime, budget: Budget, names: ClusterNames) -> AdmissionContext:
+    def context(
+        self, now: datetime, budget: Budget, names: ClusterNames, *, caller_trusted: bool = True
+    ) -> AdmissionContext:
         """What a review that begins now may look at."""
         sight = None if self.sight is None else self.sight()
         return AdmissionContext(
@@ -93,4 +95,5 @@ class Surroundings:
             lately=self.lately.had,
             read_policy=self.read_policy,
             budget=budget,
+            caller_trusted=caller_trusted,
         )

@@ -205,6 +205,11 @@ class Metrics:
             ["code"],
             registry=self.registry,
         )
+        self.callers_authenticated = Gauge(
+            f"{_PREFIX}_callers_authenticated",
+            "1 if whoever sends reviews must prove with a certificate that it is an API server.",
+            registry=self.registry,
+        )
         self.reviews_in_flight = Gauge(
             f"{_PREFIX}_reviews_in_flight",
             "Reviews being received or decided.",

@@ -44,11 +44,17 @@ def paths(
 
 
 def mutated(
-    manifest: Any, old: Any = None, *, user: str = "jane", key: bytes | None = SECRET, **fields: Any
+    manifest: Any,
+    old: Any = None,
+    *,
+    user: str = "jane",
+    key: bytes | None = SECRET,
+    trusted: bool = True,
+    **fields: Any,
 ) -> tuple[Any, Any, tuple[str, ...]]:
     """The object as it becomes, the patch, and the warnings."""
     request = make_admission_request(manifest, old, user=user, groups=GROUPS)
-    decision = mutate(request, make_context(judge=judge_of(**fields), key=key))
+    decision = mutate(request, make_context(judge=judge_of(**fields), key=key, caller_trusted=trusted))
     assert decision.allowed
     return apply_patch(manifest, decision.patch), decision.patch, decision.warnings
 
@@ -122,6 +128,31 @@ def test_author_signs_for_what_was_added_as_well() -> None:
     assert author_of(annotation, "ml", digest(requests_of(stored)), SECRET) == Requester("jane", GROUPS)
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        pytest.param({"trusted": False}, "API servers do not prove to the webhook who they are", id="unproved caller"),
+        pytest.param(
+            {"user": 'jane","groups":["root'},
+            "a name of the requester has quotes, backslashes or control characters",
+            id="name with quotes",
+        ),
+    ],
+)
+def test_author_that_nobody_vouches_for_is_not_signed_and_a_foreign_one_taken_out(
+    options: dict[str, Any], reason: str
+) -> None:
+    """R2."""
+    template = make_template([OWN])
+    assert mutated(template, **options)[1:] == ((), ())
+    template["spec"]["metadata"] = {"annotations": {REQUESTED_BY: mutated(template)[1][-1]["value"], "keep": "me"}}
+    stored, _, warnings = mutated(template, **options)
+    assert stored["spec"]["metadata"]["annotations"] == {"keep": "me"}
+    (warning,) = warnings
+    assert warning.endswith(f"[devicetaint.io/requested-by]: Forbidden: was taken out: {reason}")
+    assert mutated(stored, **options)[1:] == ((), ())
+
+
 # --- claims -------------------------------------------------------------------------------------
 
 
@@ -144,6 +175,16 @@ def test_annotation_on_a_claim_of_ones_own_is_dropped_with_a_warning() -> None:
 
 def test_annotation_on_a_generated_claim_is_kept() -> None:
     assert paths(claim_with("x"), user=CLAIM_CONTROLLER) == []
+
+
+def test_generated_claim_is_not_signed_again_for_an_unproved_caller() -> None:
+    """R2: the template's author has not signed for what is added."""
+    template = mutated(make_template([OWN]))[0]
+    annotation = template["spec"]["metadata"]["annotations"][REQUESTED_BY]
+    claim = make_claim([OWN], meta=claim_with(annotation)["metadata"])
+    stored = mutated(claim, user=CLAIM_CONTROLLER, trusted=False, defaultTolerations=WAITING)[0]
+    assert stored["spec"] != claim["spec"]
+    assert stored["metadata"]["annotations"][REQUESTED_BY] == annotation
 
 
 def test_generated_claim_keeps_its_author_when_something_is_added() -> None:

@@ -16,7 +16,15 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
-from webhook.admission.author import GROUPS_MAX_BYTES, author_of, claimed_author, digest, same_author, signed
+from webhook.admission.author import (
+    GROUPS_MAX_BYTES,
+    author_of,
+    can_be_named,
+    claimed_author,
+    digest,
+    same_author,
+    signed,
+)
 from webhook.policy.names import Requester
 
 KEY = b"k" * 32
@@ -152,3 +160,20 @@ BASE = [make_request(tolerations=[make_toleration()])]
 )
 def test_digest_depends_on_what_is_asked_for(requests: list[Any]) -> None:
     assert asked_by(requests) != asked_by(BASE)
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "a\x00", "\x1f"])
+def test_names_that_json_escapes_cannot_be_written_down(name: str) -> None:
+    assert not can_be_named(Requester(name, ("g",)))
+    assert not can_be_named(Requester("jane", ("g", name)))
+
+
+@pytest.mark.parametrize(
+    "name", ["jane@example.com", "a'b,c]}", "J\u00fcrgen \U0001f600", "a\x7fb\u2028\x85", "", " / "]
+)
+def test_names_that_can_be_written_down_stand_in_the_annotation_as_they_are(name: str) -> None:
+    """What compares the annotation as text relies on it (R2)."""
+    requester = Requester(name, (name, "g"))
+    assert can_be_named(requester)
+    head = '{"username":"' + name + '","groups":["' + name + '","g"],"nonce":"n","mac":"'
+    assert signed(requester, "ns", "n", ASKED, KEY).startswith(head)

@@ -229,3 +229,35 @@ def test_old_object_that_is_missing_is_taken_for_none(operation: str) -> None:
 def test_delete_is_not_guarded() -> None:
     decision = ask(None, tainting({}), operation="DELETE")
     assert (decision.allowed, told(decision)) == (True, [])
+
+
+# --- callers that are not known to be API servers (R2) ---------------------------------------------
+
+
+def test_unproved_caller_is_given_the_figures_and_no_code() -> None:
+    settings = Impact(break_glass_groups=("oncall",))
+    (text,) = refusals(ask(tainting({}), impact=settings, caller_trusted=False))
+    assert text == (
+        "hits 8 devices, 4 pods in 1 namespace: an empty selector is every device of every driver; it cannot be"
+        " confirmed, because API servers do not prove to the webhook who they are (docs/callers.md); narrow the"
+        " selector, or as a member of group oncall"
+    )
+
+
+def test_code_that_was_given_to_an_api_server_holds_whoever_asks() -> None:
+    rule = tainting({}, code=code_in(ask(tainting({}))))
+    decision = ask(rule, caller_trusted=False)
+    assert (decision.allowed, decision.promised) == (True, None)
+
+
+def test_second_person_is_not_believed_of_an_unproved_caller() -> None:
+    settings = Impact(second_person=True)
+    rule = tainting({}, code=code_in(ask(tainting({}), impact=settings, user="jane")))
+    refused = ask(rule, impact=settings, user="john", caller_trusted=False)
+    assert refusals(refused)[1:] == ["cannot be checked: the webhook does not know who asks"]
+
+
+def test_rule_of_an_unproved_caller_is_allowed_and_not_reckoned_with() -> None:
+    decision = ask(tainting(node(1)), caller_trusted=False)
+    assert (decision.allowed, decision.promised) == (True, None)
+    assert ask(tainting(node(1))).promised is not None

@@ -129,11 +129,20 @@ def test_serve_answers_reviews_probes_and_metrics_until_it_is_told_to_stop(
     assert (review_code, json.loads(review)["response"]) == (200, {"uid": UID, "allowed": True})
     assert ready == (200, b"ok")
     assert metrics_code == 200
+    assert b"device_taint_webhook_callers_authenticated 0.0" in metrics
     assert b'reviews_total{code="200",operation="CREATE",path="/validate",resource="resourceclaims"} 1.0' in metrics
     messages = [line["msg"] for line in stderr.records()]
     policy = "no policy: the built-in one is in use"
     assert messages == [
-        *("listening", "listening", policy, "certificate loaded", "listening", "ready"),
+        *(
+            "listening",
+            "listening",
+            policy,
+            "certificate loaded",
+            "listening",
+            "callers are not authenticated",
+            "ready",
+        ),
         *("stopping", "stopped"),
     ]
 

@@ -1,0 +1,161 @@
+"""What callers are given over a real connection, with and without the proof that they are API servers (R2)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.builders import encoded, make_claim, make_review, make_template, make_toleration
+from tests.https.serving import DAY, eventually, now, post, status_reply
+from tests.https.test_certificates import client_context
+from tests.https.test_reviews import ALLOWED
+from tests.unit.admission.guarding import SECRET, fleet, node, tainting
+from tests.unit.inventory.values import inventory_of
+from webhook.admission.author import REQUESTED_BY
+from webhook.certificates.authority import Authority
+from webhook.certificates.settings import TLSVersion
+from webhook.inventory.state import Sight
+from webhook.policy.decide import Judge
+from webhook.policy.model import Impact, ImpactLimits, Policy
+from webhook.server.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.https.conftest import StartServer
+    from tests.https.serving import Server
+
+REVIEW = encoded(make_review(make_claim()))
+FORGED = '{"username":"admin","groups":["system:masters"],"nonce":"n","mac":"m"}'
+CODE = re.compile(r"v1\.[0-9]+\.")
+
+
+def around() -> Surroundings:
+    """A key, a limit of two pods, and a cluster of eight nodes that shows no rule."""
+    sight = Sight(inventory_of(*fleet(8)))
+    judge = Judge(Policy(impact=Impact(limits=(ImpactLimits(pods=2),))))
+    return Surroundings(judge=judge, sight=lambda: sight, key=lambda: SECRET)
+
+
+@pytest.fixture
+def authority() -> Authority:
+    return Authority.create("clients", now=now(), lifetime=DAY)
+
+
+def asked(server: Server, context: ssl.SSLContext, path: str, review: Any) -> Any:
+    """The response to a review."""
+    with server.connect(context) as client:
+        client.send(post(encoded(review), path))
+        head, _, body = client.answer().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 "), head
+    return json.loads(body)["response"]
+
+
+def signature(response: Any) -> str | None:
+    """The author in a patch."""
+    for edit in json.loads(base64.b64decode(response.get("patch", "") or "W10=")):
+        if edit["path"].endswith("requested-by") and edit["op"] != "remove":
+            return str(edit["value"])
+    return None
+
+
+def template(annotation: str | None = None) -> Any:
+    obj = make_template([make_toleration()])
+    if annotation is not None:
+        obj["spec"]["metadata"] = {"annotations": {REQUESTED_BY: annotation}}
+    return obj
+
+
+def rules(server: Server, context: ssl.SSLContext, numbers: range) -> int:
+    """How many rules are allowed, each for a node of its own."""
+    reviews = [make_review(tainting(node(number), name=f"rule-{number}", added=now())) for number in numbers]
+    return sum(asked(server, context, "/validate", review)["allowed"] for review in reviews)
+
+
+def test_named_api_server_gets_signatures_and_codes_and_its_rules_count(
+    start_server: StartServer, tmp_path: Path, authority: Authority
+) -> None:
+    server = start_server(client_ca=authority, around=around())
+    context = client_context(server, tmp_path, authority)
+    signed = signature(asked(server, context, "/mutate", make_review(template(), user="alice")))
+    assert signed is not None
+    assert json.loads(signed)["username"] == "alice"
+    refused = asked(server, context, "/validate", make_review(tainting(added=now())))
+    assert CODE.search(refused["status"]["message"])
+    assert rules(server, context, range(8)) == 2
+
+
+def test_unproved_caller_gets_no_signature_no_code_and_fills_no_window(start_server: StartServer) -> None:
+    server = start_server(around=around())
+    context = server.trusting()
+    response = asked(server, context, "/mutate", make_review(template(), user="alice"))
+    assert (response["allowed"], signature(response)) == (True, None)
+    refused = asked(server, context, "/validate", make_review(tainting(added=now()), user="made-up"))
+    assert not refused["allowed"]
+    assert "hits 16 devices, 8 pods" in refused["status"]["message"]
+    assert not CODE.search(refused["status"]["message"])
+    assert rules(server, context, range(8)) == 8
+    assert server.around.promises.victims(600) == ()
+
+
+def test_unproved_caller_has_a_foreign_author_taken_out(start_server: StartServer) -> None:
+    server = start_server(around=around())
+    response = asked(server, server.trusting(), "/mutate", make_review(template(FORGED), user="alice"))
+    edits = json.loads(base64.b64decode(response["patch"]))
+    assert {"op": "remove", "path": "/spec/metadata/annotations/devicetaint.io~1requested-by"} in edits
+    assert any("was taken out" in text for text in response["warnings"])
+
+
+def test_certificate_of_the_right_ca_in_another_name_gets_403_and_is_counted(
+    start_server: StartServer, tmp_path: Path, authority: Authority
+) -> None:
+    server = start_server(client_ca=authority, around=around())
+    context = client_context(server, tmp_path, authority, "system:node:node-1")
+    with server.connect(context) as client:
+        client.send(post(REVIEW))
+        assert client.answer() == status_reply(
+            "403 Forbidden",
+            "Forbidden",
+            "the client certificate is for 'system:node:node-1', which is not in --client-names:"
+            " only API servers send reviews here",
+        )
+    assert server.metric("bad_requests_total", code="403") == 1
+    assert server.metric("review_duration_seconds_count", path="/validate") == 0
+
+
+def test_kept_connection_keeps_its_own_certificate(
+    start_server: StartServer, tmp_path: Path, authority: Authority
+) -> None:
+    """Two callers at the same time, and a swap of the server's certificate between their requests."""
+    server = start_server(client_ca=authority)
+    ours = client_context(server, tmp_path, authority)
+    theirs = client_context(server, tmp_path, authority, "system:node:node-1")
+    with server.connect(ours) as one, server.connect(theirs) as other:
+        before = server.source.context
+        (tmp_path / "clients.crt").write_bytes(authority.certificate + authority.certificate)
+        eventually(lambda: server.source.context is not before)
+        for _ in range(3):
+            one.send(post(REVIEW))
+            other.send(post(REVIEW))
+            assert one.answer() == ALLOWED
+            assert other.answer().startswith(b"HTTP/1.1 403 ")
+
+
+@pytest.mark.parametrize("required", list(TLSVersion))
+def test_oldest_version_is_the_one_that_was_asked_for(start_server: StartServer, required: TLSVersion) -> None:
+    server = start_server(oldest_version=required)
+    context = server.trusting()
+    with server.connect(context) as client:
+        assert client.socket.version() == "TLSv1.3"
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    if required is TLSVersion.TLS13:
+        with pytest.raises((OSError, EOFError)):
+            server.connect(context)
+    else:
+        with server.connect(context) as client:
+            assert client.socket.version() == "TLSv1.2"
