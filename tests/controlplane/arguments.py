@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ETCD_SOCKET = "etcd.sock"
+ADMISSION_CONFIGURATION = "admission.json"
+WEBHOOK_CLIENT = "webhook-client"
+"""The kubeconfig with the certificate that the API server shows webhooks, and that certificate's files in pki."""
 
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -16,6 +19,30 @@ AUDIT_POLICY = {
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "RequestResponse"}],
 }
+
+
+def admission_configuration(folder: Path) -> dict[str, Any]:
+    """Has the API server show every webhook that asks for one the same client certificate."""
+    config = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "WebhookAdmissionConfiguration",
+        "kubeConfigFile": str(folder / f"{WEBHOOK_CLIENT}.kubeconfig"),
+    }
+    plugins = ("ValidatingAdmissionWebhook", "MutatingAdmissionWebhook")
+    return {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AdmissionConfiguration",
+        "plugins": [{"name": name, "configuration": config} for name in plugins],
+    }
+
+
+def webhook_client(folder: Path) -> dict[str, Any]:
+    """That kubeconfig: users are found by the host that is called, and `*` is every host."""
+    files = {
+        "client-certificate": str(folder / "pki" / f"{WEBHOOK_CLIENT}.crt"),
+        "client-key": str(folder / "pki" / f"{WEBHOOK_CLIENT}.key"),
+    }
+    return {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": files}]}
 
 
 def etcd(folder: Path) -> list[str]:
@@ -53,6 +80,7 @@ def api_server(
         f"--tls-private-key-file={pki / 'tls.key'}",
         f"--client-ca-file={pki / 'ca.crt'}",
         "--authorization-mode=RBAC",
+        f"--admission-control-config-file={folder / ADMISSION_CONFIGURATION}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={pki / 'service-account.pub'}",
         f"--service-account-signing-key-file={pki / 'service-account.key'}",

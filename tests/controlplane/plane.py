@@ -101,6 +101,21 @@ class ControlPlane:
         """Signs the API server's certificate and every client's."""
         return self._authority.pem
 
+    @property
+    def proof(self) -> str:
+        """The flag by which a webhook hears this API server and no other client."""
+        return f"--client-ca-file={self.folder / 'pki/ca.crt'}"
+
+    def webhook_client(self, webhook_ca: bytes, user: str = "") -> ssl.SSLContext:
+        """What a client needs that calls a webhook as this API server, or as another user whom its CA knows."""
+        context = ssl.create_default_context(cadata=webhook_ca.decode())
+        pki, name = self.folder / "pki", arguments.WEBHOOK_CLIENT
+        files = pki / f"{name}.crt", pki / f"{name}.key"
+        if user:
+            files = self._authority.client(user).write(self.folder / "users", f"{next(_numbers)}")
+        context.load_cert_chain(*files)
+        return context
+
     def kubectl(
         self,
         *args: str | Path,
@@ -255,6 +270,12 @@ class ControlPlane:
         self._write("pki/service-account.pub", public)
         self._write("pki/ca.crt", self.ca_pem)
         self._authority.client(ADMIN, ["system:masters"]).write(self.folder / "pki", "admin")
+        self._authority.client("kube-apiserver").write(self.folder / "pki", arguments.WEBHOOK_CLIENT)
+        for name, content in (
+            (arguments.ADMISSION_CONFIGURATION, arguments.admission_configuration(self.folder)),
+            (f"{arguments.WEBHOOK_CLIENT}.kubeconfig", arguments.webhook_client(self.folder)),
+        ):
+            self._write(name, json.dumps(content).encode())
 
     def _start_api_server(self) -> None:
         self._write("audit-policy.yaml", json.dumps(arguments.AUDIT_POLICY).encode())

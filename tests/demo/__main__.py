@@ -126,10 +126,12 @@ def _without_cluster(terminal: Terminal, started: float, *, keep: bool) -> int:
             "KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver and kubectl, such as setup-envtest makes."
         )
         if keep:
+            ask = "curl --cacert $CA --cert $CERT --key $KEY -H 'Content-Type: application/json'"
             lines = (
                 f"export URL={stage.webhook.base_url} CA={stage.webhook.cert_dir / 'ca.crt'}",
+                "export CERT={} KEY={}".format(*stage.client),
                 f"cd {stage.folder}",
-                "curl --cacert $CA -H 'Content-Type: application/json' -d @careless-claim.json $URL/validate",
+                f"{ask} -d @careless-claim.json $URL/validate",
             )
             _keep(terminal, stage.webhook, stage.processes, lines)
         _stopping()

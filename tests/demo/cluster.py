@@ -104,7 +104,7 @@ def started(assets: Assets, terminal: Terminal) -> Iterator[Cluster]:
             for node in _NODES:
                 plane.add_node(node)
             kubeconfig = plane.kubeconfig_of(_ACCOUNT, _ACCOUNT_GROUPS)
-            webhook = stack.enter_context(WebhookProcess(f"--kubeconfig={kubeconfig}", standalone=False))
+            webhook = stack.enter_context(WebhookProcess(f"--kubeconfig={kubeconfig}", plane.proof, standalone=False))
             evictor = stack.enter_context(_evictor(plane))
         yield Cluster(plane, webhook, evictor)
 

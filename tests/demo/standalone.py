@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
+from tests.controlplane.pki import Authority
 from tests.controlplane.webhook_process import WebhookProcess
 from tests.demo.chapters import AS_CONTROLLER, STANDALONE
 from tests.demo.scenes import REVIEW
@@ -41,11 +42,13 @@ _NO_POLICY = "{apiVersion: policy.devicetaint.io/v1alpha1, kind: DeviceTaintPoli
 class Standalone:
     """Our server, running, and what a cluster would have stored by now."""
 
-    def __init__(self, webhook: WebhookProcess, policy: Path) -> None:
-        """`policy` is the file from which our server reads its policy."""
+    def __init__(self, webhook: WebhookProcess, policy: Path, client: tuple[Path, Path]) -> None:
+        """`policy` is the file from which our server reads its policy; `client` proves that we are an API server."""
         self.webhook = webhook
         self._policy = policy
+        self.client = client
         self._context = ssl.create_default_context(cadata=webhook.ca_pem.decode())
+        self._context.load_cert_chain(*client)
         self.story = copy_story(webhook.folder / "story")
         self.folder = webhook.folder / "reviews"
         self.folder.mkdir()
@@ -135,9 +138,13 @@ def started(terminal: Terminal) -> Iterator[Standalone]:
         policy, key = folder / "policy.yaml", folder / "key"
         policy.write_text(_NO_POLICY)
         key.write_text(secrets.token_hex())
+        authority = Authority("demo-ca")
+        client = authority.client("kube-apiserver").write(folder, "api-server")
+        (folder / "ca.crt").write_bytes(authority.pem)
+        arguments = (f"--policy-file={policy}", f"--key-file={key}", f"--client-ca-file={folder / 'ca.crt'}")
         with terminal.task("starting our webhook, with a certificate of its own"):
-            webhook = stack.enter_context(WebhookProcess(f"--policy-file={policy}", f"--key-file={key}"))
-        yield Standalone(webhook, policy)
+            webhook = stack.enter_context(WebhookProcess(*arguments, authority=authority))
+        yield Standalone(webhook, policy, client)
 
 
 def tell(stage: Standalone, terminal: Terminal) -> None:

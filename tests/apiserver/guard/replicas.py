@@ -50,8 +50,9 @@ class Replicas:
         self._stack.close()
 
     def _new(self) -> WebhookProcess:
-        kubeconfig = self._stage.plane.kubeconfig_of(ACCOUNT, ACCOUNT_GROUPS)
-        return WebhookProcess(f"--kubeconfig={kubeconfig}", standalone=False, authority=self._authority)
+        plane = self._stage.plane
+        kubeconfig = plane.kubeconfig_of(ACCOUNT, ACCOUNT_GROUPS)
+        return WebhookProcess(f"--kubeconfig={kubeconfig}", plane.proof, standalone=False, authority=self._authority)
 
 
 def wait_synced(webhook: WebhookProcess) -> None:

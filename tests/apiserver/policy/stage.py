@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-import ssl
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -148,9 +147,9 @@ class Stage:
     # --- our server ------------------------------------------------------------------------------
 
     def new_webhook(self, *arguments: str) -> WebhookProcess:
-        """Our server as its ServiceAccount, not started yet."""
+        """Our server as its ServiceAccount, not started yet; only the API server is heard."""
         kubeconfig = self.plane.kubeconfig_of(ACCOUNT, ACCOUNT_GROUPS)
-        return WebhookProcess(f"--kubeconfig={kubeconfig}", *arguments, standalone=False)
+        return WebhookProcess(f"--kubeconfig={kubeconfig}", self.plane.proof, *arguments, standalone=False)
 
     def launch_webhook(self) -> WebhookProcess:
         """Another one, alive but perhaps never ready; whoever asked for it stops it."""
@@ -205,8 +204,8 @@ class Stage:
         return labels.removeprefix('hash="').removesuffix('"')
 
     def ask(self, obj: Json, user: str = "dana") -> Json:
-        """Our server's response about a new object, without an API server between."""
-        client = Client(self.webhook.base_url, ssl.create_default_context(cadata=self.webhook.ca_pem.decode()))
+        """Our server's response about a new object, asked with the API server's own certificate."""
+        client = Client(self.webhook.base_url, self.plane.webhook_client(self.webhook.ca_pem))
         try:
             answer = client.request("POST", "/validate", make_review(obj, user=user))
         finally:
