@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import subprocess
@@ -15,6 +16,7 @@ from tests.apiserver.accounts import rights_of
 from tests.apiserver.manifests.installing import OVERLAYS, OWN_NAMESPACE, REGISTRATIONS, ROOT, rendered
 from webhook.config.evict import parse_evict
 from webhook.config.serve import parse_serve
+from webhook.server.callers import Callers, WrongName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -145,6 +147,22 @@ def test_serve_takes_its_flags_and_outlives_its_shutdown(render: Callable[[str],
 
 
 @every_overlay
+def test_caller_without_proof_is_given_nothing_that_lasts(render: Callable[[str], list[Json]], overlay: str) -> None:
+    """R2: whoever can open a connection, and whoever has some certificate of the cluster."""
+    (container,) = [each for _, each in _workloads(render(overlay)) if each["name"] == "serve"]
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    settings = parse_serve("x", container["args"][1:], environment)
+    callers = Callers(settings.client_names, trust_everyone=settings.trust_unauthenticated_callers)
+    kubelet = {"subject": ((("organizationName", "system:nodes"),), (("commonName", "system:node:node-1"),))}
+    assert callers.authenticated == (overlay == "client-certificates")
+    for certificate in (None, kubelet):
+        with contextlib.suppress(WrongName):
+            assert not callers.trusted(certificate)
+    mounts = {each["mountPath"] for each in container.get("volumeMounts", ())}
+    assert all(str(file.parent) in mounts for file in [settings.certificates.client_ca_file] if file is not None)
+
+
+@every_overlay
 def test_evict_runs_in_the_mode_of_its_overlay(render: Callable[[str], list[Json]], overlay: str) -> None:
     found = [(deployment, each) for deployment, each in _workloads(render(overlay)) if each["name"] == "evict"]
     assert len(found) == (overlay in MODES)
@@ -185,6 +203,8 @@ def test_everything_lives_in_our_namespace(render: Callable[[str], list[Json]], 
         "ClusterRole",
         "ClusterRoleBinding",
         "MutatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
         "ValidatingWebhookConfiguration",
     }
     for document in render(overlay):
