@@ -37,10 +37,12 @@ POLICY_LINTS: Final = MappingProxyType(
         "DT108": "exception about to expire",
         "DT109": "exception for more than a year",
         "DT110": "exception that lifts nothing",
+        "DT111": "limits that do not bound pods",
     }
 )
 SOON: Final = timedelta(days=7)
 LONG: Final = timedelta(days=366)
+_UNBOUND: Final = "null lifts the limit: one rule may evict any number of pods; set pods, claims or devices"
 _NOT_ALL: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
 
@@ -65,6 +67,10 @@ def warnings(policy: Policy, at: Path, check: Callable[[str], None]) -> Iterator
                 where = path.child("tolerations").index(number).child("tolerationSeconds")
                 text = f"only eviction counts seconds, and effect is {toleration.effect}"
                 yield _warn("DT106", forbidden(where, text))
+    for position, limits in enumerate(policy.impact.limits):
+        if limits.pods is None and limits.claims is None and limits.devices is None:
+            where = at.child("impact", "limits").index(position).child("pods")
+            yield _warn("DT111", forbidden(where, _UNBOUND))
 
 
 def expiring(policy: Policy, now: datetime, at: Path | None = None) -> Iterator[Finding]:

@@ -169,7 +169,7 @@ class DefaultTolerations(msgspec.Struct, frozen=True):
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A limit as a share of all there are, in percent."""
+    """A limit as a share of all there are, in percent; of devices: of all that the rule's driver has."""
 
     percent: float
 
@@ -185,10 +185,14 @@ class ImpactLimits(msgspec.Struct, frozen=True):
     namespaces: int | Share | None = None
 
 
+DEFAULT_LIMITS: Final = ImpactLimits(pods=50, namespaces=10)
+"""What an entry of a document holds to where it does not say otherwise."""
+
+
 class Impact(msgspec.Struct, frozen=True):
     """The guard's settings. Times in seconds; `tolerance_percent` is how much an impact may grow once confirmed."""
 
-    limits: tuple[ImpactLimits, ...] = (ImpactLimits(pods=50, namespaces=10),)
+    limits: tuple[ImpactLimits, ...] = (DEFAULT_LIMITS,)
     protected_namespaces: NamespaceMatch = NamespaceMatch(names=("kube-system",))
     window_seconds: float = 600.0
     tolerance_percent: float = 10.0

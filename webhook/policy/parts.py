@@ -15,6 +15,7 @@ from webhook.api.taints import EQUAL, DeviceToleration
 from webhook.expressions.engine import BadExpression, Expression, compile_expression
 from webhook.policy.model import (
     ANYTHING,
+    DEFAULT_LIMITS,
     Action,
     DefaultTolerations,
     EvictionProfile,
@@ -254,10 +255,10 @@ def _toleration(raw: Raw) -> DeviceToleration:
 
 
 def _limits(raw: Raw) -> ImpactLimits:
-    return ImpactLimits(
-        requesters(raw.get("requesters")),
-        taints(raw.get("taints")),
-        *(_limit(raw.get(name)) for name in ("pods", "claims", "devices", "namespaces")),
+    """An entry of limits; a limit that is left out keeps its default, and null is no limit."""
+    given = {name: _limit(raw[name]) for name in ("pods", "claims", "devices", "namespaces") if name in raw}
+    return structs.replace(
+        DEFAULT_LIMITS, requesters=requesters(raw.get("requesters")), taints=taints(raw.get("taints")), **given
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.builders import KEY, NOW
 from tests.unit.eviction.objects import rule
+from tests.unit.policy.documents import policy_of
 from webhook.admission.confirmation import Confirmed, Hit, Numbers, make_code
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.commands.evict_ceiling import ceiling_of
@@ -86,6 +87,13 @@ def test_without_confirmation_the_widest_limit_that_may_hold_does(
 ) -> None:
     found = ceiling_of(rule(), policy(*limits), totals)
     assert found == (None if pods is None else Ceiling(pods, None, confirmed=False))
+
+
+def test_limits_that_a_document_does_not_name_stop_the_worker_too() -> None:
+    limited = policy_of(impact={"limits": [{"devices": "5%"}]})
+    assert ceiling_of(rule(), limited, no_totals) == Ceiling(50, 10, confirmed=False)
+    lifted = policy_of(impact={"limits": [{"pods": None, "devices": "5%"}]})
+    assert ceiling_of(rule(), lifted, no_totals) == Ceiling(None, 10, confirmed=False)
 
 
 def test_rule_that_asks_for_eviction_is_limited_as_one_that_evicts() -> None:

@@ -26,6 +26,7 @@ from webhook.files.yaml_documents import yaml_documents
 from webhook.policy.document import load
 from webhook.policy.lint import expiring
 from webhook.policy.model import (
+    DEFAULT_LIMITS,
     Action,
     DefaultTolerations,
     EvictionProfile,
@@ -200,7 +201,7 @@ def test_impact_is_read() -> None:
         "unknownImpact": "warn",
     }
     assert policy_of(impact=impact).impact == Impact(
-        (ImpactLimits(RequesterMatch(("u",)), TaintMatch(("k",)), Share(5.0), 7), ImpactLimits()),
+        (ImpactLimits(RequesterMatch(("u",)), TaintMatch(("k",)), Share(5.0), 7, None, 10), DEFAULT_LIMITS),
         NamespaceMatch(("a",)),
         5400.0,
         2.5,
@@ -210,6 +211,23 @@ def test_impact_is_read() -> None:
         two_step=True,
         unknown_impact=Action.WARN,
     )
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({}, ImpactLimits(pods=50, namespaces=10)),
+        ({"devices": "5%"}, ImpactLimits(pods=50, devices=Share(5.0), namespaces=10)),
+        ({"claims": 20}, ImpactLimits(pods=50, claims=20, namespaces=10)),
+        ({"pods": None}, ImpactLimits(namespaces=10)),
+        ({"pods": 0, "namespaces": None}, ImpactLimits(pods=0)),
+        ({"pods": None, "claims": None, "devices": None, "namespaces": None}, ImpactLimits()),
+        ({"pods": 1, "claims": 2, "devices": 3, "namespaces": 4}, ImpactLimits(None, None, 1, 2, 3, 4)),
+    ],
+    ids=str,
+)
+def test_limit_that_an_entry_does_not_name_keeps_its_default_and_null_lifts_it(entry: Any, expected: Any) -> None:
+    assert policy_of(impact={"limits": [entry]}).impact.limits == (expected,)
 
 
 def test_impact_that_is_left_out_keeps_its_defaults() -> None:

@@ -201,6 +201,20 @@ def test_exception_that_lifts_nothing_is_told() -> None:
     assert warnings_in(default="deny", exceptions=[make_exception()]) == []
 
 
+@pytest.mark.parametrize("entry", [{"pods": None}, {"pods": None, "namespaces": 3}], ids=str)
+def test_limits_that_do_not_bound_pods_are_told(entry: Any) -> None:
+    text = "null lifts the limit: one rule may evict any number of pods; set pods, claims or devices"
+    bound = {"requesters": {"users": ["jane"]}}
+    assert warnings_in(impact={"limits": [bound, entry]}) == [f"DT111 impact.limits[1].pods: {text}"]
+
+
+@pytest.mark.parametrize(
+    "entry", [{}, {"pods": 0}, {"pods": None, "claims": 3}, {"pods": None, "devices": "5%"}], ids=str
+)
+def test_limits_that_bound_pods_are_not_told(entry: Any) -> None:
+    assert warnings_in(impact={"limits": [entry]}) == []
+
+
 def test_warnings_have_titles_and_weigh_little() -> None:
     policy = policy_of(default="deny", exceptions=[make_exception(expiresAt="2020-01-01T00:00:00Z")])
     (finding,) = expiring(policy, NOW)

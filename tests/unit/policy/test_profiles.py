@@ -47,9 +47,9 @@ def test_entry_fits_if_all_that_it_names_does(match: Any, fits: bool) -> None:  
 
 
 def test_first_entry_that_fits_decides_alone() -> None:
-    """What it leaves out is without limit; the entries after it do not fill in."""
+    """What it leaves out keeps its default; the entries after it do not fill in."""
     entries = [{"requesters": {"serviceAccounts": ["health/operator"]}, "claims": 5}, {"pods": 1}]
-    assert (limits(ROBOT, limits=entries), limits(JANE, limits=entries)) == (None, 1)
+    assert (limits(ROBOT, limits=entries), limits(JANE, limits=entries)) == (50, 1)
 
 
 def test_nothing_that_fits_is_no_limit() -> None:
