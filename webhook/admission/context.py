@@ -10,6 +10,7 @@ import msgspec
 
 from webhook.api.field import Path
 from webhook.api.rules import DeviceTaintRule
+from webhook.inventory.fates import Names
 from webhook.inventory.impact import Impact
 from webhook.inventory.state import Sight
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
@@ -60,12 +61,12 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     `candidate` is a policy that is tried beside the one that holds. `key` signs the authors of templates; without
     one nobody's authorship is written down or believed. `sight` is what is seen of the cluster, None where nobody
     looks at one: then impacts are not guarded. `promised` are rules that were allowed here a moment ago and that the
-    inventory may not have yet; `victims` is what was hit by all that was allowed here within the policy's window, as
-    most of it may be gone by now. `lately` says whether a driver's pool had a NoExecute taint (device, key, value) in
-    the last minutes. `read_policy` reads a document's text for ConfigMaps: text, where it stands, and
-    what to call between steps. `caller_trusted` says whether the caller is known to be an API server, whose word on the
-    user holds: only for such a caller is an author signed, a confirmation code given, or a rule kept in mind. On the
-    command line the caller is the user.
+    inventory may not have yet. `victims` is what was hit by all rules that began to evict within the policy's window,
+    as most of it may be gone by now; `closed` are the devices on which rules began to act within it. `lately` says
+    whether a driver's pool had a NoExecute taint (device, key, value) in the last minutes. `read_policy` reads a
+    document's text for ConfigMaps: text, where it stands, and what to call between steps. `caller_trusted` says whether
+    the caller is known to be an API server, whose word on the user holds: only for such a caller is an author signed, a
+    confirmation code given, or a rule kept in mind. On the command line the caller is the user.
     """
 
     now: datetime
@@ -77,6 +78,7 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     sight: Sight | None = None
     promised: tuple[DeviceTaintRule, ...] = ()
     victims: tuple[Impact, ...] = ()
+    closed: tuple[Names, ...] = ()
     lately: Callable[[str, str, tuple[str, str, str]], bool] = lambda _driver, _pool, _taint: False
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
     budget: Budget = UNLIMITED

@@ -33,7 +33,7 @@ class Change(StrEnum):
 
 
 class Promised(NamedTuple):
-    """A rule that evicts once it is stored, and what it hit when it was looked at."""
+    """A rule that acts (NoSchedule or more) once it is stored, and what it hit when it was looked at."""
 
     rule: DeviceTaintRule
     impact: Impact
@@ -64,7 +64,7 @@ class Decision:
     differences: tuple[Difference, ...] = ()
     """What a candidate policy would have said instead."""
     promised: Promised | None = None
-    """What will be evicted, unless this was a dry run: the next ones must reckon with it."""
+    """What will act, unless this was a dry run: the next reviews must count it."""
     problem: str | None = None
     """Why the request itself made no sense, which refuses it with 400."""
 

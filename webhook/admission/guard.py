@@ -15,15 +15,15 @@ from webhook.admission.decision import Promised
 from webhook.admission.figures import annotation_of, count, figures_of, some, summary_of
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.widening import EFFECT_RANK, begins_to_evict, is_wide, only_less
-from webhook.admission.window import totals, with_recent
+from webhook.admission.window import ceiling_of, devices_with_recent, driver_of, hit_with_recent
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import CONFIRM_IMPACT, EXPIRES_AT, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Impact, Taint, impact_of
-from webhook.policy.model import Action, InTreeEvictor, Mode
+from webhook.policy.model import Action, InTreeEvictor, Mode, Share
 from webhook.policy.names import Requester
-from webhook.policy.profiles import limits_for, most, protected_among
+from webhook.policy.profiles import limits_for, protected_among
 from webhook.validation.meta import METADATA
 from webhook.validation.rules import SELECTOR, TAINT
 
@@ -43,7 +43,7 @@ _UNPROVED: Final = "API servers do not prove to the webhook who they are (docs/c
 
 
 class Guarded(NamedTuple):
-    """What the guard has to say. `promised` is what will be evicted if this is allowed."""
+    """What the guard has to say. `promised` is what will act if this is allowed."""
 
     findings: tuple[Finding, ...] = ()
     annotations: Mapping[str, str] = {}
@@ -108,7 +108,7 @@ class _Guarding:
             annotations["impact"] += " break-glass"
         kept = tuple(self._severe(findings))
         # A caller that made the rule up would use up the window for those who have real ones.
-        begins = self._evicts and self._context.caller_trusted and not _denied(kept)
+        begins = self._acts and self._context.caller_trusted and not _denied(kept)
         return Guarded(kept, annotations, Promised(self._new, impact) if begins else None)
 
     def _severe(self, findings: list[Finding]) -> Iterator[Finding]:
@@ -258,14 +258,14 @@ class _Guarding:
         yield from self._reasons_known()
         requester = Requester(self._request.username, self._request.groups)
         limits = limits_for(self._settings, requester, self._new.taint, self._effect)
-        given = {name: getattr(limits, name) for name in Numbers._fields}
-        total = totals(inventory) if any(each is not None for each in given.values()) else Numbers(0, 0, 0, 0)
-        ceiling = {name: most(given[name], getattr(total, name)) for name in Numbers._fields}
+        ceiling = ceiling_of(limits, self._new, inventory)
         over = _over(hit.numbers, ceiling)
         if over:
             yield _Reason(f"limit:{','.join(over)}", f"the limit is {_limits_text(over, ceiling)}")
-        elif self._evicts and self._settings.window_seconds:
-            yield from self._in_window(inventory, impact, ceiling)
+        elif self._settings.window_seconds:
+            # A share of one driver's devices is not used up by the taints of another.
+            driver = driver_of(self._new) if isinstance(limits.devices, Share) else None
+            yield from self._in_window(inventory, impact, ceiling, driver)
         if hit.protected:
             several = len(hit.protected) > 1
             text = f"namespace{'s' if several else ''} {some(hit.protected)} {'are' if several else 'is'} protected"
@@ -273,12 +273,16 @@ class _Guarding:
         if self._evicts and self._settings.unknown_impact is Action.DENY:
             yield from _not_counted(impact)
 
-    def _in_window(self, inventory: Inventory, impact: Impact, ceiling: Mapping[str, int | None]) -> Iterator[_Reason]:
-        """Many small rules are one large one."""
-        if not impact.pods and not impact.pod_groups:
-            return
-        counted = ceiling["devices"] is not None
-        together = with_recent(self._new, impact, inventory, self._context, in_tree=self._in_tree, devices=counted)
+    def _in_window(
+        self, inventory: Inventory, impact: Impact, ceiling: Mapping[str, int | None], driver: str | None
+    ) -> Iterator[_Reason]:
+        """Many small rules are one large one; `driver` is the one whose devices count, None all."""
+        together = Numbers(0, 0, 0, 0)
+        if impact.pods or impact.pod_groups:
+            together = hit_with_recent(impact, inventory, self._context, in_tree=self._in_tree)
+        if ceiling["devices"] is not None and impact.devices:
+            devices = devices_with_recent(self._new, inventory, self._context, driver)
+            together = together._replace(devices=devices)
         over = _over(together, ceiling)
         if over:
             minutes = self._settings.window_seconds / 60

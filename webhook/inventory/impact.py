@@ -159,13 +159,18 @@ def impact_of(
 
 
 def impact_on_devices(
-    inventory: Inventory, pool: PoolId, taints: Mapping[str, Iterable[Taint]], now: datetime
+    inventory: Inventory,
+    pool: PoolId,
+    taints: Mapping[str, Iterable[Taint]],
+    now: datetime,
+    check: Check = lambda: None,
 ) -> Impact:
-    """What new taints in a slice would do to those who use the devices, by device name."""
+    """What new taints in a slice would do to those who use the devices, by device name. `check` as in impact_of."""
     parts: list[Impact] = []
     allocated = 0
     for device, added in taints.items():
         names = Names(*pool, device)
+        check()
         fared = [_impact(Impact(), fates_on(inventory, names, taint.fate), taint, now) for taint in added]
         allocated += max((part.allocated for part in fared), default=0)  # the same for each taint of a device
         parts += fared

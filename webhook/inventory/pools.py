@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
+from webhook.inventory.matching import keeps_from_allocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -13,29 +15,31 @@ if TYPE_CHECKING:
 
 PoolId = tuple[str, str]
 """Driver and pool name."""
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
 _NO_TAINTS: Final[tuple[DeviceTaint, ...]] = ()
 
 
 class Pool:
     """The slices of one pool. What follows from them is worked out when it is asked for, and kept until one changes."""
 
-    __slots__ = ("_devices", "_evicting", "_keys", "slices")
+    __slots__ = ("_closed", "_devices", "_evicting", "_keys", "slices")
 
     def __init__(self) -> None:
         self.slices: dict[str, ResourceSlice] = {}
         self._devices: dict[str, tuple[DeviceTaint, ...]] | None = None
         self._evicting: dict[str, tuple[DeviceTaint, ...]] | None = None
+        self._closed: dict[str, datetime] | None = None
         self._keys: frozenset[str] | None = None
 
     def put(self, value: ResourceSlice) -> None:
         """Adds a slice, or replaces the one of its name."""
         self.slices[value.meta.name] = value
-        self._devices = self._evicting = self._keys = None
+        self._devices = self._evicting = self._closed = self._keys = None
 
     def remove(self, name: str) -> None:
         """Takes a slice away; the generation below may become the newest by it."""
         self.slices.pop(name, None)
-        self._devices = self._evicting = self._keys = None
+        self._devices = self._evicting = self._closed = self._keys = None
 
     @property
     def generation(self) -> int:
@@ -79,6 +83,25 @@ class Pool:
             }
             self._evicting = {name: taints for name, taints in found.items() if taints}
         return self._evicting
+
+    @property
+    def closed(self) -> Mapping[str, datetime]:
+        """The devices with NoSchedule or NoExecute taints, and when the last of these was added.
+
+        A taint without a time counts as added at the end of the calendar.
+        """
+        if self._closed is None and not self.tainted:
+            self._closed = {}
+        if self._closed is None:
+            acting = {
+                name: [taint for taint in taints if keeps_from_allocation(taint)]
+                for name, taints in self.devices.items()
+                if taints
+            }
+            self._closed = {
+                name: max(taint.time_added or _LAST for taint in taints) for name, taints in acting.items() if taints
+            }
+        return self._closed
 
     @property
     def tainted(self) -> bool:
