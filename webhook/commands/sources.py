@@ -100,10 +100,12 @@ def _cluster_stages(
 def _inventory_stage(cluster: Cluster, around: Surroundings, metrics: Metrics, checks: Checks) -> Stage:
     """What taints would hit. Nobody waits for it: until it is known, reviews that need it say so."""
     from webhook.cluster.inventory import InventoryCache  # noqa: PLC0415 -- as above
+    from webhook.server.beginnings import Beginnings  # noqa: PLC0415 -- nothing to watch without a cluster
 
     inventory = InventoryCache(cluster, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
     around.sight = inventory.sight
     inventory.subscribe(around.lately.observe)
+    inventory.subscribe(Beginnings(around, inventory.inventory).observe)
     checks.inform("inventory", lambda: inventory.problem)
     return Stage(name="inventory", work=inventory.run)
 

@@ -1,13 +1,14 @@
-"""What was allowed here a moment ago: the next reviews must reckon with it, though the inventory may not show it.
+"""What began to act of late: the next reviews must count it, though the inventory may not show it.
 
 A rule is not seen until the watch brings it, and whom it evicted is not seen any more once they are gone.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.inventory.extent import names_of
 from webhook.inventory.impact import Impact
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.decision import Promised
     from webhook.api.rules import DeviceTaintRule
+    from webhook.inventory.fates import Names
     from webhook.inventory.state import Inventory
 
 KEPT_SECONDS: Final = 30.0
@@ -36,7 +38,10 @@ class _Hit(NamedTuple):
 
 
 class Promises:
-    """What this replica has let through. Others have their own; so many replicas, so many times the limit at worst."""
+    """What this replica has let through, and what its watch showed to begin, whichever replica let it through.
+
+    Only rules that several replicas let through before any of them sees another's add up, to the limit of each.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` counts seconds and never goes back."""
@@ -45,14 +50,33 @@ class Promises:
         self._hits: deque[_Hit] = deque(maxlen=_KEPT_MOST)
         self._pods = 0
         self._victims: tuple[Impact, ...] | None = ()
+        self._closing: OrderedDict[Names, float] = OrderedDict()
+        """Devices, and when a rule last began to act on them; the oldest first."""
+        self._closed: tuple[Names, ...] | None = ()
 
     def add(self, promised: Promised) -> None:
-        """One more; a rule of the same name takes the place of what was promised of it before."""
+        """One more was allowed here; a rule of the same name takes the place of what was promised of it before."""
         now, rule = self._clock(), promised.rule
         name = rule.meta.name
         self._kept = [each for each in self._kept if not name or each.rule.meta.name != name][-_KEPT_MOST + 1 :]
         self._kept.append(_Promise(rule, now + KEPT_SECONDS))
-        victims = Impact(waves=promised.impact.waves, namespaces=promised.impact.namespaces)
+        self.began(rule, promised.impact)
+
+    def knows(self, rule: DeviceTaintRule) -> bool:
+        """Whether the rule as it stands was allowed here a moment ago, so that what it hits is remembered already."""
+        now = self._clock()
+        return any(now < each.until and _same(each.rule, rule) for each in self._kept)
+
+    def began(self, rule: DeviceTaintRule, impact: Impact) -> None:
+        """A rule begins to act now, and hits this."""
+        now = self._clock()
+        names = names_of(rule.selector)
+        self._closing[names] = now
+        self._closing.move_to_end(names)
+        if len(self._closing) > _KEPT_MOST:
+            self._closing.popitem(last=False)
+        self._closed = None
+        victims = Impact(waves=impact.waves, namespaces=impact.namespaces)
         if victims.waves:
             self._remember(_Hit(now, victims, len(victims.pods)))
 
@@ -80,7 +104,7 @@ class Promises:
         return tuple(each.rule for each in self._kept)
 
     def victims(self, seconds: float) -> tuple[Impact, ...]:
-        """Whom all rules of so many last seconds hit, as it was when each was allowed."""
+        """Whom all rules that began in so many last seconds hit, as it was when each began."""
         since = self._clock() - seconds
         while self._hits and self._hits[0].at < since:
             self._forget()
@@ -88,11 +112,26 @@ class Promises:
             self._victims = tuple(hit.victims for hit in self._hits)
         return self._victims
 
+    def closed(self, seconds: float) -> tuple[Names, ...]:
+        """The devices on which rules began to act in so many last seconds."""
+        since = self._clock() - seconds
+        while self._closing and next(iter(self._closing.values())) < since:
+            self._closing.popitem(last=False)
+            self._closed = None
+        if self._closed is None:
+            self._closed = tuple(self._closing)
+        return self._closed
+
 
 def _shown(rule: DeviceTaintRule, inventory: Inventory) -> bool:
     stored = inventory.rules.get(rule.meta.name)
-    return (
-        stored is not None
-        and (stored.selector, stored.taint) == (rule.selector, rule.taint)
-        and stored.effective_effect == rule.effective_effect
+    return stored is not None and _same(stored, rule)
+
+
+def _same(one: DeviceTaintRule, other: DeviceTaintRule) -> bool:
+    return (one.meta.name, one.selector, one.taint, one.effective_effect) == (
+        other.meta.name,
+        other.selector,
+        other.taint,
+        other.effective_effect,
     )

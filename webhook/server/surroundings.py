@@ -74,7 +74,7 @@ class Surroundings:
     """None without a cluster: then what is not known stays so."""
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
     promises: Promises = field(default_factory=lambda: Promises(time.monotonic))
-    """Rules that were let through a moment ago."""
+    """Rules that began to act, or were let through a moment ago."""
     lately: Lately = field(default_factory=lambda: Lately(time.monotonic))
     """Taints that slices had until a moment ago."""
 
@@ -83,6 +83,7 @@ class Surroundings:
     ) -> AdmissionContext:
         """What a review that begins now may look at."""
         sight = None if self.sight is None else self.sight()
+        window = self.judge.policy.impact.window_seconds
         return AdmissionContext(
             now,
             judge=self.judge,
@@ -91,7 +92,8 @@ class Surroundings:
             key=self.key(),
             sight=sight,
             promised=() if sight is None else self.promises.current(sight.inventory),
-            victims=() if sight is None else self.promises.victims(self.judge.policy.impact.window_seconds),
+            victims=() if sight is None else self.promises.victims(window),
+            closed=() if sight is None else self.promises.closed(window),
             lately=self.lately.had,
             read_policy=self.read_policy,
             budget=budget,

@@ -1,4 +1,4 @@
-"""What this replica has let through, and for how long the next reviews reckon with it."""
+"""What this replica knows to begin, and for how long the next reviews count it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from tests.builders import decoded, encoded, make_review
+from tests.builders import DRIVER, decoded, encoded, make_review
 from tests.unit.admission.guarding import fleet, node, tainting
 from tests.unit.inventory.values import inventory_of
 from webhook.admission.context import UNLIMITED, Budget
 from webhook.admission.decision import Promised
+from webhook.inventory.fates import Names
 from webhook.inventory.impact import Impact, Wave
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
@@ -144,12 +145,30 @@ def test_memory_is_bounded(monkeypatch: Any) -> None:
     for number in range(4):
         promises.add(promised(f"a{number}", f"{number}-p", f"{number}-q"))
     assert victims(promises) == [["2-p", "2-q"], ["3-p", "3-q"]]
+    assert len(promises.closed(600)) == 1
     promises.add(promised("large", *"abcdefg"))
     assert victims(promises) == [list("abcdefg")]
     monkeypatch.setattr(module, "_KEPT_MOST", 3)
     for number in range(9):
         promises.add(promised(f"b{number}"))
     assert names(promises) == ["b6", "b7", "b8"]
+    for number in range(9):
+        promises.add(promised("c", selector=node(number)))
+    assert [each.pool for each in promises.closed(600)] == ["node-6", "node-7", "node-8"]
+
+
+# --- devices --------------------------------------------------------------------------------------
+
+
+def test_devices_are_remembered_for_the_window_since_a_rule_last_began_on_them() -> None:
+    clock = Clock()
+    promises = Promises(clock)
+    for number in (0, 1, 0):
+        promises.add(promised(f"a{number}", selector=node(number)))
+        clock.seconds += 300
+    assert promises.closed(1000) == (Names(DRIVER, "node-1"), Names(DRIVER, "node-0"))
+    assert promises.closed(400) == (Names(DRIVER, "node-0"),)
+    assert promises.closed(200) == ()
 
 
 # --- in the server --------------------------------------------------------------------------------
@@ -228,4 +247,4 @@ def test_where_nobody_looks_at_a_cluster_nothing_is_reckoned_with() -> None:
     around.promises.add(promised("a", "p"))
     now = datetime.now(UTC)  # noqa: TID251 -- any time
     context = around.context(now, UNLIMITED, KnownNames())
-    assert (context.sight, context.promised, context.victims) == (None, (), ())
+    assert (context.sight, context.promised, context.victims, context.closed) == (None, (), (), ())

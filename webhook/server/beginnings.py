@@ -1,0 +1,47 @@
+"""Rules as the watch shows them to begin: what they hit is remembered before their pods are gone.
+
+The replica that admitted a rule knows it from the review; this is how the others come to know it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from webhook.admission.window import begins_to_act, victims_of
+from webhook.api.rules import DeviceTaintRule
+from webhook.policy.model import InTreeEvictor
+
+if TYPE_CHECKING:
+    from webhook.inventory.state import Held, Inventory
+    from webhook.server.surroundings import Surroundings
+
+
+class Beginnings:
+    """Feeds the memory of the window from the watch on rules.
+
+    What the first lists bring is not new: a replica that has just started knows what the inventory shows by the times
+    of its taints. A later list tells only what changed, like a watch.
+    """
+
+    def __init__(self, around: Surroundings, inventory: Inventory) -> None:
+        """`inventory` has each change applied when it is observed."""
+        self._around = around
+        self._inventory = inventory
+        self._followed = False
+
+    def observe(self, old: Held | None, new: Held | None) -> None:
+        """One object has changed."""
+        if not isinstance(new, DeviceTaintRule) or not self._follows():
+            return
+        before = old if isinstance(old, DeviceTaintRule) else None
+        if not begins_to_act(new, before) or self._around.promises.knows(new):
+            return
+        in_tree = self._around.judge.policy.in_tree_evictor is InTreeEvictor.ACTIVE
+        self._around.promises.began(new, victims_of(new, self._inventory, in_tree=in_tree))
+
+    def _follows(self) -> bool:
+        """Whether everything was read once."""
+        if not self._followed:
+            sight = self._around.sight
+            self._followed = sight is not None and sight().inventory is not None
+        return self._followed
