@@ -17,14 +17,27 @@ if TYPE_CHECKING:
 PAGE = (Path(__file__).parents[2] / "docs" / "testing-policies.md").read_text()
 
 
-def test_the_suite_of_the_page_says_what_the_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+EXAMPLES = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("first", "suite_name", "policy_name"),
+    [(0, "policy_test.yaml", "policy.yaml"), (2, "impact_test.yaml", "impact.yaml")],
+)
+def test_the_suites_of_the_page_say_what_the_page_says(
+    first: int,
+    suite_name: str,
+    policy_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    suite_text, policy = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    (tmp_path / "policy_test.yaml").write_text(suite_text)
-    (tmp_path / "policy.yaml").write_text(policy)
+    assert len(EXAMPLES) == 4
+    suite_text, policy = EXAMPLES[first : first + 2]
+    (tmp_path / suite_name).write_text(suite_text)
+    (tmp_path / policy_name).write_text(policy)
     monkeypatch.chdir(tmp_path)
-    assert suite.run(["policy_test.yaml"]) == 0
+    assert suite.run([suite_name]) == 0
     output = capsys.readouterr().out
     assert output in PAGE
     assert output.endswith("0 failed\n")
@@ -33,6 +46,7 @@ def test_the_suite_of_the_page_says_what_the_page_says(
 def test_the_page_has_every_field_of_a_case() -> None:
     named = set(re.findall(r"`(\w+)", PAGE)) | set(re.findall(r"^ *-? *(\w+):", PAGE, re.MULTILINE))
     assert FIELDS["case"] | FIELDS["expect"] | FIELDS["requester"] <= named | {"operation"}
+    assert FIELDS["inventory"] | FIELDS["step"] | FIELDS["impact"] <= named | {"operation"}
 
 
 @pytest.mark.parametrize(("name", "verb"), [("check", check), ("test", suite), ("audit", audit)])

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from webhook.api.rules import DeviceTaintRule
     from webhook.inventory.impact import Impact
 
 _SHOWN: Final = 3
+_OVER: Final = " over="
+_UNKNOWN: Final = "unknown:"
+IMPACT: Final = "impact"
+"""The audit annotation with the figures."""
 
 
 def summary_of(impact: Impact, rule: DeviceTaintRule) -> str:
@@ -95,7 +99,33 @@ def annotation_of(impact: Impact, *, acts: bool, over: Sequence[str]) -> str:
     text = " ".join(f"{name}={number}" for name, number in figures.items())
     if not acts:
         text += " simulated"
-    return f"{text} over={';'.join(over)}" if over else text
+    return f"{text}{_OVER}{';'.join(over)}" if over else text
+
+
+class Measured(NamedTuple):
+    """What the audit log says of an impact. `over` are the reasons for which it is too much, one for each limit."""
+
+    figures: Mapping[str, int]
+    over: tuple[str, ...] = ()
+    confirmed: bool = False
+
+
+def measured_in(annotation: str) -> Measured:
+    """What `annotation_of` wrote, and whether the guard added `confirmed`; an unknown impact has no figures."""
+    if annotation.startswith(_UNKNOWN):
+        return Measured({})
+    figures, _, rest = annotation.partition(_OVER)
+    pairs = (word.partition("=") for word in figures.split())
+    reasons, *remarks = rest.split(" ")
+    over = [each for reason in reasons.split(";") if reason for each in _one_by_one(reason)]
+    return Measured({name: int(number) for name, _, number in pairs if number}, tuple(over), "confirmed" in remarks)
+
+
+def _one_by_one(reason: str) -> Iterator[str]:
+    """`limit:devices,pods` is two."""
+    sort, colon, names = reason.partition(":")
+    for name in names.split(","):
+        yield f"{sort}{colon}{name}"
 
 
 def count(number: int, noun: str) -> str:

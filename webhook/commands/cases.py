@@ -3,104 +3,144 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import structs
 
 from webhook.admission.author import REQUESTED_BY, digest, signed
-from webhook.admission.context import AdmissionContext
 from webhook.admission.facts import DEFAULTED
+from webhook.admission.figures import IMPACT, measured_in
+from webhook.admission.guard import GUARD
 from webhook.admission.review import AdmissionRequest
 from webhook.api.claims import ResourceClaim
 from webhook.api.decode import Reader
 from webhook.api.field import Severity
 from webhook.api.meta import GroupVersionKind
+from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import EQUAL, DeviceToleration, decode_toleration
 from webhook.commands.entries import meta, text
-from webhook.commands.policies import read_policy
-from webhook.commands.verdicts import verdict_on
+from webhook.commands.outcomes import Mismatch, Outcome, listed, mismatches_of
+from webhook.commands.trial import Trial
+from webhook.files.dump import Dump
 from webhook.files.read import read
 from webhook.policy.decide import Judge
-from webhook.policy.defaults import rendered
-from webhook.policy.model import CLAIM_CONTROLLER, NAMESPACE_NAME_LABEL, Action, Policy
+from webhook.policy.expectations import Word
+from webhook.policy.model import CLAIM_CONTROLLER, NAMESPACE_NAME_LABEL, Action
 from webhook.policy.names import KnownNames
 from webhook.policy.requesters import authenticated
-from webhook.policy.suites import Case, Suite, Word
 from webhook.validation.kinds import BY_KIND, KINDS
+from webhook.validation.rules import SELECTOR
+from webhook.validation.slices import SPEC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from webhook.admission.decision import Decision
-    from webhook.api.field import JSON, Finding
+    from webhook.admission.figures import Measured
+    from webhook.api.field import JSON, Finding, Path
+    from webhook.commands.suite_cluster import SuiteCluster
     from webhook.commands.verdicts import Verdict
+    from webhook.policy.model import Policy
+    from webhook.policy.names import Requester
+    from webhook.policy.suites import Case, Step, Suite
 
-_TOLD: Final = frozenset({Severity.DENY, Severity.WARN})
+_NONCE: Final = "suite"
+_FIGURES_AT: Final = frozenset({str(SELECTOR), str(SPEC.child("devices"))})
 
 
 class BadCase(Exception):  # noqa: N818 -- it says what is wrong, and is told, not handled
-    """A case that cannot be run."""
+    """A case that cannot be run; `path` is where, if that is not the case as a whole."""
 
-
-class Mismatch(NamedTuple):
-    """One thing that came otherwise than expected."""
-
-    about: str
-    expected: str
-    got: str
-
-    def __str__(self) -> str:
-        return f"{self.about}: expected {self.expected}, got {self.got}"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a case. `rules` spoke, `matched` are all that were hit, those that allow too."""
-
-    case: Case
-    word: Word
-    rules: tuple[str, ...]
-    matched: frozenset[str]
-    messages: tuple[str, ...]
-    mismatches: tuple[Mismatch, ...] = ()
+    def __init__(self, message: str, path: Path | None = None) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class Runner:
-    """Runs cases of one suite against its policy. `now` is the time of cases without one; `key` signs authors."""
+    """Runs cases of one suite against its policy and cluster, each as if it were the only one.
 
-    def __init__(self, suite: Suite, policy: Policy, folder: str, *, now: datetime, key: bytes) -> None:
+    `now` is the time of cases without one; `key` signs authors.
+    """
+
+    def __init__(
+        self,
+        suite: Suite,
+        policy: Policy,
+        folder: str,
+        cluster: SuiteCluster | None = None,
+        *,
+        now: datetime,
+        key: bytes,
+    ) -> None:
         self._suite = suite
+        self._policy = policy
+        self._judge = Judge(policy)
         self._folder = folder
-        labels = {name: {**given, NAMESPACE_NAME_LABEL: name} for name, given in suite.namespaces.items()}
-        self._context = AdmissionContext(
-            now=now,
-            judge=Judge(policy),
-            names=KnownNames(labels, suite.device_classes),
-            key=key,
-            read_policy=read_policy,
-        )
+        self._now = now
         self._key = key
+        self._inventory = None if cluster is None else cluster.inventory
+        found = Dump() if cluster is None else cluster.names
+        labels = {name: {**given, NAMESPACE_NAME_LABEL: name} for name, given in suite.namespaces.items()}
+        self._names = KnownNames({**found.namespaces, **labels}, {**found.device_classes, **suite.device_classes})
 
     def outcome_of(self, case: Case) -> Outcome:
         """The case, run and compared. Raises BadCase."""
-        request = self._request(case)
-        context = self._context if case.time is None else structs.replace(self._context, now=case.time)
-        verdict = verdict_on(request, context)
-        told = [finding for finding in (*verdict.strict, *verdict.findings) if not _is_advice(finding)]
-        messages = tuple(str(finding.error) for finding in told)
+        trial = Trial(self._judge, self._names, self._key, self._inventory)
+        now = case.time or self._now
+        try:
+            refused = tuple(self._refusals_before(case, trial, now))
+            request = self._request(case, case.author)
+            self._check_stored(case, request, trial)
+            outcome = self._compared(case, request, trial.verdict_on(request, now))
+        finally:
+            trial.undo()
+        return replace(outcome, mismatches=(*refused, *outcome.mismatches)) if refused else outcome
+
+    def _refusals_before(self, case: Case, trial: Trial, now: datetime) -> Iterator[Mismatch]:
+        """Lets the rules of `before` through, one after the other; one that is refused is not what the case says."""
+        for step in case.before:
+            request = structs.replace(self._request(step), dry_run=False)
+            if request.kind.kind != DeviceTaintRule.__name__ or not request.name:
+                raise BadCase("must be a DeviceTaintRule with a name", step.path)
+            self._check_stored(step, request, trial)
+            verdict = trial.verdict_on(request, now - timedelta(seconds=step.seconds_ago))
+            denials = [finding for finding in (*verdict.strict, *verdict.findings) if finding.severity is Severity.DENY]
+            if denials or not verdict.decision.allowed:
+                said = listed(str(finding.error) for finding in denials) if denials else verdict.decision.problem
+                yield Mismatch(f"before[{case.before.index(step)}]", "allowed", f"denied {said}")
+            else:
+                trial.admit(verdict)
+
+    def _check_stored(self, sent: Case | Step, request: AdmissionRequest, trial: Trial) -> None:
+        """The rule as it is stored before an update; one that is created must not be there."""
+        if request.kind.kind != DeviceTaintRule.__name__ or self._inventory is None:
+            return
+        if request.operation == "UPDATE":
+            trial.store(request.old_object)
+        elif request.name in self._inventory.rules:
+            text_ = f"DeviceTaintRule {request.name} is there already; an update needs oldObject"
+            raise BadCase(text_, sent.path.child("object"))
+
+    def _compared(self, case: Case, request: AdmissionRequest, verdict: Verdict) -> Outcome:
+        annotation = verdict.decision.annotations.get(IMPACT)
+        measured = None if annotation is None else measured_in(annotation)
+        said = [finding for finding in (*verdict.strict, *verdict.findings) if not _is_advice(finding)]
+        weighty = [finding for finding in said if not _is_figure(finding, measured)]
+        messages = tuple(str(finding.error) for finding in said)
         if verdict.decision.problem is not None:
             messages += (verdict.decision.problem,)
         defaulted = _defaulted(request, verdict)
-        matched = {*(name for name, _ in verdict.decision.hits), *_defaulting(context.policy, defaulted)}
-        rules = tuple(sorted(_spoken(verdict.decision, told, context.policy)))
-        outcome = Outcome(case, _word(told, verdict), rules, frozenset(matched), messages)
-        fields = {name for finding in told for name in (finding.error.field, finding.error.path.written)}
-        return replace(outcome, mismatches=tuple(_mismatches(outcome, fields, defaulted)))
+        matched = {*(name for name, _ in verdict.decision.hits), *_defaulting(self._policy, defaulted)}
+        rules = tuple(sorted(_spoken(verdict.decision, weighty, self._policy)))
+        outcome = Outcome(case, _word(weighty, verdict), rules, frozenset(matched), messages, measured)
+        fields = {name for finding in said for name in (finding.error.field, finding.error.path.written)}
+        return replace(outcome, mismatches=tuple(mismatches_of(outcome, fields, defaulted)))
 
-    def _request(self, case: Case) -> AdmissionRequest:
+    def _request(self, case: Case | Step, author: Requester | None = None) -> AdmissionRequest:
         value = case.object if case.object is not None else self._object_in(case.file)
         kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
         if kind not in BY_KIND:
@@ -108,11 +148,11 @@ class Runner:
             raise BadCase(f"{kind} is not judged by the webhook; kinds that are: {known}")
         namespace = text(meta(value), "namespace") or self._suite.namespace
         requester = case.requester or authenticated(CLAIM_CONTROLLER)
-        if case.author is not None:
-            value = self._signed(case, value, kind, namespace)
+        if author is not None:
+            value = self._signed(author, value, kind, namespace)
         namespaced = kind.kind in {"ResourceClaim", "ResourceClaimTemplate"}
         return AdmissionRequest(
-            uid=case.name,
+            uid=str(case.path),
             operation=case.operation,
             resource=BY_KIND[kind],
             kind=kind,
@@ -136,18 +176,25 @@ class Runner:
             raise BadCase(f"{path}: must hold one object, and holds {len(manifests)}")
         return manifests[0].value
 
-    def _signed(self, case: Case, value: JSON, kind: GroupVersionKind, namespace: str) -> JSON:
+    def _signed(self, author: Requester, value: JSON, kind: GroupVersionKind, namespace: str) -> JSON:
         """The claim as the controller makes it from a template that the author wrote."""
         claim = KINDS[BY_KIND[kind]].decode(Reader.of(value, []))
-        if not isinstance(claim, ResourceClaim) or case.author is None:
+        if not isinstance(claim, ResourceClaim):
             raise BadCase(f"author is for claims that are made from a template, not for a {kind.kind}")
-        annotation = signed(case.author, namespace, case.name, digest(claim.requests), self._key)
+        annotation = signed(author, namespace, _NONCE, digest(claim.requests), self._key)
         annotations = {**_annotations(value), REQUESTED_BY: annotation}
         return {**value, "metadata": {**meta(value), "annotations": annotations}}
 
 
 def _is_advice(finding: Finding) -> bool:
     return finding.code is not None and finding.severity is not Severity.DENY
+
+
+def _is_figure(finding: Finding, measured: Measured | None) -> bool:
+    """Whether the guard only says what a taint hits, which it does of every one, and finds nothing wrong with it."""
+    if finding.rule != GUARD or finding.severity is not Severity.WARN or str(finding.error.path) not in _FIGURES_AT:
+        return False
+    return measured is not None and (not measured.over or measured.confirmed)
 
 
 def _word(told: list[Finding], verdict: Verdict) -> Word:
@@ -189,26 +236,3 @@ def _tolerations(note: str) -> Iterator[DeviceToleration]:
         for each in tolerations:
             toleration = decode_toleration(Reader.of(each, []))
             yield structs.replace(toleration, operator=toleration.operator or EQUAL)
-
-
-def _mismatches(outcome: Outcome, fields: set[str], defaulted: tuple[DeviceToleration, ...]) -> Iterator[Mismatch]:
-    expect = outcome.case.expect
-    if outcome.word is not expect.decision:
-        yield Mismatch("decision", expect.decision.value, outcome.word.value)
-    if expect.rules is not None and expect.rules != set(outcome.rules):
-        yield Mismatch("rules", _listed(sorted(expect.rules)), _listed(outcome.rules))
-    if expect.message is not None and not any(expect.message in message for message in outcome.messages):
-        yield Mismatch("message", f'one with "{expect.message}"', _listed(outcome.messages))
-    if expect.field is not None and expect.field not in fields:
-        yield Mismatch("field", expect.field, _listed(sorted(fields)))
-    if expect.defaulted is not None and expect.defaulted != defaulted:
-        yield Mismatch("defaulted", _shown(expect.defaulted), _shown(defaulted))
-
-
-def _listed(names: Any) -> str:
-    return f"[{', '.join(names)}]"
-
-
-def _shown(tolerations: tuple[DeviceToleration, ...]) -> str:
-    maps = (", ".join(f"{name}: {value}" for name, value in rendered(each).items()) for each in tolerations)
-    return _listed(f"{{{fields}}}" for fields in maps)

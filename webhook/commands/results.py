@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.files.render import as_junit, encodable, line, visible, yaml_text
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
+from webhook.policy.expectations import FIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from webhook.commands.cases import Outcome
+    from webhook.admission.figures import Measured
+    from webhook.commands.outcomes import Outcome
     from webhook.files.spots import Position
     from webhook.policy.model import Policy
 
@@ -129,9 +131,16 @@ def _case_lines(tested: Tested, *, color: bool, verbose: bool) -> Iterator[str]:
             yield visible(f"          {mismatch}")
     if verbose:
         yield visible(f"          {outcome.word}; matched: {', '.join(sorted(outcome.matched)) or 'no rule'}")
+    if verbose and outcome.measured is not None:
+        yield f"          impact: {_impact_text(outcome.measured)}"
     if verbose or not tested.passed:
         for message in outcome.messages:
             yield visible(f"          said: {message}")
+
+
+def _impact_text(measured: Measured) -> str:
+    figures = ", ".join(f"{measured.figures[name]} {name}" for name in FIGURES if name in measured.figures)
+    return f"{figures}; too much for {', '.join(measured.over)}" if measured.over else figures
 
 
 def _summary(results: Results) -> str:
@@ -186,6 +195,8 @@ def _case_values(tested: Tested) -> dict[str, Any]:
         "decision": outcome.word.value,
         "rules": list(outcome.rules),
         "matched": sorted(outcome.matched),
+        "impact": None if outcome.measured is None else dict(outcome.measured.figures),
+        "reasons": [] if outcome.measured is None else sorted(outcome.measured.over),
         "messages": list(outcome.messages),
         "mismatches": [mismatch._asdict() for mismatch in outcome.mismatches],
     }

@@ -15,6 +15,7 @@ from webhook.commands.entries import duplicate_entries, entries_of, text, unread
 from webhook.commands.flags import colored, write
 from webhook.commands.policies import policy_file
 from webhook.commands.results import FORMATS, Results, Tested
+from webhook.commands.suite_cluster import cluster_of
 from webhook.files.read import STDIN, read
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import find
@@ -86,7 +87,13 @@ def _run_suite(
         return
     results.add_suite(policy, _policy_name(suite, file.name, folder))
     name = suite.name or file.name
-    runner = Runner(suite, policy, folder, now=now, key=secrets.token_bytes(_KEY_BYTES))
+    cluster = None
+    if suite.inventory is not None:
+        cluster = cluster_of(suite.inventory, manifest, folder)
+        results.faults += cluster.faults
+        if cluster.faults:
+            return
+    runner = Runner(suite, policy, folder, cluster, now=now, key=secrets.token_bytes(_KEY_BYTES))
     for case in suite.cases:
         if pattern is not None and not pattern.search(f"{name}/{case.name}"):
             continue
@@ -94,7 +101,9 @@ def _run_suite(
         try:
             results.add(Tested(file.name, name, position, runner.outcome_of(case)), policy)
         except BadCase as error:
-            entry = Entry(Level.ERROR, str(error), position, str(case.path), UNREADABLE)
+            path = error.path or case.path
+            position = find(manifest.spot, path)[0].position
+            entry = Entry(Level.ERROR, str(error), position, str(path), UNREADABLE)
             results.faults.append(Row(file.name, result=Result.DENIED, entries=(entry,)))
 
 

@@ -23,7 +23,7 @@ from webhook.policy.model import NAMESPACE_NAME_LABEL
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from webhook.api.field import FieldError
+    from webhook.api.field import FieldError, Path
     from webhook.files.read import Manifest
     from webhook.inventory.state import Held
 
@@ -86,12 +86,12 @@ class Stock:
                 self.inventory.apply(None, value)
 
 
-def held_in(value: Any) -> tuple[Held | None, list[FieldError]]:
-    """What an inventory keeps of an object, None if nothing, and the wrong types in it."""
+def held_in(value: Any, path: Path | None = None) -> tuple[Held | None, list[FieldError]]:
+    """What an inventory keeps of an object, None if nothing, and the wrong types in it; it stands at `path`."""
     kind = _kind_of(value)
     decode = _DECODERS.get((kind.group, kind.kind)) if kind is not None else None
     errors: list[FieldError] = []
-    return (None if decode is None else decode(Reader.of(value, errors))), errors
+    return (None if decode is None else decode(Reader.of(value, errors, path))), errors
 
 
 def labels_of(value: Any) -> dict[str, str]:

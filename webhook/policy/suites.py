@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from webhook.api.decode import Reader
 from webhook.api.field import JSON, FieldError, Path, duplicate, forbidden, invalid, not_supported, required
-from webhook.api.taints import EQUAL, DeviceToleration, decode_toleration
+from webhook.policy.expectations import FIELDS as EXPECTATION_FIELDS
+from webhook.policy.expectations import Expectation, expectation_in, unknown_fields
 from webhook.policy.names import Requester
 from webhook.policy.requesters import authenticated
 
@@ -24,30 +24,34 @@ if TYPE_CHECKING:
 API_VERSION: Final = "policy.devicetaint.io/v1alpha1"
 KIND: Final = "DeviceTaintPolicyTest"
 _OPERATIONS: Final = ("CREATE", "UPDATE")
+_STEP_SECONDS: Final = range(7 * 86400 + 1)
+_STEP_RANGE: Final = "must be between 0 and 604800 (a week)"
 
 
-class Word(StrEnum):
-    """What becomes of a request. Advice (codes `DTnnn`) is no warning of the policy's."""
+class Step(msgspec.Struct, frozen=True):
+    """A rule that was admitted `seconds_ago`, counted back from the time of the case. Objects as in a case."""
 
-    ALLOWED = "allowed"
-    DENIED = "denied"
-    WARNED = "warned"
+    path: Path
+    seconds_ago: int
+    object: JSON = None
+    file: str = ""
+    old_object: JSON = None
+    operation: str = "CREATE"
+    requester: Requester | None = None
 
 
-class Expectation(msgspec.Struct, frozen=True):
-    """What should come of a case; None is not looked at. `rules` are all those that speak, in any order."""
+class Inventory(msgspec.Struct, frozen=True):
+    """What the cluster holds: objects, and names of files and folders with more of them."""
 
-    decision: Word
-    rules: frozenset[str] | None = None
-    message: str | None = None
-    field: str | None = None
-    defaulted: tuple[DeviceToleration, ...] | None = None
+    objects: tuple[JSON, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 class Case(msgspec.Struct, frozen=True):
     """One request. The object is given, or the name of the file that holds it.
 
-    `author` wrote the template of a claim that is generated; the runner signs in their name.
+    `author` wrote the template of a claim that is generated; the runner signs in their name. `before` are rules that
+    were admitted shortly before, the earliest first.
     """
 
     path: Path
@@ -60,10 +64,14 @@ class Case(msgspec.Struct, frozen=True):
     requester: Requester | None = None
     author: Requester | None = None
     time: datetime | None = None
+    before: tuple[Step, ...] = ()
 
 
 class Suite(msgspec.Struct, frozen=True):
-    """`policy` is the name of a file, or the document itself. Namespaces and classes that are not named are unknown."""
+    """`policy` is the name of a file, or the document itself. Namespaces and classes that are not named are unknown.
+
+    Without an inventory impacts are not judged; with one every case has a time.
+    """
 
     name: str
     policy: str | dict[str, JSON]
@@ -71,6 +79,7 @@ class Suite(msgspec.Struct, frozen=True):
     namespaces: Mapping[str, Mapping[str, str]]
     device_classes: Mapping[str, frozenset[str] | None]
     cases: tuple[Case, ...]
+    inventory: Inventory | None = None
 
 
 class _Defaults(msgspec.Struct, frozen=True):
@@ -79,13 +88,22 @@ class _Defaults(msgspec.Struct, frozen=True):
     time: datetime | None = None
 
 
+class _Sent(NamedTuple):
+    """The objects of a request, as far as they are given."""
+
+    value: JSON
+    file: str
+    old: JSON
+    operation: str
+
+
 def read_suite(document: JSON) -> tuple[Suite | None, tuple[FieldError, ...]]:
     """The suite in a document, or every mistake at its path."""
     errors: list[FieldError] = []
     reader = Reader.of(document, errors)
     if errors:
         return None, tuple(errors)
-    errors.extend(_unknown(reader, FIELDS["suite"]))
+    errors.extend(unknown_fields(reader, FIELDS["suite"]))
     for name, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
         if reader.text(name) != expected:
             errors.append(not_supported(reader.path.child(name), reader.raw.get(name), [expected]))
@@ -94,7 +112,9 @@ def read_suite(document: JSON) -> tuple[Suite | None, tuple[FieldError, ...]]:
         errors.append(required(reader.path.child("policy"), "the name of a file, or the policy itself"))
         policy = ""
     defaults = _defaults(reader)
+    inventory = _inventory(reader)
     cases = _cases(reader, defaults)
+    errors.extend(_timeless(reader.path, cases, known=reader.has("inventory")))
     suite = Suite(
         reader.meta().name,
         policy,
@@ -102,6 +122,7 @@ def read_suite(document: JSON) -> tuple[Suite | None, tuple[FieldError, ...]]:
         _namespaces(reader),
         _device_classes(reader),
         cases,
+        inventory,
     )
     return (None if errors else suite), tuple(errors)
 
@@ -110,14 +131,14 @@ def _defaults(reader: Reader) -> _Defaults:
     below = reader.child("defaults")
     if below is None:
         return _Defaults()
-    reader.errors.extend(_unknown(below, FIELDS["defaults"]))
+    reader.errors.extend(unknown_fields(below, FIELDS["defaults"]))
     return _Defaults(_requester(below, "requester"), below.text("namespace") or "default", below.time("time"))
 
 
 def _namespaces(reader: Reader) -> dict[str, Mapping[str, str]]:
     found = {}
     for name, below in reader.entries("namespaces"):
-        reader.errors.extend(_unknown(below, FIELDS["namespace"]))
+        reader.errors.extend(unknown_fields(below, FIELDS["namespace"]))
         found[name] = below.text_map("labels")
     return found
 
@@ -125,6 +146,37 @@ def _namespaces(reader: Reader) -> dict[str, Mapping[str, str]]:
 def _device_classes(reader: Reader) -> dict[str, frozenset[str] | None]:
     classes = reader.child_or_empty("deviceClasses")
     return {name: None if drivers is None else frozenset(classes.texts(name)) for name, drivers in classes.raw.items()}
+
+
+def _inventory(reader: Reader) -> Inventory | None:
+    below = reader.child("inventory")
+    if below is None:
+        return None
+    below.errors.extend(unknown_fields(below, FIELDS["inventory"]))
+    found = Inventory(tuple([each.raw for each in below.each("objects")]), below.texts("files"))
+    if not found.objects and not found.files:
+        text = "objects or files must be given: without slices no rule hits anything"
+        below.errors.append(required(below.path.child("objects"), text))
+    for position, name in enumerate(found.files):
+        if not name:
+            below.errors.append(required(below.path.child("files").index(position), "the name of a file or folder"))
+    return found
+
+
+def _timeless(path: Path, cases: tuple[Case, ...], *, known: bool) -> Iterator[FieldError]:
+    """What needs an inventory and has none; and cases with one whose time would be that of the run."""
+    for position, case in enumerate(cases):
+        at = path.child("cases").index(position)
+        if known and case.time is None:
+            yield required(at.child("time"), "must be given here or in defaults: an impact depends on it")
+        if known:
+            continue
+        text = "needs an inventory in the suite"
+        if case.before:
+            yield forbidden(at.child("before"), text)
+        for name in ("impact", "reasons"):
+            if getattr(case.expect, name) is not None:
+                yield forbidden(at.child("expect", name), text)
 
 
 def _cases(reader: Reader, defaults: _Defaults) -> tuple[Case, ...]:
@@ -142,8 +194,20 @@ def _cases(reader: Reader, defaults: _Defaults) -> tuple[Case, ...]:
 
 
 def _case(reader: Reader, defaults: _Defaults) -> Case:
+    path, errors = reader.path, reader.errors
+    errors.extend(unknown_fields(reader, FIELDS["case"]))
+    sent = _sent(reader)
+    author = _requester(reader, "author")
+    requester = _requester(reader, "requester") or (None if author else defaults.requester)
+    if requester is None and author is None and "requester" not in reader.raw:
+        errors.append(required(path.child("requester"), "must be given here or in defaults, unless author is"))
+    time = reader.time("time") or defaults.time
+    name, expect, before = reader.text("name"), expectation_in(reader), _steps(reader, defaults)
+    return Case(path, name, expect, *sent, requester, author, time, before)
+
+
+def _sent(reader: Reader) -> _Sent:
     path, errors, raw = reader.path, reader.errors, reader.raw
-    errors.extend(_unknown(reader, FIELDS["case"]))
     value, old, file = raw.get("object"), raw.get("oldObject"), reader.text("file")
     for name in ("object", "oldObject"):
         reader.child(name)  # notes what is no object
@@ -155,13 +219,27 @@ def _case(reader: Reader, defaults: _Defaults) -> Case:
     elif (operation == "UPDATE") != (old is not None):
         text = "must be given for UPDATE" if old is None else "has a meaning for UPDATE only"
         errors.append(required(path.child("oldObject"), text))
-    author = _requester(reader, "author")
-    requester = _requester(reader, "requester") or (None if author else defaults.requester)
-    if requester is None and author is None and "requester" not in raw:
-        errors.append(required(path.child("requester"), "must be given here or in defaults, unless author is"))
-    time = reader.time("time") or defaults.time
-    name, expect = reader.text("name"), _expectation(reader)
-    return Case(path, name, expect, value, file, old, operation, requester, author, time)
+    return _Sent(value, file, old, operation)
+
+
+def _steps(reader: Reader, defaults: _Defaults) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    for below in reader.each("before"):
+        path, errors = below.path, below.errors
+        errors.extend(unknown_fields(below, FIELDS["step"]))
+        ago = below.integer("secondsAgo")
+        if ago is None or ago not in _STEP_SECONDS:
+            given = below.raw.get("secondsAgo")
+            missing = required(path.child("secondsAgo"), "seconds before the time of the case")
+            errors.append(missing if given is None else invalid(path.child("secondsAgo"), given, _STEP_RANGE))
+            ago = 0
+        elif steps and ago > steps[-1].seconds_ago:
+            errors.append(invalid(path.child("secondsAgo"), ago, "must not be more than that of the entry before"))
+        requester = _requester(below, "requester") or defaults.requester
+        if requester is None and "requester" not in below.raw:
+            errors.append(required(path.child("requester"), "must be given here or in defaults"))
+        steps.append(Step(path, ago, *_sent(below), requester))
+    return tuple(steps)
 
 
 def _requester(reader: Reader, name: str) -> Requester | None:
@@ -169,7 +247,7 @@ def _requester(reader: Reader, name: str) -> Requester | None:
     below = reader.child(name)
     if below is None:
         return None
-    below.errors.extend(_unknown(below, FIELDS["requester"]))
+    below.errors.extend(unknown_fields(below, FIELDS["requester"]))
     username, account, groups = below.text("username"), below.text("serviceAccount"), below.texts("groups")
     if bool(username) == bool(account):
         text = "either username or serviceAccount must be given, and not both"
@@ -182,50 +260,20 @@ def _requester(reader: Reader, name: str) -> Requester | None:
     return authenticated(username, groups)
 
 
-def _expectation(reader: Reader) -> Expectation:
-    below = reader.child("expect")
-    if below is None:
-        reader.errors.append(required(reader.path.child("expect")))
-        return Expectation(Word.ALLOWED)
-    below.errors.extend(_unknown(below, FIELDS["expect"]))
-    word = below.text("decision")
-    if word not in set(Word):
-        below.errors.append(not_supported(below.path.child("decision"), word, Word))
-        word = Word.ALLOWED
-    return Expectation(
-        Word(word),
-        frozenset(below.texts("rules")) if below.has("rules") else None,
-        below.optional_text("message"),
-        below.optional_text("field"),
-        tuple(_tolerations(below)) if below.has("defaulted") else None,
-    )
-
-
-def _tolerations(reader: Reader) -> Iterator[DeviceToleration]:
-    for each in reader.each("defaulted"):
-        each.errors.extend(_unknown(each, FIELDS["toleration"]))
-        toleration = decode_toleration(each)
-        yield msgspec.structs.replace(toleration, operator=toleration.operator or EQUAL)
-
-
 # --- unknown fields -----------------------------------------------------------------------------
 
 FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "suite": frozenset(
-        {"apiVersion", "kind", "metadata", "policy", "namespaces", "deviceClasses", "defaults", "cases"}
+        {"apiVersion", "kind", "metadata", "policy", "namespaces", "deviceClasses", "defaults", "inventory", "cases"}
     ),
     "defaults": frozenset({"requester", "namespace", "time"}),
     "namespace": frozenset({"labels"}),
-    "case": frozenset({"name", "object", "file", "oldObject", "operation", "requester", "author", "time", "expect"}),
+    "inventory": frozenset({"objects", "files"}),
+    "case": frozenset(
+        {"name", "object", "file", "oldObject", "operation", "requester", "author", "time", "before", "expect"}
+    ),
+    "step": frozenset({"secondsAgo", "object", "file", "oldObject", "operation", "requester"}),
     "requester": frozenset({"username", "groups", "serviceAccount"}),
-    "expect": frozenset({"decision", "rules", "message", "field", "defaulted"}),
-    "toleration": frozenset({"key", "operator", "value", "effect", "tolerationSeconds"}),
+    **EXPECTATION_FIELDS,
 }
 """The fields of each object of the format. A test compares them with the schema."""
-
-
-def _unknown(reader: Reader, fields: frozenset[str]) -> Iterator[FieldError]:
-    for name in reader.raw:
-        if name not in fields:
-            known = ", ".join(sorted(fields))
-            yield forbidden(reader.path.child(name), f"unknown field; known are {known}")

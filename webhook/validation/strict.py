@@ -53,14 +53,16 @@ class _Place(NamedTuple):
     above: _Place | None
 
 
-def strict_findings(value: JSON, kind: GroupVersionKind, release: Release) -> Iterator[Finding]:
-    """A finding for each field of an object that its kind does not have in the release.
+def strict_findings(
+    value: JSON, kind: GroupVersionKind, release: Release, path: Path | None = None
+) -> Iterator[Finding]:
+    """A finding for each field of an object, which stands at `path`, that its kind does not have in the release.
 
     Errors, save for fields of the source documents: those are read here, so they are only told about.
     """
     root = type_of(kind)
     if root is not None and isinstance(value, dict):
-        yield from _walk(_Place(value, root, Path.root(), None), release)
+        yield from _walk(_Place(value, root, path or Path.root(), None), release)
 
 
 def _walk(place: _Place, release: Release) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import decoded
 from tests.unit.admission.guarding import tainting
 from webhook.admission.decision import WARNING_MAX
-from webhook.admission.figures import annotation_of, count, figures_of, slice_figures_of, some, summary_of
+from webhook.admission.figures import annotation_of, count, figures_of, measured_in, slice_figures_of, some, summary_of
 from webhook.inventory.impact import Impact, Wave
 
 DEVICES = "4 devices in 2 pools"
@@ -128,6 +128,39 @@ def test_annotation_has_every_figure_by_name() -> None:
     assert annotation_of(impact, acts=True, over=[]) == figures
     assert annotation_of(impact, acts=False, over=[]) == f"{figures} simulated"
     assert annotation_of(impact, acts=True, over=["a", "b:c"]) == f"{figures} over=a;b:c"
+
+
+@pytest.mark.parametrize("acts", [True, False])
+@pytest.mark.parametrize(
+    ("over", "reasons"),
+    [
+        ([], ()),
+        (["protected"], ("protected",)),
+        (["limit:devices,pods", "backdated"], ("limit:devices", "limit:pods", "backdated")),
+    ],
+)
+def test_what_the_audit_log_says_can_be_read_again(over: list[str], reasons: tuple[str, ...], acts: bool) -> None:  # noqa: FBT001 -- a table's column
+    impact = impact_of((0, 2), (9, 1), tolerating=uids(3, "t"))
+    text = annotation_of(impact, acts=acts, over=over)
+    read = measured_in(text)
+    assert {name: read.figures[name] for name in ("devices", "claims", "pods", "namespaces", "tolerating")} == {
+        "devices": 4,
+        "claims": 3,
+        "pods": 3,
+        "namespaces": 1,
+        "tolerating": 3,
+    }
+    assert (read.over, read.confirmed) == (reasons, False)
+
+
+def test_the_audit_log_says_which_impact_is_confirmed() -> None:
+    text = annotation_of(impact_of((0, 2)), acts=True, over=["limit:pods"])
+    assert measured_in(f"{text} confirmed") == measured_in(text)._replace(confirmed=True)
+    assert measured_in(f"{text} break-glass") == measured_in(text)
+
+
+def test_an_unknown_impact_has_no_figures() -> None:
+    assert measured_in("unknown: pods=3 were not read yet").figures == {}
 
 
 def test_sentences_fit_into_a_warning() -> None:

@@ -296,6 +296,8 @@ def test_all_formats_tell_the_same(run: Runner) -> None:
         "decision": "denied",
         "rules": ["no-broken"],
         "matched": ["no-broken"],
+        "impact": None,
+        "reasons": [],
         "messages": [
             f"{PLACE}: Forbidden: {BROKEN_TEXT}: broken devices give wrong results",
         ],

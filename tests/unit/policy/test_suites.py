@@ -14,8 +14,9 @@ from jsonschema import Draft202012Validator
 
 from tests.builders import NOW, NOW_TEXT
 from webhook.api.taints import DeviceToleration
+from webhook.policy.expectations import Expectation, Word
 from webhook.policy.names import Requester
-from webhook.policy.suites import FIELDS, Expectation, Suite, Word, read_suite
+from webhook.policy.suites import FIELDS, Inventory, Suite, read_suite
 
 ROOT = Path(__file__).parents[3]
 SCHEMA: dict[str, Any] = json.loads((ROOT / "webhook/policy/suite.schema.json").read_text())
@@ -54,6 +55,20 @@ def errors_of(document: Any) -> list[str]:
     return [str(error) for error in errors]
 
 
+def make_step(**fields: Any) -> dict[str, Any]:
+    step = {"secondsAgo": 60, "object": OBJECT, "requester": DANA, **fields}
+    return {name: value for name, value in step.items() if value is not None}
+
+
+def with_steps(*steps: Any, **fields: Any) -> dict[str, Any]:
+    return make_suite(make_case(before=list(steps), time=NOW_TEXT), inventory={"files": ["dump"]}, **fields)
+
+
+def default_of(suite: Suite) -> Requester | None:
+    """Who asks where a case does not say."""
+    return suite.cases[-1].requester
+
+
 FULL = make_suite(
     make_case(
         name="full",
@@ -66,13 +81,20 @@ FULL = make_suite(
             "message": "text",
             "field": "spec",
             "defaulted": [{"key": "x/y", "effect": "NoExecute", "tolerationSeconds": 3}],
+            "impact": {"devices": 4, "pods": 0},
+            "reasons": ["limit:devices"],
         },
+        before=[
+            {"secondsAgo": 60, "object": OBJECT, "requester": DANA},
+            {"secondsAgo": 0, "file": "r.yaml", "oldObject": OBJECT, "operation": "UPDATE"},
+        ],
     ),
     make_case(name="generated", requester=None, author={"serviceAccount": "ci/runner"}, object=None, file="c.yaml"),
     make_case(name="by default", requester=None, expect={"decision": "denied", "rules": [], "defaulted": []}),
     namespaces={"ml": {"labels": {"tier": "batch"}}, "bare": {}, "null": None},
     deviceClasses={"gpu": ["gpu.example.com"], "any": None, "none": []},
     defaults={"requester": {"serviceAccount": "ns/default"}, "namespace": "ml", "time": "2026-01-01T00:00:00Z"},
+    inventory={"objects": [OBJECT], "files": ["dump"]},
 )
 
 
@@ -89,7 +111,15 @@ def test_every_field_is_read() -> None:
         "text",
         "spec",
         (DeviceToleration("x/y", "Equal", effect="NoExecute", toleration_seconds=3),),
+        {"devices": 4, "pods": 0},
+        frozenset({"limit:devices"}),
     )
+    created, updated = full.before
+    assert (str(created.path), created.seconds_ago, created.object) == ("cases[0].before[0]", 60, OBJECT)
+    assert created.requester == full.requester
+    assert (updated.seconds_ago, updated.file, updated.old_object, updated.operation) == (0, "r.yaml", OBJECT, "UPDATE")
+    assert updated.requester == default_of(suite)
+    assert suite.inventory == Inventory((OBJECT,), ("dump",))
     assert (generated.file, generated.requester) == ("c.yaml", None)
     assert default.requester is not None
     assert default.requester.service_account == "ns/default"
@@ -172,6 +202,68 @@ WRONG = {
         'cases[0].expect.decision: Unsupported value: "no": supported values: "allowed", "denied", "warned"',
     ),
     "a time that is none": (make_suite(make_case(time="noon")), 'cases[0].time: Invalid value: "noon"'),
+    "an inventory of nothing": (
+        make_suite(inventory={"objects": []}, defaults={"time": NOW_TEXT}),
+        "inventory.objects: Required value: objects or files must be given",
+    ),
+    "an unknown field of an inventory": (
+        make_suite(inventory={"files": ["a"], "dump": "b"}),
+        "inventory.dump: Forbidden: unknown field; known are files, objects",
+    ),
+    "an object that is none": (make_suite(inventory={"objects": ["a"]}), "inventory.objects[0]: Invalid value"),
+    "a file without name": (make_suite(inventory={"files": ["a", ""]}), "inventory.files[1]: Required value"),
+    "an impact at no time": (
+        make_suite(inventory={"files": ["dump"]}),
+        "cases[0].time: Required value: must be given here or in defaults: an impact depends on it",
+    ),
+    "an impact of nothing": (
+        make_suite(make_case(expect={"decision": "denied", "impact": {"pods": 1}})),
+        "cases[0].expect.impact: Forbidden: needs an inventory in the suite",
+    ),
+    "reasons without inventory": (
+        make_suite(make_case(expect={"decision": "denied", "reasons": []})),
+        "cases[0].expect.reasons: Forbidden: needs an inventory in the suite",
+    ),
+    "rules before without inventory": (
+        make_suite(make_case(before=[make_step()])),
+        "cases[0].before: Forbidden: needs an inventory in the suite",
+    ),
+    "a figure that is none": (
+        make_suite(make_case(expect={"decision": "denied", "impact": {"nodes": 1}})),
+        "cases[0].expect.impact.nodes: Forbidden: unknown field; known are claims, devices, namespaces, pods",
+    ),
+    "a figure below nothing": (
+        make_suite(make_case(expect={"decision": "denied", "impact": {"pods": -1}})),
+        "cases[0].expect.impact.pods: Invalid value: -1: must be 0 or more",
+    ),
+    "a rule before at no time": (
+        with_steps(make_step(secondsAgo=None)),
+        "cases[0].before[0].secondsAgo: Required value: seconds before the time of the case",
+    ),
+    "a rule before that comes after": (
+        with_steps(make_step(secondsAgo=-1)),
+        "cases[0].before[0].secondsAgo: Invalid value: -1: must be between 0 and 604800 (a week)",
+    ),
+    "a rule before of another age": (
+        with_steps(make_step(secondsAgo=604801)),
+        "cases[0].before[0].secondsAgo: Invalid value: 604801: must be between",
+    ),
+    "rules before out of order": (
+        with_steps(make_step(secondsAgo=1), make_step(secondsAgo=2)),
+        "cases[0].before[1].secondsAgo: Invalid value: 2: must not be more than that of the entry before",
+    ),
+    "a rule before without object": (
+        with_steps(make_step(object=None)),
+        "cases[0].before[0].object: Required value: either object or file must be given",
+    ),
+    "a rule before that nobody sends": (
+        with_steps(make_step(requester=None)),
+        "cases[0].before[0].requester: Required value: must be given here or in defaults",
+    ),
+    "an unknown field of a rule before": (
+        with_steps(make_step(expect={})),
+        "cases[0].before[0].expect: Forbidden: unknown field",
+    ),
     "drivers of another type": (make_suite(deviceClasses={"a": "b"}), 'deviceClasses.a: Invalid value: "b"'),
 }
 
@@ -189,6 +281,12 @@ NOT_IN_SCHEMA = {
     "a creation with old object",
     "nobody asks",
     "a time that is none",
+    "an impact at no time",
+    "an impact of nothing",
+    "reasons without inventory",
+    "rules before without inventory",
+    "rules before out of order",
+    "a rule before that nobody sends",
 }
 """What a schema cannot say, or (formats) does not have to."""
 
@@ -214,9 +312,12 @@ def test_the_schema_has_the_fields_that_are_read() -> None:
         "suite": SCHEMA,
         "defaults": SCHEMA["properties"]["defaults"],
         "namespace": SCHEMA["properties"]["namespaces"]["additionalProperties"],
+        "inventory": SCHEMA["properties"]["inventory"],
         "case": definitions["case"],
+        "step": definitions["step"],
         "requester": definitions["requester"],
         "expect": definitions["expect"],
+        "impact": definitions["expect"]["properties"]["impact"],
         "toleration": definitions["expect"]["properties"]["defaulted"]["items"],
     }
     assert {name: frozenset(each["properties"]) for name, each in properties.items()} == FIELDS
