@@ -75,7 +75,7 @@ def _held(field: dict[str, Any], whole: dict[str, Any]) -> str:
         shown = title if title.startswith("CEL") else f"{title[0].lower()}{title[1:]}"
         return f"[{shown}](#{anchor})"
     if "enum" in field:
-        return ", ".join(f"`{value}`" for value in field["enum"])
+        return ", ".join(f"`{value}`" for value in field["enum"] if isinstance(value, str))
     kinds: list[str] = field["type"] if isinstance(field["type"], list) else [field["type"]]
     if "array" in kinds:
         return f"list of {_held(field['items'], whole)}, {_bounds(field, 'Items', 'entries')}"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from webhook.api.field import Path, Severity
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import find, path_of
+from webhook.files.traps import explained
+from webhook.policy.lint import MISREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +27,7 @@ _STEP: Final = re.compile(r"\.?([^.\[\]]+)|(\[[^\]]*\])")
 def entries_of(spot: Spot, findings: Iterable[Finding], *, at_keys: bool = False) -> Iterator[Entry]:
     """An entry for each finding about the object at `spot`; `at_keys` shows the key rather than its value."""
     for finding in findings:
-        error = finding.error
+        error = explained(finding.error, spot)
         place, found = find(spot, error.path)
         position = place.key_position if at_keys and found else None
         advice = finding.code is not None and finding.severity is Severity.WARN
@@ -45,6 +47,13 @@ def duplicate_entries(manifest: Manifest) -> Iterator[Entry]:
     for problem in manifest.problems:
         path = path_of(problem.steps[len(manifest.steps) :]).written
         yield Entry(Level.ERROR, problem.message, problem.position, path, DUPLICATE_KEY)
+
+
+def remark_entries(manifest: Manifest) -> Iterator[Entry]:
+    """What YAML reads otherwise than it was probably meant."""
+    for remark in manifest.remarks:
+        path = path_of(remark.steps[len(manifest.steps) :]).written
+        yield Entry(Level.WARNING, remark.message, remark.position, path, code=MISREAD)
 
 
 def unreadable_row(file: File) -> Row | None:

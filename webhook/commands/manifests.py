@@ -12,7 +12,7 @@ from webhook.admission.decision import Change
 from webhook.admission.review import AdmissionRequest, BadReview, decode_review
 from webhook.api.field import Finding, Path, Severity, not_supported, required, type_invalid
 from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
-from webhook.commands.entries import BAD_REQUEST, duplicate_entries, entries_of, meta, position_of, text
+from webhook.commands.entries import BAD_REQUEST, duplicate_entries, entries_of, meta, position_of, remark_entries, text
 from webhook.commands.policies import holds_policy, judged_policy, row_of
 from webhook.commands.verdicts import verdict_on
 from webhook.files.report import Entry, Level, Result, Row
@@ -186,7 +186,7 @@ def _reviewed(
     row: Row, manifest: Manifest, request: AdmissionRequest, spot: Spot, entries: list[Entry], terms: Terms
 ) -> Row:
     """The answers of both webhooks to a request, told where `spot` says its object stands."""
-    entries.extend(duplicate_entries(manifest))
+    entries.extend((*duplicate_entries(manifest), *remark_entries(manifest)))
     verdict = verdict_on(request, terms.context)
     decision = verdict.decision
     entries.extend(entries_of(spot, verdict.strict, at_keys=True))

@@ -27,13 +27,14 @@ from webhook.api.field import (
     too_long,
 )
 from webhook.api.meta import OWN_GROUP, GroupVersionKind
-from webhook.commands.entries import duplicate_entries, entries_of, meta, text, unreadable_row
+from webhook.commands.entries import duplicate_entries, entries_of, meta, remark_entries, text, unreadable_row
 from webhook.files.embedded import with_text_read
 from webhook.files.read import documents, read
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import NOWHERE, Unreadable, path_of
+from webhook.files.traps import explained
 from webhook.policy.document import Loaded, load
-from webhook.policy.lint import expiring
+from webhook.policy.lint import MISREAD, expiring
 from webhook.policy.model import KIND
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from webhook.api.field import JSON
     from webhook.files.read import Manifest
-    from webhook.files.spots import Document
+    from webhook.files.spots import Document, Problem
     from webhook.policy.model import Policy
 
     Check = Callable[[str], None]
@@ -62,6 +63,7 @@ _SAYS_POLICY: Final = re.compile(
 _LONGEST_LINE: Final = 80
 _MOST_DUPLICATES: Final = 100
 """Keys that are there twice, as far as they are told."""
+_MOST_REMARKS: Final = 10
 _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """Reading a ConfigMap asks for no time."""
 
@@ -109,7 +111,14 @@ def _loaded(document: Document, at: Path, check: Check) -> Loaded:
         )
         for problem in islice(document.problems, _MOST_DUPLICATES)
     )
-    return loaded._replace(policy=None, errors=twice + loaded.errors) if twice else loaded
+    errors = tuple([explained(error, document.spot, at) for error in loaded.errors])
+    remarks = tuple(_remark(problem, at) for problem in islice(document.remarks, _MOST_REMARKS))
+    return Loaded(None if twice else loaded.policy, twice + errors, remarks + loaded.warnings)
+
+
+def _remark(problem: Problem, at: Path) -> Finding:
+    """What the YAML of a text probably does not mean."""
+    return Finding(Severity.WARN, forbidden(path_of(problem.steps, at), problem.message), MISREAD)
 
 
 def _unreadable(fault: Unreadable, content: str, at: Path) -> FieldError:
@@ -149,7 +158,8 @@ def judged_policy(manifest: Manifest, row: Row, *, old: JSON = None, now: dateti
     duplicates = tuple(duplicate_entries(manifest))
     if text(manifest.value, "kind") == KIND:
         loaded = load(manifest.value, _ROOT)
-        judged = _with_entries(row, (*duplicates, *_document_entries(manifest, loaded, _ROOT, now)))
+        entries = (*duplicates, *remark_entries(manifest), *_document_entries(manifest, loaded, _ROOT, now))
+        judged = _with_entries(row, entries)
         return JudgedPolicy(judged, {POLICY_KEY: loaded if not duplicates else loaded._replace(policy=None)})
     return _judged_config_map(manifest, row, old, now, duplicates)
 

@@ -38,6 +38,8 @@ class _Leaf:
     """What there is not to say of places that were put together here."""
 
     text_start = None
+    plain: str | None = None
+    """Faults of the text have been explained where it was read."""
     key_position: Position | None = None
 
 

@@ -67,6 +67,11 @@ class JsonSpot:
         """None: a text stands on one line, however many it has."""
         return None
 
+    @property
+    def plain(self) -> str | None:
+        """None: JSON has quotes."""
+        return None
+
     def child(self, step: Step) -> JsonSpot | None:
         """The spot one step below; of a duplicate key the last."""
         return self._children.get(step)

@@ -51,6 +51,7 @@ class Manifest:
     spot: Spot
     steps: Steps = ()
     problems: tuple[Problem, ...] = ()
+    remarks: tuple[Problem, ...] = ()
 
 
 @dataclass(slots=True)
@@ -184,8 +185,11 @@ def _flattened(name: str, number: int, document: Document, value: Any, spot: Spo
     """The value, or if it is a list its items, which may leave out what the list says for them."""
     items = _items(value) if len(steps) < 2 * _LISTS_IN_LISTS else None
     if items is None:
-        problems = tuple(problem for problem in document.problems if problem.steps[: len(steps)] == steps)
-        yield Manifest(name, number, value, spot, steps, problems)
+        problems, remarks = (
+            tuple([each for each in found if each.steps[: len(steps)] == steps])
+            for found in (document.problems, document.remarks)
+        )
+        yield Manifest(name, number, value, spot, steps, problems, remarks)
         return
     inherited = {}
     if value["kind"] != "List":

@@ -39,6 +39,11 @@ class Spot(Protocol):
         """Where the text of a literal block (`|`) begins, each of whose lines is a line of the file; else None."""
         ...
 
+    @property
+    def plain(self) -> str | None:
+        """The unquoted text that stands here, if something else than text was read from it; else None."""
+        ...
+
     def child(self, step: Step) -> Spot | None:
         """The field (text) or the list entry (a number) below, or None."""
         ...
@@ -52,6 +57,7 @@ class _Nowhere:
     position = Position(0, 0)
     key_position = None
     text_start = None
+    plain = None
 
     def child(self, step: Step) -> Spot | None:  # noqa: ARG002 -- a Spot's
         return None
@@ -87,6 +93,8 @@ class Document(NamedTuple):
     value: object
     spot: Spot
     problems: tuple[Problem, ...] = ()
+    remarks: tuple[Problem, ...] = ()
+    """What is no mistake, and probably was read otherwise than it was meant."""
 
 
 def path_of(steps: Iterable[Step], at: Path | None = None) -> Path:

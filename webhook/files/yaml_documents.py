@@ -27,7 +27,7 @@ from yaml.scanner import Scanner
 
 from webhook.files.scalars import Scalar, key_text, plain_value
 from webhook.files.spots import Document, Position, Problem, Unreadable, path_of
-from webhook.files.yaml_spots import LiteralSpot, YamlSpot
+from webhook.files.yaml_spots import LiteralSpot, PlainSpot, YamlSpot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +40,7 @@ MAX_ALIASED: Final = 100_000
 """How many values (keys too) of one document may come from aliases."""
 _CORE: Final = "tag:yaml.org,2002:"
 _MERGE: Final = "<<"
+_OCTAL: Final = re.compile(r"[+-]?0[0-7_]*[1-7][0-7_]*")
 _HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -111,6 +112,7 @@ class _Builder:
     def _start_document(self) -> None:
         self._anchors: dict[str, _Anchor] = {}
         self._problems: list[Problem] = []
+        self._remarks: list[Problem] = []
         self._steps: list[Step] = []
         self._size = 0
         self._aliased = 0
@@ -123,7 +125,7 @@ class _Builder:
             self._start_document()
             value, spot = self._node(self._next())
             if value is not None:
-                yield Document(value, spot, tuple(self._problems))
+                yield Document(value, spot, tuple(self._problems), tuple(self._remarks))
 
     def _node(self, event: Any) -> tuple[Any, YamlSpot]:
         self._size += 1
@@ -137,7 +139,7 @@ class _Builder:
         value: Any
         if kind is ScalarEvent:
             value = self._scalar(event)
-            spot = self._scalar_spot(event)
+            spot = self._scalar_spot(event, value)
         else:
             self._enter(event)
             value, spot = self._mapping(event) if kind is MappingStartEvent else self._sequence(event)
@@ -165,9 +167,14 @@ class _Builder:
             self._refuse(event, f"{event.value} has no place in JSON, which the API server reads")
         return value
 
-    def _scalar_spot(self, event: Any) -> YamlSpot:
+    def _scalar_spot(self, event: Any, value: Scalar) -> YamlSpot:
         if event.style == "|":
             return LiteralSpot(self._base, event.start_mark, self._source, event.value)
+        if value.__class__ is not str and event.tag is None:
+            if value.__class__ is int and _OCTAL.fullmatch(event.value):
+                text = f'YAML reads {event.value} as octal: write {value}, or "{event.value}" if it is text'
+                self._remark(event, text)
+            return PlainSpot(self._base, event.start_mark, event.value)
         return YamlSpot(self._base, event.start_mark)
 
     def _tagged(self, event: Any, tag: str) -> Scalar:
@@ -234,6 +241,8 @@ class _Builder:
         key = key_text(value) if not isinstance(value, dict | list) else None
         if key is None:
             self._refuse(event, "a key must be text; put it in quotes")
+        if value.__class__ is bool and event.__class__ is ScalarEvent and event.value != key:
+            self._remark(event, f'YAML reads the key {event.value} as {key}: write "{event.value}" in quotes', key)
         return key
 
     def _merge(self, event: Any, values: dict[str, Any], spots: dict[str, YamlSpot], merged: set[str]) -> None:
@@ -256,6 +265,9 @@ class _Builder:
 
     def _complain(self, event: Any, message: str, *below: Step) -> None:
         self._problems.append(Problem((*self._steps, *below), self._position(event), message))
+
+    def _remark(self, event: Any, message: str, *below: Step) -> None:
+        self._remarks.append(Problem((*self._steps, *below), self._position(event), message))
 
     def _refuse(self, event: Any, message: str) -> NoReturn:
         path = path_of(self._steps).written

@@ -39,6 +39,11 @@ class YamlSpot:
         """None for everything but literal blocks."""
         return None
 
+    @property
+    def plain(self) -> str | None:
+        """None for text, lists and maps."""
+        return None
+
     def child(self, step: Step) -> YamlSpot | None:
         """The spot one step below."""
         children = self._children
@@ -65,6 +70,25 @@ class YamlSpot:
     def entries(self) -> dict[str, YamlSpot]:
         """The children of a mapping."""
         return self._children if isinstance(self._children, dict) else {}
+
+
+class PlainSpot(YamlSpot):
+    """Where a number, a boolean or null stands, and as what text."""
+
+    __slots__ = ("_plain",)
+
+    def __init__(self, base: int, mark: Any, plain: str) -> None:
+        super().__init__(base, mark)
+        self._plain = plain
+
+    @property
+    def plain(self) -> str | None:
+        """The text."""
+        return self._plain
+
+    def again_at(self, mark: Any) -> YamlSpot:
+        """The same, standing where the alias does."""
+        return PlainSpot(self._base, mark, self._plain)
 
 
 class LiteralSpot(YamlSpot):

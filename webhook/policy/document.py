@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     Variables = Mapping[str, VariableType]
 
 _HASH_LENGTH: Final = 12
+_SWITCHES: Final = ("mode", "documentedRules")
+"""Fields that may be off."""
 _TABLES: Final = MappingProxyType({Subject.TOLERATION: TOLERATION_VARIABLES, Subject.REQUEST: REQUEST_VARIABLES})
 
 
@@ -51,6 +53,7 @@ def load(document: JSON, at: Path, check: Check = lambda _: None) -> Loaded:
     """
     if not isinstance(document, dict):
         return Loaded(None, (type_invalid(at, outline(document), "an object"),))
+    document = _with_off(document)
     errors = schema_errors(document, at, check)
     if errors:
         return Loaded(None, tuple(errors))
@@ -67,6 +70,11 @@ def load(document: JSON, at: Path, check: Check = lambda _: None) -> Loaded:
     if errors:
         return Loaded(None, tuple(errors[:MAX_ERRORS]))
     return Loaded(policy, (), tuple(warnings(policy, at, check)))
+
+
+def _with_off(document: dict[str, JSON]) -> dict[str, JSON]:
+    """YAML 1.1 reads `off` without quotes as false. The document means the same either way, so it has the same hash."""
+    return document | {name: str(Mode.OFF) for name in _SWITCHES if document.get(name) is False}
 
 
 def _policy(document: dict[str, JSON], at: Path, builder: Builder, check: Check) -> Policy:

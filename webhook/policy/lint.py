@@ -38,8 +38,11 @@ POLICY_LINTS: Final = MappingProxyType(
         "DT109": "exception for more than a year",
         "DT110": "exception that lifts nothing",
         "DT111": "limits that do not bound pods",
+        "DT116": "text that YAML reads as something else",
     }
 )
+MISREAD: Final = "DT116"
+"""Told by those that read the text."""
 SOON: Final = timedelta(days=7)
 LONG: Final = timedelta(days=366)
 _UNBOUND: Final = "null lifts the limit: one rule may evict any number of pods; set pods, claims or devices"

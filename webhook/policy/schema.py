@@ -222,14 +222,15 @@ def _translated(error: _SchemaError, at: Path) -> Iterator[FieldError]:
     elif error.validator == "pattern":
         if value or "minLength" not in rules:  # an empty text has been told already
             yield invalid(path, value, rules["x-must"])
-    elif error.validator == "type":
+    elif error.validator == "type" and "enum" not in rules:
         yield FieldError(ErrorType.TYPE_INVALID, path, outline(value), _type_words(expected, rules))
-    elif error.validator != "enum" or isinstance(value, str):  # a wrong type has been told already
+    elif error.validator == "enum":
+        yield not_supported(path, outline(value), [word for word in expected if isinstance(word, str)])
+    elif error.validator != "type":
         yield _PLAIN[error.validator](path, value, expected)
 
 
 _PLAIN: Final[Mapping[str, Callable[[Path, JSON, JSON], FieldError]]] = {
-    "enum": not_supported,
     "maxItems": lambda path, value, most: too_many(path, len(value), most),
     "minItems": lambda path, _, __: required(path, "must have at least one entry"),
     "maxLength": lambda path, _, most: FieldError(

@@ -46,6 +46,25 @@ def test_document_with_a_fault_is_refused_at_its_path(key: str) -> None:
     assert (decision.code, decision.annotations) == (422, {"decision": "denied", "rules": "field"})
 
 
+@pytest.mark.parametrize("key", ["policy.yaml", "candidate.yaml"])
+@pytest.mark.parametrize("switch", ["mode: off", "mode: Off", "mode: 'off'", "documentedRules: off"])
+def test_unquoted_off_is_accepted_in_a_config_map(key: str, switch: str) -> None:
+    """R6: the emergency switch."""
+    assert judged(config_map({"policy.yaml": GOOD, key: f"{GOOD}{switch}\n"})).findings == ()
+
+
+@pytest.mark.parametrize("key", ["policy.yaml", "candidate.yaml"])
+def test_word_that_yaml_reads_as_a_boolean_is_named_in_the_refusal_of_a_config_map(key: str) -> None:
+    """R6's siblings."""
+    decision = judged(
+        config_map({"policy.yaml": GOOD, key: f"{GOOD}default: no\nrules: [{{name: on, action: deny}}]\n"})
+    )
+    assert [error.detail.rpartition("; ")[2] for error in decision.errors] == [
+        "YAML reads an unquoted no as false",
+        'YAML reads an unquoted on as true: write "on" in quotes',
+    ]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -56,7 +56,13 @@ def test_what_is_no_policy_is_of_another_kind(manifest: Any, run: CheckRunner) -
     ("text", "message"),
     [
         ("apiVersion: resource.k8s.io/v1\n", "1:1: error: kind: Required value"),
-        ("kind: DeviceTaintRule\napiVersion: 1\n", "2:13: error: apiVersion: Invalid value: 1: must be a string"),
+        (
+            "kind: DeviceTaintRule\napiVersion: 1\n",
+            (
+                "2:13: error: apiVersion: Invalid value: 1: must be a string; "
+                'YAML reads an unquoted 1 as a number: write "1" in quotes'
+            ),
+        ),
         ("foo: bar\n", "1:1: error: apiVersion: Required value"),
         ("- a\n", '1:1: error: Invalid value: "a list": must be an object with apiVersion and kind'),
         ("<html>", '1:1: error: Invalid value: "<html>": must be an object with apiVersion and kind'),

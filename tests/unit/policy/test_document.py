@@ -63,6 +63,15 @@ def test_empty_document_is_the_built_in_policy_with_a_hash() -> None:
     assert int(policy.hash, 16)
 
 
+@pytest.mark.parametrize("field", ["mode", "documentedRules"])
+def test_switch_that_yaml_read_as_false_is_off(field: str) -> None:
+    """R6: the emergency switch works without quotes, and its document is the one with quotes."""
+    assert policy_of(**{field: False}) == policy_of(**{field: "off"})
+    assert errors_in(**{field: True}) == [
+        f'{field}: Unsupported value: true: supported values: "enforce", "off", "warn"'
+    ]
+
+
 def test_switches_are_read() -> None:
     policy = policy_of(
         mode="warn",

@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator
 
 from tests.architecture.policy_reference import PUBLISHED, REFERENCE, SHIPPED, reference
 from tests.unit.policy.documents import AT, errors_in, errors_of, make_document, make_entry
+from webhook.files.scalars import _WORDS
 from webhook.policy.model import Action, InTreeEvictor, Mode, Policy, Subject, UnknownAuthor
 from webhook.policy.parts import NO_NAMESPACE, duration_seconds, share
 from webhook.policy.schema import _PLAIN, MAX_DEPTH, MAX_VALUES, schema, schema_errors
@@ -62,7 +63,7 @@ def test_every_field_is_described() -> None:
 def test_every_keyword_has_its_words() -> None:
     structure = {"$schema", "$defs", "$ref", "title", "description", "properties", "items", "propertyNames", "default"}
     structure |= {"examples", "format", "x-must", "x-misplaced"}
-    told_apart = {"type", "required", "additionalProperties", "pattern"}
+    told_apart = {"type", "required", "additionalProperties", "pattern", "enum"}
     keywords = {keyword for each in subschemas(schema()) for keyword in each} - structure - told_apart
     assert keywords <= set(_PLAIN)
     assert all("x-must" in each for each in subschemas(schema()) if "pattern" in each)
@@ -101,8 +102,8 @@ def test_defaults_that_the_schema_tells_are_those_of_the_model() -> None:
 @pytest.mark.parametrize(
     ("definition", "field", "words"),
     [
-        ("DeviceTaintPolicy", "mode", set(Mode)),
-        ("DeviceTaintPolicy", "documentedRules", set(Mode)),
+        ("DeviceTaintPolicy", "mode", {*Mode, False}),
+        ("DeviceTaintPolicy", "documentedRules", {*Mode, False}),
         ("DeviceTaintPolicy", "generatedClaims", set(Mode) - {Mode.OFF}),
         ("DeviceTaintPolicy", "inTreeEvictor", set(InTreeEvictor)),
         ("DeviceTaintPolicy", "unknownAuthor", set(UnknownAuthor)),
@@ -111,9 +112,20 @@ def test_defaults_that_the_schema_tells_are_those_of_the_model() -> None:
         ("rule", "subject", set(Subject)),
     ],
 )
-def test_words_of_the_schema_are_those_of_the_model(definition: str, field: str, words: set[str]) -> None:
+def test_words_of_the_schema_are_those_of_the_model(definition: str, field: str, words: set[str | bool]) -> None:
     place = schema()["$defs"].get(definition, schema())
     assert set(place["properties"][field]["enum"]) == words
+
+
+def test_word_that_yaml_1_1_reads_as_a_boolean_is_also_accepted_as_one() -> None:
+    """R6: an editor that reads YAML 1.1 sees false where `off` stands without quotes, one that reads 1.2 the text."""
+    misread = {word: read for word, read in _WORDS.items() if read is True or read is False}
+    enums = [each["enum"] for each in subschemas(schema()) if "enum" in each]
+    assert sum("off" in words for words in enums) == 2
+    assert all(misread[word] in words for words in enums for word in words if word in misread)
+    for word in ("off", False):
+        assert Draft202012Validator(schema()).is_valid(make_document(mode=word, documentedRules=word))
+    assert not Draft202012Validator(schema()).is_valid(make_document(mode=True))
 
 
 # --- its verdicts -------------------------------------------------------------------------------
@@ -122,7 +134,11 @@ def test_words_of_the_schema_are_those_of_the_model(definition: str, field: str,
 @pytest.mark.parametrize(
     ("fields", "errors"),
     [
-        pytest.param({"mode": None}, ["mode: Invalid value: null: must be a string"], id="null is no mode"),
+        pytest.param(
+            {"mode": None},
+            ['mode: Unsupported value: null: supported values: "enforce", "off", "warn"'],
+            id="null is no mode",
+        ),
         pytest.param(
             {"mode": "on"},
             ['mode: Unsupported value: "on": supported values: "enforce", "off", "warn"'],

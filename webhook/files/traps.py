@@ -1,0 +1,81 @@
+"""What YAML reads as something else than it looks like, said where that makes an error.
+
+Only what was read matters: a field that may hold a boolean is left alone. Which texts are read as what is `scalars`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.field import ErrorType, FieldError, Path
+from webhook.files.spots import find
+
+if TYPE_CHECKING:
+    from webhook.files.spots import Spot
+
+_NOT_TEXT: Final = tuple(
+    f"must be {what}"
+    for what in (
+        *("an object", "a list", "a whole number", "a number", "true or false", "a 64-bit integer"),
+        *("a time", "a duration", "a percentage"),
+    )
+)
+"""How errors begin whose field holds something else than free text: quotes would not help."""
+_KINDS: Final = {bool: "a boolean", int: "a number", float: "a number", type(None): "null"}
+_SEXAGESIMAL: Final = re.compile(r"[0-9]{1,9}(:[0-5]?[0-9]){1,3}")
+
+
+def explained(error: FieldError, spot: Spot, at: Path | None = None) -> FieldError:
+    """The error, with what YAML makes of the unquoted text if it comes of that. `spot` is that of the path `at`."""
+    if error.type not in (ErrorType.TYPE_INVALID, ErrorType.NOT_SUPPORTED):
+        return error
+    if isinstance(error.bad_value, str):
+        hint = _sexagesimal(error) if error.type is ErrorType.TYPE_INVALID else ""
+    elif error.bad_value.__class__ in _KINDS:
+        place, found = find(spot, error.path if at is None else _below(error.path, at))
+        hint = _hint(error, place.plain) if found and place.plain is not None else ""
+    else:
+        hint = ""
+    return replace(error, detail=f"{error.detail}; {hint}") if hint else error
+
+
+def _hint(error: FieldError, plain: str) -> str:
+    """What the unquoted text was read as, and how it is kept if that can be right."""
+    shown = json.dumps(error.bad_value)
+    if error.type is ErrorType.NOT_SUPPORTED:
+        keeps = json.dumps(plain) in error.detail
+    else:
+        keeps = not error.detail.startswith(_NOT_TEXT)
+    if not plain:
+        return 'YAML reads nothing as null: leave the field out, or write ""' if keeps else ""
+    if not keeps:
+        return f"YAML reads an unquoted {plain} as {shown}" if plain != shown else ""
+    read = shown if plain != shown else _KINDS[error.bad_value.__class__]
+    return f'YAML reads an unquoted {plain} as {read}: write "{plain}" in quotes'
+
+
+def _sexagesimal(error: FieldError) -> str:
+    """Other readers of YAML 1.1 make 90 of `1:30`; kubectl does not."""
+    value = str(error.bad_value)
+    if not error.detail.endswith("number") or not _SEXAGESIMAL.fullmatch(value):
+        return ""
+    number = 0
+    for part in value.split(":"):
+        number = number * 60 + int(part)
+    return f"{value} is text here, as kubectl reads it: write {number}"
+
+
+def _below(path: Path, at: Path) -> Path:
+    """The rest of a path that leads through `at`."""
+    steps = []
+    step: Path | None = path
+    while step is not None and step is not at:
+        steps.append(step)
+        step = step.parent
+    rest = Path.root()
+    for each in reversed(steps):
+        rest = Path(rest, each.normal, each.written_step)
+    return rest
