@@ -13,7 +13,7 @@ from webhook.api.field import Finding, Path, Severity, forbidden, invalid
 from webhook.api.meta import format_time
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.coverage import EarlierRules, covers
-from webhook.policy.lockout import denies_masters
+from webhook.policy.lockout import denies_masters, untrusted
 from webhook.policy.match import TextSet
 from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Subject
 from webhook.policy.schema import PHASE
@@ -38,6 +38,7 @@ POLICY_LINTS: Final = MappingProxyType(
         "DT109": "exception for more than a year",
         "DT110": "exception that lifts nothing",
         "DT111": "limits that do not bound pods",
+        "DT115": "resource-claim controller that is not trusted",
         "DT116": "text that YAML reads as something else",
     }
 )
@@ -53,6 +54,9 @@ def warnings(policy: Policy, at: Path, check: Callable[[str], None]) -> Iterator
     """Advice on a policy that needs no clock. `check` is called between rules and may raise."""
     yield from _rule_warnings(policy.rules, at.child("rules"), check)
     yield from _rule_warnings(policy.taint_rules, at.child("taintRules"), check)
+    controller = untrusted(policy, at)
+    if controller is not None:
+        yield _warn("DT115", controller)
     masters = denies_masters(policy.taint_rules)
     if masters is not None:
         text = "denies every taint to everybody, system:masters included; put a rule that allows before it"

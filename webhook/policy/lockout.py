@@ -10,7 +10,16 @@ from webhook.api.field import forbidden
 from webhook.api.taints import NONE
 from webhook.policy.coverage import covers
 from webhook.policy.match import EFFECTS, Requesters, TextSet
-from webhook.policy.model import ANYTHING, CLAIM_CONTROLLER, Action, Mode, Subject, TaintMatch
+from webhook.policy.model import (
+    ANYTHING,
+    CLAIM_CONTROLLER,
+    DEFAULT_RULE,
+    Action,
+    Mode,
+    Rule,
+    Subject,
+    TaintMatch,
+)
 from webhook.policy.names import Requester
 from webhook.policy.schema import PHASE
 
@@ -18,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from webhook.api.field import FieldError, Path
-    from webhook.policy.model import Match, Policy, RequesterMatch, Rule
+    from webhook.policy.model import Match, Policy, RequesterMatch
 
 OWN_NAMESPACE: Final = "device-taint-webhook"
 _ACCOUNT: Final = "system:serviceaccount:"
@@ -33,7 +42,10 @@ def service_account(namespace: str, name: str) -> Requester:
 
 EVICTOR: Final = service_account(OWN_NAMESPACE, "device-taint-webhook-evict")
 """Turns rules that expire to effect None."""
+_CONTROLLER: Final = service_account("kube-system", "resource-claim-controller")
 MASTERS: Final = Requester("admin", ("system:masters", "system:authenticated"))
+_ALIKE: Final = 0.9
+"""Other controllers of kube-system have names that are up to 0.85 alike."""
 _VITAL: Final = (
     ("system:kube-scheduler", "which makes claims for extended resources"),
     (f"{_ACCOUNT}kube-system:device-taint-eviction-controller", "which carries out NoExecute"),
@@ -60,6 +72,12 @@ def lockouts(policy: Policy, at: Path, check: Callable[[str], None]) -> Iterator
             "template would be denied; write a rule that allows, or set generatedClaims to warn"
         )
         yield forbidden(at.child("default"), text)
+    if policy.mode is Mode.ENFORCE and CLAIM_CONTROLLER not in policy.trusted_controllers:
+        by = _denies_controller(policy, check)
+        if by is not None:
+            yield _untrusted(
+                policy, at, f"{by} would deny claims that it makes from templates, whatever their author may"
+            )
     denied = _denies_evictor(policy.taint_rules, check)
     if denied is not None:
         text = (
@@ -67,6 +85,49 @@ def lockouts(policy: Policy, at: Path, check: Callable[[str], None]) -> Iterator
             "let a rule before it allow that account, or list effects NoSchedule and NoExecute"
         )
         yield forbidden(at.child("taintRules").index(denied), text)
+
+
+def untrusted(policy: Policy, at: Path) -> FieldError | None:
+    """What to say of a policy that does not trust the resource-claim controller, though it may deny it nothing."""
+    if CLAIM_CONTROLLER in policy.trusted_controllers:
+        return None
+    return _untrusted(policy, at, "claims that it makes from templates are judged as its own, not as their author's")
+
+
+def _untrusted(policy: Policy, at: Path, why: str) -> FieldError:
+    """The missing name, at the entry that was probably meant to be it."""
+    path = at.child("trustedControllers")
+    position = next((place for place, each in enumerate(policy.trusted_controllers) if _is_meant(each)), None)
+    if position is None:
+        return forbidden(path, f"must list {CLAIM_CONTROLLER}: {why}")
+    return forbidden(path.index(position), f'did you mean "{CLAIM_CONTROLLER}"? {why}')
+
+
+def _is_meant(username: str) -> bool:
+    """Whether a name is almost that of the resource-claim controller, or a pattern or a short form of it."""
+    from difflib import SequenceMatcher  # noqa: PLC0415 -- only for mistakes
+
+    if TextSet([username]).holds(CLAIM_CONTROLLER) or username.endswith("resource-claim-controller"):
+        return True
+    return SequenceMatcher(None, username.lower(), CLAIM_CONTROLLER).ratio() > _ALIKE
+
+
+def _denies_controller(policy: Policy, check: Callable[[str], None]) -> str | None:
+    """What denies something to the resource-claim controller in its own name; rules with `when` are left out."""
+    for subject in Subject:
+        rules = [rule for rule in policy.rules if rule.subject is subject]
+        for position, rest, allowed in _denials(rules, _CONTROLLER):
+            check(PHASE)
+            if not any(covers(each, rest) for each in allowed):
+                return f'rule "{rules[position].name}"'
+    allowing = [rule for rule in policy.rules if rule.subject is Subject.TOLERATION and rule.action is Action.ALLOW]
+    everything = Rule(DEFAULT_RULE, Action.DENY)
+    if policy.default is not Action.DENY:
+        return None
+    for _, rest, allowed in _denials([*allowing, everything], _CONTROLLER):
+        if not any(covers(each, rest) for each in allowed):
+            return "the default"
+    return None
 
 
 # --- by name ------------------------------------------------------------------------------------

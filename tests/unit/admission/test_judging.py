@@ -272,9 +272,9 @@ def test_update_of_a_generated_claim_is_refused_by_nothing() -> None:
 
 def test_controllers_of_ones_own_can_be_trusted() -> None:
     claim = made_from_template_of("admin")
-    trusting: dict[str, Any] = {"trustedControllers": ["jane"], "generatedClaims": "enforce"}
+    trusting: dict[str, Any] = {"trustedControllers": ["jane", CLAIM_CONTROLLER], "generatedClaims": "enforce"}
     assert rules_of(judged(claim, ADMINS_MAY, NO_XID, **trusting)) == []
-    assert generated(claim, **trusting) == [("deny", "no-xid")]
+    assert rules_of(judged(claim, ADMINS_MAY, NO_XID, user="joe", **trusting)) == [("deny", "no-xid")]
 
 
 def test_claim_of_the_scheduler_for_an_extended_resource_is_left_alone() -> None:

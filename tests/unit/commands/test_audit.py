@@ -31,6 +31,7 @@ from tests.unit.commands.audit_runner import (
 from webhook.admission.author import REQUESTED_BY
 from webhook.api.claims import EXTENDED_RESOURCE
 from webhook.commands import audit
+from webhook.policy.model import CLAIM_CONTROLLER
 
 if TYPE_CHECKING:
     from tests.unit.commands.audit_runner import AuditRunner
@@ -120,7 +121,7 @@ def test_the_policy_says_how_bad_that_is(fields: Any, told: list[str], run_audit
 
 
 def test_another_controller_may_make_the_claims(run_audit: AuditRunner) -> None:
-    policy = {**POLICY, "trustedControllers": ["system:kube-controller-manager"]}
+    policy = {**POLICY, "trustedControllers": ["system:kube-controller-manager", CLAIM_CONTROLLER]}
     assert run_audit.told(generated(BROKEN, author=OPS), policy=policy) == []
     assert run_audit.told(generated(BROKEN, author=DANA), policy=policy) == [("warning", "warned", CLAIM_PLACE)]
 

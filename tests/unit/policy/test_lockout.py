@@ -71,6 +71,88 @@ def test_denying_every_generated_claim_is_refused() -> None:
     assert errors_in(default="deny", generatedClaims="enforce", rules=rules) == []
 
 
+# --- the resource-claim controller --------------------------------------------------------------
+
+MEANT = "system:serviceaccount:kube-system:resourceclaim-controller"
+KEYS = {"tolerations": {"keys": ["k.example.com/*"]}}
+ALICE = {"requesters": {"users": ["alice"]}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "by"),
+    [
+        pytest.param({"default": "deny"}, "the default", id="the default"),
+        pytest.param({"default": "deny", "rules": [make_entry("a", "allow", ALICE)]}, "the default", id="another may"),
+        pytest.param({"default": "deny", "rules": [make_entry("a", "allow", KEYS)]}, "the default", id="other keys"),
+        pytest.param({"rules": [make_entry("d", match=KEYS)]}, 'rule "d"', id="a rule"),
+        pytest.param(
+            {"rules": [make_entry("d", match={"adminAccess": True}, subject="request")]}, 'rule "d"', id="on requests"
+        ),
+    ],
+)
+def test_controller_that_is_not_trusted_and_would_be_denied_is_refused(fields: Any, by: str) -> None:
+    """R9."""
+    for trusted in ([], ["system:serviceaccount:ci:maker"]):
+        (error,) = errors_in(**fields, trustedControllers=trusted)
+        assert error == (
+            f"trustedControllers: Forbidden: must list {CLAIM_CONTROLLER}: {by} would deny claims that it makes from "
+            "templates, whatever their author may"
+        )
+    assert errors_in(**fields, trustedControllers=["system:serviceaccount:ci:maker", CLAIM_CONTROLLER]) == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({}, id="nothing is denied"),
+        pytest.param({"default": "deny", "mode": "warn"}, id="nothing is refused"),
+        pytest.param({"default": "deny", "mode": "off"}, id="the emergency switch"),
+        pytest.param({"rules": [make_entry("d", match=ALICE)]}, id="somebody else is denied"),
+        pytest.param(
+            {"rules": [make_entry("d", match={**KEYS, "when": "request.count > 4"})]}, id="it may be denied or not"
+        ),
+        pytest.param(
+            {"rules": [make_entry("a", "allow", {"requesters": {"users": [CLAIM_CONTROLLER]}})], "default": "deny"},
+            id="it may have everything",
+        ),
+        pytest.param(
+            {"rules": [make_entry("a", "allow", KEYS), make_entry("d", match=KEYS)]}, id="a rule before it allows"
+        ),
+    ],
+)
+def test_controller_that_is_not_trusted_is_a_warning_where_it_is_denied_nothing(fields: Any) -> None:
+    """R9; mode `warn` and `off` refuse nothing, and the switch has to work in any document."""
+    text = "claims that it makes from templates are judged as its own, not as their author's"
+    assert f"DT115 trustedControllers: must list {CLAIM_CONTROLLER}: {text}" in warnings_in(
+        **fields, trustedControllers=[]
+    )
+    assert not any(each.startswith("DT115") for each in warnings_in(**fields))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(MEANT, id="a typing error"),
+        pytest.param(CLAIM_CONTROLLER.upper(), id="upper case"),
+        pytest.param("system:serviceaccount:kube-system:*", id="a pattern"),
+        pytest.param("kube-system/resource-claim-controller", id="as rules name service accounts"),
+        pytest.param("resource-claim-controller", id="the account alone"),
+    ],
+)
+def test_name_that_is_almost_the_controllers_is_pointed_at(name: str) -> None:
+    """R9."""
+    (error,) = errors_in(default="deny", trustedControllers=["maker", name])
+    assert error.startswith(f'trustedControllers[1]: Forbidden: did you mean "{CLAIM_CONTROLLER}"? the default would')
+
+
+@pytest.mark.parametrize(
+    "name", ["system:kube-controller-manager", IN_TREE, "system:serviceaccount:kube-system:job-controller"]
+)
+def test_names_of_other_controllers_are_not_taken_for_it(name: str) -> None:
+    (error,) = errors_in(default="deny", trustedControllers=[name])
+    assert error.startswith("trustedControllers: Forbidden: must list")
+
+
 # --- taint rules --------------------------------------------------------------------------------
 
 DENY = make_entry("deny")
