@@ -42,11 +42,12 @@ def taint_rulings(
         variables = partial(_variables, requester, place, taint, meta)
         hits = judge.on_taint(requester, place, taint, context.now, variables)
         if hits:
-            yield Ruling(Walked.of(hits), partial(Path.child, path), partial(_taint_text, taint))
+            yield Ruling(Walked.of(hits), partial(Path.child, path), partial(_taint_text, place, taint))
 
 
-def _taint_text(taint: DeviceTaint) -> str:
-    return f"taint {taint.key}:{taint.effect}"
+def _taint_text(place: Placement, taint: DeviceTaint) -> str:
+    text = f"taint {taint.key}:{taint.effect}"
+    return f"{text} with {EVICT}" if place.evict else text
 
 
 def _set_by(new: Any, old: Any, judge: Judge) -> Iterator[tuple[Path, Placement, DeviceTaint, ObjectMeta]]:

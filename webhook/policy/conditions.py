@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.match import Drivers, Names, Requesters, TextSet, Tolerations
 
 if TYPE_CHECKING:
@@ -95,4 +96,16 @@ class Condition:
         if not isinstance(self.taints, tuple):
             return True
         keys, values, effects = self.taints
-        return keys.holds(taint.key) and values.holds(taint.value) and (not effects or taint.effect in effects)
+        return keys.holds(taint.key) and values.holds(taint.value) and self._covers_effects(place, taint, effects)
+
+    def _covers_effects(self, place: Placement, taint: DeviceTaint, effects: frozenset[str]) -> bool:
+        """A taint has its own effect, and NoExecute beside it where our worker is asked to empty the devices.
+
+        It is asked in vain with other effects than NoSchedule; to change those is to set another taint.
+        """
+        if not effects:
+            return True
+        emptied = place.evict and taint.effect == NO_SCHEDULE
+        if self.allowing:
+            return taint.effect in effects and (not emptied or NO_EXECUTE in effects)
+        return taint.effect in effects or (emptied and NO_EXECUTE in effects)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.match import EFFECTS
 from webhook.policy.model import Action, NamespaceMatch, TaintMatch, TolerationMatch
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from webhook.policy.model import Match, RequesterMatch, Rule
 
 _DECIDING: Final = frozenset({Action.ALLOW, Action.DENY})
+_EMPTYING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
+"""The effects of a taint whose devices our worker is asked to empty."""
 _CANDIDATES_MAX: Final = 16
 """Earlier rules that one is compared with; that many which share a pattern are not worth more time."""
 
@@ -75,6 +78,8 @@ def _is_plain(match: Match) -> bool:
     """
     where = match.namespaces
     facts = match.requesters is not None or (where is not None and bool(where.labels or where.expressions))
+    if match.taints is not None and match.evict is not False:
+        facts = facts or len(_EMPTYING.intersection(match.taints.effects)) == 1
     return not facts and match.tolerations is None and not match.drivers and not match.pools
 
 

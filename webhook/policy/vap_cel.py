@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.meta import format_time
-from webhook.api.taints import EXISTS, NO_EXECUTE
+from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.match import EFFECTS, TextSet
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ def taint_condition(match: Match, *, allowing: bool) -> Condition:
         parts.append("variables.evict" if match.evict else "!variables.evict")
     parts += [_place("driver", match.drivers, allowing=allowing), _place("pool", match.pools, allowing=allowing)]
     if match.taints is not None:
-        parts += _taint(match.taints)
+        parts += _taint(match.taints, allowing=allowing)
     scope = TRUE if match.requesters is None else _requesters(match.requesters)
     return Condition(scope, TRUE, all_of(parts), _lacks(match), match.requesters is not None)
 
@@ -291,14 +291,23 @@ def _place(field: str, patterns: Sequence[str], *, allowing: bool) -> str:
     return all_of([there, named]) if allowing else any_of([f"!{there}", named])
 
 
-def _taint(match: TaintMatch) -> list[str]:
+def _taint(match: TaintMatch, *, allowing: bool) -> list[str]:
     taint = "object.spec.taint"
     value = texts(f"{taint}.value", match.values)
     if value != TRUE:
-        there = all_of([f"has({taint}.value)", value])
-        value = any_of([there, _absent(match.values, f"{taint}.value")])
-    effects = f"{taint}.effect in {listed(match.effects)}" if match.effects else TRUE
-    return [texts(f"{taint}.key", match.keys), value, effects]
+        value = any_of([all_of([f"has({taint}.value)", value]), _absent(match.values, f"{taint}.value")])
+    return [texts(f"{taint}.key", match.keys), value, _effects(match.effects, f"{taint}.effect", allowing=allowing)]
+
+
+def _effects(effects: Sequence[str], field: str, *, allowing: bool) -> str:
+    """A taint whose devices our worker is asked to empty has NoExecute beside NoSchedule."""
+    if not effects:
+        return TRUE
+    literally = f"{field} in {listed(effects)}"
+    emptied = f'variables.evict && {field} == "{NO_SCHEDULE}"'
+    if allowing is (NO_EXECUTE in effects):
+        return literally
+    return all_of([literally, f"!({emptied})"]) if allowing else any_of([literally, f"({emptied})"])
 
 
 # --- when it holds ------------------------------------------------------------------------------

@@ -229,6 +229,29 @@ def test_rule_that_is_kept_by_a_finalizer_is_judged_if_it_is_to_do_more() -> Non
     assert on_taints(kept, NO_EVICTION, old=evicting) == []
 
 
+def test_rule_on_no_execute_meets_a_taint_that_our_worker_is_asked_to_empty() -> None:
+    """R11: NoSchedule with `/evict` evicts, whatever its effect is called."""
+    kept, evicting = make_rule(), make_rule(annotations={"devicetaint.io/evict": "true"})
+    refuse = make_entry("refuse", "deny", {"taints": {"effects": ["NoExecute"]}})
+    may_keep_away = make_entry("may", "allow", {"taints": {"effects": ["NoSchedule"]}})
+    may_both = make_entry("may", "allow", {"taints": {"effects": ["NoSchedule", "NoExecute"]}})
+    assert on_taints(kept, refuse) == []
+    (text,) = on_taints(evicting, refuse)
+    assert f"taint {KEY}:NoSchedule with devicetaint.io/evict" in text
+    assert on_taints(evicting, refuse, old=kept) == [text]
+    assert on_taints(evicting, may_keep_away, refuse) == [text]
+    assert on_taints(evicting, may_both, refuse) == []
+    assert on_taints(kept, may_keep_away, make_entry("rest", "deny")) == []
+
+
+def test_worker_may_end_a_rule_that_it_was_asked_to_empty() -> None:
+    """The annotation stays when the effect becomes None, with which it asks for nothing."""
+    evicting = make_rule(annotations={"devicetaint.io/evict": "true"})
+    ended = make_rule(taint=make_taint(effect="None"), annotations={"devicetaint.io/evict": "true"})
+    may_end = make_entry("may", "allow", {"taints": {"effects": ["None"]}})
+    assert on_taints(ended, may_end, make_entry("rest", "deny"), old=evicting) == []
+
+
 def test_whoever_may_is_not_stopped() -> None:
     mine = make_entry("operator-may", "allow", {"requesters": {"serviceAccounts": ["health/operator"]}})
     operator = "system:serviceaccount:health:operator"
