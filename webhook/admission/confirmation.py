@@ -18,11 +18,12 @@ import msgspec
 
 from webhook.admission.figures import some
 from webhook.api.meta import format_time
+from webhook.api.rules import CONFIRM_IMPACT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from webhook.api.rules import DeviceSelector
+    from webhook.api.rules import DeviceSelector, DeviceTaintRule
 
 _CODE: Final = re.compile(
     r"v1\.([0-9]{1,12})\.([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})\.([A-Za-z0-9_-]+)"
@@ -65,6 +66,15 @@ class Confirmed(NamedTuple):
     value: str
     effect: str
     time_added: datetime | None
+
+
+def about_of(rule: DeviceTaintRule, *, backdated: bool) -> Confirmed:
+    """What a code for the rule is about; `backdated`: its timeAdded was past when it began to evict."""
+    name, prefix = rule.meta.name, rule.meta.generate_name
+    if prefix and (not name or name.startswith(prefix)):
+        name = f"{prefix}*"  # the server makes up the rest each time that it is sent, and before we are asked
+    added = rule.taint.time_added if backdated else None
+    return Confirmed(name, rule.selector, rule.taint.key, rule.taint.value, rule.effective_effect, added)
 
 
 class Hit(NamedTuple):
@@ -137,6 +147,13 @@ def forgery_of(text: str, about: Confirmed, key: bytes) -> str | None:
     if hmac.compare_digest(_mac(about, text.rpartition(".")[0], body, key), mac):
         return None
     return "was made for another rule, selector, taint or effect, or with another key"
+
+
+def is_proved(rule: DeviceTaintRule, key: bytes) -> bool:
+    """Whether the code that the rule carries was made with this key for the rule as it stands, expired or not."""
+    text = rule.meta.annotations.get(CONFIRM_IMPACT, "")
+    # Whether timeAdded was past when the code was made is known to nobody later; it is sealed in if it was.
+    return any(forgery_of(text, about_of(rule, backdated=backdated), key) is None for backdated in (False, True))
 
 
 def _faults(code: Code, body: bytes, hit: Hit, terms: Terms, key: bytes) -> Iterator[str | None]:

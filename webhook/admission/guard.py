@@ -10,11 +10,12 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.admission.confirmation import Confirmed, Hit, Numbers, Terms, fault_of, forgery_of, make_code
+from webhook.admission.carried_code import NOTHING, CarriedCode
+from webhook.admission.confirmation import Hit, Numbers, about_of, make_code
 from webhook.admission.decision import Promised
 from webhook.admission.figures import annotation_of, count, figures_of, some, summary_of
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.admission.widening import EFFECT_RANK, begins_to_evict, is_wide, only_less
+from webhook.admission.widening import EFFECT_RANK, asks_for_more, begins_to_evict, is_wide, only_less
 from webhook.admission.window import ceiling_of, devices_with_recent, driver_of, hit_with_recent
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
@@ -57,8 +58,6 @@ def guard(
     new: DeviceTaintRule, old: DeviceTaintRule | None, request: AdmissionRequest, context: AdmissionContext
 ) -> Guarded:
     """The guard's word on a rule that is created (`old` is None) or updated. Raises OutOfTime."""
-    if context.policy.mode is Mode.OFF:
-        return SILENT
     return _Guarding(new, old, request, context).result()
 
 
@@ -83,16 +82,21 @@ class _Guarding:
         self._evicts = self._effect == NO_EXECUTE
         self._was = "" if old is None else old.effective_effect
         self._taint = Taint.of_rule(new, in_tree=self._in_tree)
+        self._asks_for_more = old is not None and asks_for_more(new, old, _usual_rates(context))
+        self._about = about_of(new, backdated=self._backdated())
+        self._code = CarriedCode(new, old, self._about, request, context)
 
     def result(self) -> Guarded:
         """Findings, the figures for the audit log, and whether others must reckon with the rule."""
+        if self._context.policy.mode is Mode.OFF:
+            return self._answer([], {})
         findings = list(self._expired())
         sight = self._context.sight
         if sight is not None:
             findings += self._two_steps()
-        if sight is None or (self._old is not None and only_less(self._new, self._old)):
-            findings += self._forged()
-            return Guarded(tuple(self._severe(findings))) if findings else SILENT
+        if sight is None or self._only_less():
+            outlived = self._code.outlived()
+            return self._answer([*findings, _tell(_CONFIRM, outlived)] if outlived else findings, {})
         annotations: dict[str, str] = {}
         impact = Impact()
         if sight.inventory is None:
@@ -102,24 +106,28 @@ class _Guarding:
             self._context.budget.check("impact")
             impact = self._impact_of(sight.inventory, self._taint)
             findings += self._measured(sight.inventory, impact, annotations)
-        if not any(finding.error.path is _CONFIRM for finding in findings):
-            findings += self._forged()
-        if _denied(findings) and self._breaks_glass():
-            annotations["impact"] += " break-glass"
-        kept = tuple(self._severe(findings))
-        # A caller that made the rule up would use up the window for those who have real ones.
-        begins = self._acts and self._context.caller_trusted and not _denied(kept)
-        return Guarded(kept, annotations, Promised(self._new, impact) if begins else None)
+        return self._answer(findings, annotations, impact)
 
-    def _severe(self, findings: list[Finding]) -> Iterator[Finding]:
-        """Refusals, or warnings where the policy only warns, and nothing is refused to who may break the glass."""
-        glass = self._breaks_glass()
-        mild = glass or self._context.policy.mode is not Mode.ENFORCE
-        for finding in findings:
-            if finding.severity is Severity.DENY and mild:
-                yield Finding(Severity.WARN, finding.error, rule=finding.rule)
-            else:
-                yield finding
+    def _only_less(self) -> bool:
+        return self._old is not None and not self._asks_for_more and only_less(self._new, self._old)
+
+    def _answer(self, findings: list[Finding], annotations: dict[str, str], impact: Impact | None = None) -> Guarded:
+        """What is left of refusals: warnings where the policy only warns, and for who may break the glass.
+
+        A code that is not known to be ours is refused in every mode: mode warn asks what would be refused, and says
+        nothing about whose numbers may be stored.
+        """
+        glass, enforced = self._breaks_glass(), self._context.policy.mode is Mode.ENFORCE
+        forged = list(self._forged())
+        if glass and _denied([*forged, *(findings if enforced else ())]):
+            annotations["impact"] = f"{annotations.get('impact', '')} break-glass".lstrip()
+        kept = (*_softened(findings, mild=glass or not enforced), *_softened(forged, mild=glass))
+        if not kept and not annotations:
+            return SILENT
+        if impact is None or not self._acts or not self._context.caller_trusted or _denied(kept):
+            # A caller that made the rule up would use up the window for those who have real ones.
+            return Guarded(kept, annotations)
+        return Guarded(kept, annotations, Promised(self._new, impact))
 
     def _breaks_glass(self) -> bool:
         return any(group in self._settings.break_glass_groups for group in self._request.groups)
@@ -131,6 +139,7 @@ class _Guarding:
         text = self._new.meta.annotations.get(EXPIRES_AT)
         expires = parse_time(text) if text else None
         raised = EFFECT_RANK.get(self._effect, 0) > EFFECT_RANK.get(self._was, 0)
+        raised = raised or (self._acts and self._asks_for_more)
         if expires is None or expires > self._context.now or not raised:
             return
         detail = (
@@ -144,19 +153,16 @@ class _Guarding:
             yield _deny(TAINT.child("effect"), detail)
 
     def _forged(self) -> Iterator[Finding]:
-        """A code that is no code of ours, in a rule that needs none: its numbers would still be somebody's ceiling."""
-        stored = "" if self._old is None else self._old.meta.annotations.get(CONFIRM_IMPACT)
-        if self._new.meta.annotations.get(CONFIRM_IMPACT) == stored:
-            return
-        text, key = self._new.meta.annotations.get(CONFIRM_IMPACT), self._context.key
-        forgery = forgery_of(text, self._about(), key) if text and key is not None else None
-        if forgery:
-            yield _deny(_CONFIRM, forgery)
+        if self._code.forgery:
+            yield (_tell if self._code.unchecked else _deny)(_CONFIRM, self._code.forgery)
 
     def _unknown(self, why: str) -> Iterator[Finding]:
         """Nobody knows what the rule would hit, so only what is too much in any case can be told."""
         if not self._acts:
             return
+        misfit = self._code.misfit(NOTHING)
+        if misfit:
+            yield _deny(_CONFIRM, misfit)
         text = f"what it hits is not known: {why}"
         known = "".join(f"; {each.text}" for each in self._reasons_known())
         if known or (self._evicts and self._settings.unknown_impact is Action.DENY):
@@ -180,16 +186,18 @@ class _Guarding:
         annotations["impact"] = annotation_of(told, acts=self._acts, over=[each.short for each in reasons])
         if not reasons:
             yield from [_tell(SELECTOR, text) for text in figures_of(told, new, in_tree=self._in_tree)]
+            misfit = self._code.misfit(hit)
+            if misfit:
+                yield _deny(_CONFIRM, f"{misfit}; the rule needs no code, so leave the annotation out")
             return
-        about = self._about()
-        fault = self._fault_of_code(about, hit)
+        fault = self._code.fault(hit)
         if fault is None:
             annotations["impact"] += " confirmed"
             yield from [_tell(SELECTOR, text) for text in figures_of(told, new, in_tree=self._in_tree)]
             return
         reason = "; ".join(each.text for each in reasons)
-        yield _deny(SELECTOR, f"{summary_of(impact, new)}: {reason}; {self._way_out(about, hit)}")
-        if new.meta.annotations.get(CONFIRM_IMPACT):
+        yield _deny(SELECTOR, f"{summary_of(impact, new)}: {reason}; {self._way_out(hit)}")
+        if self._code.text and not self._code.forgery:
             yield _deny(_CONFIRM, fault)
 
     def _impact_of(self, inventory: Inventory, taint: Taint) -> Impact:
@@ -201,34 +209,14 @@ class _Guarding:
         protected = protected_among(self._settings.protected_namespaces, impact.namespaces, self._context.names)
         return Hit(numbers, impact.namespaces, protected)
 
-    def _about(self) -> Confirmed:
-        new = self._new
-        added = new.taint.time_added if self._backdated() else None
-        name, prefix = new.meta.name, new.meta.generate_name
-        if prefix and (not name or name.startswith(prefix)):
-            name = f"{prefix}*"  # made up anew each time that it is sent, and there already when we are asked
-        return Confirmed(name, new.selector, new.taint.key, new.taint.value, self._effect, added)
-
-    def _fault_of_code(self, about: Confirmed, hit: Hit) -> str | None:
-        """Why the rule's code, if it has one, does not hold."""
-        text, key = self._new.meta.annotations.get(CONFIRM_IMPACT), self._context.key
-        if not text:
-            return "is missing"
-        if key is None:
-            return "cannot be checked: the webhook has no key yet"
-        if self._settings.second_person and not self._context.caller_trusted:
-            return "cannot be checked: the webhook does not know who asks"
-        user = self._request.username if self._settings.second_person else None
-        return fault_of(text, about, hit, Terms(self._context.now, self._settings.tolerance_percent, user), key)
-
-    def _way_out(self, about: Confirmed, hit: Hit) -> str:
+    def _way_out(self, hit: Hit) -> str:
         key = self._context.key
         if key is None:
             return f"it cannot be confirmed while the webhook has no key; narrow the selector{self._glass_hint()}"
         if not self._context.caller_trusted:
             return f"it cannot be confirmed, because {_UNPROVED}; narrow the selector{self._glass_hint()}"
         expires = self._context.now + timedelta(seconds=self._settings.confirm_for_seconds)
-        code = make_code(about, hit, self._request.username, expires, key)
+        code = make_code(self._about, hit, self._request.username, expires, key)
         who = "to go ahead, somebody else must" if self._settings.second_person else "to go ahead,"
         return f'narrow the selector, or {who} set annotation {CONFIRM_IMPACT} to "{code}"'
 
@@ -318,6 +306,19 @@ def _over(numbers: Numbers, ceiling: Mapping[str, int | None]) -> list[str]:
 
 def _limits_text(names: list[str], ceiling: Mapping[str, int | None]) -> str:
     return " and ".join(count(ceiling[name] or 0, name.removesuffix("s")) for name in names)
+
+
+def _usual_rates(context: AdmissionContext) -> list[float]:
+    """Evictions per second that the policy gives to rules without a rate of their own."""
+    return [profile.rate for profile in context.policy.eviction]
+
+
+def _softened(findings: Iterable[Finding], *, mild: bool) -> Iterator[Finding]:
+    for finding in findings:
+        if finding.severity is Severity.DENY and mild:
+            yield Finding(Severity.WARN, finding.error, rule=finding.rule)
+        else:
+            yield finding
 
 
 def _denied(findings: Iterable[Finding]) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.rules import EVICT
+from webhook.api.rules import CONFIRM_IMPACT, EVICT, own_rate
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from webhook.api.rules import DeviceSelector, DeviceTaintRule
 
 EFFECT_RANK: Final = {NO_SCHEDULE: 1, NO_EXECUTE: 2}
@@ -40,6 +42,25 @@ def only_less(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
         return False
     raised = EFFECT_RANK.get(new.effective_effect, 0) > EFFECT_RANK.get(old.effective_effect, 0)
     return not raised and narrower(new.selector, old.selector)
+
+
+def asks_for_more(new: DeviceTaintRule, old: DeviceTaintRule, usual_rates: Iterable[float]) -> bool:
+    """Whether our annotations ask for more than they did: another confirmation code, or a faster eviction.
+
+    `usual_rates` are evictions per second that the policy gives to rules without a rate of their own. No code any more
+    is not more, and neither is any rate on a rule that evicts nobody.
+    """
+    code = new.meta.annotations.get(CONFIRM_IMPACT)
+    if code and code != old.meta.annotations.get(CONFIRM_IMPACT):
+        return True
+    return new.effective_effect == NO_EXECUTE and _faster(own_rate(new), own_rate(old), tuple(usual_rates))
+
+
+def _faster(after: float | None, before: float | None, usual: tuple[float, ...]) -> bool:
+    """Whether pods may go at a higher rate. Without one of its own the policy's hold, which any rule may have."""
+    if after is None:
+        return False
+    return after > (min(usual, default=0.0) if before is None else before)
 
 
 def _asks(rule: DeviceTaintRule) -> bool:

@@ -25,6 +25,7 @@ RULE_ANNOTATIONS: Final = frozenset(
     {DATA, DESCRIPTION, EVICTIONS_PER_SECOND, EVICT, EXPIRES_AT, OWNER, TICKET, CONFIRM_IMPACT}
 )
 
+_RATE_DIGITS: Final = 9
 _SELECTOR_FIELDS: Final = frozenset({"driver", "pool", "device", "deviceClassName", "selectors"})
 
 
@@ -79,6 +80,18 @@ class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
     def effective_effect(self) -> str:
         """`NoExecute` also when our worker is asked to empty the devices."""
         return NO_EXECUTE if self.meta.annotations.get(EVICT) == "true" else self.taint.effect
+
+
+def own_rate(rule: DeviceTaintRule) -> float | None:
+    """The evictions per second that the rule brings with it, as annotation or in its taint; None: the policy's hold.
+
+    A text that is no whole number of one to nine digits above zero counts as none.
+    """
+    text = rule.meta.annotations.get(EVICTIONS_PER_SECOND, "")
+    if text.isascii() and text.isdigit() and 0 < len(text) <= _RATE_DIGITS and int(text):
+        return float(text)
+    extras = rule.taint.extras
+    return float(extras.evictions_per_second) if extras is not None and extras.evictions_per_second else None
 
 
 def decode_rule(reader: Reader) -> DeviceTaintRule:

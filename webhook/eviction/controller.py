@@ -13,11 +13,11 @@ import logging
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from webhook.api.pods import Pod
-from webhook.api.rules import DeviceTaintRule
+from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.actor import RETRY_MOST_SECONDS, Actor, Office
 from webhook.eviction.conditions import began_of
 from webhook.eviction.decider import Decider, Desk
-from webhook.eviction.gates import OVERALL, Gates, namespace_key, own_rate, owner_key
+from webhook.eviction.gates import OVERALL, Gates, namespace_key, owner_key
 from webhook.eviction.line import Line
 from webhook.eviction.modes import InTree, scope_of
 from webhook.eviction.plans import Plans

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from webhook.api.rules import EVICTIONS_PER_SECOND
+from webhook.api.rules import own_rate
 from webhook.eviction.limits import Buckets, Rate, SlidingMinute
 from webhook.eviction.line import Place
 from webhook.eviction.profiles import unavailable_most
@@ -176,15 +176,6 @@ class Gates:
 
     def _minute(self, profile: int) -> SlidingMinute:
         return self._minutes.setdefault(profile, SlidingMinute())
-
-
-def own_rate(rule: DeviceTaintRule) -> float | None:
-    """A rate that the rule brings with it, as annotation or in its taint."""
-    text = rule.meta.annotations.get(EVICTIONS_PER_SECOND, "")
-    if text.isascii() and text.isdigit() and 0 < len(text) <= 9 and int(text):
-        return float(text)
-    extras = rule.taint.extras
-    return float(extras.evictions_per_second) if extras is not None and extras.evictions_per_second else None
 
 
 def namespace_key(namespace: str) -> Hashable:

@@ -211,7 +211,7 @@ def test_taint_that_an_update_leaves_as_it_was_is_not_judged_again(new: Any, old
     ],
 )
 def test_taint_that_an_update_changes_is_judged(new: Any, old: Any) -> None:
-    assert len(on_taints(new, old=old)) == 1
+    assert len([each for each in on_taints(new, old=old) if each.startswith("deny ")]) == 1
 
 
 def deleting(rule: Any) -> Any:
