@@ -27,7 +27,7 @@ selectors: SearchStrategy[DeviceSelector] = st.builds(
     names,
     names,
     st.lists(st.builds(CELSelector, names), max_size=2).map(tuple),
-    st.lists(texts, max_size=2).map(tuple),
+    st.lists(st.tuples(texts, texts), max_size=2).map(tuple),
 )
 abouts: SearchStrategy[Confirmed] = st.builds(
     Confirmed,

@@ -95,6 +95,18 @@ def test_wider_selector_is_not_less_refused(selector: Any, more: Any, effect: st
         assert ask(narrow, cluster=CLUSTER, impact=limits).allowed
 
 
+@given(selectors, st.text(min_size=1, max_size=3), st.integers() | st.booleans(), effects, strict)
+def test_unknown_field_makes_any_selector_as_refused_as_an_empty_one(
+    selector: Any, name: str, value: Any, effect: str, limits: Impact
+) -> None:
+    """R8."""
+    unjudged = ask(tainting({**selector, name: value}, effect), cluster=CLUSTER, impact=limits)
+    everything = ask(tainting({}, effect), cluster=CLUSTER, impact=limits)
+    assert unjudged.allowed == everything.allowed
+    figures, of_everything = (each.annotations["impact"].partition(" over=")[0] for each in (unjudged, everything))
+    assert figures == of_everything
+
+
 forms = st.tuples(selectors, effects, st.booleans())
 
 

@@ -67,7 +67,7 @@ def _rule(rule: DeviceTaintRule, inventory: Inventory, context: AdmissionContext
     if other is not None:
         text = f"adds nothing to rule {other.meta.name}, which sets the same taint on all these devices"
         yield advice("DT203", SELECTOR, None, text)
-    if keeps_from_allocation(rule.taint):
+    if keeps_from_allocation(rule.taint) and not rule.selector.unknown:
         for driver in _emptied(rule, inventory, context):
             text = (
                 f"leaves driver {driver} no device without a taint: claims for its devices wait, unless they tolerate"

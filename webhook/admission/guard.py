@@ -234,6 +234,9 @@ class _Guarding:
             yield _Reason("no-selector", text)
         elif selector.empty:
             yield _Reason("empty-selector", "an empty selector is every device of every driver")
+        elif selector.unknown:
+            text = "the selector has fields that are not known here, so it counts as every device"
+            yield _Reason("unknown-selector", text)
         elif is_wide(selector):
             yield _Reason("unknown-selector", "nothing in the selector can be judged, so it counts as every device")
         if self._backdated():

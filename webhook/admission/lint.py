@@ -163,7 +163,7 @@ def _selector(selector: DeviceSelector) -> Iterator[Finding]:
         if alone:
             text += ", which leaves an empty selector: every device"
         yield advice("DT016", SELECTOR.child(name), name, f"{text}; use driver, pool, device")
-    for name in selector.unknown:
+    for name, _ in selector.unknown:
         text = "is not known here: what it selects cannot be judged and counts as every device"
         yield advice("DT015", SELECTOR.child(name), name, text)
 

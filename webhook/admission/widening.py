@@ -17,8 +17,10 @@ EFFECT_RANK: Final = {NO_SCHEDULE: 1, NO_EXECUTE: 2}
 
 
 def is_wide(selector: DeviceSelector | None) -> bool:
-    """Whether nothing that can be judged here narrows it down."""
-    return selector is None or (selector.driver is None and selector.pool is None and selector.device is None)
+    """Whether nothing that can be judged here narrows it down; an unknown field may widen what stands beside it."""
+    if selector is None or selector.unknown:
+        return True
+    return selector.driver is None and selector.pool is None and selector.device is None
 
 
 def begins_to_evict(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
@@ -76,9 +78,9 @@ def narrower(new: DeviceSelector | None, old: DeviceSelector | None) -> bool:
     """Whether a selector selects nothing that another one does not, as far as can be judged; equal ones do not."""
     if new == old:
         return True
-    if new is None or old is None:
-        return False
-    if (old.device_class_name, old.selectors, old.unknown) != (new.device_class_name, new.selectors, new.unknown):
+    if new is None or old is None or new.unknown or old.unknown:
+        return False  # what an unknown field makes of the others is not known
+    if (old.device_class_name, old.selectors) != (new.device_class_name, new.selectors):
         return False
     pairs = ((old.driver, new.driver), (old.pool, new.pool), (old.device, new.device))
     return all(before is None or before == after for before, after in pairs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ from webhook.api.taints import NO_EXECUTE, DeviceTaint, decode_taint
 
 if TYPE_CHECKING:
     from webhook.api.decode import Reader
+    from webhook.api.field import JSON
 
 DATA: Final = f"{OWN_GROUP}/data"
 DESCRIPTION: Final = f"{OWN_GROUP}/description"
@@ -38,8 +40,9 @@ class CELSelector(msgspec.Struct, frozen=True, gc=False):
 class DeviceSelector(msgspec.Struct, frozen=True, gc=False):
     """Which devices: all that is set must hold; an empty selector selects every device.
 
-    `unknown` names fields that this code does not know. What they select cannot be judged, and must never be
-    taken for "nothing". Class and CEL selectors exist in 1.33 and 1.34, and in ResourceSlicePatch.
+    `unknown` holds fields that this code does not know, by name, each with its value as canonical JSON. What they
+    select cannot be judged, alone or beside known fields, and must never be taken for "nothing". Class and CEL
+    selectors exist in 1.33 and 1.34, and in ResourceSlicePatch.
     """
 
     driver: str | None = None
@@ -47,7 +50,7 @@ class DeviceSelector(msgspec.Struct, frozen=True, gc=False):
     device: str | None = None
     device_class_name: str | None = None
     selectors: tuple[CELSelector, ...] = ()
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[tuple[str, str], ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -115,8 +118,17 @@ def decode_selector(reader: Reader) -> DeviceSelector:
         reader.optional_text("device"),
         reader.optional_text("deviceClassName"),
         tuple([_decode_cel(each) for each in reader.each("selectors")]),
-        tuple(sorted(name for name in reader.raw if name not in _SELECTOR_FIELDS and reader.has(name))),
+        tuple(sorted([(name, _canonical(reader.raw[name])) for name in reader.raw if _is_unknown(reader, name)])),
     )
+
+
+def _is_unknown(reader: Reader, name: str) -> bool:
+    return name not in _SELECTOR_FIELDS and reader.has(name)
+
+
+def _canonical(value: JSON) -> str:
+    """The same text for the same value, in whatever order its keys came; half surrogates are escaped."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _decode_cel(reader: Reader) -> CELSelector:

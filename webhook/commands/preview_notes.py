@@ -64,10 +64,10 @@ def _rule_notes(rule: DeviceTaintRule, preview: Preview, source: Source) -> Iter
     if selector is None and acts(rule.effective_effect):
         devices = preview.impact.devices
         yield f"without a selector nobody is evicted, but schedulers of 1.33 to 1.37 give out none of {devices} devices"
-    unknown = [] if selector is None else not_judged(selector)
-    if unknown:
-        names = ", ".join(unknown)
-        yield f"what {names} of the selector selects cannot be judged here: counted without, so less may be hit"
+    unjudged = [] if selector is None else not_judged(selector)
+    if selector is not None and unjudged:
+        counted = "counted as every device" if selector.unknown else "counted without"
+        yield f"what {', '.join(unjudged)} of the selector selects cannot be judged here: {counted}, so less may be hit"
     stored = source.inventory.rules.get(rule.meta.name)
     if stored is not None:
         yield f"the rule is there already, as {taint_text(stored.taint)}: what it does already is counted as well"

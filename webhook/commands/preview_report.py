@@ -190,7 +190,7 @@ def _selector_values(selector: DeviceSelector | None) -> dict[str, Any] | None:
 def not_judged(selector: DeviceSelector) -> list[str]:
     """The fields of a selector that nobody here can tell what they select."""
     retired = [("deviceClassName", selector.device_class_name), ("selectors", selector.selectors)]
-    return [*[name for name, given in retired if given], *selector.unknown]
+    return [*[name for name, given in retired if given], *[name for name, _ in selector.unknown]]
 
 
 def _acting_values(names: Names, taint: Taint) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from webhook.inventory.usage import is_pod
 
 if TYPE_CHECKING:
     from webhook.api.claims import ResourceClaim
+    from webhook.api.rules import DeviceSelector
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.state import Inventory
     from webhook.inventory.usage import ClaimGroup
@@ -28,6 +29,11 @@ class Names(NamedTuple):
     driver: str | None = None
     pool: str | None = None
     device: str | None = None
+
+    @classmethod
+    def of(cls, selector: DeviceSelector) -> Names:
+        """At least what a selector selects: with a field that is not known here, any device (as `selects` has it)."""
+        return ANYWHERE if selector.unknown else cls(selector.driver, selector.pool, selector.device)
 
 
 ANYWHERE: Final = Names()

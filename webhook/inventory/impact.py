@@ -148,10 +148,10 @@ def impact_of(
 ) -> Impact:
     """What the taint on the selected devices would do, from `now` on. `check` is called now and then, and may raise.
 
-    A missing selector evicts nobody, but keeps every device from being allocated (K-5, E-6). Fields of a selector
-    that cannot be judged here are passed over, so the answer is then too high and never too low.
+    A missing selector evicts nobody, but keeps every device from being allocated (K-5, E-6). A selector
+    with fields that cannot be judged here is taken for wider than it is, so the answer is too high and never too low.
     """
-    names = ANYWHERE if selector is None else Names(selector.driver, selector.pool, selector.device)
+    names = ANYWHERE if selector is None else Names.of(selector)
     published = _published(inventory, names)
     if selector is None:
         return published

@@ -83,9 +83,11 @@ def _as_a_duration(seconds: int) -> int:
 def selects(selector: DeviceSelector | None, driver: str, pool: str, device: str) -> bool:
     """Whether the names match, as eviction reads the selector: a missing one matches nothing (E-6).
 
-    Fields that cannot be judged here (class, CEL, unknown ones) are passed over, so the answer may be too wide and is
-    never too narrow.
+    Class and CEL, which only narrow a selector down, are passed over. What an unknown field does is not known, so with
+    one it is every device. So the answer may be too wide and is never too narrow.
     """
     if selector is None:
         return False
+    if selector.unknown:
+        return True
     return selector.driver in (None, driver) and selector.pool in (None, pool) and selector.device in (None, device)

@@ -75,7 +75,7 @@ def rule_preview(inventory: Inventory, rule: DeviceTaintRule, *, in_tree: bool, 
     selector = rule.selector
     if selector is None:
         return Preview(impact, ((ANYWHERE, taint),), simulated)
-    taints = ((Names(selector.driver, selector.pool, selector.device), taint),)
+    taints = ((Names.of(selector), taint),)
     return Preview(impact, taints, simulated, *rows_of(inventory, taints, now))
 
 

@@ -40,8 +40,8 @@ class Placement(NamedTuple):
 
     @classmethod
     def of(cls, selector: DeviceSelector | None, *, evict: bool) -> Placement:
-        """Of a selector; a missing one selects like an empty one here."""
-        if selector is None:
+        """Of a selector; a missing one, and one with a field that is not known, select like an empty one here."""
+        if selector is None or selector.unknown:
             return cls(None, None, evict=evict)
         return cls(selector.driver, selector.pool, selector.device, evict)
 

@@ -99,7 +99,7 @@ def test_code_that_holds_has_no_fault() -> None:
         {"selector": None},
         {"selector": DeviceSelector()},
         {"selector": DeviceSelector("gpu.example.com")},
-        {"selector": DeviceSelector("gpu.example.com", "node-7", unknown=("all",))},
+        {"selector": DeviceSelector("gpu.example.com", "node-7", unknown=(("all", "true"),))},
         {"selector": DeviceSelector("gpu.example.com", device="node-7")},
         {"key": "example.com/brokenfan"},
         {"key": "example.com/brokenfan", "value": ""},

@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders import DRIVER, NOW, decoded
 from tests.unit.admission.guarding import (
+    NOWHERE,
     UNKNOWN,
     ask,
     code_in,
@@ -20,6 +21,7 @@ from tests.unit.admission.guarding import (
     told,
 )
 from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on, pool_slice
+from webhook.api.rules import CONFIRM_IMPACT
 from webhook.policy.model import (
     Action,
     Impact,
@@ -132,6 +134,7 @@ EMPTY, UNJUDGED, MISSING = "empty-selector", "unknown-selector", "no-selector"
         pytest.param({}, EMPTY, id="empty"),
         pytest.param(None, MISSING, id="missing"),
         pytest.param({"all": True}, UNJUDGED, id="unknown field"),
+        pytest.param({**node(0), "orDriver": "b"}, UNJUDGED, id="R8: unknown field beside known ones"),
         pytest.param({"deviceClassName": "gpu"}, UNJUDGED, id="class"),
         pytest.param({"selectors": [{"cel": {"expression": "false"}}]}, UNJUDGED, id="CEL"),
     ],
@@ -158,11 +161,41 @@ def test_selector_that_nothing_narrows_is_always_too_much(
 
 
 @pytest.mark.parametrize("field", ["driver", "pool", "device"])
-@pytest.mark.parametrize("beside", [{}, {"all": True}, {"deviceClassName": "gpu"}])
+@pytest.mark.parametrize("beside", [{}, {"deviceClassName": "gpu"}])
 def test_any_name_narrows_a_selector(field: str, beside: Any) -> None:
     value = {"driver": DRIVER, "pool": "node-0", "device": "gpu-0"}[field]
     decision = ask(tainting({field: value, **beside}), impact=limits())
     assert (decision.allowed, over(decision)) == (True, [])
+
+
+def test_unknown_field_beside_names_that_nothing_has_counts_as_every_device() -> None:
+    """R8."""
+    decision = ask(tainting({**NOWHERE, "orDriver": DRIVER}), impact=limits())
+    assert over(decision) == [UNJUDGED]
+    assert decision.annotations["impact"].startswith("devices=8 pools=4 ")
+    assert refusals(decision)[0].startswith(
+        "hits 8 devices, 4 pods in 1 namespace: the selector has fields that are not known here, so it counts as every"
+    )
+
+
+def test_value_of_an_unknown_field_is_part_of_the_ratchet_and_of_the_code() -> None:
+    """R8."""
+    first, second = (tainting({**node(0), "future": {"a": each, "b": 1}}) for each in ("x", "y"))
+    same = tainting({**node(0), "future": {"b": 1, "a": "x"}})
+    assert over(ask(second, first)) == [UNJUDGED]
+    assert told(ask(same, first)) == []
+    code = code_in(ask(first))
+    annotations = {**first["metadata"]["annotations"], CONFIRM_IMPACT: code}
+    with_code = [
+        {**each, "metadata": {**each["metadata"], "annotations": annotations}} for each in (first, same, second)
+    ]
+    assert [ask(each).allowed for each in with_code] == [True, True, False]
+
+
+def test_name_added_beside_an_unknown_field_is_no_narrowing() -> None:
+    """R8: what the field makes of the name is not known."""
+    future = {"not": True}
+    assert over(ask(tainting({**node(0), **future}), tainting({"driver": DRIVER, **future}))) == [UNJUDGED]
 
 
 def test_missing_selector_is_refused_with_both_readings() -> None:

@@ -214,6 +214,19 @@ def test_taint_that_an_update_changes_is_judged(new: Any, old: Any) -> None:
     assert len([each for each in on_taints(new, old=old) if each.startswith("deny ")]) == 1
 
 
+def test_rule_with_an_unknown_selector_field_may_be_about_any_driver() -> None:
+    """R8."""
+    deny, allow = (
+        {"name": action, "action": action, "match": {"drivers": [driver]}}
+        for action, driver in (("deny", "gpu.example.com"), ("allow", "nobody.example.com"))
+    )
+    unjudged = make_rule(selector={"driver": "nobody.example.com", "orDriver": "gpu.example.com"})
+    elsewhere = make_rule(selector={"driver": "nobody.example.com"})
+    for rules in ((deny,), (allow, deny)):
+        assert [each.partition(" ")[0] for each in on_taints(unjudged, *rules)].count("deny") == 1
+        assert on_taints(elsewhere, *rules) == []
+
+
 def deleting(rule: Any) -> Any:
     meta = {**rule["metadata"], "deletionTimestamp": "2026-06-01T12:00:00Z", "finalizers": ["example.com/keep"]}
     return {**rule, "metadata": meta}

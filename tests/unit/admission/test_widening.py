@@ -55,6 +55,7 @@ MORE = [
     pytest.param(tainting(node(1)), RULE, id="another pool"),
     pytest.param(tainting({**node(0), "deviceClassName": "gpu"}), RULE, id="a retired field"),
     pytest.param(RULE, tainting({**node(0), "all": True}), id="an unknown field that is gone"),
+    pytest.param(tainting({**node(0), "all": 1}), tainting({**node(0), "all": True}), id="an unknown field's value"),
     pytest.param(tainting(node(0), value="fan"), RULE, id="another value"),
     pytest.param(tainting(node(0), key="example.com/other"), RULE, id="another key"),
     pytest.param(tainting(node(0), added=EARLIER), RULE, id="earlier"),
@@ -129,11 +130,11 @@ def test_old_rule_that_asks_another_evictor_begins_nothing() -> None:
     [
         (None, True),
         (DeviceSelector(), True),
-        (DeviceSelector(unknown=("all",)), True),
+        (DeviceSelector(unknown=(("all", "true"),)), True),
         (DeviceSelector(device_class_name="gpu"), True),
         (DeviceSelector(driver=DRIVER), False),
         (DeviceSelector(pool="node-0"), False),
-        (DeviceSelector(device="gpu-0", unknown=("all",)), False),
+        (DeviceSelector(device="gpu-0", unknown=(("all", "true"),)), True),
     ],
 )
 def test_selector_is_wide_if_no_name_narrows_it(selector: DeviceSelector | None, wide: bool) -> None:  # noqa: FBT001

@@ -42,7 +42,16 @@ def test_generation_is_read() -> None:
             ),
             id="the retired fields",
         ),
-        pytest.param({"all": True, "b": {}, "c": None}, DeviceSelector(unknown=("all", "b")), id="unknown fields"),
+        pytest.param(
+            {"all": True, "b": {}, "c": None},
+            DeviceSelector(unknown=(("all", "true"), ("b", "{}"))),
+            id="unknown fields",
+        ),
+        pytest.param(
+            {"driver": DRIVER, "z": 1, "a": {"y": [True], "x": "\ud800"}},
+            DeviceSelector(DRIVER, unknown=(("a", '{"x":"\\ud800","y":[true]}'), ("z", "1"))),
+            id="R8: unknown fields beside known ones, with their values",
+        ),
     ],
 )
 def test_selector_is_read(raw: Any, selector: DeviceSelector | None) -> None:
@@ -62,7 +71,7 @@ def test_null_selector_is_a_missing_one() -> None:
     [
         pytest.param(DeviceSelector(), True, id="nothing set"),
         pytest.param(DeviceSelector(driver=DRIVER), False, id="a driver"),
-        pytest.param(DeviceSelector(unknown=("all",)), False, id="something unknown"),
+        pytest.param(DeviceSelector(unknown=(("all", "true"),)), False, id="something unknown"),
     ],
 )
 def test_selector_knows_whether_it_is_empty(selector: DeviceSelector, *, empty: bool) -> None:

@@ -60,7 +60,7 @@ def test_rules_whose_devices_are_gone_are_named() -> None:
         rule("allocated", selector=DeviceSelector(device="old")),
         rule("gone", selector=DeviceSelector(device="gpu-9")),
         rule("harmless", effect="None", selector=DeviceSelector(device="gpu-9")),
-        rule("judged by others", selector=DeviceSelector(unknown=("all",))),
+        rule("judged by others", selector=DeviceSelector(unknown=(("all", "true"),))),
     )
     assert forgotten(inventory, {}, NOW, Thresholds()).rules_without_devices == ("gone",)
 

@@ -70,7 +70,7 @@ CASES = {
     "rule that selects everything": Case(each(claim(), pod(), rule(selector=DeviceSelector())), {"pod": 0}),
     "rule without selector": Case(each(claim(), pod(), rule(selector=None))),  # E-6
     "rule whose selector has a field nobody knows": Case(
-        each(claim(), pod(), rule(selector=DeviceSelector(driver=DRIVER, unknown=("all",))))
+        each(claim(), pod(), rule(selector=DeviceSelector(driver=DRIVER, unknown=(("all", "true"),))))
     ),
     "rule whose selector asks for a class": Case(
         each(claim(), pod(), rule(selector=DeviceSelector(driver=DRIVER, device_class_name="gpu")))

@@ -123,7 +123,7 @@ def test_observe_writes_what_would_be_and_evicts_nobody() -> None:
 
 def test_selector_that_cannot_be_judged_is_said() -> None:
     world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim(), pod(), rule(selector=DeviceSelector(unknown=("all",))))
+    world.add(claim(), pod(), rule(selector=DeviceSelector(unknown=(("all", "true"),))))
     world.settle()
     assert world.condition("rule")[:2] == ("False", "Stopped")
     assert "cannot be judged" in world.condition("rule")[2]

@@ -227,7 +227,7 @@ def test_rules_that_are_ours(effect: str, evict: bool, expected: set[str]) -> No
         (DeviceSelector("d", "p", "x"), True),
         (None, False),
         (DeviceSelector(device_class_name="gpu"), False),
-        (DeviceSelector(unknown=("all",)), False),
+        (DeviceSelector(unknown=(("all", "true"),)), False),
     ],
 )
 def test_selectors_that_can_be_judged(selector: DeviceSelector | None, expected: bool) -> None:  # noqa: FBT001

@@ -262,7 +262,12 @@ CLUSTER = (
         pytest.param(DeviceSelector("none"), 0, 0, 0, some(), id="a driver that is not there"),
         pytest.param(DeviceSelector(DRIVER, device_class_name="c"), 3, 2, 1, some("p", "q"), id="a class: too wide"),
         pytest.param(DeviceSelector(selectors=(CELSelector("no"),)), 4, 3, 2, some("p", "q", "r"), id="CEL: too wide"),
-        pytest.param(DeviceSelector(unknown=("labels",)), 4, 3, 2, some("p", "q", "r"), id="unknown fields: too wide"),
+        pytest.param(
+            DeviceSelector(unknown=(("labels", "true"),)), 4, 3, 2, some("p", "q", "r"), id="unknown fields: too wide"
+        ),
+        pytest.param(
+            DeviceSelector("none", unknown=(("or", "1"),)), 4, 3, 2, some("p", "q", "r"), id="R8: beside a name as well"
+        ),
     ],
 )
 def test_selected(selector: DeviceSelector, devices: int, pools: int, drivers: int, pods: frozenset[str]) -> None:

@@ -133,7 +133,10 @@ OTHER = "other"
         pytest.param(DeviceSelector(DRIVER, POOL, "gpu-0"), True, id="all three"),
         pytest.param(DeviceSelector(DRIVER, OTHER, "gpu-0"), False, id="all three, one of them other"),
         pytest.param(DeviceSelector(""), False, id="empty text is a name that nothing has"),
-        pytest.param(DeviceSelector(unknown=("labels",)), True, id="too wide rather than too narrow: unknown fields"),
+        pytest.param(
+            DeviceSelector(unknown=(("labels", "true"),)), True, id="too wide rather than too narrow: unknown fields"
+        ),
+        pytest.param(DeviceSelector(OTHER, unknown=(("or", "true"),)), True, id="R8: an unknown field beside a name"),
         pytest.param(DeviceSelector(device_class_name="gpu"), True, id="too wide: a class"),
         pytest.param(DeviceSelector(selectors=(CELSelector("false"),)), True, id="too wide: an expression"),
         pytest.param(DeviceSelector(OTHER, device_class_name="gpu"), False, id="a class and another driver"),
