@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "webhook"
 # A module may pass the mark a little; past this it has two subjects. A table of cases may be longer.
-MODULE_LINES_MAX = {"webhook": 330, "benchmarks": 330, "tests": 450}
+MODULE_LINES_MAX = {"webhook": 420, "benchmarks": 420, "tests": 450}
 
 
 def rooms() -> set[str]:
