@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import subprocess
 import sys
@@ -29,11 +30,14 @@ pytestmark = pytest.mark.apiserver
 HOOKS: Final = "admissionregistration.k8s.io/v1"
 VALIDATING: Final = path(HOOKS, "validatingwebhookconfigurations", name="device-taint-webhook")
 DEPLOYMENT: Final = path("apps/v1", "deployments", namespace=OWN_NAMESPACE, name="device-taint-webhook")
+AUTHOR_POLICY: Final = MANIFESTS / "base/author-policy.yaml"
 WELL: Final = {
     "certificate",
     "clock",
     "deployment",
     "access",
+    "author policy",
+    "callers",
     "key",
     "policy",
     "registration",
@@ -91,7 +95,9 @@ def stage(request: pytest.FixtureRequest, assets: Assets) -> Iterator[Stage]:
             for each in yaml.safe_load_all((MANIFESTS / "base/deployment.yaml").read_text())
             if each["kind"] == "Deployment"
         )
+        callers(deployment, CLIENT_CA_FILE="/etc/device-taint-webhook/client-ca/ca.crt")
         assert plane.client.create(DEPLOYMENT.rpartition("/")[0], deployment).ok
+        assert plane.kubectl("apply", "-f", AUTHOR_POLICY).code == 0
         replicas(stage, 2)
         stage.start_webhook()
         stage.use(make_policy())
@@ -100,6 +106,15 @@ def stage(request: pytest.FixtureRequest, assets: Assets) -> Iterator[Stage]:
             yield stage
         stage.webhook.keep_logs = request.session.testsfailed > 0
         stage.stop_webhook()
+
+
+def callers(deployment: Any, **environment: str) -> list[dict[str, str]]:
+    """Sets these variables of `serve` besides those of the manifest."""
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    kept = [each for each in container["env"] if each["name"].endswith("CERT_DIR")]
+    more = [{"name": f"DEVICE_TAINT_WEBHOOK_{name}", "value": text} for name, text in environment.items()]
+    container["env"] = [*kept, *more]
+    return more
 
 
 def replicas(stage: Stage, ready: int) -> None:
@@ -211,6 +226,41 @@ def test_a_right_that_is_missing(stage: Stage) -> None:
     finally:
         patched(stage, url, {"rules": rules})
     wait_until(lambda: doctor(stage.plane).amiss == {}, "rights are seen to be there again")
+
+
+def test_callers_that_prove_nothing(stage: Stage) -> None:
+    """R2: as the base has it."""
+    deployment = stage.client.get(DEPLOYMENT).object
+    before = {"spec": {"template": deployment["spec"]["template"]}}
+    try:
+        for environment, amiss in (
+            ({}, {"callers": "warn API servers do not prove who they are: no author is signed, and no impact can be"}),
+            ({"TRUST_UNAUTHENTICATED_CALLERS": "true"}, {}),
+        ):
+            changed = copy.deepcopy(before)
+            callers(changed, **environment)
+            patched(stage, DEPLOYMENT, changed)
+            found = doctor(stage.plane).amiss
+            assert found.keys() == amiss.keys()
+            assert all(found[name].startswith(text) for name, text in amiss.items())
+    finally:
+        patched(stage, DEPLOYMENT, before)
+
+
+def test_author_policy_that_is_not_bound_or_only_audits(stage: Stage) -> None:
+    """R2."""
+    url = path(HOOKS, "validatingadmissionpolicybindings", name="device-taint-webhook-authors")
+    try:
+        patched(stage, url, {"spec": {"validationActions": ["Audit"]}})
+        assert doctor(stage.plane).amiss == {
+            "author policy": "warn not as it is shipped: ValidatingAdmissionPolicyBinding spec.validationActions"
+        }
+        assert stage.client.delete(url).ok
+        (text,) = doctor(stage.plane).amiss.values()
+        assert text.startswith("warn no ValidatingAdmissionPolicyBinding device-taint-webhook-authors")
+    finally:
+        assert stage.plane.kubectl("apply", "-f", AUTHOR_POLICY).code == 0
+    assert doctor(stage.plane).amiss == {}
 
 
 def test_policies_that_are_mild_broken_or_missing(stage: Stage) -> None:

@@ -21,6 +21,7 @@ from webhook.cluster.probing import Answer, NoHandshake, ProbingCluster, Untrust
 from webhook.commands import doctor_probes as probes
 from webhook.commands.cluster_reads import config_map_of, decoded
 from webhook.commands.doctor_access import RIGHTS, Right
+from webhook.commands.doctor_callers import AUTHOR_POLICY, author_policy_check, callers_check
 from webhook.commands.doctor_verdicts import (
     ENTRIES,
     Check,
@@ -91,6 +92,7 @@ class Doctor:
             checks = [await self._clock()]
             for name, look in (
                 ("registration", self._registrations),
+                ("author policy", self._author_policy),
                 ("deployment", self._deployments),
                 ("certificate", self._certificate),
                 ("versions", self._versions),
@@ -133,7 +135,15 @@ class Doctor:
             found = await self._got(path_of("apps", "v1", "deployments", namespace=NAMESPACE, name=name))
             check = deployment_check(name, found, needed=needed)
             checks += [] if check is None else [check]
+            if name == _NAME and found is not None:
+                checks.append(callers_check(found))
         return checks
+
+    async def _author_policy(self) -> list[Check]:
+        resources = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+        group = "admissionregistration.k8s.io"
+        policy, binding = [await self._got(path_of(group, "v1", each, name=AUTHOR_POLICY)) for each in resources]
+        return [author_policy_check(policy, binding)]
 
     async def _certificate(self) -> list[Check]:
         """One handshake for each address and caBundle."""

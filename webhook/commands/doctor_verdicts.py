@@ -114,7 +114,10 @@ def authors_check(written: Mapping[str, Any]) -> Check:
         return ok(name, "writes authors into templates")
     text = "templates get no author, so claims made from them count as somebody's whom nobody knows"
     return Check(
-        name, Status.WARN, text, "see that Secret device-taint-webhook-key has a key, and the mutating entries"
+        name,
+        Status.WARN,
+        text,
+        "see Secret device-taint-webhook-key, the mutating entries, and who calls: docs/callers.md",
     )
 
 
