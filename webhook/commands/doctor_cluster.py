@@ -17,17 +17,17 @@ from webhook.cluster.client import path_of
 from webhook.cluster.discovery import ServedCollection, served_version
 from webhook.cluster.errors import ClusterError, NotFound, Refused
 from webhook.cluster.inventory import RULE_VERSIONS
-from webhook.cluster.probing import Answer, NoHandshake, ProbingCluster, Untrusted, certificate_end
+from webhook.cluster.probing import Answer, ProbingCluster
 from webhook.commands import doctor_probes as probes
 from webhook.commands.cluster_reads import config_map_of, decoded
 from webhook.commands.doctor_access import RIGHTS, Right
 from webhook.commands.doctor_callers import AUTHOR_POLICY, author_policy_check, callers_check
+from webhook.commands.doctor_entries import entry_of, shaken
 from webhook.commands.doctor_verdicts import (
     ENTRIES,
     Check,
     Denied,
     Entry,
-    Handshake,
     Probed,
     Status,
     access_check,
@@ -64,7 +64,6 @@ _EXPECTED: Final = {
     "Mutating": [f"{name}.mutate.devicetaint.io" for name in ("rules", "claims", "templates", "slices")],
 }
 _POLL_SECONDS: Final = 1.0
-_HANDSHAKE_SECONDS: Final = 5.0
 
 
 class Wishes(NamedTuple):
@@ -124,7 +123,7 @@ class Doctor:
         checks = []
         for kind, resource in _CONFIGURATIONS.items():
             found = await self._got(path_of("admissionregistration.k8s.io", "v1", resource, name=_NAME))
-            entries = None if found is None else [_entry(kind, each) for each in found.get("webhooks") or ()]
+            entries = None if found is None else [entry_of(kind, each) for each in found.get("webhooks") or ()]
             self._entries += entries or []
             checks.append(registration_check(kind, _NAME, entries, _EXPECTED[kind]))
         return checks
@@ -148,7 +147,7 @@ class Doctor:
     async def _certificate(self) -> list[Check]:
         """One handshake for each address and caBundle."""
         distinct = {(entry.address, entry.bundle): entry for entry in self._entries if entry.bundle}
-        return [certificate_check(await _shaken(entry), self._now()) for entry in distinct.values()]
+        return [certificate_check(await shaken(entry), self._now()) for entry in distinct.values()]
 
     async def _versions(self) -> list[Check]:
         served: dict[tuple[str, str], frozenset[str]] = {}
@@ -302,33 +301,6 @@ async def wait_answered(doctor: Doctor, seconds: float, clock: Callable[[], floa
         if clock() + _POLL_SECONDS > until:
             return False
         await asyncio.sleep(_POLL_SECONDS)
-
-
-def _entry(kind: str, webhook: dict[str, Any]) -> Entry:
-    config = webhook.get("clientConfig") or {}
-    rules = tuple(
-        (group, resource, frozenset(rule.get("apiVersions") or ()))
-        for rule in webhook.get("rules") or ()
-        for group in rule.get("apiGroups") or ()
-        for resource in rule.get("resources") or ()
-    )
-    try:
-        bundle = base64.b64decode(config.get("caBundle") or "")
-    except binascii.Error:
-        bundle = b""
-    fails_open = webhook.get("failurePolicy") == "Ignore"
-    return Entry(webhook["name"], kind, fails_open, bundle, probes.address_of(config), rules)
-
-
-async def _shaken(entry: Entry) -> Handshake:
-    host, port, name = entry.address
-    try:
-        ends = await certificate_end(host, port, name, entry.bundle, _HANDSHAKE_SECONDS)
-    except Untrusted as error:
-        return Handshake(entry.name, untrusted=str(error))
-    except NoHandshake as error:
-        return Handshake(entry.name, unreachable=str(error))
-    return Handshake(entry.name, ends=ends)
 
 
 def utc_now() -> datetime:

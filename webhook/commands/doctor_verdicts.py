@@ -97,6 +97,8 @@ def probe_check(probed: Probed) -> Check:
 
 
 def _advice_on_failure(message: str) -> str:
+    if "client certificate" in message or "certificate required" in message or message.endswith("EOF"):
+        return "the webhook hears only clients with an API server's certificate: see docs/callers.md"
     if "x509" in message or "certificate" in message:
         return "the caBundle does not fit the certificate: see certs/README.md; both must come from one authority"
     if "no endpoints" in message or "connection refused" in message:

@@ -100,6 +100,8 @@ def test_a_policy_that_is_there_already_was_not_refused_before() -> None:
         ("dial tcp 10.0.0.1:443: connect: connection refused", "no pod answers"),
         ('service "device-taint-webhook" not found', "Service is missing"),
         ("context deadline exceeded", "firewalls"),
+        ('Post "https://device-taint-webhook.device-taint-webhook.svc:443/validate?timeout=5s": EOF', "callers.md"),
+        ("the client certificate is for 'system:node:a', which is not in --client-names", "callers.md"),
     ],
 )
 def test_a_failed_call_comes_with_what_to_do(why: str, advice: str) -> None:
