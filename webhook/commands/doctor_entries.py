@@ -31,7 +31,7 @@ def entry_of(kind: str, webhook: dict[str, Any]) -> Entry:
 
 
 async def shaken(entry: Entry) -> Handshake:
-    """A handshake with whoever serves the entry, trusting its caBundle only."""
+    """A handshake with the server behind the entry, trusting its caBundle only."""
     host, port, name = entry.address
     try:
         ends = await certificate_end(host, port, name, entry.bundle, _SECONDS)

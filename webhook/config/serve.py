@@ -154,7 +154,7 @@ class ServeSettings:
     log_format: LogFormat
     verbose: bool
     client_names: tuple[str, ...] = ()
-    """One of these is in the certificate of whoever is heard; empty where no certificate is asked for."""
+    """A client's certificate must have one of these; empty if none is asked for."""
     trust_unauthenticated_callers: bool = False
     tls_min_version: TLSVersion = TLSVersion.TLS12
     listener: ListenerSettings = field(default_factory=ListenerSettings)

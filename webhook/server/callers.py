@@ -50,7 +50,7 @@ class Callers:
             return self._trust_everyone
         found = tuple(_names_in(certificate or {}))
         if self._names.isdisjoint(found):
-            raise WrongName(_told(found))
+            raise WrongName(_refusal(found))
         return True
 
 
@@ -65,6 +65,6 @@ def _names_in(certificate: Mapping[str, Any]) -> Iterator[str]:
             yield text
 
 
-def _told(found: tuple[str, ...]) -> str:
+def _refusal(found: tuple[str, ...]) -> str:
     names = ", ".join(ascii(name[:_SHOWN_CHARACTERS]) for name in found[:_SHOWN_NAMES]) or "no name"
     return f"the client certificate is for {names}, which is not in --client-names: only API servers send reviews here"

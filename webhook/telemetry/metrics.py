@@ -207,7 +207,7 @@ class Metrics:
         )
         self.callers_authenticated = Gauge(
             f"{_PREFIX}_callers_authenticated",
-            "1 if whoever sends reviews must prove with a certificate that it is an API server.",
+            "1 if clients that send reviews must prove with a certificate that they are API servers.",
             registry=self.registry,
         )
         self.reviews_in_flight = Gauge(

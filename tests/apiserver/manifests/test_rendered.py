@@ -148,7 +148,7 @@ def test_serve_takes_its_flags_and_outlives_its_shutdown(render: Callable[[str],
 
 @every_overlay
 def test_caller_without_proof_is_given_nothing_that_lasts(render: Callable[[str], list[Json]], overlay: str) -> None:
-    """R2: whoever can open a connection, and whoever has some certificate of the cluster."""
+    """R2: a client without a certificate, and one with a kubelet's."""
     (container,) = [each for _, each in _workloads(render(overlay)) if each["name"] == "serve"]
     environment = {each["name"]: each["value"] for each in container["env"]}
     settings = parse_serve("x", container["args"][1:], environment)

@@ -173,8 +173,8 @@ def test_kubectl_tells_who_restores_an_exported_template_what_to_do(alone: Stage
         pytest.param(annotation_of(Identity("mila", ("admins",)), groupsTruncated=True), id="cut, of another group"),
         pytest.param(annotation_of(Identity("mila", ("ml",)), groupsTruncated=True), id="cut within a group"),
         pytest.param(annotation_of(Identity("mila", ("system:authenticated",)), groupsTruncated=True), id="cut before"),
-        pytest.param(annotation_of(Identity("carl", ()), groupsTruncated=True), id="cut, of somebody else"),
-        pytest.param('{"groupsTruncated":true,"nonce":"n"}', id="cut, of nobody"),
+        pytest.param(annotation_of(Identity("carl", ()), groupsTruncated=True), id="cut, of another user"),
+        pytest.param('{"groupsTruncated":true,"nonce":"n"}', id="cut, without a name"),
         pytest.param('{"username":"mila","groupsTruncated":true,"mac":"m"}', id="cut, without a nonce"),
         pytest.param(
             '{"username":"mila","x":"groupsTruncated":true,"username":"root","nonce":"n"}', id="a mark in odd places"
