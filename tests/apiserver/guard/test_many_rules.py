@@ -11,6 +11,7 @@ import pytest
 from tests.apiserver.guard import crowd
 from tests.apiserver.guard.crowd import COUNT, RULES, make_rule
 from tests.apiserver.guard.replicas import Replicas
+from tests.apiserver.policy.stage import make_policy
 from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
@@ -93,6 +94,44 @@ def test_pods_that_are_gone_when_the_next_rule_comes_still_count(stage: Stage, r
             crowd.vacate(stage.client, number)
     assert admitted == COUNT - len(stage.client.get(crowd.CLAIMS).items)
     assert LIMIT <= admitted <= LIMIT * len(replicas.all)
+
+
+@pytest.mark.usefixtures("occupied_again")
+def test_rules_one_after_the_other_hit_the_limit_once_however_many_replicas(stage: Stage, replicas: Replicas) -> None:
+    """R7: each rule was seen by all replicas before its pod went, and is deleted before the next rule comes."""
+    emptied = 0
+    for number in range(FEWER):
+        if _send(stage, number).ok:
+            emptied += 1
+            _wait_shown(replicas, 1)
+            crowd.vacate(stage.client, number)
+            _ = stage.client.delete(f"{RULES}/empty-{number}").object
+            _wait_shown(replicas, 0)
+    print(f"\n{emptied} pods gone, by {len(replicas.all)} replicas")
+    assert emptied == COUNT - len(stage.client.get(crowd.CLAIMS).items) == LIMIT
+    for webhook in replicas.all:
+        stage.webhook = webhook
+        assert not stage.ask(make_rule(COUNT - 1))["allowed"]
+
+
+def test_devices_that_are_closed_without_eviction_stay_within_the_limit(stage: Stage, replicas: Replicas) -> None:
+    """A4: NoSchedule on one device after the other, under a share of the driver's devices."""
+    for webhook in replicas.all:
+        stage.webhook = webhook
+        stage.use(make_policy(impact={"limits": [{"devices": "2%"}]}))
+    admitted = 0
+    for number in range(30):
+        if stage.client.create(RULES, make_rule(number, effect="NoSchedule")).ok:
+            admitted += 1
+            _wait_shown(replicas, admitted)
+    assert admitted == COUNT * 2 // 100
+
+
+def _wait_shown(replicas: Replicas, rules: int) -> None:
+    """Until the watch of every replica has shown so many rules."""
+    line = f'inventory_objects{{resource="devicetaintrules"}} {rules}.0'
+    for webhook in replicas.all:
+        wait_until(lambda: line in webhook.metrics(), f"{rules} rules are known", seconds=10)  # noqa: B023 -- waited for
 
 
 @pytest.mark.usefixtures("occupied_again")
