@@ -15,7 +15,7 @@ from webhook.admission.widening import EFFECT_RANK, begins_to_evict, narrower
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.fates import Names
-from webhook.inventory.impact import Impact, Taint, impact_of, impact_on_devices
+from webhook.inventory.impact import Impact, Taint, impact_on_devices, impact_on_users
 from webhook.policy.model import Share
 from webhook.policy.profiles import most
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 
 _PHASE: Final = "impact of the last taints"
+_POOLS_BETWEEN_CHECKS: Final = 16
+"""A pool is a node's devices as a rule, so these are some hundreds."""
 _NOTHING: Final = Numbers(0, 0, 0, 0)
 _ANY_TIME: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -72,11 +74,11 @@ def begins_to_act(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
 
 
 def victims_of(rule: DeviceTaintRule, inventory: Inventory, *, in_tree: bool) -> Impact:
-    """What a rule hits by the inventory as it is, seen from its timeAdded; nothing if it does not evict."""
+    """Whom a rule hits by the inventory as it is, seen from its timeAdded; nothing if it does not evict."""
     if rule.effective_effect != NO_EXECUTE:
         return Impact()
     taint = Taint.of_rule(rule, in_tree=in_tree)
-    return impact_of(inventory, rule.selector, taint, rule.taint.time_added or _ANY_TIME)
+    return impact_on_users(inventory, rule.selector, taint, rule.taint.time_added or _ANY_TIME)
 
 
 def hit_with_recent(impact: Impact, inventory: Inventory, context: AdmissionContext, *, in_tree: bool) -> Numbers:
@@ -91,7 +93,7 @@ def hit_with_recent(impact: Impact, inventory: Inventory, context: AdmissionCont
             taint = Taint.of_rule(rule, in_tree=in_tree)
             check = partial(context.budget.check, _PHASE)
             check()
-            impacts.append(impact_of(inventory, rule.selector, taint, context.now, check))
+            impacts.append(impact_on_users(inventory, rule.selector, taint, context.now, check))
     impacts += _slices(inventory, since, context, in_tree=in_tree)
     empty: frozenset[str] = frozenset()
     return Numbers(
@@ -114,12 +116,12 @@ def devices_with_recent(
     extent = Extent(context.closed)
     for rule in _recent(inventory, context, since):
         extent.add(names_of(rule.selector))
-    for (name, pool), each in pools.selected(driver, None):
-        if each.closed:
+    for number, ((name, pool), each) in enumerate(pools.selected(driver, None)):
+        if number % _POOLS_BETWEEN_CHECKS == 0 or each.closed:
             check()
-            for device, added in each.closed.items():
-                if added >= since:
-                    extent.add(Names(name, pool, device))
+        for device, added in each.closed.items():
+            if added >= since:
+                extent.add(Names(name, pool, device))
     others = extent.count(pools, driver, check)
     extent.add(names_of(new.selector))
     together = extent.count(pools, driver, check)
@@ -145,9 +147,10 @@ def _all(stored: Mapping[str, DeviceTaintRule], promised: Iterable[DeviceTaintRu
 
 
 def _slices(inventory: Inventory, since: datetime, context: AdmissionContext, *, in_tree: bool) -> Iterator[Impact]:
-    for identity, pool in inventory.pools.items():
-        if not pool.evicting:
-            continue
+    check = partial(context.budget.check, _PHASE)
+    for number, (identity, pool) in enumerate(inventory.pools.items()):
+        if number % _POOLS_BETWEEN_CHECKS == 0:
+            check()
         recent = {
             device: [
                 Taint.of_slice(taint, in_tree=in_tree)
@@ -158,5 +161,4 @@ def _slices(inventory: Inventory, since: datetime, context: AdmissionContext, *,
         }
         recent = {device: taints for device, taints in recent.items() if taints}
         if recent:
-            check = partial(context.budget.check, _PHASE)
             yield impact_on_devices(inventory, identity, recent, context.now, check)

@@ -158,6 +158,20 @@ def impact_of(
     return _impact(published, fates_on(inventory, names, taint.fate, check), taint, now)
 
 
+def impact_on_users(
+    inventory: Inventory,
+    selector: DeviceSelector | None,
+    taint: Taint,
+    now: datetime,
+    check: Check = lambda: None,
+) -> Impact:
+    """As impact_of, without the figures of what is published: those take a look at each pool."""
+    if selector is None:
+        return Impact()
+    names = Names(selector.driver, selector.pool, selector.device)
+    return _impact(Impact(), fates_on(inventory, names, taint.fate, check), taint, now)
+
+
 def impact_on_devices(
     inventory: Inventory,
     pool: PoolId,

@@ -406,14 +406,16 @@ def test_count_of_devices_asks_the_budget_for_every_thousand() -> None:
     cluster = inventory_of(*pools, value(tainting({"driver": DRIVER, "device": "d"}, "NoSchedule")))
 
     def count(ticks: int) -> int:
-        times = iter(range(100))
+        times = iter(range(1000))
         context = make_context(budget=Budget(ticks, lambda: next(times)))
         return devices_with_recent(stored(5000), cluster, context, None)
 
-    assert count(50) == 0
-    with pytest.raises(OutOfTime) as raised:
-        count(4)
-    assert raised.value.phase == "impact of the last taints"
+    taints = 3000 // 16 + 1  # times that it asks while it looks for taints in slices
+    assert count(taints + 50) == 0
+    for ticks in (5, taints + 4):
+        with pytest.raises(OutOfTime) as raised:
+            count(ticks)
+        assert raised.value.phase == "impact of the last taints"
 
 
 def test_count_of_tainted_slices_asks_the_budget_too() -> None:
