@@ -28,6 +28,8 @@ from webhook.api.claims import allocated_classes
 from webhook.cluster.inventory import InventoryCache
 from webhook.cluster.settings import InventorySettings, ReflectorSettings
 from webhook.inventory.state import Sight
+from webhook.server.beginnings import Beginnings
+from webhook.server.surroundings import Surroundings
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -226,6 +228,38 @@ def test_expired_watch_is_not_trusted_for_a_moment() -> None:
             await bench.peer.say_on(bench.peer.path_of(CLAIMS), cut=True)
             await bench.settles()
             assert set(bench.cache.inventory.claims) == {"ml/a", "ml/missed"}
+
+    run(test())
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_rules_of_a_list_that_is_read_again_do_not_begin_again(*, streams: bool) -> None:
+    """R7: of the first list none begins, of the next one only the rule that the watch had missed."""
+
+    def evicting(name: str, pod: int) -> Json:
+        selector = {"driver": DRIVER, "pool": "node-0", "device": f"gpu-{pod}"}
+        return make_rule(meta={"name": name}, selector=selector, taint=make_taint(effect="NoExecute"))
+
+    async def test() -> None:
+        claims = [a_claim(str(number), f"gpu-{number}", f"pod-{number}") for number in range(3)]
+        async with caching(a_slice(), *claims, evicting("first", 0), streams=streams) as bench:
+            around = Surroundings(sight=bench.cache.sight)
+            bench.cache.subscribe(Beginnings(around, bench.cache.inventory).observe)
+            await bench.settles()
+            await bench.happens(evicting("second", 1))
+            await bench.settles()
+
+            def remembered() -> list[set[str]]:
+                return [set(each.pods) for each in around.promises.victims(600)]
+
+            assert remembered() == [{"uid-pod-1"}]
+            for _ in range(2):
+                bench.peer.put(evicting("missed", 2))
+                lists = bench.count("reflector_lists_total", resource=RULES)
+                await bench.peer.say_on(bench.peer.path_of(RULES), EXPIRED)
+                await until(lambda: bench.count("reflector_lists_total", resource=RULES) > lists, "another list")  # noqa: B023 -- waited for
+                await bench.settles()
+                assert remembered() == [{"uid-pod-1"}, {"uid-pod-2"}]
 
     run(test())
 
