@@ -70,7 +70,7 @@ class Cluster:
         meta = self.object(name)["metadata"]
         template = make_template([make_toleration(self.key)], meta=meta, version=self.version)
         if author is not None:
-            asked = digest(decoded(template)[0].requests)
+            asked = digest(decoded(template)[0])
             annotation = signed(author, self.namespace, "1", asked, KEY)
             template["spec"]["metadata"] = {"annotations": {REQUESTED_BY: annotation}}
         return template

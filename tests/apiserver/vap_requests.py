@@ -103,7 +103,7 @@ class ClaimRequest(NamedTuple):
             "spec": {"spec": spec} if self.template else spec,
         }
         if self.author is not None and not self.template:
-            asked = digest(decode_claim(Reader.of(manifest, [])).requests)
+            asked = digest(decode_claim(Reader.of(manifest, [])))
             seal = signed(self.author, self.namespace, "nonce", asked, KEY)
             manifest["metadata"]["annotations"] = {REQUESTED_BY: seal}
         return manifest

@@ -102,17 +102,17 @@ def _author(
     context: AdmissionContext,
 ) -> Iterator[Edit]:
     """Who answers for it, written down anew unless it stands there already."""
-    if context.key is None:
+    if context.key is None or not (claiming.is_template or claiming.generated):
         return
-    asked = digest(requests)
     new = claiming.new
+    asked = digest(new, requests)
     if isinstance(new, ResourceClaimTemplate):
         requester = Requester(request.username, request.groups)
         author = author_of(new.claim_meta.annotations.get(REQUESTED_BY), claiming.namespace, asked, context.key)
         if author is None or not same_author(author, requester):
             annotation = signed(requester, claiming.namespace, request.uid, asked, context.key)
             yield (*_TEMPLATE_ANNOTATIONS, REQUESTED_BY), annotation
-    elif claiming.generated and scope.requester is not None and asked != digest(new.requests):
+    elif scope.requester is not None and asked != digest(new):
         # What we add changes what its author signed for; the author stays the same.
         annotation = signed(scope.requester, claiming.namespace, request.uid, asked, context.key)
         yield (*_CLAIM_ANNOTATIONS, REQUESTED_BY), annotation

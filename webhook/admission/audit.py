@@ -117,7 +117,7 @@ class _Stored:
         self._resource = resource.resource
         from_template = isinstance(new, ResourceClaim) and FROM_TEMPLATE in meta.annotations
         annotation = _annotation_of(new, from_template=from_template)
-        requester, self._author = _author_in(annotation, meta.namespace, digest(new.requests), context.key)
+        requester, self._author = _author_in(annotation, meta.namespace, digest(new), context.key)
         request = AdmissionRequest(
             uid=meta.uid,
             operation="CREATE",

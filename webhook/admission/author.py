@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import re
-from typing import TYPE_CHECKING, Final
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from webhook.api.claims import ResourceClaimTemplate
 from webhook.api.meta import OWN_GROUP
 from webhook.api.taints import EQUAL
 from webhook.policy.names import Requester
 
 if TYPE_CHECKING:
-    from webhook.api.claims import DeviceRequest, ExactRequest
+    from collections.abc import Iterator
+
+    from webhook.api.claims import DeviceRequest, ExactRequest, ResourceClaim
     from webhook.api.field import JSON
 
 REQUESTED_BY: Final = f"{OWN_GROUP}/requested-by"
@@ -27,6 +32,12 @@ GROUPS_MAX_BYTES: Final = 8192
 """Bytes of all group names that are written down; whoever is in more counts as unknown to rules on groups."""
 _ANNOTATION_MAX: Final = 64 * 1024
 _ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
+EXACT_COUNT: Final = "ExactCount"
+"""The allocation mode of a request that names none; its count is then 1, if it names none either."""
+_OF_DEVICES: Final = frozenset({"requests"})
+_OF_REQUESTS: Final = frozenset({"name", "exactly", "firstAvailable"})
+_OF_ENTRIES: Final = _OF_REQUESTS | {"deviceClassName", "adminAccess", "tolerations", "allocationMode", "count"}
+_Read = TypeVar("_Read")
 _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
@@ -93,23 +104,63 @@ def same_author(one: Requester, other: Requester) -> bool:
     return longer[: len(shorter)] == shorter
 
 
-def digest(requests: tuple[DeviceRequest, ...]) -> bytes:
-    """What is asked for, in whatever shape and version: classes, admin access and tolerations."""
-    asked = [
-        (request.name, _exact(request.exactly), [_exact(entry) for entry in request.first_available])
-        for request in requests
-    ]
-    return hashlib.sha256(_encoder.encode(asked)).digest()
+def digest(new: ResourceClaim | ResourceClaimTemplate, requests: tuple[DeviceRequest, ...] | None = None) -> bytes:
+    """Everything that is asked for, in whatever shape and version, with the defaults that an API server fills in.
+
+    `requests` are those of `new` as they will be, where something is added to them. The rest is taken as it was sent:
+    counts, selectors and capacity, constraints, configuration, and what later releases may have.
+    """
+    devices = _devices(new)
+    given = new.requests if requests is None else requests
+    asked = [_request(*each) for each in _beside(given, devices.get("requests"))]
+    return hashlib.sha256(_encoded((asked, _others(devices, _OF_DEVICES)))).digest()
 
 
-def _exact(entry: ExactRequest | None) -> JSON:
-    if entry is None:
-        return None
+def _devices(new: ResourceClaim | ResourceClaimTemplate) -> dict[str, JSON]:
+    spec = _dict(new.spec)
+    return _dict(_dict(spec.get("spec") if isinstance(new, ResourceClaimTemplate) else spec).get("devices"))
+
+
+def _request(request: DeviceRequest, raw: JSON) -> JSON:
+    raw = _dict(raw)
+    exactly = None if request.exactly is None else _exact(request.exactly, raw if request.flat else raw.get("exactly"))
+    alternatives = _beside(request.first_available, raw.get("firstAvailable"))
+    others = {} if request.flat else _others(raw, _OF_REQUESTS)
+    return request.name, exactly, [_exact(*each) for each in alternatives], others
+
+
+def _exact(entry: ExactRequest, raw: JSON) -> JSON:
+    raw = _dict(raw)
     tolerations = [
         (each.key, each.operator or EQUAL, each.value, each.effect, each.toleration_seconds)
         for each in entry.tolerations
     ]
-    return entry.name, entry.device_class_name, entry.admin_access, tolerations
+    mode = raw.get("allocationMode") or EXACT_COUNT
+    count = raw.get("count") or (1 if mode == EXACT_COUNT else 0)
+    others = _others(raw, _OF_ENTRIES)
+    return entry.name, entry.device_class_name, entry.admin_access, tolerations, mode, count, others
+
+
+def _others(raw: dict[str, JSON], read: frozenset[str]) -> dict[str, JSON]:
+    """The fields that are not among those, without the empty ones: an API server may write those out or not."""
+    return {name: value for name, value in raw.items() if value and name not in read}
+
+
+def _dict(value: JSON) -> dict[str, JSON]:
+    return value if isinstance(value, dict) else {}
+
+
+def _beside(read: tuple[_Read, ...], raw: JSON) -> Iterator[tuple[_Read, JSON]]:
+    """What was read, each with the value that it was read from."""
+    values = raw if isinstance(raw, list) else ()
+    return zip_longest(read, values[: len(read)])
+
+
+def _encoded(value: JSON) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except (OverflowError, UnicodeEncodeError):  # numbers above 64 bits, halves of surrogate pairs
+        return json.dumps(value, sort_keys=True).encode()
 
 
 def _mac(entry: _Signed, namespace: str, asked: bytes, key: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.admission.author import REQUESTED_BY, author_of, digest
+from webhook.admission.author import EXACT_COUNT, REQUESTED_BY, author_of, digest
 from webhook.api.claims import EXTENDED_RESOURCE, ResourceClaimTemplate
 from webhook.api.meta import OWN_GROUP
 from webhook.api.taints import EQUAL
@@ -26,7 +26,6 @@ DEFAULTED: Final = f"{OWN_GROUP}/defaulted-tolerations"
 """Annotation that tells which tolerations were added by default."""
 _OUR_NOTES: Final = frozenset({REQUESTED_BY, DEFAULTED})
 """What /mutate writes is nothing that rules look at: an object must not be refused for it."""
-_EXACT_COUNT: Final = "ExactCount"
 SCHEDULER: Final = "system:kube-scheduler"
 
 
@@ -70,7 +69,7 @@ class Claiming:
             requester = author_of(
                 self.new.meta.annotations.get(REQUESTED_BY),
                 self.namespace,
-                digest(self.new.requests),
+                digest(self.new),
                 self._context.key,
             )
         return Scope(requester, self.namespace, self._names.namespace(self.namespace))
@@ -149,7 +148,7 @@ def toleration_variable(toleration: DeviceToleration) -> dict[str, JSON]:
 def _request_variable(raw: Mapping[str, Any], asked: Asked) -> dict[str, JSON]:
     """`request` of a `when`; without a count where all devices are asked for, so that none is too small for it."""
     count, mode = raw.get("count"), raw.get("allocationMode")
-    mode = mode if isinstance(mode, str) and mode else _EXACT_COUNT
+    mode = mode if isinstance(mode, str) and mode else EXACT_COUNT
     variable: dict[str, JSON] = {
         "name": asked.exact.name,
         "deviceClassName": asked.exact.device_class_name,
@@ -157,7 +156,7 @@ def _request_variable(raw: Mapping[str, Any], asked: Asked) -> dict[str, JSON]:
         "adminAccess": asked.exact.admin_access,
         "alternative": asked.alternative is not None,
     }
-    if mode == _EXACT_COUNT:
+    if mode == EXACT_COUNT:
         variable["count"] = count if count.__class__ is int and count else 1
     return variable
 

@@ -116,7 +116,7 @@ def _authorship(claiming: Claiming, request: AdmissionRequest, context: Admissio
         return
     annotation = new.claim_meta.annotations.get(REQUESTED_BY)
     requester = Requester(request.username, request.groups)
-    author = author_of(annotation, claiming.namespace, digest(new.requests), context.key)
+    author = author_of(annotation, claiming.namespace, digest(new), context.key)
     if author is not None and same_author(author, requester):
         return
     claimed = claimed_author(annotation)

@@ -181,7 +181,7 @@ class Runner:
         claim = KINDS[BY_KIND[kind]].decode(Reader.of(value, []))
         if not isinstance(claim, ResourceClaim):
             raise BadCase(f"author is for claims that are made from a template, not for a {kind.kind}")
-        annotation = signed(author, namespace, _NONCE, digest(claim.requests), self._key)
+        annotation = signed(author, namespace, _NONCE, digest(claim), self._key)
         annotations = {**_annotations(value), REQUESTED_BY: annotation}
         return {**value, "metadata": {**meta(value), "annotations": annotations}}
 

@@ -29,7 +29,7 @@ from webhook.policy.names import Requester
 
 KEY = b"k" * 32
 JANE = Requester("jane@example.com", ("ml", "system:authenticated"))
-ASKED = digest(decoded(make_template([make_toleration()]))[0].requests)
+ASKED = digest(decoded(make_template([make_toleration()]))[0])
 SIGNED = signed(JANE, "train", "nonce", ASKED, KEY)
 
 
@@ -85,7 +85,7 @@ def test_annotation_that_proves_nothing(annotation: str | None) -> None:
 
 def test_annotation_is_for_one_namespace_one_request_and_one_key() -> None:
     assert proven(SIGNED, namespace="other") is None
-    assert proven(SIGNED, asked=digest(())) is None
+    assert proven(SIGNED, asked=digest(decoded(make_template())[0])) is None
     assert author_of(SIGNED, "train", ASKED, b"another key") is None
     assert author_of(SIGNED, "train", ASKED, None) is None
 
@@ -127,18 +127,30 @@ def test_same_author(one: Requester, other: Requester, same: bool) -> None:  # n
 
 
 def asked_by(requests: list[Any], *, version: str = "v1") -> bytes:
-    return digest(decoded(make_claim(requests=requests, version=version))[0].requests)
+    return digest(decoded(make_claim(requests=requests, version=version))[0])
 
 
 def test_digest_depends_on_neither_version_nor_shape_nor_spelling() -> None:
+    """What is left out is what an API server writes there between `/mutate` and the store."""
     toleration = make_toleration(operator="Equal", value="v")
-    spelt_out = make_request(tolerations=[toleration], count=1, allocationMode="ExactCount", adminAccess=False)
+    defaults: dict[str, Any] = {
+        "count": 1,
+        "allocationMode": "ExactCount",
+        "adminAccess": False,
+        "selectors": [],
+        "capacity": None,
+    }
+    spelt_out = make_request(tolerations=[toleration], **defaults)
     short = {name: value for name, value in toleration.items() if name != "operator"}
     flat = make_flat_request(tolerations=[{**short, "tolerationSeconds": None}])
     assert asked_by([spelt_out]) == asked_by([flat], version="v1beta1")
 
 
 BASE = [make_request(tolerations=[make_toleration()])]
+
+
+def with_more(**fields: Any) -> Any:
+    return make_request(tolerations=[make_toleration()], **fields)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +168,12 @@ BASE = [make_request(tolerations=[make_toleration()])]
         pytest.param([make_request(tolerations=[make_toleration()], adminAccess=True)], id="admin access"),
         pytest.param([*BASE, make_request("more")], id="one more request"),
         pytest.param([make_alternatives([make_toleration()])], id="alternatives"),
+        pytest.param([with_more(count=1000)], id="a count"),
+        pytest.param([with_more(allocationMode="All")], id="all devices"),
+        pytest.param([with_more(selectors=[{"cel": {"expression": "true"}}])], id="selectors"),
+        pytest.param([with_more(capacity={"requests": {"memory": "40Gi"}})], id="capacity"),
+        pytest.param([with_more(fieldOfTomorrow="x")], id="what a later release has"),
+        pytest.param([{**BASE[0], "fieldOfTomorrow": "x"}], id="what a later release has beside it"),
     ],
 )
 def test_digest_depends_on_what_is_asked_for(requests: list[Any]) -> None:
@@ -177,3 +195,51 @@ def test_names_that_can_be_written_down_stand_in_the_annotation_as_they_are(name
     assert can_be_named(requester)
     head = '{"username":"' + name + '","groups":["' + name + '","g"],"nonce":"n","mac":"'
     assert signed(requester, "ns", "n", ASKED, KEY).startswith(head)
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        pytest.param({"constraints": [{"matchAttribute": "example.com/numa"}]}, id="constraints"),
+        pytest.param(
+            {"config": [{"opaque": {"driver": "gpu.example.com", "parameters": {"sharing": "MPS"}}}]},
+            id="configuration",
+        ),
+        pytest.param(
+            {"config": [{"opaque": {"driver": "gpu.example.com", "parameters": {"huge": 10**30}}}]},
+            id="a number that no 64 bits hold",
+        ),
+    ],
+)
+def test_digest_depends_on_what_stands_beside_the_requests(devices: Any) -> None:
+    """R11: of claims and templates alike, since one becomes the other."""
+    plain, more = make_template([make_toleration()]), make_template([make_toleration()])
+    more["spec"]["spec"]["devices"] |= devices
+    claim = make_claim([make_toleration()])
+    claim["spec"]["devices"] |= devices
+    assert digest(decoded(more)[0]) == digest(decoded(claim)[0])
+    assert digest(decoded(more)[0]) != digest(decoded(plain)[0])
+    more["spec"]["spec"]["devices"] |= dict.fromkeys(devices)
+    assert digest(decoded(more)[0]) == digest(decoded(plain)[0])
+
+
+@pytest.mark.parametrize(
+    "more", [{"count": 2}, {"selectors": [{"cel": {"expression": "true"}}]}, {"allocationMode": "All"}], ids=str
+)
+def test_digest_of_alternatives_depends_on_what_each_asks_for(more: Any) -> None:
+    """R11."""
+
+    def of(*alternatives: Any, version: str = "v1") -> bytes:
+        return asked_by([{"name": "gpu", "firstAvailable": list(alternatives)}], version=version)
+
+    one, other = ({"name": name, "deviceClassName": "gpu"} for name in ("a", "b"))
+    assert of(one, other) == of({**one, "count": 1}, other, version="v1beta1")
+    assert len({of(one, other), of({**one, **more}, other), of(one, {**other, **more})}) == 3
+
+
+@pytest.mark.parametrize(
+    "spec", [None, [], {"devices": 5}, {"devices": {"requests": {}}}, {"devices": {"requests": [7]}}]
+)
+def test_digest_of_what_has_wrong_types_is_one(spec: Any) -> None:
+    claim, _ = decoded({**make_claim(), "spec": spec})
+    assert len(digest(claim)) == 32

@@ -64,7 +64,7 @@ def annotated(claim: Any, annotation: str | None) -> Any:
 def made_from_template_of(author: str, tolerations: Any = (XID,), *groups: str) -> Any:
     """A claim as the controller makes it from a template of that author."""
     claim = make_claim(tolerations)
-    asked = digest(decode_claim(Reader.of(claim, [])).requests)
+    asked = digest(decode_claim(Reader.of(claim, [])))
     return annotated(claim, signed(Requester(author, groups), "ml", "nonce", asked, SECRET))
 
 

@@ -40,7 +40,7 @@ def claim(*tolerations: Any, name: str = "c", **meta: Any) -> Any:
 
 
 def annotation(manifest: Any, author: Requester, namespace: str = "ml", key: bytes = KEY) -> str:
-    return signed(author, namespace, "1", digest(decoded(manifest)[0].requests), key)
+    return signed(author, namespace, "1", digest(decoded(manifest)[0]), key)
 
 
 def template(*tolerations: Any, author: Requester | None = None, key: bytes = KEY, name: str = "t") -> Any:

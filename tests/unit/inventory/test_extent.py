@@ -49,7 +49,7 @@ def test_each_device_counts_once(names: list[Names], everywhere: int, one_driver
         (DeviceSelector(), ANYWHERE),
         (DeviceSelector("a", "b", "c"), Names("a", "b", "c")),
         (DeviceSelector("a", device_class_name="c"), Names("a")),
-        (DeviceSelector("a", unknown=(("orDriver", "\"b\""),)), ANYWHERE),
+        (DeviceSelector("a", unknown=(("orDriver", '"b"'),)), ANYWHERE),
     ],
     ids=str,
 )
