@@ -1,7 +1,8 @@
 """What `/mutate` sets: timeAdded, the time of an effect that changed, the operator of a toleration.
 
 An API server does most of this itself while it decodes; these rules exist for files, for our own kind and for the
-cases where we mean to differ. Doing it twice is doing it once. `semantics.md` D-1 to D-7; KEP-5055.
+cases where we mean to differ. Doing it twice within a minute is doing it once, for all that the first time set.
+`semantics.md` D-1 to D-7; KEP-5055.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def _rule_time(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime)
     elif old is not None and time == old.taint.time_added and new.taint.effect != old.taint.effect:
         return now  # D-4, D-5
     asked_for_now = _evict(new) and not (old is not None and _evict(old))
-    # An eviction that is asked for today must not find its tolerations already used up.
+    # An eviction that is asked for today must not find its tolerations already used up. Now is the decision's; the
+    # minute is for a second pass, which must leave alone what the first one set.
     if asked_for_now and (now - time > BACKDATED or (old is not None and time == old.taint.time_added)):
         return now
     return time
