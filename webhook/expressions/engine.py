@@ -21,6 +21,8 @@ __all__ = ["BadExpression", "EvaluationError", "Expression", "VariableType", "co
 
 MAX_BYTES: Final = 1024
 """Of source, in UTF-8."""
+MAX_BRACKETS: Final = 128
+"""Opening ones in a source, those in texts included. Each takes the parser as long as ten other characters."""
 MAX_STEPS: Final = 2000
 """Of one evaluation: each node of the tree is one, what looks at a whole list takes 32 more, `contains` 8 and `matches`
 48 more, and what is inside a macro counts 32 times. A step takes about 0.2 µs; 7 µs for a pattern and texts made to be
@@ -73,6 +75,9 @@ def compile_expression(source: str, variables: Mapping[str, VariableType]) -> Ex
     size = len(source.encode(errors="surrogatepass"))
     if size > MAX_BYTES:
         raise BadExpression(f"too long: {size} bytes, must be at most {MAX_BYTES}")
+    brackets = sum(map(source.count, "([{"))
+    if brackets > MAX_BRACKETS:
+        raise BadExpression(f"has {brackets} opening brackets, must have at most {MAX_BRACKETS}")
     checked = Checker(variables).check(read(source))
     if checked.type != Scalar.BOOL:
         raise BadExpression(f"must be true or false, is {checked.type}")
