@@ -201,6 +201,8 @@ def _with_defaults(
 def _put_back(claiming: Claiming, old: Object) -> Iterator[Edit]:
     """What we added to the stored object and the sender's own manifest lacks."""
     new = claiming.new
+    if new.spec == old.spec:
+        return
     if isinstance(new, ResourceClaimTemplate) and isinstance(old, ResourceClaimTemplate):
         author = old.claim_meta.annotations.get(REQUESTED_BY)
         if author is not None and new.claim_meta.annotations.get(REQUESTED_BY) != author:

@@ -59,7 +59,7 @@ def _findings(request: AdmissionRequest, context: AdmissionContext) -> Iterator[
             loaded = context.read_policy(text, _DATA.key(key), context.budget.check)
             yield from (Finding(Severity.DENY, error) for error in loaded.errors)
             yield from loaded.warnings
-    if POLICY_KEY not in data:
+    if POLICY_KEY not in data and (request.operation == "CREATE" or POLICY_KEY in before):
         yield Finding(Severity.WARN, _without_policy())
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.claims import EXTENDED_RESOURCE
-from webhook.api.meta import GROUP
+from webhook.api.meta import GROUP, OWN_GROUP
 from webhook.api.rules import EVICT, RULE_ANNOTATIONS
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.lockout import OWN_NAMESPACE
@@ -151,9 +151,16 @@ request.resource.resource != "resourceclaims"
     || (has(r.exactly) && has(r.exactly.tolerations) && size(r.exactly.tolerations) > 0)
     || (has(r.firstAvailable) && r.firstAvailable.exists(alternative,
       has(alternative.tolerations) && size(alternative.tolerations) > 0))))"""
-_NOT_ONLY_CLEAN_UP: Final = (
-    "oldObject == null || !has(oldObject.metadata.deletionTimestamp) || object.spec != oldObject.spec"
-)
+# Like the matchCondition of this name in the webhook's own registration: a rule that is kept by a finalizer still acts,
+# so what it is and what our annotations make of it must not change unseen.
+_NOT_ONLY_CLEAN_UP: Final = f"""\
+oldObject == null || !has(oldObject.metadata.deletionTimestamp) || object.spec != oldObject.spec
+|| [[object, oldObject], [oldObject, object]].exists(pair,
+  has(pair[0].metadata.annotations)
+  && !(has(pair[1].metadata.annotations) && pair[0].metadata.annotations == pair[1].metadata.annotations)
+  && pair[0].metadata.annotations.exists(name, name.startsWith("{OWN_GROUP}/")
+    && !(has(pair[1].metadata.annotations) && name in pair[1].metadata.annotations
+      && pair[0].metadata.annotations[name] == pair[1].metadata.annotations[name])))"""
 
 
 def _conditions(kind: Kind, policy: Policy, *, with_generated: bool) -> Iterator[tuple[str, str]]:
