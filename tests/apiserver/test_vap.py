@@ -318,6 +318,22 @@ def test_nobody_in_a_rush_needs_a_policy_of_ours_gone(fallback: Fallback) -> Non
     assert fallback.plane.client.get(url).code == 404
 
 
+@newest
+def test_r1_a_rule_that_is_being_deleted_gets_no_annotation_that_makes_it_evict(fallback: Fallback) -> None:
+    collection = path("resource.k8s.io/v1", "devicetaintrules")
+    spec = {"deviceSelector": {}, "taint": {"key": "example.com/x", "effect": "NoSchedule"}}
+    metadata = {"name": "kept", "finalizers": ["example.com/hold"]}
+    rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": metadata, "spec": spec}
+    client, url = fallback.plane.client, f"{collection}/kept"
+    assert client.create(collection, rule).ok
+    fallback.use(STRICT)
+    assert client.delete(url).ok
+    assert is_refused(client.patch(url, {"metadata": {"annotations": {"devicetaint.io/evict": "true"}}}))
+    assert client.patch(url, {"metadata": {"annotations": {"example.com/note": "x"}}}).ok
+    assert client.patch(url, {"metadata": {"finalizers": None}}).ok
+    assert client.get(url).code == 404
+
+
 # --- as people apply them -----------------------------------------------------------------------
 
 
