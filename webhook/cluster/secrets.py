@@ -1,4 +1,4 @@
-"""The Secret with the key of our MACs: read, and filled by whoever comes first when the manifests left it empty."""
+"""The Secret with the key of our MACs: read, and filled by the first `serve` when the manifests left it empty."""
 
 from __future__ import annotations
 
@@ -29,20 +29,31 @@ _ATTEMPTS: Final = 5
 """Each Conflict means that somebody else wrote, most likely a key; a few in a row are not bad luck any more."""
 
 
+class Empty(Exception):  # noqa: N818 -- it says what the Secret is
+    """The Secret has no key yet, and it is not for us to make one."""
+
+
 class Unusable(Exception):  # noqa: N818 -- it says what the Secret is
     """The Secret holds something that is no key of ours; it is left as it is."""
 
 
 class KeySecret:
-    """A key that all replicas share. Of those that find it missing, resourceVersion decides who writes it."""
+    """A key that all replicas share. Of those that find it missing, resourceVersion decides who writes it.
+
+    Without `fill` it is only read. `on_change` is called when another key is known than before.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
         settings: KeySettings,
         *,
+        fill: bool = True,
+        on_change: Callable[[], None] = lambda: None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
+        self._fill = fill
+        self._on_change = on_change
         self._cluster = cluster
         self._settings = settings
         self._path = path_of("", "v1", "secrets", namespace=settings.namespace, name=settings.name)
@@ -67,20 +78,23 @@ class KeySecret:
             await asyncio.sleep(seconds)
 
     async def look(self) -> None:
-        """Reads the key, writing one if the Secret has none. Faults are logged, each once until it changes."""
+        """Reads the key, writing one if the Secret has none and may be filled. A fault is logged until it changes."""
         where = {"secret": f"{self._settings.namespace}/{self._settings.name}"}
         try:
             key = await self._read_or_fill()
-        except (ClusterError, Unusable) as error:
+        except (ClusterError, Empty, Unusable) as error:
             if str(error) != self._error:
-                severe = not isinstance(error, NotFound | Unavailable)
+                severe = not isinstance(error, NotFound | Unavailable | Empty)
                 level = logging.ERROR if severe else logging.WARNING
                 log.log(level, "no key from the secret", extra={**where, "error": str(error)})
             self._error = str(error)
             return
-        if key != self.key:
+        changed = key != self.key
+        if changed:
             log.info("key read" if self.key is None else "key replaced", extra=where)
         self.key, self._error = key, ""
+        if changed:
+            self._on_change()
 
     async def _read_or_fill(self) -> bytes:
         for _ in range(_ATTEMPTS):
@@ -88,6 +102,8 @@ class KeySecret:
             key = _key_in(secret)
             if key is not None:
                 return key
+            if not self._fill:
+                raise Empty(f"data[{KEY_FIELD}] is empty; a replica of serve fills it")
             fresh = self._random_bytes(KEY_BYTES)
             data = {**(secret.get("data") or {}), KEY_FIELD: base64.b64encode(fresh).decode()}
             try:

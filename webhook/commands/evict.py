@@ -29,6 +29,7 @@ from webhook.cluster.surveys import Budgets, InTreeWrites, Namespaces
 from webhook.cluster.writer import EventWriter
 from webhook.commands.evict_audit import Around, Judges, PeriodicAudit, periodic_audit
 from webhook.commands.evict_ceiling import ceiling_of
+from webhook.commands.evict_key import CodeKey
 from webhook.commands.evict_policy import PolicyProfiles, profile_stages
 from webhook.config.evict import EvictSettings, parse_evict
 from webhook.config.flags import ConfigError
@@ -129,7 +130,8 @@ class Worker:
         self._budgets = Budgets(self._cluster, random=chance)
         self._in_tree_writes = InTreeWrites(self._cluster, self._rules, random=chance)
         self._audit = self._periodic_audit()
-        self._policy = PolicyProfiles(self._metrics, on_change=self._on_policy)
+        self._policy = PolicyProfiles(self._metrics, on_change=self._replan_all)
+        self._key = CodeKey(settings, self._cluster, self._replan_all)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         self._checks = Checks()
         self._in_tree = InTree.UNKNOWN
@@ -142,8 +144,10 @@ class Worker:
         """In the order in which they start; whoever leads gets to the last ones."""
         self._checks.add("policy", lambda: self._policy.problem)
         self._checks.add("inventory", lambda: self._cache.problem)
+        self._checks.inform("key", lambda: self._key.problem)
         stages = [*self._listeners(), Stage(name="cluster", start=self._cluster.open, stop=self._cluster.close)]
         stages += profile_stages(self._settings, self._cluster, self._policy, self._metrics)
+        stages += self._key.stages()
         surveys = (("namespaces", self._namespaces), ("budgets", self._budgets), ("rules", self._in_tree_writes))
         stages += [Stage(name=name, work=survey.reflector.run) for name, survey in surveys]
         stages.append(Stage(name="pulse", work=self._pulse.run))
@@ -274,7 +278,7 @@ class Worker:
             profile_of=self._profile_of,
             random=random.random,  # noqa: TID251 -- the shell's
             trusted=self._trusted,
-            ceiling_of=lambda rule: ceiling_of(rule, self._policy.policy, self._totals),
+            ceiling_of=lambda rule: ceiling_of(rule, self._policy.policy, self._totals, self._key.doubt_of),
             settings=self._settings.worker,
         )
 
@@ -309,7 +313,7 @@ class Worker:
 
     # --- news ------------------------------------------------------------------------------------
 
-    def _on_policy(self) -> None:
+    def _replan_all(self) -> None:
         if self._controller is not None:
             self._controller.replan_all()
 

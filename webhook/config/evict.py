@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid, not_supported, required
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, parser_of, place, value_of
 from webhook.config.shared import KUBECONFIG, LOG_FORMAT, POLICY, PROBES, either_of, policy_config_map
 from webhook.config.texts import (
+    KEY_SECRET,
     NAMESPACE,
     NamespacedName,
     as_count,
+    as_file,
     as_interval,
     as_namespaced,
     as_rate,
@@ -60,6 +62,14 @@ _EVICT_FLAGS: Final = (
     Flag("kube-api-burst", "requests that may come at once", as_count, "200", "N"),
     Flag("concurrent-evictions", "evictions asked for at the same time", as_count, "32", "N"),
     *POLICY,
+    Flag("key-file", "the key that confirmation codes are proved with; instead of the Secret", as_file, None, "F"),
+    Flag(
+        "key-secret",
+        f"the Secret with that key, only read (default {KEY_SECRET}; in mode observe none)",
+        as_namespaced,
+        None,
+        "NS/NAME",
+    ),
     Flag(
         "audit-interval",
         "how often templates and claims at rest are compared with the policy, for metrics; 0 for never",
@@ -91,6 +101,9 @@ class EvictSettings:
     """None: there is one process, and it leads."""
     policy_file: FilePath | None
     policy_config_map: NamespacedName | None
+    key_file: FilePath | None
+    key_secret: NamespacedName | None
+    """None beside no file: codes are taken as they are written, which only mode observe may do."""
     audit_interval: timedelta | None
     """None: never."""
     health_address: Address | None
@@ -106,6 +119,7 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
     errors: list[FieldError] = []
     values = {flag.name: value_of(flag, given[flag.name], environment, errors) for flag in _EVICT_FLAGS}
     either_of("policy-file", "policy-configmap", values, errors)
+    either_of("key-file", "key-secret", values, errors)
     if values["in-tree"] is InTree.UNKNOWN:
         errors.append(not_supported(place("--in-tree"), InTree.UNKNOWN.value, [InTree.ACTIVE, InTree.ABSENT]))
     if values["mode"] is Mode.REPLACEMENT and values["in-tree"] is InTree.ACTIVE:
@@ -130,9 +144,19 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
         lease=lease if values["leader-elect"] else None,
         policy_file=values["policy-file"],
         policy_config_map=policy_config_map(values),
+        key_file=values["key-file"],
+        key_secret=_key_secret(values),
         audit_interval=values["audit-interval"],
         health_address=values["health-probe-bind-address"],
         metrics_address=values["metrics-bind-address"],
         log_format=values["log-format"],
         verbose=values["verbose"],
     )
+
+
+def _key_secret(values: Mapping[str, Any]) -> NamespacedName | None:
+    """None where the key is in a file, and where nothing is evicted: what does not act needs no right to a Secret."""
+    given: NamespacedName | None = values["key-secret"]
+    if given is not None or values["key-file"] is not None:
+        return given
+    return KEY_SECRET if values["mode"].acts else None

@@ -124,6 +124,8 @@ class Ceiling(NamedTuple):
     pods: int | None = None
     namespaces: int | None = None
     confirmed: bool = True
+    doubt: str = ""
+    """Why the code that the rule carries does not count, if it carries one."""
 
     def exceeded_by(self, pods: int, namespaces: int) -> str:
         """What is above it, in words; empty if nothing is."""
@@ -134,7 +136,10 @@ class Ceiling(NamedTuple):
         return ""
 
     def _most(self, number: int) -> str:
-        return f"at most {number} were confirmed" if self.confirmed else f"the limit is {number} and nothing confirmed"
+        if self.confirmed:
+            return f"at most {number} were confirmed"
+        why = f"its code does not count: {self.doubt}" if self.doubt else "nothing confirmed"
+        return f"the limit is {number} and {why}"
 
 
 class Clock(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.api.rules import CONFIRM_IMPACT
 from webhook.api.taints import NO_EXECUTE, NONE
 from webhook.eviction.backlog import Slices
 from webhook.eviction.conditions import (
@@ -15,7 +14,6 @@ from webhook.eviction.conditions import (
     State,
     WouldHit,
     condition_of,
-    evicted_before,
     eviction_condition,
     in_tree_condition,
     updated,
@@ -24,6 +22,7 @@ from webhook.eviction.lifecycle import CONTESTED, Expiry, contested_condition, e
 from webhook.eviction.modes import Mode
 from webhook.eviction.notes import rule_note
 from webhook.eviction.schedule import Wait, Why, exemption, next_step
+from webhook.eviction.tally import Tally, code_of
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.scope import can_judge, is_ours, tolerating_scheduling
 
@@ -50,14 +49,10 @@ _NOT_ASKED: Final = "eviction is not asked for any more"
 class _State:
     """What is remembered of a rule."""
 
-    __slots__ = ("before", "counted", "evicted", "generation", "seen_at", "stopped", "told", "would", "written_at")
+    __slots__ = ("generation", "seen_at", "stopped", "tally", "told", "would", "written_at")
 
-    def __init__(self, before: int) -> None:
-        self.before = before
-        self.counted = 0
-        """Evicted before the rule was last judged, and so not among those that were confirmed."""
-        self.evicted = 0
-        """Since this process leads; `before` that."""
+    def __init__(self, rule: DeviceTaintRule) -> None:
+        self.tally = Tally(rule)
         self.generation: int | None = None
         self.seen_at = 0.0
         self.stopped = ""
@@ -93,12 +88,12 @@ class Rules:
         for uid in uids:
             state = self._states.get(uid)
             if state is not None:
-                state.evicted += 1
+                state.tally.evicted += 1
 
     def _state_of(self, rule: DeviceTaintRule) -> _State:
         state = self._states.get(rule.meta.uid)
         if state is None:
-            state = self._states[rule.meta.uid] = _State(evicted_before(rule.conditions))
+            state = self._states[rule.meta.uid] = _State(rule)
         return state
 
     # --- ceilings --------------------------------------------------------------------------------
@@ -110,16 +105,17 @@ class Rules:
         if ceiling is None:
             return False
         pods, namespaces = self._plans.counts_of(rule.meta.uid)
-        state.stopped = ceiling.exceeded_by(pods + state.before + state.evicted - state.counted, namespaces)
+        if not pods:
+            return False  # done, for now: there is nothing to stop
+        state.stopped = ceiling.exceeded_by(pods + state.tally.counting, namespaces)
         if state.stopped:
             log.error("eviction stopped", extra={"rule": rule.meta.name, "error": state.stopped})
         return bool(state.stopped)
 
     def start_anew(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> bool:
-        """The rule, or a limit, has changed: what stopped it is to be found out again. Gives whether it was stopped."""
-        state = self._state_of(rule)
-        if old is not None and _judged(old) != _judged(rule):
-            state.counted = state.before + state.evicted
+        """The rule, a limit or the key has changed: what stopped it is to be found out again. Gives whether it was."""
+        state, ceiling = self._state_of(rule), self._setup.ceiling_of(rule)
+        state.tally.follow(old, rule, code_of(rule) if ceiling is not None and ceiling.confirmed else "")
         was_stopped, state.stopped = bool(state.stopped), ""
         return was_stopped
 
@@ -220,7 +216,7 @@ class Rules:
             taint = Taint.of_rule(rule, in_tree=False).as_if_evicting(in_tree=False)
             impact = impact_of(inventory, rule.selector, taint, self._setup.clock.now())
             state.would = WouldHit(impact.devices, impact.allocated, len(impact.pods), len(impact.namespaces))
-        return in_tree_condition(effect, progress.pending, progress.namespaces, state.evicted, state.would)
+        return in_tree_condition(effect, progress.pending, progress.namespaces, state.tally.evicted, state.would)
 
     async def _progress(self, rule: DeviceTaintRule, state: _State) -> tuple[Progress, float | None]:
         slices = Slices(self._setup.clock.seconds)
@@ -254,7 +250,7 @@ class Rules:
             due=due,
             blocked=blocked,
             held=held,
-            evicted=state.before + state.evicted,
+            evicted=state.tally.total,
             skipped=skipped,
             tolerating_scheduling=len(tolerating_scheduling(self._setup.inventory, rule)) if self._scope.asked else 0,
             next_due=next_due,
@@ -311,11 +307,6 @@ class _Expiring(NamedTuple):
 
     changed: bool = False
     again_seconds: float | None = None
-
-
-def _judged(rule: DeviceTaintRule) -> tuple[object, ...]:
-    """What admission measures anew when it changes."""
-    return rule.selector, rule.taint, rule.effective_effect, rule.meta.annotations.get(CONFIRM_IMPACT)
 
 
 def _sooner(one: float | None, other: float | None) -> float | None:

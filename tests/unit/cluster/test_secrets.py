@@ -87,6 +87,28 @@ def test_empty_secret_is_filled_and_keeps_what_it_has(data: dict[str, str] | Non
     assert (written["type"], written["metadata"]["labels"]) == ("Opaque", {"a": "b"})
 
 
+@pytest.mark.parametrize("data", [None, {}, {"key": ""}])
+def test_who_only_reads_leaves_an_empty_secret_to_others(
+    data: dict[str, str] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, seen = Store(data), list[bytes | None]()
+
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = store
+            key = KeySecret(cluster, SETTINGS, fill=False, on_change=lambda: seen.append(key.key))
+            await key.look()
+            assert (key.key, key.problem) == (None, "data[key] is empty; a replica of serve fills it")
+            assert store.data == (data or {})
+            for content in (b"a" * 32, b"a" * 32, b"b" * 32):
+                store.put({"key": encoded(content)})
+                await key.look()
+
+    run(test())
+    assert seen == [b"a" * 32, b"b" * 32]
+    assert [record.levelname for record in caplog.records if record.message == "no key from the secret"] == ["WARNING"]
+
+
 @pytest.mark.parametrize("size", [16, 32, 1000])
 def test_key_that_is_there_is_read_and_left_alone(size: int) -> None:
     key, peer = looked(Store({"key": encoded(b"k" * size)}))

@@ -10,8 +10,8 @@ from tests.builders import KEY, NOW
 from tests.unit.eviction.objects import rule
 from tests.unit.policy.documents import policy_of
 from webhook.admission.confirmation import Confirmed, Hit, Numbers, make_code
-from webhook.api.rules import CONFIRM_IMPACT
-from webhook.commands.evict_ceiling import ceiling_of
+from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
+from webhook.commands.evict_ceiling import NO_KEY, ceiling_of
 from webhook.eviction.ports import Ceiling
 from webhook.policy.model import Impact, ImpactLimits, Mode, Policy, RequesterMatch, Share, TaintMatch
 
@@ -25,6 +25,10 @@ def totals() -> Numbers:
 
 def no_totals() -> Numbers:
     raise AssertionError("nobody gave a share")
+
+
+def in_no_doubt(_: DeviceTaintRule) -> str:
+    return ""
 
 
 def policy(*limits: ImpactLimits, tolerance: float = 10.0, mode: Mode = Mode.ENFORCE) -> Policy:
@@ -47,13 +51,25 @@ def test_what_was_confirmed_is_the_ceiling_with_the_tolerance(
 ) -> None:
     confirmed = rule(annotations={CONFIRM_IMPACT: code(Numbers(devices=300, claims=200, pods=100, namespaces=2))})
     limited = policy(ImpactLimits(pods=1), tolerance=tolerance, mode=mode)
-    assert ceiling_of(confirmed, limited, no_totals) == Ceiling(pods, namespaces)
+    assert ceiling_of(confirmed, limited, no_totals, in_no_doubt) == Ceiling(pods, namespaces)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_code_that_is_not_proved_is_no_ceiling(mode: Mode) -> None:
+    """R5: the policy's limits hold, as far as they hold for others."""
+    made_up = rule(annotations={CONFIRM_IMPACT: code(Numbers(999_999_999, 999_999_999, 999_999_999, 999_999_999))})
+    limited = policy(ImpactLimits(pods=7), mode=mode)
+    found = ceiling_of(made_up, limited, no_totals, lambda _: "it was made up")
+    limits = Ceiling(7, None, confirmed=False, doubt="it was made up")
+    assert found == (limits if mode is Mode.ENFORCE else None)
+    assert ceiling_of(made_up, policy(ImpactLimits(pods=7)), no_totals) == limits._replace(doubt=NO_KEY)
+    assert ceiling_of(rule(), policy(ImpactLimits(pods=7)), no_totals) == limits._replace(doubt="")
 
 
 @pytest.mark.parametrize("text", ["", "yes", "v1.1.2.3.4.5.!"])
 def test_annotation_that_is_no_code_confirms_nothing(text: str) -> None:
     limited = policy(ImpactLimits(pods=7, namespaces=3))
-    found = ceiling_of(rule(annotations={CONFIRM_IMPACT: text}), limited, no_totals)
+    found = ceiling_of(rule(annotations={CONFIRM_IMPACT: text}), limited, no_totals, in_no_doubt)
     assert found == Ceiling(7, 3, confirmed=False)
 
 
@@ -85,7 +101,7 @@ def test_annotation_that_is_no_code_confirms_nothing(text: str) -> None:
 def test_without_confirmation_the_widest_limit_that_may_hold_does(
     limits: tuple[ImpactLimits, ...], pods: int | None
 ) -> None:
-    found = ceiling_of(rule(), policy(*limits), totals)
+    found = ceiling_of(rule(), policy(*limits), totals, in_no_doubt)
     assert found == (None if pods is None else Ceiling(pods, None, confirmed=False))
 
 
@@ -98,13 +114,13 @@ def test_limits_that_a_document_does_not_name_stop_the_worker_too() -> None:
 
 def test_rule_that_asks_for_eviction_is_limited_as_one_that_evicts() -> None:
     limits = (ImpactLimits(taints=TaintMatch(effects=("NoExecute",)), pods=5), ImpactLimits(pods=50))
-    found = ceiling_of(rule(effect="NoSchedule", evict=True), policy(*limits), no_totals)
+    found = ceiling_of(rule(effect="NoSchedule", evict=True), policy(*limits), no_totals, in_no_doubt)
     assert found == Ceiling(5, None, confirmed=False)
 
 
 @pytest.mark.parametrize("mode", [Mode.WARN, Mode.OFF])
 def test_where_nothing_was_refused_nothing_is_stopped(mode: Mode) -> None:
-    assert ceiling_of(rule(), policy(ImpactLimits(pods=1), mode=mode), no_totals) is None
+    assert ceiling_of(rule(), policy(ImpactLimits(pods=1), mode=mode), no_totals, in_no_doubt) is None
 
 
 def test_what_is_above_is_said_in_words() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import pytest
 from msgspec import structs
 
 from tests.builders import NOW
@@ -17,7 +19,7 @@ from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
 
 if TYPE_CHECKING:
-    import pytest
+    from webhook.api.rules import DeviceTaintRule
 
 
 def test_rule_that_hits_more_than_was_confirmed_stops_before_anybody_goes() -> None:
@@ -134,3 +136,105 @@ def test_namespaces_are_limited_as_well() -> None:
     world.add(claim("a"), pod("a"), claim("b", namespace="web"), pod("b", namespace="web"), rule())
     world.advance(1)
     assert world.evicted == []
+
+
+def recoded(world: World, code: str, **fields: object) -> None:
+    """The rule has this code now; `fields` of its taint change as well."""
+    known = world.inventory.rules["rule"]
+    annotations = {CONFIRM_IMPACT: code} if code else {}
+    meta = structs.replace(known.meta, annotations=annotations)
+    world.change(known, structs.replace(known, meta=meta, taint=structs.replace(known.taint, **fields)))
+    world.advance(30)
+
+
+def coded(proved: dict[str, int], limit: int = 0) -> World:
+    """A rule whose proved codes allow so many pods, and every other code, or none, what the policy does."""
+
+    def ceiling_of(rule: DeviceTaintRule) -> Ceiling:
+        code = rule.meta.annotations.get(CONFIRM_IMPACT, "")
+        return Ceiling(proved[code]) if code in proved else Ceiling(limit, confirmed=False)
+
+    return World(Mode.REPLACEMENT, FREE, ceiling_of=ceiling_of)
+
+
+def more(world: World, number: int) -> None:
+    """So many further pods come, one after the other."""
+    for _ in range(number):
+        name = f"later-{len(world.evicted)}-{len(world.inventory.pods)}"
+        world.add(claim(name), pod(name))
+        world.advance(30)
+
+
+def test_codes_that_take_turns_allow_no_more_than_each_of_them_once() -> None:
+    """R4."""
+    world = coded({"one": 3, "two": 2})
+    world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
+    more(world, 3)
+    recoded(world, "two")
+    more(world, 2)
+    assert len(world.evicted) == 5
+    for code in ("one", "two", "one"):
+        recoded(world, code)
+        more(world, 1)
+    assert len(world.evicted) == 5
+    assert world.condition("rule")[1] == "Stopped"
+
+
+@pytest.mark.parametrize("code", ["", "made up"], ids=["taken away", "not proved"])
+def test_code_that_nobody_judged_does_not_begin_a_new_count(code: str) -> None:
+    """R4, R5."""
+    world = coded({"one": 3}, limit=2)
+    world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
+    more(world, 3)
+    recoded(world, code)
+    more(world, 1)
+    assert len(world.evicted) == 3
+    assert world.condition("rule")[2].startswith("hits 4 pods, the limit is 2 and ")
+    recoded(world, "one")
+    assert len(world.evicted) == 3
+
+
+def test_rule_that_is_done_is_not_stopped_by_taking_its_code_away() -> None:
+    world = coded({"one": 3}, limit=2)
+    world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
+    more(world, 3)
+    recoded(world, "")
+    assert world.condition("rule")[:2] == ("False", "Completed")
+
+
+def test_timeadded_that_is_moved_later_does_not_begin_a_new_count() -> None:
+    """R4: admission lets that pass without a look."""
+    world = coded({"one": 3})
+    world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
+    more(world, 3)
+    recoded(world, "one", time_added=NOW + timedelta(seconds=1))
+    more(world, 1)
+    assert len(world.evicted) == 3
+
+
+def test_key_that_is_known_late_begins_no_new_count_and_lets_go_on() -> None:
+    """R5: until then the policy's limit holds."""
+    proved: dict[str, int] = {}
+    world = coded(proved, limit=2)
+    before = Condition(EVICTION, "True", "Evicting", "7 pods evicted", 1, NOW)
+    world.add(rule(annotations={CONFIRM_IMPACT: "one"}, conditions=(before,)))
+    more(world, 1)
+    assert world.condition("rule")[1] == "Stopped"
+    proved["one"] = 8
+    world.worker.replan_all()
+    world.advance(30)
+    assert len(world.evicted) == 1
+    more(world, 1)
+    assert len(world.evicted) == 1
+    assert world.condition("rule")[2] == "hits 9 pods, at most 8 were confirmed; 8 pods evicted"
+
+
+def test_code_that_does_not_count_is_named_where_the_rule_stops() -> None:
+    """R5."""
+    doubt = "it cannot be verified, as the key is not known"
+    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=1, confirmed=False, doubt=doubt))
+    crowd(world, 2)
+    world.add(rule())
+    world.advance(30)
+    told = f"hits 2 pods, the limit is 1 and its code does not count: {doubt}; 0 pods evicted"
+    assert world.condition("rule") == ("False", "Stopped", told)
