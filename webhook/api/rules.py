@@ -78,6 +78,8 @@ class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
     conditions: tuple[Condition, ...] = ()
     generation: int = 0
     """Moves with the specification only; 0 in a manifest that no server has seen."""
+    deleting: bool = False
+    """Whether it has a deletionTimestamp: it is gone once its finalizers are."""
 
     @property
     def effective_effect(self) -> str:
@@ -101,12 +103,14 @@ def decode_rule(reader: Reader) -> DeviceTaintRule:
     """A DeviceTaintRule of any version."""
     spec = reader.child_or_empty("spec")
     selector = spec.child("deviceSelector")
+    metadata = reader.child_or_empty("metadata")
     return DeviceTaintRule(
         reader.meta(),
         None if selector is None else decode_selector(selector),
         decode_taint(spec.child_or_empty("taint")),
         tuple([_decode_condition(each) for each in reader.child_or_empty("status").each("conditions")]),
-        reader.child_or_empty("metadata").integer("generation") or 0,
+        metadata.integer("generation") or 0,
+        metadata.has("deletionTimestamp"),
     )
 
 

@@ -114,7 +114,7 @@ class Controller:
         self.decider.begin()
 
     def _observe_rule(self, old: Held | None, new: Held | None) -> None:
-        """A rule came, went, or has another specification or other annotations: its status alone is our own doing."""
+        """A rule came, went, is being deleted, or says something else: its status alone is our own doing."""
         if isinstance(old, DeviceTaintRule) and (new is None or new.meta.uid != old.meta.uid):
             self.rules.forget(old)
         if not isinstance(new, DeviceTaintRule):
@@ -254,4 +254,8 @@ class Controller:
 
 def _alike(old: DeviceTaintRule, new: DeviceTaintRule) -> bool:
     """Whether at most the status differs."""
-    return (old.selector, old.taint, old.meta.annotations) == (new.selector, new.taint, new.meta.annotations)
+    return _words(old) == _words(new)
+
+
+def _words(rule: DeviceTaintRule) -> tuple[object, ...]:
+    return rule.selector, rule.taint, rule.meta.annotations, rule.deleting

@@ -43,6 +43,7 @@ _SOON_SECONDS: Final = 0.2
 _FAILED_SECONDS: Final = 1.0
 _NOT_JUDGED: Final = "the device selector has fields that cannot be judged here, so nobody is evicted for it"
 _WRONG_EFFECT: Final = "devicetaint.io/evict needs effect NoSchedule: with another, new pods would come to the devices"
+_BEING_DELETED: Final = "the rule is being deleted, so its /evict is not followed any more"
 _NOT_ASKED: Final = "eviction is not asked for any more"
 
 
@@ -204,6 +205,8 @@ class Rules:
             stopped = state.stopped if can_judge(rule.selector) or rule.selector is None else _NOT_JUDGED
             return eviction_condition(progress, acts=acts, stopped=stopped)
         if self._scope.asked and rule.effective_effect == NO_EXECUTE and rule.taint.effect != NO_EXECUTE:
+            if rule.deleting:
+                return "False", State.NOTHING_TO_DO.value, _BEING_DELETED
             return eviction_condition(progress, acts=acts, stopped=_WRONG_EFFECT)
         if condition_of(rule.conditions, EVICTION) is not None:
             return "False", State.NOTHING_TO_DO.value, _NOT_ASKED
@@ -279,6 +282,8 @@ class Rules:
     async def _take_back(self, rule: DeviceTaintRule) -> _Expiring:
         writer = self._setup.writer
         delete = self._setup.settings.delete_expired
+        if delete and rule.deleting:
+            return _Expiring()  # done already; its finalizers are the affair of others
         error = await (writer.delete_rule(rule) if delete else writer.downgrade(rule))
         if error:
             log.warning("expired rule not taken back", extra={"rule": rule.meta.name, "error": error})

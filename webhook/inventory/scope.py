@@ -32,10 +32,16 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 def is_ours(rule: DeviceTaintRule, scope: Scope) -> bool:
-    """Whether the scope has eviction for the rule in it, by its effect and `/evict`."""
+    """Whether the scope has eviction for the rule in it, by its effect and `/evict`.
+
+    A rule that is being deleted cannot ask with `/evict` any more. A taint of effect NoExecute acts until the rule is
+    gone, as the in-tree controller has it, which never looks at a rule's deletionTimestamp.
+    """
     if rule.taint.effect == NO_EXECUTE:
         return scope.no_execute is not None
-    return scope.asked and rule.effective_effect == NO_EXECUTE and rule.taint.effect == NO_SCHEDULE
+    return (
+        scope.asked and not rule.deleting and rule.effective_effect == NO_EXECUTE and rule.taint.effect == NO_SCHEDULE
+    )
 
 
 def can_judge(selector: DeviceSelector | None) -> bool:

@@ -59,6 +59,14 @@ def test_selector_is_read(raw: Any, selector: DeviceSelector | None) -> None:
     assert (rule.selector, errors) == (selector, [])
 
 
+def test_rule_says_whether_it_is_being_deleted() -> None:
+    """R1."""
+    for time, deleting in (("2026-06-01T12:00:00Z", True), (None, False)):
+        rule, errors = decoded(make_rule(meta={"name": "r", "deletionTimestamp": time}))
+        assert (rule.deleting, errors) == (deleting, [])
+    assert not decoded(make_rule())[0].deleting
+
+
 def test_null_selector_is_a_missing_one() -> None:
     manifest = make_rule()
     manifest["spec"]["deviceSelector"] = None

@@ -92,7 +92,8 @@ def rule(
     annotations: Mapping[str, str] | None = None,
     uid: str = "",
     generation: int = 1,
+    deleting: bool = False,
 ) -> DeviceTaintRule:
     given = {**({EVICT: "true"} if evict else {}), **(annotations or {})}
     meta = ObjectMeta(name=name, uid=uid or f"uid-{name}", annotations=given)
-    return DeviceTaintRule(meta, selector, taint(effect, key, added=added), conditions, generation)
+    return DeviceTaintRule(meta, selector, taint(effect, key, added=added), conditions, generation, deleting)

@@ -148,6 +148,50 @@ def test_rule_that_does_not_ask_any_more_is_told() -> None:
     assert world.planned == {}
 
 
+def test_rule_that_is_being_deleted_evicts_nobody_any_more() -> None:
+    """R1: what is pending is dropped as for a taint that is gone, and the rule says why."""
+    world = World(Mode.DELEGATED, FREE)
+    world.add(claim("pod", tolerates(3600)), pod(), asking())
+    world.advance(1)
+    assert set(world.planned) == {"pod"}
+    known = world.inventory.rules["rule"]
+    world.change(known, structs.replace(known, deleting=True, generation=2))
+    world.advance(4000)
+    assert world.evicted == []
+    assert world.told("EvictionCancelled") == ["pod"]
+    being_deleted = "the rule is being deleted, so its /evict is not followed any more"
+    assert world.condition("rule") == ("False", "NothingToDo", being_deleted)
+
+
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.DELEGATED])
+def test_rule_that_is_being_deleted_cannot_begin_to_ask_for_eviction(mode: Mode) -> None:
+    """R1."""
+    world = World(mode, FREE)
+    world.add(claim(), pod(), rule(effect="NoSchedule", deleting=True))
+    world.advance(10)
+    known = world.inventory.rules["rule"]
+    world.change(known, asking(deleting=True))
+    world.advance(100)
+    assert (world.evicted, world.planned) == ([], {})
+    assert world.condition("rule")[:2] == ("False", "NothingToDo")
+
+
+def test_no_execute_acts_until_the_rule_is_gone() -> None:
+    """The in-tree controller does not look at a rule's deletionTimestamp either."""
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(claim(), pod(), rule(deleting=True))
+    world.advance(1)
+    assert world.evicted == ["pod"]
+
+
+def test_expired_rule_that_is_being_deleted_is_not_deleted_again() -> None:
+    """FakeCluster would let it go at once; in a cluster its finalizers hold it, and the worker would ask for ever."""
+    world = World(Mode.DELEGATED, FREE, delete_expired=True)
+    world.add(rule(deleting=True, annotations={EXPIRES_AT: format_time(NOW)}))
+    world.advance(10)
+    assert "rule" in world.inventory.rules
+
+
 def test_pods_that_tolerate_scheduling_are_left_and_counted() -> None:
     world = World(Mode.DELEGATED, FREE)
     world.add(claim("stays", tolerates(effect="NoSchedule")), pod("stays"), claim(), pod(), asking())
