@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.apiserver.evicting import GENTLE, RULES, EvictProcess, Ward, stays
+from tests.apiserver.evicting import DRIVER, GENTLE, RULES, EvictProcess, Ward, stays
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
+from webhook.admission.confirmation import Hit, Numbers, about_of, make_code
+from webhook.api.decode import Reader
+from webhook.api.rules import decode_rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
+KEY = b"k" * 32
 TOLERATES_SCHEDULING = {"key": "example.com/broken", "operator": "Exists", "effect": "NoSchedule"}
 TOLERATES_AN_HOUR = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600}
 
@@ -117,20 +124,88 @@ def test_replacement_refuses_to_work_beside_the_in_tree_controller(full_plane: C
 
 
 def test_rule_that_hits_more_than_it_may_stops_until_that_is_confirmed(plane: ControlPlane, ward: Ward) -> None:
+    """R5: with a code that the key proves, and not before the key is known."""
     for name in ("one", "two"):
         ward.admit(name)
     limited = f"{GENTLE}\nimpact: {{limits: [{{pods: 1}}]}}\n"
-    with EvictProcess(plane, "replacement", policy=limited) as process:
+    secrets = path("v1", "secrets", namespace=ward.name)
+    _ = plane.client.create(secrets, {"metadata": {"name": "key"}}).object
+    with EvictProcess(plane, "replacement", f"--key-secret={ward.name}/key", policy=limited) as process:
         process.wait_working()
         rule = ward.taint()
         wait_until(lambda: ward.condition(rule).get("reason") == "Stopped", "it stops")
         told = "hits 2 pods, the limit is 1 and nothing confirmed; 0 pods evicted"
         assert ward.condition(rule)["message"] == told
+        _confirm(plane, rule, _code_for(plane, rule, KEY))
+        unknown = "the limit is 1 and its code does not count: it cannot be verified, as the key is not known"
+        wait_until(lambda: unknown in ward.condition(rule)["message"], "there is no key", seconds=20)
         assert stays((ward.present() == {"one", "two"} for _ in iter(int, 1)), 2.0)
-        seal = "A" * 30  # nobody proves it here: it is admission that lets no other pass
-        code = f"v1.1900000000.2.2.2.1.{seal}"
-        patch = {"metadata": {"annotations": {"devicetaint.io/confirm-impact": code}}}
-        _ = plane.client.patch(f"{RULES}/{rule}", patch).object
-        wait_until(lambda: not ward.present(), "both go")
+        data = {"data": {"key": base64.b64encode(KEY).decode()}}
+        _ = plane.client.patch(f"{secrets}/key", data).object
+        wait_until(lambda: not ward.present(), "both go once the key was looked for again", seconds=60)
         wait_until(lambda: ward.condition(rule).get("reason") == "Completed", "it is done", seconds=40)
         assert ward.condition(rule)["message"] == "2 pods evicted"
+
+
+def _code_for(plane: ControlPlane, rule: str, key: bytes) -> str:
+    """As admission makes it, for two pods."""
+    value = decode_rule(Reader(plane.client.get(f"{RULES}/{rule}").object, []))
+    hit = Hit(Numbers(2, 2, 2, 1), frozenset(), frozenset())
+    return make_code(about_of(value, backdated=False), hit, "somebody", datetime(2030, 1, 1, tzinfo=UTC), key)
+
+
+def _confirm(plane: ControlPlane, rule: str, code: str) -> None:
+    patch = {"metadata": {"annotations": {"devicetaint.io/confirm-impact": code}}}
+    _ = plane.client.patch(f"{RULES}/{rule}", patch).object
+
+
+# --- rules that are being deleted -----------------------------------------------------------------
+
+
+@contextmanager
+def _being_deleted(plane: ControlPlane, ward: Ward, effect: str) -> Iterator[str]:
+    """A rule for no device, held by a finalizer until the end."""
+    rule = ward.taint(effect, device="none", finalizers=["example.com/keep"])
+    _ = plane.client.delete(f"{RULES}/{rule}").object
+    assert "deletionTimestamp" in plane.client.get(f"{RULES}/{rule}").object["metadata"]
+    try:
+        yield rule
+    finally:
+        _ = plane.client.patch(f"{RULES}/{rule}", {"metadata": {"finalizers": None}}).object
+
+
+def _aim(plane: ControlPlane, ward: Ward, rule: str, **metadata: Any) -> None:
+    """At all of the ward's devices."""
+    selector = {"driver": DRIVER, "pool": ward.name, "device": None}
+    _ = plane.client.patch(f"{RULES}/{rule}", {"metadata": metadata, "spec": {"deviceSelector": selector}}).object
+
+
+def test_request_to_evict_on_a_rule_that_is_being_deleted_is_not_followed(plane: ControlPlane, ward: Ward) -> None:
+    """R1."""
+    ward.admit("one")
+    with EvictProcess(plane, "delegated", policy=GENTLE) as process, _being_deleted(plane, ward, "NoSchedule") as rule:
+        process.wait_working()
+        _aim(plane, ward, rule, annotations={"devicetaint.io/evict": "true"})
+        wait_until(lambda: ward.condition(rule).get("reason") == "NothingToDo", "it says so")
+        assert "being deleted" in ward.condition(rule)["message"]
+        assert stays((ward.present() == {"one"} for _ in iter(int, 1)), 3.0)
+
+
+def test_no_execute_acts_until_its_rule_is_gone(plane: ControlPlane, ward: Ward) -> None:
+    """R1: in mode replacement as in tree."""
+    ward.admit("one")
+    with EvictProcess(plane, "replacement") as process, _being_deleted(plane, ward, "NoExecute") as rule:
+        process.wait_working()
+        _aim(plane, ward, rule)
+        wait_until(lambda: not ward.present(), "evicted")
+
+
+def test_in_tree_controller_acts_on_rules_that_are_being_deleted(full_plane: ControlPlane) -> None:
+    """What mode replacement goes by."""
+    if versions.minor(full_plane.server_version) < 37:
+        pytest.skip("rules have another version, or no status")
+    with Ward(full_plane.client) as ward:
+        ward.admit("one")
+        with _being_deleted(full_plane, ward, "NoExecute") as rule:
+            _aim(full_plane, ward, rule)
+            wait_until(lambda: not ward.present(), "evicted", seconds=30)
