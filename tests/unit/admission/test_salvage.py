@@ -64,6 +64,13 @@ def test_only_what_lies_too_deep_is_cut_out() -> None:
     assert json.dumps(value["deep"]) == "[" * (DEPTH_MAX - 1) + "null" + "]" * (DEPTH_MAX - 1)
 
 
+def test_sixty_four_levels_are_kept() -> None:
+    for levels in (63, 64):
+        body = b"[" * levels + b"]" * levels
+        assert json.loads(salvaged(body) or b"") == json.loads(body)
+    assert json.loads(salvaged(b"[" * 65 + b"]" * 65) or b"") == json.loads(b"[" * 64 + b"null" + b"]" * 64)
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b'{"a":}', b"\xff", b"]" * 100])
 def test_what_is_no_json_stays_none(body: bytes) -> None:
     assert salvaged(body) is None

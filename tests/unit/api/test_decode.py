@@ -257,6 +257,7 @@ def test_metadata_may_be_missing(raw: dict[str, Any]) -> None:
 
 
 def test_number_of_type_errors_is_bounded() -> None:
+    assert MAX_TYPE_ERRORS == 100
     many = 2 * MAX_TYPE_ERRORS
     raw = {"texts": [1] * many, "map": {str(number): 1 for number in range(many)}, "objects": [1] * many, "text": 1}
     readers: list[Callable[[Reader], object]] = [

@@ -247,6 +247,22 @@ def test_source_is_counted_in_bytes() -> None:
     assert refusal_of("'\ud800' == ''") is None
 
 
+def test_source_has_at_most_1024_bytes() -> None:
+    """The number is a promise of the documentation, so it stands here as a number."""
+    assert refusal_of("true" + " " * 1020) is None
+    assert refusal_of("true" + " " * 1021) == "too long: 1025 bytes, must be at most 1024"
+
+
+def test_evaluation_has_at_most_2000_steps() -> None:
+    """Each macro takes 194 and one to be joined, each literal one and one to be joined."""
+    macros = ["drivers.all(d, true && true)"] * 10
+    source = " && ".join([*macros, *["true"] * 25])
+    assert compile_expression(source, TOLERATION_VARIABLES).steps == 2000
+    assert refusal_of(" && ".join([*macros, *["true"] * 24, "!true"])) == (
+        "too expensive: up to 2001 steps, must be at most 2000"
+    )
+
+
 def test_steps_are_bounded() -> None:
     assert refusal_of("drivers.all(d, requester.groups.size() > 0 && d in drivers)") == (
         f"too expensive: up to 3458 steps, must be at most {MAX_STEPS}"

@@ -154,6 +154,7 @@ def test_positions_after_half_a_surrogate_pair_are_right() -> None:
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
 def test_depth_is_bounded(opening: str, closing: str) -> None:
+    assert MAX_DEPTH == 100
     assert documents(opening * MAX_DEPTH + "1" + closing * MAX_DEPTH)
     for depth in (MAX_DEPTH + 1, sys.getrecursionlimit() + 1, 100_000):
         error = refused(opening * depth + "1" + closing * depth)

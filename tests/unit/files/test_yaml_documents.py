@@ -208,6 +208,7 @@ def test_merges_are_bounded_like_other_aliases(parser: Callable[[str], Any]) -> 
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ("{a: ", "}")])
 def test_depth_is_bounded(opening: str, closing: str, parser: Callable[[str], Any]) -> None:
+    assert MAX_DEPTH == 100
     assert only(opening * MAX_DEPTH + "1" + closing * MAX_DEPTH, parser).value
     error = refused(opening * (MAX_DEPTH + 1) + "1" + closing * (MAX_DEPTH + 1), parser)
     assert error.message.endswith(f"nested more than {MAX_DEPTH} levels deep")

@@ -313,6 +313,18 @@ def test_documents_with_too_many_values_are_refused_as_a_whole() -> None:
     ]
 
 
+def test_sixteen_levels_are_looked_at() -> None:
+    """The document, its list and the entry are levels as well."""
+
+    def told_as_deep(lists: int) -> bool:
+        deep: Any = "x"
+        for _ in range(lists):
+            deep = [deep]
+        return any("nested at most 16 deep" in error for error in errors_in(rules=[deep]))
+
+    assert [told_as_deep(lists) for lists in (12, 13, 14)] == [False, False, True]
+
+
 def test_deep_documents_are_refused_as_a_whole() -> None:
     deep: Any = "x"
     for _ in range(100_000):

@@ -6,12 +6,9 @@ Whole policies are compared on a real API server (tests/apiserver/test_vap.py); 
 from __future__ import annotations
 
 import re
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
-import celpy
 import pytest
-from celpy.adapter import json_to_cel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +21,7 @@ from tests.properties.policies import (
     tolerations,
     value_patterns,
 )
+from tests.unit.policy.cel import evaluated
 from tests.unit.policy.documents import make_entry, make_exception, policy_of
 from webhook.policy.match import Tolerations
 from webhook.policy.model import Match, NamespaceMatch, Policy, RequesterMatch, TolerationMatch
@@ -37,16 +35,6 @@ if TYPE_CHECKING:
 
 NAMES: Final = ("device-taint-webhook-documented", "device-taint-webhook-guard")
 """What is exported of every policy that refuses anything."""
-
-
-def evaluated(expression: str, **variables: Any) -> bool:
-    limit = sys.getrecursionlimit()
-    try:
-        environment = celpy.Environment()
-        program = environment.program(environment.compile(expression))
-        return bool(program.evaluate({name: json_to_cel(value) for name, value in variables.items()}))
-    finally:
-        sys.setrecursionlimit(limit)  # celpy raises it
 
 
 def exported(*rules: Any, **fields: Any) -> Export:
@@ -97,14 +85,14 @@ def test_patterns_become_the_plainest_words(patterns: tuple[str, ...], expressio
     assert texts("t", patterns) == expression
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(st.one_of(key_patterns, value_patterns), st.text("avxwz/.", max_size=6))
 def test_a_pattern_describes_the_same_texts_in_cel(patterns: tuple[str, ...], text: str) -> None:
     expected = not patterns or any(described(pattern, text) for pattern in patterns)
     assert evaluated(texts("t", patterns), t=text) is expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.booleans(), refused_taints, allowed_taints, tolerations)
 def test_a_toleration_is_met_or_held_by_the_same_matches_in_cel(
     allowing: bool,  # noqa: FBT001 -- drawn
@@ -344,7 +332,7 @@ def test_requesters_are_never_certainly_apart() -> None:
     assert not apart(*(Match(requesters=RequesterMatch((name,))) for name in ("a", "b")))
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(allowed_taints, refused_taints, tolerations)
 def test_nothing_is_allowed_and_refused_by_matches_that_are_apart(
     allowed: TolerationMatch, refused: TolerationMatch, toleration: DeviceToleration
