@@ -84,6 +84,10 @@ test-matrix: setup ## older API servers (builds them), and evictions at their fu
 	done
 	@EVICTION_SCALE=all $(BIN)/python -m pytest -s -n 2 tests/apiserver/eviction
 
+.PHONY: mutants
+mutants: setup ## small changes to the pure rooms, each of which a test should notice; not in CI (MUTANTS=300 SEED=N)
+	@$(BIN)/python -m tests.mutants $(if $(MUTANTS),--count $(MUTANTS)) $(if $(SEED),--seed $(SEED))
+
 .PHONY: demo
 demo: setup ## the product at work against a real control plane, told in a few screens (KEEP=1 leaves it running)
 	@$(BIN)/python -m tests.demo

@@ -1,0 +1,100 @@
+"""What `make mutants` changes and what it runs, without running it: that takes an hour."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.__main__ import ACCEPTED, Accepted, accepted_in
+from tests.mutants.places import OPERATORS, ROOMS, diff_of, sample_of
+from tests.mutants.trials import MORE, PROPERTIES, Copy
+
+ROOT = Path(__file__).parents[2]
+MODULE = '''\
+"""A module."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from x import Y
+
+LIMIT: int | None = 7
+
+
+def over(number: int | None, *, strict: bool) -> bool | None:
+    """Whether it is."""
+    return strict and number is not None and number > LIMIT
+
+
+@dataclass(frozen=True)
+class Thing:
+    """A thing."""
+
+    name: str | None = None
+'''
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for room in ROOMS:
+        (tmp_path / "webhook" / room).mkdir(parents=True)
+    (tmp_path / "webhook/api/module.py").write_text(MODULE)
+    return tmp_path
+
+
+def changes(tree: Path, seed: int) -> set[tuple[str, ...]]:
+    mutants, _ = sample_of(tree, 100, random.Random(seed))
+    return {tuple(line.strip() for line in diff_of(mutant)) for mutant in mutants}
+
+
+def test_only_what_runs_is_changed(tree: Path) -> None:
+    found = set().union(*(changes(tree, seed) for seed in range(20)))
+    limit, line = "-LIMIT: int | None = 7", "-    return strict and number is not None and number > LIMIT"
+    assert {(old, new.replace(" ", "")) for old, new in found if old == limit} == {
+        (limit, "+LIMIT:int|None=8"),
+        (limit, "+LIMIT:int|None=6"),
+    }
+    assert {new.strip("+ ") for old, new in found if old == line} >= {
+        "return strict or number is not None and number > LIMIT",
+        "return strict and number is None and number > LIMIT",
+        "return strict and number is not None and number >= LIMIT",
+    }
+    assert {old for old, _ in found} == {limit, line}, "neither types nor frozen classes"
+
+
+def test_a_seed_gives_the_same_sample(tree: Path) -> None:
+    one, other = (sample_of(tree, 3, random.Random(5)) for _ in range(2))
+    assert one == other
+    assert {mutant.room for mutant in one[0]} == {"api"}
+
+
+def test_each_operator_is_named_once() -> None:
+    assert len(set(OPERATORS)) == len(OPERATORS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_has_tests(room: str) -> None:
+    assert (ROOT / "webhook" / room / "__init__.py").is_file()
+    assert PROPERTIES[room]
+    assert MORE[room]
+    for step in Copy._steps(room):
+        assert [test for test in step if not (ROOT / test).exists()] == []
+
+
+def test_accepted_mutants_are_of_lines_that_are_there() -> None:
+    for entry in accepted_in(ACCEPTED):
+        lines = [line.strip() for line in (ROOT / entry.file).read_text().splitlines()]
+        assert set(entry.before.splitlines()) <= set(lines), entry
+        assert entry.reason
+
+
+def test_an_accepted_mutant_is_known_by_its_lines(tree: Path) -> None:
+    (mutant, *_), _ = sample_of(tree, 1, random.Random(2))
+    before, after = (("\n".join(line.strip() for line in lines)) for lines in (mutant.removed, mutant.added))
+    assert Accepted(mutant.path, before, after, "why").is_this(mutant)
+    assert not Accepted(mutant.path, before, f"{after} ", "why").is_this(mutant)
+    assert not Accepted("webhook/api/other.py", before, after, "why").is_this(mutant)
