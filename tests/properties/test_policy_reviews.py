@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
@@ -22,9 +23,10 @@ from tests.builders import (
     make_template,
 )
 from tests.properties.documents import documents
-from tests.properties.policies import FACTS, manifest_of, policies, times, tolerations
+from tests.properties.policies import FACTS, manifest_of, policies, taint_policies, times, tolerations
 from tests.properties.strategies import RIGHT, mutated_bodies, nearly_right, reviews, right
 from tests.unit.policy.documents import AT
+from webhook.admission import excess
 from webhook.admission.author import REQUESTED_BY, author_of, digest, same_author, signed
 from webhook.admission.chain import mutate, validate
 from webhook.admission.jsonpatch import apply_patch
@@ -201,6 +203,52 @@ def test_update_of_a_claim_is_refused_by_no_rule(document: Any, manifest: Any) -
     """What is stored cannot be changed, and whoever takes a finalizer away must not be stopped."""
     for user in ("jane", CLAIM_CONTROLLER):
         assert validate(make_admission_request(manifest, manifest, user=user), context_of(policy_in(document))).allowed
+
+
+# --- objects that are too large to be judged whole ----------------------------------------------
+
+
+@st.composite
+def _crowded(draw: st.DrawFn) -> tuple[list[Any], str]:
+    """Requests with longer lists than the law's limits, and their version."""
+    lists = draw(st.lists(st.lists(tolerations, min_size=1, max_size=4), min_size=1, max_size=3))
+    version = draw(st.sampled_from(["v1", "v1beta1"]))
+    entries: list[dict[str, Any]] = [
+        {**draw(requested), "tolerations": [manifest_of(each) for each in entry]} for entry in lists
+    ]
+    if draw(st.booleans()):
+        return [
+            {"name": "gpu", "firstAvailable": [{"name": f"a{at}", **entry} for at, entry in enumerate(entries)]}
+        ], version
+    make = make_flat_request if version == "v1beta1" else make_request
+    return [make(f"r{at}", **entry) for at, entry in enumerate(entries)], version
+
+
+@given(
+    st.one_of(policies, taint_policies),
+    _crowded(),
+    times,
+    st.sampled_from(UnknownAuthor),
+    st.sampled_from(["jane", CLAIM_CONTROLLER]),
+)
+def test_verdict_on_a_part_is_never_more_permissive_than_the_verdict_on_the_whole(
+    policy: Policy, crowded: tuple[list[Any], str], now: datetime, unknown_author: UnknownAuthor, user: str
+) -> None:
+    """R3: what is not looked at must not be a place to hide in. The limits are made small enough to be met."""
+    policy = structs.replace(
+        policy, documented_rules=Mode.OFF, generated_claims=Mode.ENFORCE, unknown_author=unknown_author
+    )
+    requests, version = crowded
+    claim = make_claim(requests=requests, version=version)
+    asked = digest(_decoded(claim)[0].requests)
+    annotation = signed(Requester("jane"), "train-a", "nonce", asked, KEY)
+    claim["metadata"] = make_meta("training", namespace="train-a", annotations={REQUESTED_BY: annotation})
+    for manifest in (claim, make_template(requests=requests, version=version, meta=metadata())):
+        request = make_admission_request(manifest, user=user)
+        whole = validate(request, context_of(policy, now=now))
+        with patch.multiple(excess, TOLERATIONS_MAX=1, LIST_MAX=2, OBJECT_MAX=3, _ALTERNATIVES_MAX=2):
+            part = validate(request, context_of(policy, now=now))
+        assert whole.allowed or not part.allowed
 
 
 # --- default tolerations ------------------------------------------------------------------------

@@ -11,11 +11,14 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec import structs
+
 from webhook.admission.additions import additions
 from webhook.admission.cluster_lint import cluster_lint
 from webhook.admission.config_maps import CONFIG_MAPS, config_map_decision
 from webhook.admission.decision import ALLOWED, Decision
 from webhook.admission.defaulting import edits_for
+from webhook.admission.excess import Excess, excess_of
 from webhook.admission.guard import SILENT as UNGUARDED
 from webhook.admission.guard import Guarded, guard
 from webhook.admission.jsonpatch import patch_for
@@ -24,7 +27,7 @@ from webhook.admission.lint import lint
 from webhook.admission.slice_guard import guard_slice
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader
-from webhook.api.field import FieldError, Finding, Path, Severity, forbidden, not_supported
+from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, not_supported
 from webhook.api.meta import OWN_GROUP, GroupVersionKind
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.context import AdmissionContext
     from webhook.admission.review import AdmissionRequest
+    from webhook.api.field import JSON
     from webhook.policy.model import Action
 
 _WRITES: Final = frozenset({"CREATE", "UPDATE"})
@@ -44,16 +48,27 @@ MAX_FINDINGS: Final = 1000
 """Findings of one kind that are looked for and told; a hostile object could have millions."""
 _FEW_HITS: Final = 64
 """Rules that matched, where it pays to remember the decision; a hostile object's must not stay in memory."""
+_TEMPLATE: Final = "ResourceClaimTemplate"
+_CLAIM_KINDS: Final = frozenset({"ResourceClaim", _TEMPLATE})
 _TOO_DEEP: Final = Decision(problem="request.object: Invalid value: is nested too deeply to be judged")
 
 
 class _Subject(NamedTuple):
-    """What a request is about, decoded. `errors` are wrong types in the new object."""
+    """What a request is about, decoded. `errors` are wrong types in the new object.
+
+    Of an object with `excess` no more was decoded than is kept of it.
+    """
 
     row: KindRules
     new: Any
     old: Any
     errors: tuple[FieldError, ...]
+    excess: Excess | None = None
+
+    @property
+    def cut(self) -> bool:
+        """Whether something of it was left out."""
+        return self.excess is not None and self.excess.cut
 
 
 def validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
@@ -71,22 +86,36 @@ def _validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     if isinstance(subject, Decision):
         return subject
     context.budget.check("field rules")
+    by_controller = _by_controller(request, context)
+    if subject.cut and not context.thorough and not by_controller:
+        # Documented limits come before all else where they refuse: the entries are not looked at.
+        refused = list(islice(_beyond_limits(subject, context), MAX_FINDINGS))
+        if any(map(_is_limit, refused)):
+            return _decision(refused)
     errors = subject.errors or tuple(islice(_field_errors(subject, request, context), MAX_FINDINGS + 1))
     if errors:
         return _decision([Finding(Severity.DENY, error) for error in _told(errors)])
     if request.sub_resource:
         return ALLOWED
+    return _advised(subject, request, context, by_controller=by_controller)
+
+
+def _advised(
+    subject: _Subject, request: AdmissionRequest, context: AdmissionContext, *, by_controller: bool
+) -> Decision:
+    """What there is to say about an object without field errors."""
     findings: list[Finding] = []
-    by_controller = _by_controller(request, context)
     if not by_controller:
         context.budget.check("documented rules")
         findings += islice(_documented(subject, context), MAX_FINDINGS)
+        if findings and any(map(_is_limit, findings)):
+            return _decision(findings)
     context.budget.check("policy")
-    judged = judgement(subject.new, subject.old, request, context)
+    judged = judgement(subject.new, subject.old, request, context, subject.excess)
     findings += judged.findings
     guarded = _guarded(subject, request, context)
     findings += guarded.findings
-    if not by_controller:
+    if not by_controller and not subject.cut:
         context.budget.check("lint")
         findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
         findings += islice(cluster_lint(subject.new, subject.old, context), MAX_FINDINGS)
@@ -116,7 +145,7 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
         subject = _subject(request)
     except RecursionError:
         return ALLOWED
-    if isinstance(subject, Decision) or subject.errors or request.sub_resource:
+    if isinstance(subject, Decision) or subject.errors or request.sub_resource or subject.cut:
         return ALLOWED
     context.budget.check("defaulting")
     edits = list(edits_for(subject.new, subject.old, context))
@@ -144,12 +173,26 @@ def _subject(request: AdmissionRequest) -> _Subject | Decision:
     if _only_clean_up(request):
         return ALLOWED
     errors: list[FieldError] = []
-    new = row.decode(Reader.of(request.object, errors))
+    new, excess = _decoded(row, request.object, request, errors)
     old = None
     if request.operation == "UPDATE" and isinstance(request.old_object, dict):
-        old_errors: list[FieldError] = []
-        old = row.decode(Reader.of(request.old_object, old_errors))
-    return _Subject(row, new, old, tuple(errors))
+        old, _ = _decoded(row, request.old_object, request, [])
+    return _Subject(row, new, old, tuple(errors), excess)
+
+
+def _decoded(
+    row: KindRules, value: JSON, request: AdmissionRequest, errors: list[FieldError]
+) -> tuple[Any, Excess | None]:
+    """An object of a row's kind, or what is kept of it where it is too large."""
+    excess = None
+    if row.kind in _CLAIM_KINDS and not request.sub_resource:
+        excess = excess_of(value, of_template=row.kind == _TEMPLATE)
+    if excess is None or not excess.cut:
+        return row.decode(Reader.of(value, errors)), excess
+    decoded = row.decode(Reader.of(excess.kept, errors))
+    # What is immutable is compared as it was sent.
+    spec = value.get("spec") if isinstance(value, dict) else None
+    return structs.replace(decoded, spec=spec), excess
 
 
 def _judged(sub_resource: str, row: KindRules) -> bool:
@@ -198,6 +241,11 @@ def _kind_mismatch(request: AdmissionRequest, row: KindRules) -> str | None:
 
 def _field_errors(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> Iterator[FieldError]:
     row = subject.row
+    if subject.cut and context.thorough:
+        errors: list[FieldError] = []
+        new = row.decode(Reader.of(request.object, errors))
+        old = row.decode(Reader.of(request.old_object, [])) if subject.old is not None else None
+        return iter(errors) if errors else row.errors(new, old, context.release)
     if request.sub_resource == _STATUS and row.status_errors is not None:
         return row.status_errors(subject.new, subject.old, context.release)
     return row.errors(subject.new, subject.old, context.release)
@@ -221,8 +269,26 @@ def _documented(subject: _Subject, context: AdmissionContext) -> Iterator[Findin
     if documented is None or mode is Mode.OFF:
         return
     severity = Severity.DENY if mode is Mode.ENFORCE else Severity.WARN
+    if subject.cut:
+        yield from _beyond_limits(subject, context)
     for error in documented(subject.new, subject.old):
+        # Of an object that was cut, lists are shorter than they were.
+        if not subject.cut or error.type is not ErrorType.TOO_MANY:
+            yield Finding(severity, error)
+
+
+def _beyond_limits(subject: _Subject, context: AdmissionContext) -> Iterator[Finding]:
+    """The documented limits on tolerations that an object exceeds; it is immutable, so an update has nothing new."""
+    mode = context.judge.documented_mode
+    if subject.excess is None or subject.old is not None or mode is Mode.OFF:
+        return
+    severity = Severity.DENY if mode is Mode.ENFORCE else Severity.WARN
+    for error in subject.excess.errors():
         yield Finding(severity, error)
+
+
+def _is_limit(finding: Finding) -> bool:
+    return finding.severity is Severity.DENY and finding.error.type is ErrorType.TOO_MANY
 
 
 def _decision(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from webhook.admission.context import AdmissionContext
+    from webhook.admission.excess import Excess
     from webhook.admission.review import AdmissionRequest
     from webhook.api.claims import ResourceClaim
     from webhook.api.field import JSON
@@ -40,9 +41,14 @@ class Claiming:
     """A claim or a template as rules see it."""
 
     def __init__(
-        self, new: ResourceClaim | ResourceClaimTemplate, request: AdmissionRequest, context: AdmissionContext
+        self,
+        new: ResourceClaim | ResourceClaimTemplate,
+        request: AdmissionRequest,
+        context: AdmissionContext,
+        excess: Excess | None = None,
     ) -> None:
         self.new = new
+        self.excess = excess
         self._request = request
         self._context = context
         self.is_template = isinstance(new, ResourceClaimTemplate)
@@ -66,13 +72,20 @@ class Claiming:
         request = self._request
         requester: Requester | None = Requester(request.username, request.groups)
         if self.generated:
-            requester = author_of(
-                self.new.meta.annotations.get(REQUESTED_BY),
-                self.namespace,
-                digest(self.new),
-                self._context.key,
-            )
+            requester = self.author(self.new.meta.annotations.get(REQUESTED_BY))
         return Scope(requester, self.namespace, self._names.namespace(self.namespace))
+
+    def author(self, annotation: str | None) -> Requester | None:
+        """The author that an annotation proves. Nobody signs for an object of which a part is not looked at."""
+        key = self._context.key
+        if key is None or annotation is None or self.cut:
+            return None
+        return author_of(annotation, self.namespace, digest(self.new), key)
+
+    @property
+    def cut(self) -> bool:
+        """Whether only a part of it is judged."""
+        return self.excess is not None and self.excess.cut
 
     def asks(self) -> Iterator[Ask]:
         """Each exact request and alternative."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.admission.author import REQUESTED_BY, author_of, claimed_author, digest, same_author
+from webhook.admission.author import REQUESTED_BY, claimed_author, same_author
 from webhook.admission.facts import Claiming
 from webhook.admission.rulings import (
     Rulings,
     at_most,
     claim_rulings,
     findings_of,
+    not_judged,
     unknown_author,
     who_asks,
 )
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.context import AdmissionContext
     from webhook.admission.decision import Difference
+    from webhook.admission.excess import Excess
     from webhook.admission.review import AdmissionRequest
     from webhook.admission.rulings import Ruling
     from webhook.policy.decide import Judge
@@ -55,12 +57,17 @@ class Judgement(NamedTuple):
 SILENT: Final = Judgement()
 
 
-def judgement(new: Any, old: Any, request: AdmissionRequest, context: AdmissionContext) -> Judgement:
-    """The policy's word on an object that is created (`old` is None) or updated. Raises OutOfTime."""
+def judgement(
+    new: Any, old: Any, request: AdmissionRequest, context: AdmissionContext, excess: Excess | None = None
+) -> Judgement:
+    """The policy's word on an object that is created (`old` is None) or updated. Raises OutOfTime.
+
+    `excess` says what of the object was cut off: that is not judged, and counts against it.
+    """
     if isinstance(new, ResourceClaim | ResourceClaimTemplate):
         if not _claims_matter(context.judge) and context.candidate is None and context.key is None:
             return SILENT
-        claiming = Claiming(new, request, context)
+        claiming = Claiming(new, request, context, excess)
         if claiming.for_extended_resource:
             return SILENT
         return _on_claim(claiming, old, request, context)
@@ -98,10 +105,12 @@ def _spoken(
     scope = claiming.scope()
     findings: list[Finding] = []
     if scope.requester is None:
-        if judge.policy.unknown_author is UnknownAuthor.ALLOW:
+        # The author of what was cut cannot be known: that must not be a way past rules that know them.
+        if judge.policy.unknown_author is UnknownAuthor.ALLOW and not claiming.cut:
             return [], _NO_RULINGS
         if claiming.tolerates:
             findings.append(unknown_author(judge, updating=updating))
+    findings += not_judged(claiming, judge, scope, mode, context.now)
     # A comparison needs all of them, also those that are silent.
     rulings = claim_rulings(claiming, judge, scope, context, everything=context.candidate is not None)
     if rulings.told:
@@ -116,7 +125,7 @@ def _authorship(claiming: Claiming, request: AdmissionRequest, context: Admissio
         return
     annotation = new.claim_meta.annotations.get(REQUESTED_BY)
     requester = Requester(request.username, request.groups)
-    author = author_of(annotation, claiming.namespace, digest(new), context.key)
+    author = claiming.author(annotation)
     if author is not None and same_author(author, requester):
         return
     claimed = claimed_author(annotation)

@@ -7,10 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.admission.author import REQUESTED_BY
+from webhook.admission.excess import LIST_MAX, OBJECT_MAX
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time
 from webhook.api.taints import EXISTS, NO_SCHEDULE, NONE
-from webhook.policy.model import DEFAULT_RULE, Action, Mode, UnknownAuthor
+from webhook.policy.model import DEFAULT_RULE, Action, Mode, Subject, UnknownAuthor
+from webhook.validation.documented import TOLERATIONS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 UNKNOWN_AUTHOR: Final = "unknownAuthor"
 """The name under which claims of unknown authors are refused or told."""
+NOT_JUDGED: Final = "notJudged"
+"""The name under which objects are refused or told of that are too large to be judged whole."""
 EXPIRY_WARNING: Final = timedelta(days=7)
 """How long before its end an exception is warned of."""
 _SEVERITIES: Final = {Action.DENY: Severity.DENY, Action.WARN: Severity.WARN, Action.AUDIT: Severity.AUDIT}
@@ -108,6 +112,34 @@ def unknown_author(judge: Judge, *, updating: bool) -> Finding:
     text = "does not prove who wrote the claim's template; to make it do so, create the template again"
     severity = Severity.DENY if refused else Severity.WARN
     return Finding(severity, forbidden(path, text), rule=UNKNOWN_AUTHOR)
+
+
+def not_judged(claiming: Claiming, judge: Judge, scope: Scope, mode: Mode, now: datetime) -> Iterator[Finding]:
+    """What there is to say of the part of an object that was cut off.
+
+    It is refused wherever a rule could refuse anything at all in this scope: if it were not, what is forbidden would
+    only have to stand behind what is not looked at.
+    """
+    excess = claiming.excess
+    if excess is None or not (excess.unjudged or excess.requests_unjudged) or excess.first_unjudged is None:
+        return
+    scoped = judge.scoped(scope, now)
+    refusing = scoped.refusing(Subject.TOLERATION)
+    if refusing is None and excess.requests_unjudged:
+        refusing = scoped.refusing(Subject.REQUEST)
+    if refusing is None and not judge.judges_claims:
+        return
+    what = f"{excess.unjudged} of {excess.tolerations} tolerations"
+    if excess.requests_unjudged:
+        what += f" and {excess.requests_unjudged} requests or alternatives"
+    text = f"not judged, like all that follows ({what}): of lists longer than {TOLERATIONS_MAX} at most {LIST_MAX} are"
+    text += f", and {OBJECT_MAX} in all"
+    if refusing is None:
+        yield Finding(Severity.WARN, forbidden(excess.first_unjudged, text), rule=NOT_JUDGED)
+        return
+    severity = Severity.DENY if mode is Mode.ENFORCE else Severity.WARN
+    text += f"; rule {refusing} may refuse them; ask for fewer"
+    yield Finding(severity, forbidden(excess.first_unjudged, text), rule=NOT_JUDGED)
 
 
 def findings_of(rulings: Iterable[Ruling], who: str, mode: Mode, now: datetime) -> Iterator[Finding]:

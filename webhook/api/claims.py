@@ -165,7 +165,7 @@ def _decode_requests(spec: Reader) -> tuple[DeviceRequest, ...]:
 
 def _decode_request(reader: Reader) -> DeviceRequest:
     exactly = reader.child("exactly")
-    flat = exactly is None and _is_flat(reader.raw)
+    flat = exactly is None and is_flat(reader.raw)
     if flat:
         exactly = reader
     return DeviceRequest(
@@ -178,7 +178,7 @@ def _decode_request(reader: Reader) -> DeviceRequest:
     )
 
 
-def _is_flat(raw: Mapping[str, JSON]) -> bool:
+def is_flat(raw: Mapping[str, JSON]) -> bool:
     """Whether a request of v1beta1 is an exact one.
 
     An API server writes out empty classes beside `firstAvailable`, so presence says nothing (conversion.go,

@@ -68,6 +68,11 @@ class Condition:
             else None
         )
 
+    @property
+    def covers_everything(self) -> bool:
+        """Whether it is about every request and every toleration of those in its scope."""
+        return self.admin_access is None and self.classes.everything and self.drivers.everything and self.taints is None
+
     def covers_scope(self, scope: Scope) -> bool:
         """Whether it is about this requester and namespace."""
         if self.names is not None and not self.names.matches(scope.namespace, scope.facts, allowing=self.allowing):

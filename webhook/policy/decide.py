@@ -8,12 +8,14 @@ and not. What it remembers changes no answer.
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from webhook.expressions.engine import EvaluationError
 from webhook.policy.conditions import Condition, Scope
+from webhook.policy.index import TolerationIndex
 from webhook.policy.model import BUILTIN, DEFAULT_RULE, Action, Mode, Policy, Rule, Subject
-from webhook.policy.walk import Excuse, Hit, ScopedJudge, Step, hit_of
+from webhook.policy.walk import Excuse, Hit, Scoped, ScopedJudge, Step, hit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,6 +33,24 @@ _REMEMBERED_GROUPS: Final = 64
 """Of requesters in more groups than this only the last is remembered, so that nobody fills the memory with names."""
 
 
+class _Era:
+    """A time in which no exception begins or ends, and what is remembered for as long.
+
+    Replaced whole, so that two threads that ask at the same time never see the exceptions of one time beside the
+    answers of another.
+    """
+
+    __slots__ = ("active", "epoch", "large", "remembered", "scopes")
+
+    def __init__(self, epoch: int, active: tuple[Excuse, ...]) -> None:
+        self.epoch = epoch
+        self.active = active
+        self.scopes: dict[Scope, ScopedJudge] = {}
+        self.large: tuple[Scope, ScopedJudge] | None = None
+        """Of the last requester in very many groups: one claim asks for its scope hundreds of times."""
+        self.remembered = 0
+
+
 class Judge:
     """A policy, ready to decide."""
 
@@ -44,6 +64,7 @@ class Judge:
             Subject.TOLERATION: _compiled([*_about(policy.rules, Subject.TOLERATION), default]),
             Subject.REQUEST: _compiled(_about(policy.rules, Subject.REQUEST)),
         }
+        self._index = TolerationIndex([condition for _, condition in self._compiled[Subject.TOLERATION]])
         self._taint_rules = _compiled(policy.taint_rules)
         self._excuses = [Excuse(entry, Condition(entry.match, allowing=True)) for entry in policy.exceptions]
         self._defaults = [(entry, Condition(entry.match, allowing=True)) for entry in policy.default_tolerations]
@@ -51,12 +72,7 @@ class Judge:
         times |= {entry.not_before for entry in policy.exceptions if entry.not_before is not None}
         self._turns = sorted(times)
         """When exceptions begin or end: between two of them nothing changes."""
-        self._epoch = -1
-        self._active: tuple[Excuse, ...] = ()
-        self._scopes: dict[Scope, ScopedJudge] = {}
-        self._large: tuple[Scope, ScopedJudge] | None = None
-        """Of the last requester in very many groups: one claim asks for its scope hundreds of times."""
-        self._remembered = 0
+        self._era = self._era_of(0)
 
     def claim_mode(self, *, generated: bool, updating: bool) -> Mode:
         """How far the policy's word goes. An update changes no spec, so what a stored object breaks is only told."""
@@ -75,38 +91,39 @@ class Judge:
 
     def scoped(self, scope: Scope, now: datetime) -> ScopedJudge:
         """The rules for this requester in this namespace, at this time. To be used at once, not kept."""
-        self._turn_to(now)
-        large = self._large
-        scoped = large[1] if large is not None and large[0] == scope else self._scopes.get(scope)
+        era = self._era_at(now)
+        large = era.large
+        scoped = large[1] if large is not None and large[0] == scope else era.scopes.get(scope)
         if scoped is None:
-            excuses = [excuse for excuse in self._active if excuse.condition.covers_scope(scope)]
-            steps = {
-                subject: tuple(
-                    Step(rule, condition, tuple(excuse for excuse in excuses if rule.name in excuse.exception.rules))
-                    for rule, condition in compiled
-                    if condition.covers_scope(scope)
-                )
-                for subject, compiled in self._compiled.items()
-            }
-            scoped = ScopedJudge(steps, self._remember if _worth_remembering(scope) else _never)
+            excuses = [excuse for excuse in era.active if excuse.condition.covers_scope(scope)]
+            parts = {subject: self._part(subject, scope, excuses) for subject in self._compiled}
             if _worth_remembering(scope):
+                scoped = ScopedJudge(parts, self._remember)
                 self._remember()
-                self._scopes[scope] = scoped
+                era.scopes[scope] = scoped
             else:
-                self._large = scope, scoped
+                scoped = ScopedJudge(parts, _never)
+                era.large = scope, scoped
         return scoped
+
+    def _part(self, subject: Subject, scope: Scope, excuses: list[Excuse]) -> Scoped:
+        """The rules on a subject that are about a scope."""
+        steps: dict[int, Step] = {}
+        rules = 0
+        for number, (rule, condition) in enumerate(self._compiled[subject]):
+            if condition.covers_scope(scope):
+                mine = tuple([excuse for excuse in excuses if rule.name in excuse.exception.rules]) if excuses else ()
+                steps[number] = Step(rule, condition, mine)
+                rules |= 1 << number
+        return Scoped(steps, rules, self._index if subject is Subject.TOLERATION else None)
 
     def _remember(self) -> bool:
         """Whether there is room for one more answer; there always is, as a full memory is emptied."""
-        self._remembered += 1
-        if self._remembered > _REMEMBERED:
-            self._forget()
+        era = self._era
+        era.remembered += 1
+        if era.remembered > _REMEMBERED:
+            self._era = _Era(era.epoch, era.active)
         return True
-
-    def _forget(self) -> None:
-        self._scopes.clear()
-        self._large = None
-        self._remembered = 0
 
     def on_toleration(
         self, scope: Scope, target: Target, toleration: DeviceToleration, now: datetime, variables: Variables
@@ -122,7 +139,7 @@ class Judge:
         self, requester: Requester | None, place: Placement, taint: DeviceTaint, now: datetime, variables: Variables
     ) -> tuple[Hit, ...]:
         """The taint rules that match a taint, up to the one that decides."""
-        self._turn_to(now)
+        era = self._era_at(now)
         scope = Scope(requester, "", None)
         hits: list[Hit] = []
         for rule, condition in self._taint_rules:
@@ -130,7 +147,7 @@ class Judge:
                 continue
             excuses = (
                 excuse
-                for excuse in self._active
+                for excuse in era.active
                 if rule.name in excuse.exception.rules
                 and excuse.condition.covers_scope(scope)
                 and excuse.condition.covers_taint(place, taint)
@@ -153,13 +170,22 @@ class Judge:
             except EvaluationError:
                 continue
 
-    def _turn_to(self, now: datetime) -> None:
-        """Look at the exceptions that hold at that time; what was remembered holds between two turns only."""
-        epoch = bisect_right(self._turns, now)
-        if epoch != self._epoch:
-            self._epoch = epoch
-            self._active = tuple(excuse for excuse in self._excuses if excuse.exception.active(now))
-            self._forget()
+    def _era_at(self, now: datetime) -> _Era:
+        """The exceptions that hold at that time, and what is remembered under them."""
+        epoch = bisect_right(self._turns, now) if self._turns else 0
+        era = self._era
+        if epoch != era.epoch:
+            era = self._era = self._era_of(epoch)
+        return era
+
+    def _era_of(self, epoch: int) -> _Era:
+        exceptions = [excuse.exception for excuse in self._excuses]
+        if epoch:
+            # any moment of the era would do
+            holds = [exception.active(self._turns[epoch - 1]) for exception in exceptions]
+        else:
+            holds = [exception.not_before is None for exception in exceptions]
+        return _Era(epoch, tuple(compress(self._excuses, holds)))
 
 
 def _about(rules: Iterable[Rule], subject: Subject) -> list[Rule]:

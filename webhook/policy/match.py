@@ -26,9 +26,11 @@ EFFECTS: Final = frozenset({NONE, NO_SCHEDULE, NO_EXECUTE})
 class Glob:
     """A pattern with `*` (any text, also none) and `?` (one character)."""
 
-    __slots__ = ("_first", "_last", "_last_length", "_middle")
+    __slots__ = ("_first", "_last", "_last_length", "_middle", "prefix")
 
     def __init__(self, pattern: str) -> None:
+        self.prefix = re.split(r"[*?]", pattern, maxsplit=1)[0]
+        """The letters before the first wildcard: every text that matches begins with them."""
         first, *rest = re.sub(r"\*+", "*", pattern).split("*")
         self._first = _piece(first)
         self._last = _piece(rest[-1]) if rest else None
@@ -64,17 +66,17 @@ def _piece(text: str) -> re.Pattern[str]:
 class TextSet:
     """The texts that one of some patterns describes. An empty list of patterns stands for every text."""
 
-    __slots__ = ("_exact", "_globs", "everything")
+    __slots__ = ("everything", "exact", "globs")
 
     def __init__(self, patterns: Iterable[str]) -> None:
         patterns = list(patterns)
         self.everything = not patterns or any(pattern and not pattern.strip("*") for pattern in patterns)
-        self._exact = frozenset(pattern for pattern in patterns if "*" not in pattern and "?" not in pattern)
-        self._globs = [Glob(pattern) for pattern in patterns if pattern not in self._exact]
+        self.exact = frozenset(pattern for pattern in patterns if "*" not in pattern and "?" not in pattern)
+        self.globs = [Glob(pattern) for pattern in patterns if pattern not in self.exact]
 
     def holds(self, text: str) -> bool:
         """Whether the text is one of them."""
-        return self.everything or text in self._exact or any(glob.matches(text) for glob in self._globs)
+        return self.everything or text in self.exact or any(glob.matches(text) for glob in self.globs)
 
     def holds_any(self, texts: Iterable[str]) -> bool:
         """Whether one of the texts is one of them."""
@@ -154,14 +156,15 @@ class Requesters:
 class Drivers:
     """`drivers` (or `pools`) of a match, compiled; None is a set that may hold any."""
 
-    __slots__ = ("_texts",)
+    __slots__ = ("_texts", "everything")
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._texts = TextSet(patterns)
+        self.everything = self._texts.everything
 
     def matches(self, drivers: Iterable[str] | None, *, allowing: bool) -> bool:
         """Whether one of the drivers is meant (refusing), or all of them are (allowing)."""
-        if self._texts.everything:
+        if self.everything:
             return True
         if drivers is None:
             return not allowing
@@ -173,20 +176,20 @@ class Drivers:
 class Tolerations:
     """`tolerations` of a match, compiled: a set of taints, and for how long those with NoExecute."""
 
-    __slots__ = ("_above", "_at_most", "_effects", "_keys", "_values")
+    __slots__ = ("_above", "_at_most", "_effects", "keys", "values")
 
     def __init__(self, match: TolerationMatch) -> None:
-        self._keys = TextSet(match.keys)
-        self._values = TextSet(match.values)
+        self.keys = TextSet(match.keys)
+        self.values = TextSet(match.values)
         self._effects = frozenset(match.effects) or EFFECTS
         self._above = match.above
         self._at_most = match.at_most
 
     def intersects(self, toleration: DeviceToleration) -> bool:
         """Whether it tolerates one of these taints, and one with NoExecute for longer than `above`."""
-        if toleration.key and not self._keys.holds(toleration.key):
+        if toleration.key and not self.keys.holds(toleration.key):
             return False
-        if toleration.operator != EXISTS and not self._values.holds(toleration.value):
+        if toleration.operator != EXISTS and not self.values.holds(toleration.value):
             return False
         effects = self._effects if not toleration.effect else self._effects & {toleration.effect}
         if self._above is None:
@@ -195,9 +198,9 @@ class Tolerations:
 
     def contains(self, toleration: DeviceToleration) -> bool:
         """Whether it tolerates nothing but these taints, and those with NoExecute no longer than `at_most`."""
-        if not (self._keys.holds(toleration.key) if toleration.key else self._keys.everything):
+        if not (self.keys.holds(toleration.key) if toleration.key else self.keys.everything):
             return False
-        if not (self._values.everything if toleration.operator == EXISTS else self._values.holds(toleration.value)):
+        if not (self.values.everything if toleration.operator == EXISTS else self.values.holds(toleration.value)):
             return False
         effects = {toleration.effect} if toleration.effect else EFFECTS
         if not effects <= self._effects:

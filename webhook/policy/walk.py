@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from webhook.api.field import JSON
     from webhook.api.taints import DeviceToleration
     from webhook.policy.conditions import Condition, Target
+    from webhook.policy.index import TolerationIndex
 
     Variables = Callable[[], Mapping[str, JSON]]
     """The variables of `when`, put together only when an expression asks for them."""
@@ -75,13 +76,45 @@ class Step(NamedTuple):
         return self.rule.match.when is not None or any(each.exception.match.when is not None for each in self.excuses)
 
 
+class Scoped(NamedTuple):
+    """The rules of a walk that one requester in one namespace meets, by their number in the whole walk."""
+
+    steps: Mapping[int, Step]
+    rules: int
+    """The numbers as a set: one bit a rule."""
+    tolerations: TolerationIndex | None = None
+    """Where the walk is over tolerations."""
+
+    @property
+    def refusing(self) -> str | None:
+        """The first rule that may refuse something, whatever is asked for; None if none can."""
+        for step in self.steps.values():
+            if step.rule.action is Action.DENY:
+                return step.rule.name
+            if step.ends and step.condition.covers_everything:
+                return None
+        return None
+
+    def steps_for(self, target: Target, toleration: DeviceToleration | None) -> Iterator[Step]:
+        """The rules that match natively, in order."""
+        steps, rules = self.steps, self.rules
+        if toleration is not None and self.tolerations is not None:
+            rules &= self.tolerations.candidates(toleration)
+        while rules:
+            bit = rules & -rules
+            rules ^= bit
+            step = steps[bit.bit_length() - 1]
+            if step.condition.covers(target, toleration):
+                yield step
+
+
 class ScopedJudge:
     """The part of a judge that one requester in one namespace meets."""
 
-    __slots__ = ("_asking", "_may_remember", "_steps", "_walked")
+    __slots__ = ("_asking", "_may_remember", "_scoped", "_walked")
 
-    def __init__(self, steps: Mapping[Subject, tuple[Step, ...]], may_remember: Callable[[], bool]) -> None:
-        self._steps = steps
+    def __init__(self, scoped: Mapping[Subject, Scoped], may_remember: Callable[[], bool]) -> None:
+        self._scoped = scoped
         self._may_remember = may_remember
         self._walked: dict[tuple[Target, DeviceToleration | None], Walked] = {}
         self._asking: dict[tuple[Target, DeviceToleration | None], tuple[Step, ...]] = {}
@@ -90,7 +123,11 @@ class ScopedJudge:
     @property
     def asks_requests(self) -> bool:
         """Whether any rule has whole requests as its subject."""
-        return bool(self._steps[Subject.REQUEST])
+        return bool(self._scoped[Subject.REQUEST].rules)
+
+    def refusing(self, subject: Subject) -> str | None:
+        """The first rule on such a subject that may refuse one, whatever it is; None if none can."""
+        return self._scoped[subject].refusing
 
     def known(self, target: Target, toleration: DeviceToleration | None) -> Walked | None:
         """What `walk` would give, if it is remembered."""
@@ -106,34 +143,27 @@ class ScopedJudge:
         if steps is None:
             steps = self._steps_for(target, toleration)
             asking = any(step.asks for step in steps)
+            walked = Walked.of(_walk(steps, variables))
             if len(target.device_class) <= _REMEMBERED_LENGTH and self._may_remember():
                 if asking:
                     self._asking[key] = steps
                 else:
-                    self._walked[key] = Walked.of(_walk(steps, variables))
+                    self._walked[key] = walked
+            return walked
         return Walked.of(_walk(steps, variables))
 
     def _steps_for(self, target: Target, toleration: DeviceToleration | None) -> tuple[Step, ...]:
         """The rules that match natively, in order, as far as one can come to them."""
-        subject = Subject.REQUEST if toleration is None else Subject.TOLERATION
-        return _reachable(
-            Step(
-                step.rule,
-                step.condition,
-                tuple(excuse for excuse in step.excuses if excuse.condition.covers(target, toleration)),
-            )
-            for step in self._steps[subject]
-            if step.condition.covers(target, toleration)
-        )
-
-
-def _reachable(steps: Iterator[Step]) -> tuple[Step, ...]:
-    kept = []
-    for step in steps:
-        kept.append(step)
-        if step.ends:
-            break
-    return tuple(kept)
+        scoped = self._scoped[Subject.REQUEST if toleration is None else Subject.TOLERATION]
+        kept = []
+        for step in scoped.steps_for(target, toleration):
+            if step.excuses:
+                excuses = tuple(excuse for excuse in step.excuses if excuse.condition.covers(target, toleration))
+                step = Step(step.rule, step.condition, excuses)  # noqa: PLW2901 -- the same step, narrowed
+            kept.append(step)
+            if step.ends:
+                break
+        return tuple(kept)
 
 
 def _walk(steps: tuple[Step, ...], variables: Variables) -> tuple[Hit, ...]:

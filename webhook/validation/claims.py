@@ -34,7 +34,7 @@ def claim_errors(new: ResourceClaim, old: ResourceClaim | None, release: Release
     """A claim that is created; an update can only be refused for touching the spec (L-11)."""
     yield from object_meta_errors(new.meta, created=old is None)
     if old is not None:
-        if semantic(new.spec) != semantic(old.spec):
+        if not _same_spec(new.spec, old.spec):
             yield invalid(SPEC, "", "field is immutable")
         if release.ratchets:
             return
@@ -46,7 +46,7 @@ def template_errors(
 ) -> Iterator[FieldError]:
     """A template; on update the stored rules hold as well, also on 1.37 (L-11)."""
     yield from object_meta_errors(new.meta, created=old is None)
-    if old is not None and semantic(new.spec) != semantic(old.spec):
+    if old is not None and not _same_spec(new.spec, old.spec):
         yield invalid(SPEC, "", "field is immutable")
     if old is None or not release.declarative:
         yield from request_errors(TEMPLATE_SPEC, new.requests, release)
@@ -57,6 +57,11 @@ def template_errors(
         known = _defaulted(tolerations) in stored
         for error in toleration_list_errors(path, tolerations, release):
             yield replace(error, declarative=False) if known else error
+
+
+def _same_spec(new: JSON, old: JSON) -> bool:
+    # Sent alike is the usual case, and a hundred times quicker to tell; as text, since 1 and true are equal here.
+    return json.encode(new) == json.encode(old) or semantic(new) == semantic(old)
 
 
 def _defaulted(tolerations: tuple[DeviceToleration, ...]) -> tuple[DeviceToleration, ...]:
@@ -119,14 +124,15 @@ def toleration_lists(
     for position, request in enumerate(requests):
         exact = request.exactly
         if exact is not None and exact.tolerations:
-            yield _tolerations_path(of_template, position, None, request.flat), exact.tolerations
+            yield tolerations_path(of_template, position, None, request.flat), exact.tolerations
         for index, alternative in enumerate(request.first_available):
             if alternative.tolerations:
-                yield _tolerations_path(of_template, position, index), alternative.tolerations
+                yield tolerations_path(of_template, position, index), alternative.tolerations
 
 
 @lru_cache(maxsize=512)
-def _tolerations_path(of_template: bool, position: int, index: int | None, flat: bool = False) -> Path:  # noqa: FBT001, FBT002 -- keys of the cache
+def tolerations_path(of_template: bool, position: int, index: int | None, flat: bool = False) -> Path:  # noqa: FBT001, FBT002 -- keys of the cache
+    """Where the list of a request stands, or, with an `index`, that of one of its alternatives."""
     if index is None:
         return _exactly_path(of_template, position, flat).child("tolerations")
     return _alternative_path(of_template, position, index).child("tolerations")

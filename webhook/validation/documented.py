@@ -50,11 +50,16 @@ def _request_errors(spec: Path, requests: tuple[DeviceRequest, ...]) -> Iterator
             yield replace(error, documented=True, declarative=True)  # told at the path as written
 
 
+def crowded_list_error(path: Path, count: int) -> FieldError:
+    """A list of more than TOLERATIONS_MAX tolerations (L-8)."""
+    error = too_many(path, count, TOLERATIONS_MAX)
+    way_out = 'operator "Exists" without value covers all values of a key'
+    return replace(error, detail=f"{error.detail}; {way_out}", documented=True, declarative=True)
+
+
 def _toleration_list_errors(path: Path, tolerations: Sequence[DeviceToleration]) -> Iterator[FieldError]:
     if len(tolerations) > TOLERATIONS_MAX:
-        error = too_many(path, len(tolerations), TOLERATIONS_MAX)
-        way_out = 'operator "Exists" without value covers all values of a key'
-        yield replace(error, detail=f"{error.detail}; {way_out}")
+        yield crowded_list_error(path, len(tolerations))
     for position, toleration in enumerate(tolerations):
         if not toleration.key and toleration.operator != EXISTS:
             at = path.index(position).child("operator")

@@ -23,6 +23,7 @@ from tests.builders import (
 from tests.unit.policy.documents import judge_of, make_entry, make_exception
 from webhook.admission.author import REQUESTED_BY, digest, signed
 from webhook.admission.chain import mutate, validate
+from webhook.admission.excess import LIST_MAX, OBJECT_MAX
 from webhook.admission.facts import SCHEDULER
 from webhook.admission.jsonpatch import apply_patch
 from webhook.admission.judging import MAX_FINDINGS
@@ -128,12 +129,12 @@ def test_claim_that_a_rule_allows_is_noted_for_audit() -> None:
 # --- ways around --------------------------------------------------------------------------------
 
 BYPASSES = {
-    "many harmless tolerations before it": make_claim(
-        [*(make_toleration(key=f"k{number}") for number in range(1500)), XID]
+    "as many harmless tolerations before it as are judged": make_claim(
+        [*(make_toleration(key=f"k{number}") for number in range(LIST_MAX - 1)), XID]
     ),
-    "many harmless requests before it": make_claim(
+    "as many harmless requests before it as are judged": make_claim(
         requests=[
-            *(make_request(f"r{number}", [make_toleration(key="k")]) for number in range(1500)),
+            *(make_request(f"r{number}", [make_toleration(key="k")]) for number in range(OBJECT_MAX - 1)),
             make_request("x", [XID]),
         ]
     ),
@@ -192,7 +193,9 @@ def test_nobody_is_taken_for_somebody_else(user: str) -> None:
 
 def test_refusal_is_not_lost_among_warnings() -> None:
     warned = make_entry("told", "warn")
-    claim = make_claim([*(make_toleration(key=f"k{number}") for number in range(MAX_FINDINGS + 1)), XID])
+    lists = [[make_toleration(key=f"k{at}x{number}") for number in range(LIST_MAX)] for at in range(16)]
+    lists[-1][-1] = XID
+    claim = make_claim(requests=[make_request(f"r{at}", tolerations) for at, tolerations in enumerate(lists)])
     decision = judged(claim, warned, NO_XID, documentedRules="off")
     assert [finding.rule for finding in decision.denials] == ["no-xid"]
     assert len([finding for finding in decision.findings if finding.policy]) == MAX_FINDINGS

@@ -303,9 +303,9 @@ def test_of_requesters_in_very_many_groups_only_the_last_is_remembered() -> None
     for scope in members:
         assert on_toleration(judge, scope=scope) == ["last deny"]
         assert judge.scoped(scope, NOW) is judge.scoped(scope, NOW)
-    assert judge._scopes == {}
-    assert judge._large is not None
-    assert judge._large[0] == members[-1]
+    assert judge._era.scopes == {}
+    assert judge._era.large is not None
+    assert judge._era.large[0] == members[-1]
 
 
 def test_full_memory_begins_anew() -> None:
@@ -314,5 +314,5 @@ def test_full_memory_begins_anew() -> None:
         for number in range(100):
             asked = DeviceToleration(f"key-{number}", EXISTS)
             assert on_toleration(judge, asked) == ["denies deny"]
-            assert judge._remembered <= 8
-    assert len(judge._scopes) <= 1
+            assert judge._era.remembered <= 8
+    assert len(judge._era.scopes) <= 1

@@ -1,0 +1,334 @@
+"""R3: what an object costs does not depend on how large it is, and what is not looked at is no way past a rule."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+
+from tests.builders import (
+    KEY,
+    encoded,
+    make_admission_request,
+    make_alternatives,
+    make_claim,
+    make_context,
+    make_flat_request,
+    make_meta,
+    make_request,
+    make_result,
+    make_review,
+    make_status,
+    make_template,
+    make_toleration,
+)
+from tests.unit.policy.documents import judge_of, make_entry
+from webhook.admission.author import REQUESTED_BY, digest, signed
+from webhook.admission.chain import mutate, validate
+from webhook.admission.context import Budget, OutOfTime
+from webhook.admission.excess import LIST_MAX, OBJECT_MAX, excess_of
+from webhook.admission.review import decode_review, encode_response
+from webhook.admission.rulings import NOT_JUDGED
+from webhook.api.claims import decode_claim
+from webhook.api.decode import Reader
+from webhook.policy.model import CLAIM_CONTROLLER
+from webhook.policy.names import Requester
+
+if TYPE_CHECKING:
+    from webhook.admission.decision import Decision
+
+SECRET = b"k" * 32
+NO_XID = make_entry("no-xid", "deny", {"tolerations": {"keys": [KEY]}})
+FORBIDDEN = make_toleration()
+
+
+def harmless(count: int, start: int = 0) -> list[Any]:
+    return [make_toleration(key=f"k{number}") for number in range(start, start + count)]
+
+
+def listed(count: int, *last: Any) -> Any:
+    """A claim with one list of so many harmless tolerations, and after them others."""
+    return make_claim([*harmless(count), *last])
+
+
+def spread(requests: int, alternatives: int, tolerations: int, *last: Any) -> Any:
+    """A claim with a list in each alternative; the very last list ends in others."""
+    lists = [harmless(tolerations, 1000 * at) for at in range(requests * alternatives)]
+    lists[-1] = [*lists[-1], *last]
+    rows = [lists[at * alternatives : (at + 1) * alternatives] for at in range(requests)]
+    return make_claim(requests=[make_alternatives(*row, name=f"r{at}") for at, row in enumerate(rows)])
+
+
+def judged(manifest: Any, *rules: Any, old: Any = None, user: str = "jane", **fields: Any) -> Decision:
+    context = make_context(judge=judge_of(*rules, **{"documentedRules": "off", **fields}), key=SECRET)
+    return validate(make_admission_request(manifest, old, user=user), context)
+
+
+def words(decision: Decision) -> list[tuple[str, str | None]]:
+    return [(finding.severity.value, finding.rule) for finding in decision.findings]
+
+
+# --- limits come first --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        pytest.param(listed(16, FORBIDDEN), id="seventeen in one list"),
+        pytest.param(listed(28_000, FORBIDDEN), id="28,000 in one list"),
+        pytest.param(make_template([*harmless(100), FORBIDDEN]), id="a template"),
+        pytest.param(make_claim([*harmless(100), FORBIDDEN], version="v1beta1"), id="a flat request of v1beta1"),
+        pytest.param(make_claim([*harmless(100), FORBIDDEN], version="v1beta2"), id="v1beta2"),
+        pytest.param(make_claim(requests=[make_alternatives([], harmless(100))]), id="an alternative"),
+    ],
+)
+def test_list_beyond_the_documented_limit_is_refused_for_that_alone(manifest: Any) -> None:
+    decision = judged(manifest, NO_XID, documentedRules="enforce")
+    assert decision.code == 422
+    assert {error.type.value for error in decision.errors} == {"FieldValueTooMany"}
+    assert "must have at most 16 items" in decision.errors[0].detail
+
+
+def test_each_list_beyond_the_limit_is_named_with_its_true_length() -> None:
+    claim = make_claim(
+        requests=[make_alternatives(harmless(17), harmless(16), harmless(300)), make_request("x", harmless(900))]
+    )
+    decision = judged(claim, documentedRules="enforce")
+    assert [(error.field, error.bad_value) for error in decision.errors] == [
+        ("spec.devices.requests[0].firstAvailable[0].tolerations", 17),
+        ("spec.devices.requests[0].firstAvailable[2].tolerations", 300),
+        ("spec.devices.requests[1].exactly.tolerations", 900),
+    ]
+
+
+def test_limit_turned_down_to_a_warning_names_the_true_length_too() -> None:
+    decision = judged(listed(300), documentedRules="warn")
+    assert decision.allowed
+    assert [finding.error.bad_value for finding in decision.findings if not finding.policy] == [300]
+
+
+def test_object_within_the_documented_limits_is_judged_whole() -> None:
+    claim = spread(32, 8, 15, FORBIDDEN)
+    for mode in ("enforce", "warn", "off"):
+        assert words(judged(claim, NO_XID, documentedRules=mode)) == [("deny", "no-xid")]
+    assert judged(spread(32, 8, 16), NO_XID).allowed
+
+
+# --- what is not judged -------------------------------------------------------------------------
+
+HIDDEN = {
+    "the 65th of a list": listed(LIST_MAX, FORBIDDEN),
+    "the last of 28,000 in a list": listed(28_000, FORBIDDEN),
+    "the last of 28,160 in 256 lists": spread(32, 8, 110, FORBIDDEN),
+    "after 1,024 in lists of 32": spread(32, 1, 32, FORBIDDEN),
+    "in a request behind very many": make_claim(
+        requests=[*(make_request(f"r{at}") for at in range(OBJECT_MAX)), make_request("last", [FORBIDDEN])]
+    ),
+    "in an alternative behind very many": make_claim(
+        requests=[make_alternatives(*[[] for _ in range(OBJECT_MAX)], [FORBIDDEN])]
+    ),
+    "in a flat request behind very many": make_claim(
+        requests=[*(make_flat_request(f"r{at}") for at in range(OBJECT_MAX)), make_flat_request("last", [FORBIDDEN])]
+    ),
+    "in a template": make_template([*harmless(LIST_MAX), FORBIDDEN]),
+    "in v1beta1": make_claim([*harmless(LIST_MAX), FORBIDDEN], version="v1beta1"),
+    "in a template of v1beta2": make_template([*harmless(LIST_MAX), FORBIDDEN], version="v1beta2"),
+}
+
+
+@pytest.mark.parametrize("mode", ["warn", "off"])
+@pytest.mark.parametrize("manifest", HIDDEN.values(), ids=HIDDEN.keys())
+def test_what_is_forbidden_cannot_stand_behind_what_is_not_judged(manifest: Any, mode: str) -> None:
+    """R3: with documented rules turned down."""
+    decision = judged(manifest, NO_XID, documentedRules=mode)
+    assert decision.code == 403
+    assert [finding.rule for finding in decision.denials] == [NOT_JUDGED]
+
+
+def test_refusal_names_where_the_judging_ended_and_which_rule_may_refuse() -> None:
+    [error] = judged(listed(100), NO_XID).errors
+    assert str(error) == (
+        "spec.devices.requests[0].exactly.tolerations[64]: Forbidden: not judged, like all that follows (36 of 100 "
+        "tolerations): of lists longer than 16 at most 64 are, and 1024 in all; rule no-xid may refuse them; "
+        "ask for fewer"
+    )
+
+
+def test_default_that_denies_refuses_what_is_not_judged() -> None:
+    assert words(
+        judged(listed(100), make_entry("all-k", "allow", {"tolerations": {"keys": ["k*"]}}), default="deny")
+    ) == [("deny", NOT_JUDGED)]
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        pytest.param([], [], id="no rule at all says nothing"),
+        pytest.param([make_entry("hm", "warn", {"deviceClasses": ["x"]})], [("warn", NOT_JUDGED)], id="no rule denies"),
+        pytest.param(
+            [make_entry("hm", "deny", {"namespaces": {"names": ["other"]}})],
+            [("warn", NOT_JUDGED)],
+            id="the deny is for another namespace",
+        ),
+        pytest.param(
+            [make_entry("admin", "allow", {"requesters": {"users": ["jane"]}}), NO_XID],
+            [("warn", NOT_JUDGED)],
+            id="an allow decides before any deny",
+        ),
+        pytest.param(
+            [make_entry("keys", "allow", {"tolerations": {"keys": ["*"]}}), NO_XID],
+            [("deny", NOT_JUDGED)],
+            id="an allow on tolerations does not",
+        ),
+    ],
+)
+def test_what_is_not_judged_is_refused_where_a_rule_could_refuse_it(rules: Any, expected: Any) -> None:
+    assert words(judged(listed(100), *rules)) == expected
+
+
+def test_mode_of_the_policy_holds_for_what_is_not_judged() -> None:
+    assert words(judged(listed(100), NO_XID, mode="warn")) == [("warn", NOT_JUDGED)]
+    assert words(judged(listed(100), NO_XID, mode="off")) == []
+    claim = listed(100)
+    assert words(judged(claim, NO_XID, old=claim)) == [("warn", NOT_JUDGED)]
+
+
+def test_requests_that_are_not_judged_are_refused_where_a_rule_on_requests_could() -> None:
+    no_admin = {**make_entry("no-admin", "deny", {"adminAccess": True}), "subject": "request"}
+    claim = make_claim(
+        requests=[*(make_request(f"r{at}") for at in range(OBJECT_MAX)), make_request("last", adminAccess=True)]
+    )
+    assert words(judged(claim, no_admin)) == [("deny", NOT_JUDGED)]
+
+
+# --- authors ------------------------------------------------------------------------------------
+
+
+def test_template_that_is_not_judged_whole_gets_no_author_and_no_defaults() -> None:
+    entry = {"name": "added", "tolerations": [make_toleration()]}
+    context = make_context(judge=judge_of(documentedRules="off", defaultTolerations=[entry]), key=SECRET)
+    assert mutate(make_admission_request(make_template(harmless(100))), context).patch == ()
+    assert mutate(make_admission_request(make_template(harmless(LIST_MAX))), context).patch != ()
+
+
+@pytest.mark.parametrize("word", ["allow", "warn", "deny"])
+def test_claim_of_an_author_is_not_judged_as_theirs_by_its_first_part(word: str) -> None:
+    """A signature for the first 64 tolerations says nothing of what follows them."""
+    first = make_claim(harmless(LIST_MAX))
+    asked = digest(decode_claim(Reader.of(first, [])).requests)
+    claim = listed(LIST_MAX, FORBIDDEN)
+    annotation = signed(Requester("admin"), "ml", "nonce", asked, SECRET)
+    claim["metadata"] = make_meta("made", namespace="ml", annotations={REQUESTED_BY: annotation})
+    admins_may = make_entry("admins-may", "allow", {"requesters": {"users": ["admin"]}})
+    decision = judged(claim, admins_may, NO_XID, user=CLAIM_CONTROLLER, generatedClaims="enforce", unknownAuthor=word)
+    assert decision.code == 403
+    assert ("deny", NOT_JUDGED) in words(decision)
+
+
+# --- everything else ----------------------------------------------------------------------------
+
+
+def test_changed_end_of_a_large_spec_is_a_change() -> None:
+    decision = judged(listed(28_000, FORBIDDEN), old=listed(28_000, make_toleration(key="other")))
+    assert [str(error) for error in decision.errors] == ['spec: Invalid value: "": field is immutable']
+    assert judged(listed(28_000, FORBIDDEN), old=listed(28_000, FORBIDDEN)).allowed
+
+
+def test_thorough_look_finds_the_error_behind_what_is_judged() -> None:
+    request = make_admission_request(listed(100, make_toleration(key="no key")))
+    context = make_context(judge=judge_of(documentedRules="off"))
+    assert validate(request, context).allowed
+    [error, *_] = validate(request, structs.replace(context, thorough=True)).errors
+    assert error.field == "spec.devices.requests[0].exactly.tolerations[100].key"
+
+
+def test_allocation_sent_with_an_object_is_not_read_where_it_is_large() -> None:
+    claim = make_claim([], status=make_status(make_result(harmless(20_000))))
+    excess = excess_of(claim, of_template=False)
+    assert excess is not None
+    assert excess.kept == {name: entry for name, entry in claim.items() if name != "status"}
+    assert judged(claim, NO_XID).allowed
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        make_claim(harmless(16)),
+        make_template(harmless(16)),
+        make_claim([], status=make_status(make_result(harmless(16)))),
+        make_claim(requests=[]),
+        make_claim(requests=[None, 5, {"exactly": 5, "firstAvailable": "x"}]),
+        {"spec": 5},
+        {"spec": {"spec": None, "devices": []}},
+        5,
+    ],
+)
+@pytest.mark.parametrize("of_template", [True, False])
+def test_object_within_the_limits_has_no_excess(manifest: Any, of_template: bool) -> None:  # noqa: FBT001 -- a table's
+    assert excess_of(manifest, of_template=of_template) is None
+
+
+def test_judging_stops_where_time_runs_out_in_the_middle_of_a_list() -> None:
+    ticks = iter(range(1_000_000))
+    context = make_context(judge=judge_of(NO_XID), budget=Budget(500, lambda: next(ticks)))
+    with pytest.raises(OutOfTime, match="policy"):
+        validate(make_admission_request(spread(32, 8, 16)), context)
+
+
+# --- cost ---------------------------------------------------------------------------------------
+
+RULES = [
+    make_entry(f"team-{number}", "allow", {"tolerations": {"keys": [f"maint{number}.example.com/*"]}})
+    for number in range(999)
+]
+COSTLY = {
+    "256 lists of 110": [
+        {
+            "name": f"q{at}",
+            "firstAvailable": [
+                {
+                    "name": f"s{index}",
+                    "deviceClassName": f"c{at}-{index}",
+                    "tolerations": [
+                        {"key": f"d{at}x{index}x{number}.example.com/a", "operator": "Exists", "effect": "NoSchedule"}
+                        for number in range(110)
+                    ],
+                }
+                for index in range(8)
+            ],
+        }
+        for at in range(32)
+    ],
+    "one list of 28,000": [
+        make_request(
+            tolerations=[
+                {"key": f"d{number}.example.com/an-ordinary-key", "operator": "Exists", "effect": "NoSchedule"}
+                for number in range(28_000)
+            ]
+        )
+    ],
+    "values that differ and no keys": [
+        make_request(f"q{at}", [{"operator": "Equal", "value": f"v{at}x{number}"} for number in range(875)])
+        for at in range(32)
+    ],
+}
+
+
+@pytest.mark.parametrize("documented", ["enforce", "warn", "off"])
+@pytest.mark.parametrize("requests", COSTLY.values(), ids=COSTLY.keys())
+def test_largest_claim_costs_less_than_a_tenth_of_a_second(requests: Any, documented: str) -> None:
+    """R3: 1,000 rules and 28,000 tolerations took seconds. Processor time, both passes, the best of five."""
+    body = encoded(make_review(make_claim(requests=requests), user="mallory"))
+    seconds = []
+    for _ in range(5):
+        context = make_context(judge=judge_of(*RULES, documentedRules=documented, default="deny"), key=SECRET)
+        start = time.process_time()
+        request = decode_review(body)
+        for decide in (validate, mutate):
+            encode_response(request, decide(request, context))
+        seconds.append(time.process_time() - start)
+        if min(seconds) < 0.1:
+            break
+    assert min(seconds) < 0.1
