@@ -130,7 +130,7 @@ def test_client_that_wants_to_close_is_closed(server: Server) -> None:
 
 def test_no_time_left_is_an_answer_that_names_the_phase(server: Server) -> None:
     answer = server.ask(post(REVIEW, "/validate?timeout=1ns"))
-    assert answer == failed(504, "Timeout", "time ran out before field rules: try again, or send less")
+    assert answer == failed(504, "Timeout", "time ran out in phase queue, before the review was judged: try again")
 
 
 @pytest.mark.parametrize("timeout", ["0s", "-1s", "soon", "10", "1e3s", "9" * 40 + "s"])

@@ -35,10 +35,10 @@ class Budget:
 
     __slots__ = ("_clock", "_deadline")
 
-    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
-        """`seconds` from now, as `clock` counts them (any monotonic clock)."""
+    def __init__(self, seconds: float, clock: Callable[[], float], since: float | None = None) -> None:
+        """`seconds` from `since`, or from now, as `clock` counts them (any monotonic clock)."""
         self._clock = clock
-        self._deadline = clock() + seconds
+        self._deadline = (clock() if since is None else since) + seconds
 
     @property
     def seconds_left(self) -> float:

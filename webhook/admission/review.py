@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from webhook.api.field import Finding
 
 _API_VERSION: Final = "admission.k8s.io/v1"
-_REASONS: Final = {400: "BadRequest", 403: "Forbidden", 422: "Invalid", 500: "InternalError", 504: "Timeout"}
+_REASONS: Final = {
+    400: "BadRequest",
+    403: "Forbidden",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    504: "Timeout",
+}
 _ANONYMOUS: Final = "system:anonymous"
 MAX_VALUES: Final = 400_000
 """Values in a review, counted by their commas: a bound on the work, far above what a server takes."""
@@ -182,7 +189,7 @@ def encode_response(request: AdmissionRequest, decision: Decision) -> bytes:
 
 
 def encode_failure(uid: str, code: int, message: str) -> bytes:
-    """An answer that refuses because of ourselves: 500 for a fault, 504 for time spent."""
+    """An answer that refuses because of ourselves: 500 for a fault, 504 for time spent, 429 for a crowd."""
     status = {"status": "Failure", "message": message, "reason": _REASONS[code], "code": code}
     response = {"uid": uid, "allowed": False, "status": status}
     return _encoder.encode({"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response})

@@ -16,9 +16,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from webhook.admission.chain import mutate, validate
 from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.admission.context import AdmissionContext, Budget, OutOfTime
-from webhook.admission.review import BadReview, decode_review, encode_failure, encode_response, encode_unchanged
+from webhook.admission.heads import HEAD_BYTES, request_in
+from webhook.admission.review import (
+    AdmissionRequest,
+    BadReview,
+    decode_review,
+    encode_failure,
+    encode_response,
+    encode_unchanged,
+)
 from webhook.server.answers import JSON_TYPE, Answer, failure
 from webhook.server.callers import Callers, WrongName
+from webhook.server.lane import Lane, Reason, Shed
 from webhook.server.review_log import Outcome, log_review
 from webhook.server.surroundings import Misses, Surroundings
 
@@ -28,7 +37,6 @@ if TYPE_CHECKING:
     from aiohttp import StreamReader, web
 
     from webhook.admission.decision import Decision
-    from webhook.admission.review import AdmissionRequest
     from webhook.policy.names import ClusterNames
     from webhook.server.settings import ReviewSettings
     from webhook.telemetry.metrics import Metrics
@@ -38,6 +46,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PATHS: Final = {"/validate": validate, "/mutate": mutate}
+_COSTLY: Final = frozenset({"resourceclaims", "resourceclaimtemplates"})
+"""Resources of which a review's cost grows with what rules say about each of its entries."""
+_SHED: Final = {
+    Reason.DEADLINE: (504, "time ran out in phase queue, before the review was judged: try again"),
+    Reason.CROWDED: (429, "too many large reviews at a time: try again, or send less"),
+}
 _OK: Final = 200
 _CLIENT_GONE: Final = 499
 """Never sent: the label under which clients are counted that went away in the middle of a body."""
@@ -82,6 +96,7 @@ class Reviews:
         self._metrics = metrics
         self._in_flight = 0
         self._buffered_bytes = 0
+        self._lane = Lane(settings.buffered_limit_bytes)
         metrics.reviews_in_flight.set_function(lambda: self._in_flight)
         self._clock = time.monotonic
         # The same few targets come all the time: one per path and timeout, from the same few callers.
@@ -99,16 +114,20 @@ class Reviews:
 
     async def _answer(self, request: web.BaseRequest) -> Answer:
         """The answer to a review; raises _Refused for what is none."""
-        started = self._clock()
+        # The header was complete a while ago if the loop had other things to do: the caller has waited since then.
+        started: float = getattr(request.protocol, "received_at", 0.0) or self._clock()
         route = self._route(request.raw_path, caller_trusted=self._caller_trusted(request))
         if route is None:
             raise _Refused(404, "no such path: send reviews to /validate or /mutate")
         _refuse_unfit(request)
-        budget = Budget(route.seconds, self._clock)
+        budget = Budget(route.seconds, self._clock, started)
         content = request.content
         # Most bodies come together with their header; a timer for each would cost a tenth of the answer.
-        body = content.read_nowait() if content.is_eof() else await self._receive(request, route.seconds)
-        return await self._review(route, body, budget, started)
+        try:
+            body = content.read_nowait() if content.is_eof() else await self._receive(request, route.seconds)
+            return await self._review(route, body, budget, started)
+        except Shed as shed:
+            return self._shed(route, shed, self._clock() - started)
 
     def _caller_trusted(self, request: web.BaseRequest) -> bool:
         """What the connection's certificate says; the transport knows it since the handshake."""
@@ -137,33 +156,50 @@ class Reviews:
         seconds = min(seconds, self._settings.body_seconds)
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        chunks: list[bytes] = []
         try:
             async with asyncio.timeout(seconds):
-                return await self._read(request.content)
+                return await self._read(request.content, chunks)
         except TimeoutError:
+            head = b"".join(chunks)[:HEAD_BYTES]
+            if request_in(head) is not None:
+                raise Shed(Reason.DEADLINE, head) from None
             raise _Refused(408, f"the body did not arrive within {seconds:g} s") from None
         except OSError:
             raise _Refused(_CLIENT_GONE, "the client went away") from None
-        except _Refused:
+        except (_Refused, Shed):
             raise
         except Exception as error:  # noqa: BLE001 -- the parser has a handful of types for a broken body
             log.debug("body not readable", extra={"error": str(error)})
             raise _Refused(400, "the body is not what its header announced: check Transfer-Encoding") from None
 
-    async def _read(self, content: StreamReader) -> bytes:
-        settings, chunks, size = self._settings, [], 0
+    async def _read(self, content: StreamReader, chunks: list[bytes]) -> bytes:
+        """The whole body; what came of it is in `chunks` when the caller gives up."""
+        settings, size = self._settings, 0
         try:
             while chunk := await content.readany():
                 size += len(chunk)
                 self._buffered_bytes += len(chunk)
                 if size > settings.body_limit_bytes:
                     raise self._too_large()
-                if self._buffered_bytes > settings.buffered_limit_bytes:
-                    raise _Refused(429, "too many large bodies at a time: try again")
+                if self._buffered_bytes > settings.buffered_limit_bytes and size > settings.large_claim_bytes:
+                    self._buffered_bytes -= size
+                    head, size = b"".join([*chunks, chunk])[:HEAD_BYTES], 0
+                    chunks[:] = [head]
+                    await self._thrown_away(content)
+                    raise Shed(Reason.CROWDED, head)
                 chunks.append(chunk)
             return b"".join(chunks)
         finally:
             self._buffered_bytes -= size
+
+    async def _thrown_away(self, content: StreamReader) -> None:
+        """The rest of a body that there is no room for: a caller that still sends would not see the answer."""
+        size = 0
+        while chunk := await content.readany():
+            size += len(chunk)
+            if size > self._settings.body_limit_bytes:
+                raise self._too_large()
 
     def _too_large(self) -> _Refused:
         mebibytes = self._settings.body_limit_bytes / 1024 / 1024
@@ -181,20 +217,54 @@ class Reviews:
         """One review, decided. Only a policy document and a name that nobody has heard of are waited for."""
         if len(body) > self._settings.body_limit_bytes:
             raise self._too_large()
+        if not budget.seconds_left:
+            raise Shed(Reason.DEADLINE, body[:HEAD_BYTES])
+        if len(body) > self._settings.large_bytes:
+            return self._told(await self._decide_large(route, body, None, budget), self._clock() - started)
+        request = _decoded(body)
+        if len(body) > self._settings.large_claim_bytes and request.resource.resource in _COSTLY:
+            return self._told(await self._decide_large(route, body, request, budget), self._clock() - started)
+        return self._told(await self._decide_small(route, request, budget), self._clock() - started)
+
+    async def _decide_large(
+        self, route: _Route, body: bytes, request: AdmissionRequest | None, budget: Budget
+    ) -> Outcome:
+        """What comes of a large review, read and judged when its turn comes. Raises Shed."""
+        around = self._around
+        misses = None if around.look_up is None else Misses(around.names)
+        decided = await self._in_lane(route, body, request, budget, misses or around.names)
+        if isinstance(decided, AdmissionRequest):
+            return await self._decide_small(route, decided, budget)
+        if misses and decided.decision is not None and await self._look_up(misses, budget):
+            # Read again, since what is read is many times as large and must not be kept while others take their turn.
+            again = await self._in_lane(route, body, request, budget, around.names)
+            if not isinstance(again, AdmissionRequest):
+                return again
+        return decided
+
+    async def _in_lane(
+        self, route: _Route, body: bytes, request: AdmissionRequest | None, budget: Budget, names: ClusterNames
+    ) -> Outcome | AdmissionRequest:
+        """What comes of a review when its turn comes, or the request where that is for the loop to decide."""
+
+        def work() -> Outcome | AdmissionRequest:
+            read = request or _decoded(body)
+            # The inventory, which others are judged by, changes on the loop.
+            return self._decide(route, read, budget, names) if read.resource.resource in _COSTLY else read
+
         try:
-            request = decode_review(body)
-        except BadReview as error:
-            raise _Refused(400, str(error)) from None
+            return await self._lane.run(work, size_bytes=len(body), seconds=budget.seconds_left)
+        except Shed as shed:
+            raise Shed(shed.reason, body[:HEAD_BYTES]) from None
+
+    async def _decide_small(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
         around = self._around
         if around.look_up is None:
             if request.resource == CONFIG_MAPS:
                 # A document may take longer to read than others should wait: a thread shares the time with them.
-                outcome = await asyncio.to_thread(self._decide, route, request, budget, around.names)
-            else:
-                outcome = self._decide(route, request, budget, around.names)
-        else:
-            outcome = await self._decide_in_cluster(route, request, budget)
-        return self._told(outcome, self._clock() - started)
+                return await asyncio.to_thread(self._decide, route, request, budget, around.names)
+            return self._decide(route, request, budget, around.names)
+        return await self._decide_in_cluster(route, request, budget)
 
     async def _decide_in_cluster(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
         around = self._around
@@ -202,13 +272,20 @@ class Reviews:
             return await asyncio.to_thread(self._decide, route, request, budget, around.names)
         misses = Misses(around.names)
         outcome = self._decide(route, request, budget, misses)
-        if misses and around.look_up is not None and outcome.decision is not None:
-            seconds = min(self._settings.look_up_seconds, budget.seconds_left / 2)
-            found = await around.look_up(frozenset(misses.namespaces), frozenset(misses.device_classes), seconds)
+        if misses and outcome.decision is not None:
+            found = await self._look_up(misses, budget)
             # What would be promised was counted before others were let through.
             if found or outcome.decision.promised is not None:
                 outcome = self._decide(route, request, budget, around.names)
         return outcome
+
+    async def _look_up(self, misses: Misses, budget: Budget) -> bool:
+        """Whether the cluster had anything new to say about names that were missing."""
+        look_up = self._around.look_up
+        if look_up is None:
+            return False
+        seconds = min(self._settings.look_up_seconds, budget.seconds_left / 2)
+        return await look_up(frozenset(misses.namespaces), frozenset(misses.device_classes), seconds)
 
     def _decide(self, route: _Route, request: AdmissionRequest, budget: Budget, names: ClusterNames) -> Outcome:
         """What comes of a review: a decision, or why there is none."""
@@ -242,6 +319,24 @@ class Reviews:
         if told or outcome.code != _OK or log.isEnabledFor(logging.DEBUG):
             log_review(log, outcome, seconds)
         return Answer(outcome.reply)
+
+    def _shed(self, route: _Route, shed: Shed, seconds: float) -> Answer:
+        """The answer to a review that is not judged: a refusal, since a caller without an answer may let it pass."""
+        code, text = _SHED[shed.reason]
+        request = request_in(shed.head)
+        if request is None:
+            # There is no uid to answer to.
+            raise _Refused(429, text)
+        self._metrics.count_shed(shed.reason)
+        reply = _failed(route, request.uid, code, text)
+        return self._told(Outcome(route.path, request, None, code, reply, shed=shed.reason.value), seconds)
+
+
+def _decoded(body: bytes) -> AdmissionRequest:
+    try:
+        return decode_review(body)
+    except BadReview as error:
+        raise _Refused(400, str(error)) from None
 
 
 def _failed(route: _Route, uid: str, code: int, message: str) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp import web
@@ -38,17 +39,22 @@ class Connection(web.RequestHandler):
     It looks at aiohttp's inner state, which may change with any of its releases; tests/https fails when it does.
     """
 
-    __slots__ = ("_header_of", "_header_timer", "listener")
+    __slots__ = ("_header_of", "_header_timer", "listener", "received_at")
 
     def __init__(self, manager: web.Server, listener: Listener, **options: Any) -> None:
         super().__init__(manager, **options)
         self.listener = listener
         self._header_of = -1
         self._header_timer: asyncio.TimerHandle | None = None
+        self.received_at = 0.0
+        """When the last header was complete, by time.monotonic: what is handled late has waited since then."""
 
     def data_received(self, data: bytes) -> None:
         """What came in; after it, either a request is complete up to its body, or the clock of its header runs."""
+        count = self._request_count
         super().data_received(data)
+        if self._request_count != count:
+            self.received_at = time.monotonic()
         if self._messages and self._current_request is not None:
             self._end_broken_body(self._current_request.content)
         elif data and self._header_of != self._request_count and self._idle:

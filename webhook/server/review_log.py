@@ -25,6 +25,8 @@ class Outcome(NamedTuple):
     code: int
     reply: bytes
     fault: Exception | None = None
+    shed: str = ""
+    """Why it was not judged at all."""
 
 
 def log_review(log: logging.Logger, outcome: Outcome, seconds: float) -> None:
@@ -42,6 +44,8 @@ def log_review(log: logging.Logger, outcome: Outcome, seconds: float) -> None:
         "code": outcome.code,
         "durationSeconds": round(seconds, 6),
     }
+    if outcome.shed:
+        fields["reason"] = outcome.shed
     if request.sub_resource:
         fields["subResource"] = request.sub_resource
     if request.dry_run:
@@ -56,6 +60,8 @@ def _headline(outcome: Outcome) -> tuple[str, int]:
     decision = outcome.decision
     if outcome.fault is not None:
         return "review failed", logging.ERROR
+    if outcome.shed:
+        return "review shed", logging.WARNING
     if decision is None:
         return "review not decided in time", logging.WARNING
     message = _headline_of(decision)

@@ -49,7 +49,12 @@ class ReviewSettings:
     # Two objects of 3 MiB each plus 1 MiB of envelope, as controller-runtime's pkg/webhook/admission/http.go.
     body_limit_bytes: int = 7 * 1024 * 1024
     buffered_limit_bytes: int = 64 * 1024 * 1024
-    """For all bodies that are being received at a time: nine of the largest, which no API server ever sends."""
+    """For all bodies that are being received at a time, and again for all that wait to be judged: nine of the largest,
+    which no API server ever sends. Bodies of up to `large_claim_bytes` always find room."""
+    large_bytes: int = 256 * 1024
+    """Bodies above this are read and judged one at a time, beside the others."""
+    large_claim_bytes: int = 16 * 1024
+    """Likewise for claims and templates, of which a byte costs more: above this they have hundreds of tolerations."""
     body_seconds: float = 10.0
     """For the body to arrive once the header is there; less if the caller's deadline comes first."""
     default_timeout_seconds: float = 10.0

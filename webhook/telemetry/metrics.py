@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "device_taint_webhook"
 _OTHER: Final = "other"
+SHED_REASONS: Final = ("deadline", "crowded")
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
-_REVIEW_CODES: Final = frozenset({200, 400, 403, 422, 500, 504})
+_REVIEW_CODES: Final = frozenset({200, 400, 403, 422, 429, 500, 504})
 
 # From half a millisecond, which most reviews stay below, to the 30 s that an API server waits at most.
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -215,6 +216,14 @@ class Metrics:
             "Reviews being received or decided.",
             registry=self.registry,
         )
+        self._shed = Counter(
+            f"{_PREFIX}_reviews_shed",
+            "Reviews refused without being judged: they waited past their deadline, or too many large ones waited.",
+            ["reason"],
+            registry=self.registry,
+        )
+        for reason in SHED_REASONS:
+            self._shed.labels(reason)
         self.panics = Counter(
             f"{_PREFIX}_panics",
             "Reviews answered with 500 because of a fault in this program.",
@@ -273,6 +282,10 @@ class Metrics:
     def count_bad_request(self, code: int) -> None:
         """One request that was no review. `code` is a status of ours."""
         self._bad_requests.labels(str(code)).inc()
+
+    def count_shed(self, reason: str) -> None:
+        """One review refused without being judged; `reason` is one of SHED_REASONS."""
+        self._shed.labels(reason).inc()
 
     def watch_reflector(self, resource: str, staleness_seconds: Callable[[], float]) -> None:
         """From now on tells about a resource that is followed; `resource` is a plural of our own choosing."""

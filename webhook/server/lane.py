@@ -1,0 +1,74 @@
+"""Where large reviews wait for each other, so that small ones need not: one at a time, in a thread beside the loop.
+
+The thread gives way every half a millisecond, so other reviews are answered between its steps. A queue has to end
+somewhere: what has waited past its deadline, or comes when too much is waiting, is shed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_T = TypeVar("_T")
+_SWITCH_SECONDS: Final = 0.0005
+"""How long the thread may keep the interpreter while others want it; Python's own 5 ms are a review's whole time."""
+
+
+class Reason(StrEnum):
+    """Why a review was not judged."""
+
+    DEADLINE = "deadline"
+    CROWDED = "crowded"
+
+
+class Shed(Exception):  # noqa: N818 -- an answer, not a fault
+    """A review that will not be judged; `head` is the beginning of its body, as far as it was read."""
+
+    def __init__(self, reason: Reason, head: bytes = b"") -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+        self.head = head
+
+
+class Lane:
+    """A thread for large reviews, and the queue before it."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        """`limit_bytes` is for all bodies that wait or are judged at a time."""
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+        self._free = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-reviews")
+
+    async def run(self, work: Callable[[], _T], *, size_bytes: int, seconds: float) -> _T:
+        """What `work` gives, which must begin within so many seconds. Raises Shed, and what `work` raises."""
+        if self._bytes + size_bytes > self._limit_bytes:
+            raise Shed(Reason.CROWDED)
+        self._bytes += size_bytes
+        try:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._free.acquire()
+            except TimeoutError:
+                raise Shed(Reason.DEADLINE) from None
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._thread, _giving_way, work)
+            finally:
+                self._free.release()
+        finally:
+            self._bytes -= size_bytes
+
+
+def _giving_way(work: Callable[[], _T]) -> _T:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    try:
+        return work()
+    finally:
+        sys.setswitchinterval(before)
