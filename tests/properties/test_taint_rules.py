@@ -110,6 +110,6 @@ def test_exception_excuses_from_nothing_that_it_does_not_contain() -> None:
 
 
 def evaluated(expression: str, **variables: Any) -> bool:
-    from tests.unit.policy.test_vap import evaluated as by_celpy  # noqa: PLC0415 -- celpy takes a second to import
+    from tests.unit.policy.cel import evaluated as by_celpy  # noqa: PLC0415 -- celpy takes a second to import
 
     return by_celpy(expression, **variables)

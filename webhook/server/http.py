@@ -249,8 +249,10 @@ class Reviews:
 
         def work() -> Outcome | AdmissionRequest:
             read = request or _decoded(body)
-            # The inventory, which others are judged by, changes on the loop.
-            return self._decide(route, read, budget, names) if read.resource.resource in _COSTLY else read
+            # The inventory, by which other resources are judged, changes on the loop.
+            return (
+                self._decide(route, read, budget, names, on_loop=False) if read.resource.resource in _COSTLY else read
+            )
 
         try:
             return await self._lane.run(work, size_bytes=len(body), seconds=budget.seconds_left)
@@ -262,14 +264,14 @@ class Reviews:
         if around.look_up is None:
             if request.resource == CONFIG_MAPS:
                 # A document may take longer to read than others should wait: a thread shares the time with them.
-                return await asyncio.to_thread(self._decide, route, request, budget, around.names)
+                return await asyncio.to_thread(self._decide, route, request, budget, around.names, on_loop=False)
             return self._decide(route, request, budget, around.names)
         return await self._decide_in_cluster(route, request, budget)
 
     async def _decide_in_cluster(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
         around = self._around
         if request.resource == CONFIG_MAPS:
-            return await asyncio.to_thread(self._decide, route, request, budget, around.names)
+            return await asyncio.to_thread(self._decide, route, request, budget, around.names, on_loop=False)
         misses = Misses(around.names)
         outcome = self._decide(route, request, budget, misses)
         if misses and outcome.decision is not None:
@@ -287,11 +289,13 @@ class Reviews:
         seconds = min(self._settings.look_up_seconds, budget.seconds_left / 2)
         return await look_up(frozenset(misses.namespaces), frozenset(misses.device_classes), seconds)
 
-    def _decide(self, route: _Route, request: AdmissionRequest, budget: Budget, names: ClusterNames) -> Outcome:
+    def _decide(
+        self, route: _Route, request: AdmissionRequest, budget: Budget, names: ClusterNames, *, on_loop: bool = True
+    ) -> Outcome:
         """What comes of a review: a decision, or why there is none."""
         now = datetime.now(UTC)  # noqa: TID251 -- the shell asks the clock so that the core need not
         try:
-            context = self._around.context(now, budget, names, caller_trusted=route.caller_trusted)
+            context = self._around.context(now, budget, names, caller_trusted=route.caller_trusted, inventory=on_loop)
             decision = route.decide(request, context)
             return Outcome(route.path, request, decision, decision.code, encode_response(request, decision))
         except OutOfTime as spent:

@@ -79,10 +79,20 @@ class Surroundings:
     """Taints that slices had until a moment ago."""
 
     def context(
-        self, now: datetime, budget: Budget, names: ClusterNames, *, caller_trusted: bool = True
+        self,
+        now: datetime,
+        budget: Budget,
+        names: ClusterNames,
+        *,
+        caller_trusted: bool = True,
+        inventory: bool = True,
     ) -> AdmissionContext:
-        """What a review that begins now may look at."""
-        sight = None if self.sight is None else self.sight()
+        """What a review that begins now may look at.
+
+        Without `inventory` it sees neither that nor what was promised. Both change on the event loop, so they are not
+        for other threads.
+        """
+        sight = self.sight() if inventory and self.sight is not None else None
         window = self.judge.policy.impact.window_seconds
         return AdmissionContext(
             now,

@@ -217,7 +217,7 @@ def test_template_that_is_not_judged_whole_gets_no_author_and_no_defaults() -> N
 def test_claim_of_an_author_is_not_judged_as_theirs_by_its_first_part(word: str) -> None:
     """A signature for the first 64 tolerations says nothing of what follows them."""
     first = make_claim(harmless(LIST_MAX))
-    asked = digest(decode_claim(Reader.of(first, [])).requests)
+    asked = digest(decode_claim(Reader.of(first, [])))
     claim = listed(LIST_MAX, FORBIDDEN)
     annotation = signed(Requester("admin"), "ml", "nonce", asked, SECRET)
     claim["metadata"] = make_meta("made", namespace="ml", annotations={REQUESTED_BY: annotation})
