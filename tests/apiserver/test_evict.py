@@ -151,7 +151,7 @@ def _code_for(plane: ControlPlane, rule: str, key: bytes) -> str:
     """As admission makes it, for two pods."""
     value = decode_rule(Reader(plane.client.get(f"{RULES}/{rule}").object, []))
     hit = Hit(Numbers(2, 2, 2, 1), frozenset(), frozenset())
-    return make_code(about_of(value, backdated=False), hit, "somebody", datetime(2030, 1, 1, tzinfo=UTC), key)
+    return make_code(about_of(value, backdated=False), hit, "jane", datetime(2030, 1, 1, tzinfo=UTC), key)
 
 
 def _confirm(plane: ControlPlane, rule: str, code: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.builders import DRIVER, make_admission_request, make_context, make_review
+from tests.builders import DRIVER, NOW, make_admission_request, make_context, make_review
 from tests.properties.strategies import RIGHT, mutated_bodies, rule_specs
 from tests.unit.admission.guarding import SECRET, UNKNOWN, ask, code_in, fleet, node, over, refusals, tainting
 from tests.unit.inventory.values import inventory_of
@@ -118,6 +119,48 @@ def test_update_is_refused_only_for_what_a_creation_would_be(after: Any, before:
     assert set(over(updated)) <= set(over(created))
     if after == before:
         assert over(updated) == []
+
+
+@given(
+    selectors,
+    effects,
+    st.booleans(),
+    st.sampled_from([CLUSTER, Sight(CLUSTER), UNKNOWN]),
+    st.integers(0, 5),
+    st.booleans(),
+    st.sampled_from(["jane", "john"]),
+    st.sampled_from(["made up", "for less", "its own"]),
+    st.sampled_from([timedelta(0), timedelta(days=4)]),
+)
+def test_code_on_a_stored_rule_passes_only_where_a_new_rule_with_it_would(  # noqa: PLR0917 -- hypothesis fills them
+    selector: Any,
+    effect: str,
+    evict: bool,  # noqa: FBT001 -- likewise
+    cluster: Any,
+    pods: int,
+    second: bool,  # noqa: FBT001 -- likewise
+    user: str,
+    which: str,
+    after: timedelta,
+) -> None:
+    """R4."""
+    limits = Impact(limits=(ImpactLimits(pods=pods),), second_person=second)
+    code = "v1.9999999999.9.9.9.9." + "A" * 38
+    if which != "made up":
+        least = Impact(limits=(ImpactLimits(pods=0, devices=0),))
+        seen = inventory_of(*fleet(1)) if which == "for less" else CLUSTER
+        refused = ask(tainting(selector, effect, evict=evict), cluster=seen, impact=least, user="jane")
+        assume(not refused.allowed)
+        code = code_in(refused)
+    new, old = (tainting(selector, effect, evict=evict, code=each) for each in (code, None))
+    options: Any = {"cluster": cluster, "impact": limits, "user": user, "now": NOW + after}
+    updated, created = ask(new, old, **options), ask(new, **options)
+    if after or which == "made up" or (second and user == "jane"):
+        assert not updated.allowed
+        assert not created.allowed
+    else:
+        assert updated.allowed == created.allowed
+    assert ask(old, new, **options).allowed
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(0, 4))

@@ -152,7 +152,7 @@ def forgery_of(text: str, about: Confirmed, key: bytes) -> str | None:
 def is_proved(rule: DeviceTaintRule, key: bytes) -> bool:
     """Whether the code that the rule carries was made with this key for the rule as it stands, expired or not."""
     text = rule.meta.annotations.get(CONFIRM_IMPACT, "")
-    # Whether timeAdded was past when the code was made is known to nobody later; it is sealed in if it was.
+    # A timeAdded that was past when the code was made is sealed in. Later that cannot be seen, so both are tried.
     return any(forgery_of(text, about_of(rule, backdated=backdated), key) is None for backdated in (False, True))
 
 

@@ -43,7 +43,7 @@ _SOON_SECONDS: Final = 0.2
 _FAILED_SECONDS: Final = 1.0
 _NOT_JUDGED: Final = "the device selector has fields that cannot be judged here, so nobody is evicted for it"
 _WRONG_EFFECT: Final = "devicetaint.io/evict needs effect NoSchedule: with another, new pods would come to the devices"
-_BEING_DELETED: Final = "the rule is being deleted, so its /evict is not followed any more"
+_BEING_DELETED: Final = "the rule is being deleted, so its /evict is no longer followed"
 _NOT_ASKED: Final = "eviction is not asked for any more"
 
 

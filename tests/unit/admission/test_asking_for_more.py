@@ -97,7 +97,7 @@ def test_code_for_less_than_the_rule_hits_now_is_refused() -> None:
 
 
 def test_new_code_on_an_unchanged_rule_is_judged_against_the_limits() -> None:
-    """R4: the figures are told, and the audit log has them."""
+    """R4: the answer has the figures, and so has the audit log."""
     code = code_for("alice", LARGE, allowing(pods=50))
     decision = ask(asked(code), asked(), cluster=LARGE, impact=allowing(pods=50))
     assert over(decision) == ["limit:pods"]
@@ -180,7 +180,7 @@ def test_raised_rate_of_a_rule_under_the_limits_passes_with_its_figures() -> Non
 
 
 @pytest.mark.parametrize("effect", ["None", "NoSchedule"])
-def test_rate_of_a_rule_that_evicts_nobody_does_not_matter(effect: str) -> None:
+def test_rate_of_a_rule_that_does_not_evict_does_not_matter(effect: str) -> None:
     """R4: once it is to evict, all of it is judged."""
     slow, fast = (tainting({}, effect, annotations={EVICTIONS_PER_SECOND: rate}) for rate in ("1", "1000"))
     decision = ask(fast, slow, cluster=LARGE)
@@ -207,7 +207,7 @@ def test_rule_past_its_end_is_not_pressed_on(more: dict[str, Any]) -> None:
     assert [text[:27] for text in refusals(ask(new, old))] == ["was at 2026-06-01T11:00:00Z"]
 
 
-# --- codes that cannot be told from made-up ones (R5) ----------------------------------------------
+# --- codes that cannot be verified (R5) ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -306,7 +306,7 @@ def test_what_only_the_mode_lets_pass_is_not_put_down_to_break_glass() -> None:
 # --- codes that are left behind --------------------------------------------------------------------
 
 
-def test_update_that_leaves_its_code_behind_is_told_so() -> None:
+def test_update_that_leaves_its_code_behind_gets_a_warning() -> None:
     """R5: narrowing needs no code, and the worker does not go by one for another selector."""
     code = code_in(ask(tainting({})))
     decision = ask(tainting(node(0), code=code), tainting({}, code=code))

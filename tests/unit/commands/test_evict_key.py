@@ -100,7 +100,7 @@ def test_key_file_that_is_not_there_ends_the_start(tmp_path: Path) -> None:
 
 
 def test_until_the_key_is_known_no_code_is_proved_and_then_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    """R5: what is missing is said, looked for again, and the worker is told when it comes."""
+    """R5: what is missing is said, looked for again, and the worker hears of it when it comes."""
     secret: dict[str, Any] = {"metadata": {"name": "device-taint-webhook-key", "resourceVersion": "1"}}
     known: list[str] = []
 

@@ -148,7 +148,7 @@ def recoded(world: World, code: str, **fields: object) -> None:
 
 
 def coded(proved: dict[str, int], limit: int = 0) -> World:
-    """A rule whose proved codes allow so many pods, and every other code, or none, what the policy does."""
+    """A world in which proved codes allow the given numbers of pods, and other codes, or none, the limit."""
 
     def ceiling_of(rule: DeviceTaintRule) -> Ceiling:
         code = rule.meta.annotations.get(CONFIRM_IMPACT, "")
@@ -158,7 +158,7 @@ def coded(proved: dict[str, int], limit: int = 0) -> World:
 
 
 def more(world: World, number: int) -> None:
-    """So many further pods come, one after the other."""
+    """Further pods come, one after the other."""
     for _ in range(number):
         name = f"later-{len(world.evicted)}-{len(world.inventory.pods)}"
         world.add(claim(name), pod(name))
@@ -181,7 +181,7 @@ def test_codes_that_take_turns_allow_no_more_than_each_of_them_once() -> None:
 
 
 @pytest.mark.parametrize("code", ["", "made up"], ids=["taken away", "not proved"])
-def test_code_that_nobody_judged_does_not_begin_a_new_count(code: str) -> None:
+def test_code_that_was_not_judged_does_not_begin_a_new_count(code: str) -> None:
     """R4, R5."""
     world = coded({"one": 3}, limit=2)
     world.add(rule(annotations={CONFIRM_IMPACT: "one"}))

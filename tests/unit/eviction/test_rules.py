@@ -148,7 +148,7 @@ def test_rule_that_does_not_ask_any_more_is_told() -> None:
     assert world.planned == {}
 
 
-def test_rule_that_is_being_deleted_evicts_nobody_any_more() -> None:
+def test_rule_that_is_being_deleted_evicts_no_further_pod() -> None:
     """R1: what is pending is dropped as for a taint that is gone, and the rule says why."""
     world = World(Mode.DELEGATED, FREE)
     world.add(claim("pod", tolerates(3600)), pod(), asking())
@@ -159,7 +159,7 @@ def test_rule_that_is_being_deleted_evicts_nobody_any_more() -> None:
     world.advance(4000)
     assert world.evicted == []
     assert world.told("EvictionCancelled") == ["pod"]
-    being_deleted = "the rule is being deleted, so its /evict is not followed any more"
+    being_deleted = "the rule is being deleted, so its /evict is no longer followed"
     assert world.condition("rule") == ("False", "NothingToDo", being_deleted)
 
 
