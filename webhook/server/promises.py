@@ -104,7 +104,7 @@ class Promises:
         return tuple(each.rule for each in self._kept)
 
     def victims(self, seconds: float) -> tuple[Impact, ...]:
-        """Whom all rules that began in so many last seconds hit, as it was when each began."""
+        """Whom the rules that began in the last `seconds` hit, as it was when each began."""
         since = self._clock() - seconds
         while self._hits and self._hits[0].at < since:
             self._forget()
@@ -113,7 +113,7 @@ class Promises:
         return self._victims
 
     def closed(self, seconds: float) -> tuple[Names, ...]:
-        """The devices on which rules began to act in so many last seconds."""
+        """The devices on which rules began to act in the last `seconds`."""
         since = self._clock() - seconds
         while self._closing and next(iter(self._closing.values())) < since:
             self._closing.popitem(last=False)

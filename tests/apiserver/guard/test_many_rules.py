@@ -128,7 +128,7 @@ def test_devices_that_are_closed_without_eviction_stay_within_the_limit(stage: S
 
 
 def _wait_shown(replicas: Replicas, rules: int) -> None:
-    """Until the watch of every replica has shown so many rules."""
+    """Until the watch of every replica has shown that many rules."""
     line = f'inventory_objects{{resource="devicetaintrules"}} {rules}.0'
     for webhook in replicas.all:
         wait_until(lambda: line in webhook.metrics(), f"{rules} rules are known", seconds=10)  # noqa: B023 -- waited for

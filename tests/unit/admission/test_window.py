@@ -220,7 +220,7 @@ OTHER: Final = "other.example.com"
 
 
 def idle(number: int) -> dict[str, str]:
-    """A selector of the device of a node that nobody uses."""
+    """A selector of the unused device of a node."""
     return {**node(number), "device": "gpu-1"}
 
 

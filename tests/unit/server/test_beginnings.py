@@ -80,7 +80,7 @@ def test_rules_one_after_the_other_hit_no_more_than_the_limit_of_one_replica(
     replicas: int,
     deleted: bool,  # noqa: FBT001 -- a table's
 ) -> None:
-    """R7: each pod is gone before the next rule comes, and whoever is refused tries the other replicas."""
+    """R7: each pod is gone before the next rule comes, and a refused rule is sent to the other replicas."""
     clock, now = Clock(), NOW
     nodes = LIMIT * 4
     every = [Replica(*fleet(nodes), clock=clock) for _ in range(replicas)]
