@@ -23,8 +23,18 @@ class Balancer:
         """`urls` of the replicas, as `https://host:port`."""
         targets = itertools.cycle([urlsplit(url) for url in urls])
 
+        self._open = set[socket.socket]()
+        opened = self._open
+
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
+                opened.add(self.request)
+                try:
+                    self._pass_on()
+                finally:
+                    opened.discard(self.request)
+
+            def _pass_on(self) -> None:
                 with _lock:
                     target = next(targets)
                 with socket.create_connection((target.hostname or "", target.port or 0)) as replica:
@@ -36,6 +46,12 @@ class Balancer:
         _lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), Handler)
         self.url = f"https://127.0.0.1:{self._server.server_address[1]}"
+
+    def cut(self) -> None:
+        """Ends all connections, so that the next call goes to the next replica."""
+        for each in tuple(self._open):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()

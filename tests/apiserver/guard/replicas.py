@@ -29,6 +29,7 @@ class Replicas:
         self.all = [self._new() for _ in range(count)]
 
     keep_logs = False
+    balancer: Balancer
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -37,7 +38,7 @@ class Replicas:
             for each in self.all:
                 wait_synced(each)
             urls = [each.base_url for each in self.all]
-            balancer = stack.enter_context(Balancer(urls))
+            self.balancer = balancer = stack.enter_context(Balancer(urls))
             plane = self._stage.plane
             wanted = register(plane, MANIFESTS, balancer.url, self._authority.pem)
             stack.callback(unregister, plane, wanted)
