@@ -54,7 +54,7 @@ def main() -> int:
     options = _parser().parse_args()
     seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
     accepted = accepted_in(ACCEPTED)
-    mutants, places = sample_of(ROOT, options.count, random.Random(seed))
+    mutants, places = sample_of(ROOT, options.count, random.Random(seed), options.rooms)
     print(f"{len(mutants)} mutants at {places} places, seed {seed}", flush=True)
     excused = [mutant for mutant in mutants if any(each.is_this(mutant) for each in accepted)]
     tried = [mutant for mutant in mutants if mutant not in excused]
@@ -113,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--count", type=int, default=300, help="mutants to try; default 300")
     parser.add_argument("--seed", type=int, help="repeat the sample of this seed; default a new one")
+    parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=ROOMS, help="default all that are pure")
     parser.add_argument("--workers", type=int, default=2, help="how many at a time; default 2")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no more after so long; default 60")
     return parser

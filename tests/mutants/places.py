@@ -12,7 +12,7 @@ from cosmic_ray.plugins import get_operator
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 ROOMS: Final = ("api", "expressions", "inventory", "policy", "validation", "admission")
@@ -74,11 +74,11 @@ class _Collector(Visitor):  # type: ignore[misc]  # cosmic-ray has no types
         return node
 
 
-def sample_of(root: Path, count: int, random: random.Random) -> tuple[list[Mutant], int]:
+def sample_of(root: Path, count: int, random: random.Random, rooms: Sequence[str] = ROOMS) -> tuple[list[Mutant], int]:
     """Mutants of so many places, each as likely as any other, and how many places there are."""
     sources = {
         str(path.relative_to(root)): path.read_text()
-        for room in ROOMS
+        for room in rooms
         for path in sorted((root / "webhook" / room).rglob("*.py"))
     }
     places = [(path, changes) for path, source in sources.items() for _, changes in sorted(_places(source).items())]
