@@ -263,6 +263,46 @@ def test_evaluation_has_at_most_2000_steps() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("source", "steps"),
+    [
+        ("true", 1),
+        ("!true", 2),
+        ("true && true", 4),
+        ("true || true || true", 6),
+        ("true ? true : false", 3),
+        ("true ? true && true : false", 6),
+        ("false ? true : true && true", 6),
+        ("1 == 2", 3),
+        ("1 + 2 == 3", 5),
+        ("-request.count == 1", 5),
+        ("request.count > 1", 4),
+        ("drivers[0] == 'x'", 37),
+        ("claim.labels['a'] == 'x'", 6),
+        ("'a' in drivers", 67),
+        ("'a' in ['a', 'b']", 37),
+        ("'a' in claim.labels", 4),
+        ("drivers == ['a']", 68),
+        ("drivers + drivers == drivers", 165),
+        ("drivers.size() > 1", 36),
+        ("request.name.size() == 1", 5),
+        ("request.name.startsWith('a')", 4),
+        ("request.name.contains('a')", 12),
+        ("request.name.matches('a')", 51),
+        ("has(claim.labels)", 2),
+        ("has(claim.labels.a)", 3),
+        ("drivers.all(d, true)", 98),
+        ("drivers.exists(d, d == 'a')", 162),
+        ("drivers.exists_one(d, true)", 98),
+        ("drivers.filter(d, true) == []", 132),
+        ("drivers.map(d, d) == []", 132),
+    ],
+)
+def test_each_part_of_an_expression_takes_its_steps(source: str, steps: int) -> None:
+    """A policy that loads today must load tomorrow, so what counts as a step does not change by accident."""
+    assert compile_expression(source, TOLERATION_VARIABLES).steps == steps
+
+
 def test_steps_are_bounded() -> None:
     assert refusal_of("drivers.all(d, requester.groups.size() > 0 && d in drivers)") == (
         f"too expensive: up to 3458 steps, must be at most {MAX_STEPS}"
