@@ -96,7 +96,8 @@ def _outcomes(mutants: list[Mutant], workers: int, minutes: float) -> list[tuple
 def _told(outcomes: list[tuple[Mutant, Outcome]], excused: int, left: int) -> int:
     for room in ROOMS:
         counts = Counter(outcome for mutant, outcome in outcomes if mutant.room == room)
-        print(f"{room:<12}" + "  ".join(f"{counts[outcome]:4} {outcome}" for outcome in Outcome))
+        if counts:
+            print(f"{room:<12}" + "  ".join(f"{counts[outcome]:4} {outcome}" for outcome in Outcome))
     survivors = [mutant for mutant, outcome in outcomes if outcome is Outcome.SURVIVED]
     for mutant in sorted(survivors):
         print(f"\n{mutant.path}:{mutant.line}", *diff_of(mutant), sep="\n")

@@ -241,6 +241,15 @@ def test_brackets_are_counted_before_they_are_parsed() -> None:
     assert refusal_of("[" * 500 + "{" * 500) == f"has 1000 opening brackets, must have at most {MAX_BRACKETS}"
 
 
+def test_sixty_characters_of_a_part_are_shown() -> None:
+    assert refusal_of(f"'{'x' * 54}' + 1 == 2") == (
+        f"compilation failed: '{'x' * 54}' + 1: there is no + of a string and an int"
+    )
+    assert refusal_of(f"'{'x' * 55}' + 1 == 2") == (
+        f"compilation failed: '{'x' * 55}' + ...: there is no + of a string and an int"
+    )
+
+
 def test_source_is_counted_in_bytes() -> None:
     assert refusal_of(f"'{'é' * 500}' == ''") is None
     assert refusal_of(f"'{'é' * 512}' == ''") == f"too long: 1032 bytes, must be at most {MAX_BYTES}"
