@@ -31,6 +31,8 @@ CLUSTER_LINTS: Final = {
 }
 _DEVICES_A_CHECK: Final = 1000
 """Devices that are looked at between two looks at the clock."""
+_UNKNOWN_KEYS_MAX: Final = 32
+"""Keys of an object that are compared with the published ones: each costs as much as judging a small claim."""
 _SHOWN: Final = 3
 _NEARLY: Final = 0.9
 """Share of what two keys have in common, where one may be a slip of the other (difflib)."""
@@ -141,11 +143,15 @@ def _free_devices(
 def _tolerations(new: ResourceClaim | ResourceClaimTemplate, inventory: Inventory) -> Iterator[Finding]:
     """Keys that look like published ones and are not: most others are written down before there is a taint."""
     spec = SPEC if isinstance(new, ResourceClaim) else TEMPLATE_SPEC
+    unknown: set[str] = set()
     for path, tolerations in toleration_lists(spec, new.requests):
         for position, toleration in enumerate(tolerations):
             key = toleration.key
             if not key or inventory.publishes(key):
                 continue
+            unknown.add(key)
+            if len(unknown) > _UNKNOWN_KEYS_MAX:
+                return
             similar = [other for other in inventory.taint_keys() if _similar(key, other)]
             if similar:
                 shown = ", ".join(sorted(similar)[:_SHOWN])

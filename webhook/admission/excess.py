@@ -68,12 +68,7 @@ def excess_of(value: JSON, *, of_template: bool) -> Excess | None:
     if not isinstance(value, dict):
         return None
     requests = _requests(value, of_template=of_template)
-    modest = len(requests) <= _REQUESTS_MAX
-    if modest:
-        for request in requests:
-            if not _is_modest(request):
-                modest = False
-                break
+    modest = len(requests) <= _REQUESTS_MAX and _are_modest(requests)
     bloated = "status" in value and not _is_modest_status(value["status"])
     if modest and not bloated:
         return None
@@ -95,19 +90,24 @@ def _requests(value: dict[str, Any], *, of_template: bool) -> list[Any]:
     return requests if requests.__class__ is list else []
 
 
-def _is_modest(request: Any) -> bool:
-    """Whether a request keeps to the limits; what is of another type has no list to speak of."""
-    if request.__class__ is not dict:
-        return True
-    exactly = request.get("exactly")
-    if _length(exactly if exactly.__class__ is dict else request) > TOLERATIONS_MAX:
-        return False
-    alternatives = request.get("firstAvailable")
-    if alternatives.__class__ is not list:
-        return True
-    if len(alternatives) > _ALTERNATIVES_MAX:
-        return False
-    return all([_length(each) <= TOLERATIONS_MAX for each in alternatives])  # noqa: C419 -- a list of few is quicker
+def _are_modest(requests: list[Any]) -> bool:
+    """Whether each request keeps to the limits; what is of another type has no list to speak of.
+
+    Every claim is looked at in this way, so calls are saved.
+    """
+    for request in requests:
+        if request.__class__ is not dict:
+            continue
+        exactly = request.get("exactly")
+        tolerations = (exactly if exactly.__class__ is dict else request).get("tolerations")
+        if tolerations.__class__ is list and len(tolerations) > TOLERATIONS_MAX:
+            return False
+        alternatives = request.get("firstAvailable")
+        if alternatives.__class__ is list and (
+            len(alternatives) > _ALTERNATIVES_MAX or any(_length(each) > TOLERATIONS_MAX for each in alternatives)
+        ):
+            return False
+    return True
 
 
 def _is_modest_status(status: Any) -> bool:
