@@ -102,6 +102,10 @@ benchmark-scale: setup ## impact in a cluster of 100,000 devices and claims, and
 	@$(BIN)/python -m benchmarks.cluster
 	@$(BIN)/python -m benchmarks.eviction_plan
 
+.PHONY: benchmark-stalls
+benchmark-stalls: setup ## what small claims wait for beside sixteen of 2 MB; fails above 5 times the idle p99
+	@$(BIN)/python -m benchmarks.stalls
+
 .PHONY: benchmark-eviction
 benchmark-eviction: setup ## how fast a rule empties devices, beside the in-tree controller, in one run (about half an hour)
 	@$(BIN)/python -m benchmarks.eviction $(BENCHMARK)

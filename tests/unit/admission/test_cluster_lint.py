@@ -15,6 +15,7 @@ from tests.builders import (
     make_context,
     make_device,
     make_result,
+    make_request,
     make_rule,
     make_slice,
     make_status,
@@ -166,6 +167,18 @@ def test_toleration_of_a_key_that_nobody_publishes(make: Any, key: str, expected
     rule = rule_for({"pool": POOL}, name="stored", key=OTHER_KEY)
     decision = answer(make([make_toleration(key or None)]), held(published(make_taint()), rule))
     assert codes(decision) == expected
+
+
+def test_keys_are_compared_with_published_ones_until_there_are_too_many() -> None:
+    """R3: each comparison costs as much as judging a small claim."""
+    rule = rule_for({"pool": POOL}, name="stored", key=OTHER_KEY)
+    keys = [f"strange-{number}.example.net/{number}" for number in range(40)]
+    requests = [
+        make_request(f"r{at}", [make_toleration(key) for key in part])
+        for at, part in enumerate((keys[:10], [ELSEWHERE], keys[10:20], keys[20:30], keys[30:], [f"{ELSEWHERE}x"]))
+    ]
+    decision = answer(make_claim(requests=requests), held(published(make_taint()), rule))
+    assert codes(decision) == ["DT202"]
 
 
 def test_update_that_changes_nothing_of_it_is_told_nothing() -> None:
