@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -27,6 +26,7 @@ from webhook.admission.review import (
 )
 from webhook.server.answers import JSON_TYPE, Answer, failure
 from webhook.server.callers import Callers, WrongName
+from webhook.server.durations import timeout_seconds
 from webhook.server.lane import Lane, Reason, Shed
 from webhook.server.review_log import Outcome, log_review
 from webhook.server.surroundings import Misses, Surroundings
@@ -55,11 +55,6 @@ _SHED: Final = {
 _OK: Final = 200
 _CLIENT_GONE: Final = 499
 """Never sent: the label under which clients are counted that went away in the middle of a body."""
-
-# Go's time.Duration as its String() prints it: the API server sends `timeout=10s`.
-_DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?(?:h|m|s|ms|us|µs|ns))+", re.ASCII)
-_DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?)(h|ms|us|µs|ns|m|s)", re.ASCII)
-_UNIT_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 
 class _Refused(Exception):  # noqa: N818 -- not an error of ours
@@ -144,7 +139,7 @@ class Reviews:
         if decide is None:
             return None
         settings = self._settings
-        patience = _timeout_seconds(query) or settings.default_timeout_seconds
+        patience = timeout_seconds(query) or settings.default_timeout_seconds
         seconds = settings.deadline_share * min(patience, settings.longest_timeout_seconds)
         return _Route(path, decide, seconds, caller_trusted)
 
@@ -358,19 +353,3 @@ def _refuse_unfit(request: web.BaseRequest) -> None:
         raise _Refused(415, f"Content-Type must be {JSON_TYPE}")
     if headers.get("Content-Encoding", "identity") != "identity":
         raise _Refused(415, "reviews must be sent without Content-Encoding")
-
-
-def _timeout_seconds(query: str) -> float | None:
-    """How long the caller waits, or None if the query does not say."""
-    for parameter in query.split("&"):
-        name, _, value = parameter.partition("=")
-        if name == "timeout":
-            return _duration_seconds(value)
-    return None
-
-
-def _duration_seconds(text: str) -> float | None:
-    """A duration as Go writes it, or None if it is not a positive one."""
-    if len(text) > 32 or not _DURATION.fullmatch(text):
-        return None
-    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION_PART.findall(text)) or None

@@ -17,7 +17,8 @@ from webhook.admission.context import Budget
 from webhook.api.field import Path, required
 from webhook.policy.document import Loaded
 from webhook.policy.names import KnownNames
-from webhook.server.http import Reviews, _duration_seconds
+from webhook.server.durations import duration_seconds
+from webhook.server.http import Reviews
 from webhook.server.settings import ReviewSettings
 from webhook.server.surroundings import Misses, Surroundings
 from webhook.telemetry.metrics import Metrics
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_timeouts_are_read_as_go_writes_them(text: str, seconds: float | None) -> None:
-    assert _duration_seconds(text) == pytest.approx(seconds)
+    assert duration_seconds(text) == pytest.approx(seconds)
 
 
 @pytest.fixture
