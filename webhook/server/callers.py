@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
 _SHOWN_NAMES: Final = 3
 _SHOWN_CHARACTERS: Final = 64
@@ -48,23 +48,20 @@ class Callers:
         """
         if not self._names:
             return self._trust_everyone
-        found = tuple(_names_in(certificate or {}))
+        found = _names_in(certificate or {})
         if self._names.isdisjoint(found):
             raise WrongName(_refusal(found))
         return True
 
 
-def _names_in(certificate: Mapping[str, Any]) -> Iterator[str]:
-    """Common names and DNS names."""
-    for relative_name in certificate.get("subject", ()):
-        for kind, text in relative_name:
-            if kind == "commonName":
-                yield text
-    for kind, text in certificate.get("subjectAltName", ()):
-        if kind == "DNS":
-            yield text
+def _names_in(certificate: Mapping[str, Any]) -> list[str]:
+    """Common names and DNS names. Asked for each review, so a list: a generator takes twice the time."""
+    found = [text for each in certificate.get("subject", ()) for kind, text in each if kind == "commonName"]
+    if "subjectAltName" in certificate:
+        found += [text for kind, text in certificate["subjectAltName"] if kind == "DNS"]
+    return found
 
 
-def _refusal(found: tuple[str, ...]) -> str:
+def _refusal(found: list[str]) -> str:
     names = ", ".join(ascii(name[:_SHOWN_CHARACTERS]) for name in found[:_SHOWN_NAMES]) or "no name"
     return f"the client certificate is for {names}, which is not in --client-names: only API servers send reviews here"
