@@ -27,6 +27,11 @@ ROOT = Path(__file__).parents[2]
 MIB = 1024 * 1024
 REVIEW = encoded(make_review(make_claim()))
 
+UNPROVED = (
+    "[!]callers not ok, does not count: API servers do not prove who they are (--client-ca-file),"
+    " so no author is signed and no code is given\n"
+)
+
 
 @pytest.fixture(scope="module")
 def webhook() -> Iterator[WebhookProcess]:
@@ -111,7 +116,7 @@ def test_process_shows_its_metrics(webhook: WebhookProcess) -> None:
         ("/livez", "ok"),
         ("/healthz", "ok"),
         ("/readyz", "ok"),
-        ("/readyz?verbose", "[+]certificate ok\n[+]policy ok\n[+]listener ok\nreadyz check passed\n"),
+        ("/readyz?verbose", f"[+]certificate ok\n[+]policy ok\n[+]listener ok\n{UNPROVED}readyz check passed\n"),
     ],
 )
 def test_process_answers_probes(webhook: WebhookProcess, path: str, answer: str) -> None:

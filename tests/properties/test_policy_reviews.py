@@ -27,7 +27,7 @@ from tests.properties.policies import FACTS, manifest_of, policies, taint_polici
 from tests.properties.strategies import RIGHT, mutated_bodies, nearly_right, reviews, right
 from tests.unit.policy.documents import AT
 from webhook.admission import excess
-from webhook.admission.author import REQUESTED_BY, author_of, digest, same_author, signed
+from webhook.admission.author import REQUESTED_BY, author_of, can_be_named, digest, same_author, signed
 from webhook.admission.chain import mutate, validate
 from webhook.admission.jsonpatch import apply_patch
 from webhook.admission.review import BadReview, decode_review, encode_response
@@ -366,7 +366,21 @@ def test_same_author_goes_both_ways(one: Requester, other: Requester) -> None:
     assert same_author(one, one)
 
 
-@given(policies, lists_of_tolerations, st.sampled_from(["v1", "v1beta1"]), st.sampled_from(["v1", "v1beta1"]), users)
+@given(authors, names)
+def test_names_stand_in_the_annotation_letter_by_letter_if_and_only_if_they_can(author: Requester, nonce: str) -> None:
+    """The policy in the API server compares them as text (R2)."""
+    groups = '"groups":["' + '","'.join(author.groups) + '"],' if author.groups else ""
+    annotation = signed(author, "ns", nonce, b"", KEY)
+    assert annotation.startswith('{"username":"' + author.username + '",' + groups) is can_be_named(author)
+
+
+@given(
+    policies,
+    lists_of_tolerations,
+    st.sampled_from(["v1", "v1beta1"]),
+    st.sampled_from(["v1", "v1beta1"]),
+    users.filter(lambda user: can_be_named(Requester(user[0], tuple(user[1])))),
+)
 def test_claim_from_a_template_is_judged_as_its_author_in_any_version(
     policy: Policy, listed: list[DeviceToleration], written: str, generated: str, user: tuple[str, list[str]]
 ) -> None:
