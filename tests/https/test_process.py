@@ -18,7 +18,7 @@ import pytest
 
 from tests.builders import encoded, make_claim, make_review, make_rule, make_taint
 from tests.controlplane.webhook_process import WebhookProcess, _get
-from tests.https.serving import Client, post
+from tests.https.serving import UNPROVED, Client, post
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 MIB = 1024 * 1024
 REVIEW = encoded(make_review(make_claim()))
-
-UNPROVED = (
-    "[!]callers not ok, does not count: API servers do not prove who they are (--client-ca-file),"
-    " so no author is signed and no code is given\n"
-)
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +198,7 @@ def test_process_waits_for_its_certificate_and_says_what_it_waits_for(tmp_path: 
                     f"[-]certificate failed: no certificate: {missing}",
                     "[+]policy ok",
                     "[-]listener failed: not listening",
+                    UNPROVED.rstrip("\n"),
                     "readyz check failed",
                 ],
             )
