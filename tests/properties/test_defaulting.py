@@ -94,8 +94,8 @@ def test_defaulting_twice_is_defaulting_once(pair: Any, context: Any, seconds: i
     """Also when the second time comes a little later, as an API server may ask again.
 
     Unless the stored time is this very second: then a changed effect looks as if it kept its time (D-4). And an
-    eviction that is asked for begins at most a minute ago, by the clock of whoever looks: a time that was sent and was
-    within it the first time, and is not the second time, is set then.
+    eviction that is asked for begins at most a minute ago, by the clock of each pass: a time that was sent, and
+    that was within the minute the first time but not the second time, is set then.
     """
     new, old = pair
     assume(not seconds or not any(time in json.dumps(old) for time in (NOW_TEXT, NOW_IN_ANOTHER_ZONE)))

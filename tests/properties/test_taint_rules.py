@@ -50,17 +50,17 @@ def test_rule_that_refuses_meets_an_effect_of_the_taint_and_one_that_allows_cont
         assert covered(match, effect, evict, allowing=True) is (not effects or has <= set(effects))
 
 
-def test_rule_that_is_told_to_be_never_reached_is_not() -> None:
+def test_rule_that_is_never_reached_meets_no_taint_that_gets_to_it() -> None:
     """DT101, over every pair of rules."""
-    told = 0
+    found = 0
     for first, second in product((Action.ALLOW, Action.DENY), repeat=2):
         for one, two in product(MATCHES, repeat=2):
             earlier = EarlierRules()
             earlier.add(Rule("first", first, one))
             if earlier.covering(Rule("second", second, two)) is not None:
-                told += 1
+                found += 1
                 assert not _gets_past(first, one, second, two), (first, one, second, two)
-    assert told > len(MATCHES)
+    assert found > len(MATCHES)
 
 
 def _gets_past(first: Action, one: Match, second: Action, two: Match) -> bool:

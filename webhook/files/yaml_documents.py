@@ -40,6 +40,7 @@ MAX_ALIASED: Final = 100_000
 """How many values (keys too) of one document may come from aliases."""
 _CORE: Final = "tag:yaml.org,2002:"
 _MERGE: Final = "<<"
+_MAX_REMARKS: Final = 100
 _OCTAL: Final = re.compile(r"[+-]?0[0-7_]*[1-7][0-7_]*")
 _HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
 
@@ -267,7 +268,8 @@ class _Builder:
         self._problems.append(Problem((*self._steps, *below), self._position(event), message))
 
     def _remark(self, event: Any, message: str, *below: Step) -> None:
-        self._remarks.append(Problem((*self._steps, *below), self._position(event), message))
+        if len(self._remarks) < _MAX_REMARKS:
+            self._remarks.append(Problem((*self._steps, *below), self._position(event), message))
 
     def _refuse(self, event: Any, message: str) -> NoReturn:
         path = path_of(self._steps).written

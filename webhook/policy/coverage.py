@@ -78,9 +78,9 @@ def _is_plain(match: Match) -> bool:
     """
     where = match.namespaces
     facts = match.requesters is not None or (where is not None and bool(where.labels or where.expressions))
-    if match.taints is not None and match.evict is not False:
-        facts = facts or len(_EMPTYING.intersection(match.taints.effects)) == 1
-    return not facts and match.tolerations is None and not match.drivers and not match.pools
+    taints = match.taints if match.evict is not False else None
+    effects = taints is not None and len(_EMPTYING.intersection(taints.effects)) == 1
+    return not facts and not effects and match.tolerations is None and not match.drivers and not match.pools
 
 
 def covers(wide: Match, narrow: Match) -> bool:

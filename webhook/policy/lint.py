@@ -43,7 +43,7 @@ POLICY_LINTS: Final = MappingProxyType(
     }
 )
 MISREAD: Final = "DT116"
-"""Told by those that read the text."""
+"""The code of warnings that only a reader of the text can give."""
 SOON: Final = timedelta(days=7)
 LONG: Final = timedelta(days=366)
 _UNBOUND: Final = "null lifts the limit: one rule may evict any number of pods; set pods, claims or devices"

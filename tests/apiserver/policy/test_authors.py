@@ -63,6 +63,31 @@ def test_a_claim_names_the_author_of_its_template_and_is_judged_by_them(stage: S
     assert _rules(stage, claim) == "machine-learners-are-patient"
 
 
+def test_author_is_known_of_a_template_with_everything_in_it(stage: Stage) -> None:
+    """R11: what is signed before the store is what the controller copies out of it, defaults included."""
+    stage.use({**POLICY, "generatedClaims": "enforce"})
+    template = make_template(ONLY_MACHINE_LEARNERS)
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    exact = request["exactly"]
+    exact |= {"selectors": [{"cel": {"expression": 'device.driver  ==  "gpu.example.com"'}}], "count": 2}
+    exact["capacity"] = {"requests": {"memory": "2048Mi"}}
+    alternatives = [{"name": name, "deviceClassName": "gpu.example.com"} for name in ("one", "all")]
+    alternatives[1]["allocationMode"] = "All"
+    template["spec"]["spec"]["devices"] |= {
+        "requests": [request, {"name": "other", "firstAvailable": alternatives}],
+        "constraints": [{"matchAttribute": "gpu.example.com/numa"}],
+        "config": [
+            {"opaque": {"driver": "gpu.example.com", "parameters": {"share": 1.0, "b": None, "a": ["x", 10**18]}}}
+        ],
+    }
+    stored = acting_as(stage, MILA).create(TEMPLATES, template).object
+    with PodWithClaim(stage, stored, CARL) as pod:
+        claim = pod.claim()
+    assert author_in(claim) == "mila"
+    assert _rules(stage, claim) == "machine-learners-are-patient"
+    stage.client.delete(template_url(stored))
+
+
 _NO_MORE: Final = {
     "name": "no-more-of-that",
     "action": "deny",

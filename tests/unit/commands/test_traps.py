@@ -165,7 +165,7 @@ def test_what_yaml_read_is_told_once_in_files(tmp_path: Path, form: Callable[[st
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "said"),
     [
         pytest.param(
             "effect: no", "Invalid value: false: must be a string; YAML reads an unquoted no as false", id="no"
@@ -183,11 +183,11 @@ def test_what_yaml_read_is_told_once_in_files(tmp_path: Path, form: Callable[[st
     ],
 )
 def test_manifest_is_refused_as_an_api_server_does_and_the_cause_is_said(
-    line: str, told: str, run: CheckRunner
+    line: str, said: str, run: CheckRunner
 ) -> None:
     code, output = run(rule=RULE.replace("effect: NoSchedule", line))
     assert code == 1
-    assert told in output.splitlines()[0]
+    assert said in output.splitlines()[0]
 
 
 def test_octal_seconds_of_a_manifest_are_a_warning(run: CheckRunner) -> None:

@@ -107,7 +107,7 @@ def test_controller_that_is_not_trusted_and_would_be_denied_is_refused(fields: A
         pytest.param({}, id="nothing is denied"),
         pytest.param({"default": "deny", "mode": "warn"}, id="nothing is refused"),
         pytest.param({"default": "deny", "mode": "off"}, id="the emergency switch"),
-        pytest.param({"rules": [make_entry("d", match=ALICE)]}, id="somebody else is denied"),
+        pytest.param({"rules": [make_entry("d", match=ALICE)]}, id="another user is denied"),
         pytest.param(
             {"rules": [make_entry("d", match={**KEYS, "when": "request.count > 4"})]}, id="it may be denied or not"
         ),
