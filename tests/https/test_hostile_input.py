@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 REVIEW = encoded(make_review(make_claim()))
 NO_UID = "request.uid: Required value: must be the text that the answer has to repeat"
 NO_REQUEST = "request: Required value: the body must be an AdmissionReview of admission.k8s.io/v1"
-TOO_LARGE = "the body must not be larger than 7 MiB"
+TOO_LARGE = "the body must not be larger than 10 MiB"
 WRONG_TYPE = "Content-Type must be application/json"
 NOT_HTTP = "this is no request of HTTP/1.1; the server's log says why when it runs with -v"
-LIMIT = 7 * 1024 * 1024
+LIMIT = 10 * 1024 * 1024
 
 
 def bad(status: str, reason: str, message: str, extra: str = "") -> bytes:

@@ -1,7 +1,8 @@
 """A second look at bodies that the fast decoder does not take, so that no object escapes judgement by a corner of JSON.
 
 An API server passes on what it keeps raw, such as a driver's opaque parameters: nested as deeply as 10 KiB allow, with
-halves of surrogate pairs and bytes that are no UTF-8. Such a part is none of ours, but it stands in the same body.
+halves of surrogate pairs, bytes that are no UTF-8, and numbers of thousands of digits. Such a part is none of ours, but
+it stands in the same body.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import Final
 
 DEPTH_MAX: Final = 64
 """Nothing that is judged lies deeper; what does becomes null."""
+_DIGITS_MAX: Final = 1_000
+"""Python and the fast decoder both read longer numbers; past some thousand digits neither does."""
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
 def salvaged(body: bytes | bytearray) -> bytes | None:
     """The body as strict JSON with its deep parts cut out and what is no text replaced; None if it is no JSON."""
     try:
-        value = json.loads(_pruned(bytes(body)).decode(errors="replace"), parse_float=_finite)
+        value = json.loads(_pruned(bytes(body)).decode(errors="replace"), parse_float=_finite, parse_int=_whole)
     except (ValueError, RecursionError):
         return None
     return json.dumps(value, ensure_ascii=False).encode(errors="replace")
@@ -28,6 +31,10 @@ def salvaged(body: bytes | bytearray) -> bytes | None:
 def _finite(text: str) -> float | None:
     number = float(text)
     return number if math.isfinite(number) else None
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if len(text) <= _DIGITS_MAX else None
 
 
 def _pruned(body: bytes) -> bytes:

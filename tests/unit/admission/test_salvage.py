@@ -44,6 +44,10 @@ def review(parameters: bytes) -> bytes:
         pytest.param(b'{"a":"]}]}"}', id="brackets in a text"),
         pytest.param(b"[" * 2_000 + b'"]]\\"]]"' + b"]" * 2_000, id="brackets in a text far down"),
         pytest.param(b'{"a":1e999}', id="a number beyond all bounds"),
+        pytest.param(b'{"a":' + b"9" * 5_000 + b"}", id="a whole number of 5,000 digits"),
+        pytest.param(b'{"a":-' + b"9" * 9_000 + b"}", id="a negative number of 9,000 digits"),
+        pytest.param(b'{"a":' + b"9" * 5_000 + b".5}", id="a fraction of 5,000 digits"),
+        pytest.param(b'{"a":1e' + b"9" * 5_000 + b"}", id="an exponent of 5,000 digits"),
     ],
 )
 def test_claim_is_judged_whatever_its_parameters_are(parameters: bytes) -> None:
