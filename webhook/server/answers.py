@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aiohttp import web
 
 JSON_TYPE: Final = "application/json"
@@ -109,3 +111,15 @@ def failure(code: int, message: str, *, allow: str = "") -> Answer:
         "code": code,
     }
     return Answer(_encoder.encode(status), status=code, allow=allow)
+
+
+def unfitness(method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+    """Code and message for a request that cannot be a review, before its body is read; None for one that may be."""
+    if method != "POST":
+        return 405, "reviews are sent with POST"
+    content_type = headers.get("Content-Type", "")
+    if content_type != JSON_TYPE and content_type.partition(";")[0].strip().lower() != JSON_TYPE:
+        return 415, f"Content-Type must be {JSON_TYPE}"
+    if headers.get("Content-Encoding", "identity") != "identity":
+        return 415, "reviews must be sent without Content-Encoding"
+    return None

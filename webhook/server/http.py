@@ -24,10 +24,10 @@ from webhook.admission.review import (
     encode_response,
     encode_unchanged,
 )
-from webhook.server.answers import JSON_TYPE, Answer, failure
+from webhook.server.answers import Answer, failure, unfitness
 from webhook.server.callers import Callers, WrongName
 from webhook.server.durations import timeout_seconds
-from webhook.server.lane import Lane, Reason, Shed
+from webhook.server.lane import ANSWERS, Lane, Reason, Shed
 from webhook.server.review_log import Outcome, log_review
 from webhook.server.surroundings import Misses, Surroundings
 
@@ -48,10 +48,6 @@ log = logging.getLogger(__name__)
 _PATHS: Final = {"/validate": validate, "/mutate": mutate}
 _COSTLY: Final = frozenset({"resourceclaims", "resourceclaimtemplates"})
 """Resources of which a review's cost grows with what rules say about each of its entries."""
-_SHED: Final = {
-    Reason.DEADLINE: (504, "time ran out in phase queue, before the review was judged: try again"),
-    Reason.CROWDED: (429, "too many large reviews at a time: try again, or send less"),
-}
 _OK: Final = 200
 _CLIENT_GONE: Final = 499
 """Never sent: the label under which clients are counted that went away in the middle of a body."""
@@ -114,7 +110,9 @@ class Reviews:
         route = self._route(request.raw_path, caller_trusted=self._caller_trusted(request))
         if route is None:
             raise _Refused(404, "no such path: send reviews to /validate or /mutate")
-        _refuse_unfit(request)
+        unfit = unfitness(request.method, request.headers)
+        if unfit is not None:
+            raise _Refused(*unfit, allow="POST" if unfit[0] == 405 else "")
         budget = Budget(route.seconds, self._clock, started)
         content = request.content
         # Most bodies come together with their header; a timer for each would cost a tenth of the answer.
@@ -321,7 +319,7 @@ class Reviews:
 
     def _shed(self, route: _Route, shed: Shed, seconds: float) -> Answer:
         """The answer to a review that is not judged: a refusal, since a caller without an answer may let it pass."""
-        code, text = _SHED[shed.reason]
+        code, text = ANSWERS[shed.reason]
         request = request_in(shed.head)
         if request is None:
             # There is no uid to answer to.
@@ -341,15 +339,3 @@ def _decoded(body: bytes) -> AdmissionRequest:
 def _failed(route: _Route, uid: str, code: int, message: str) -> bytes:
     """Judging fails closed, as nobody else judges the object; defaulting fails open, as the object is whole without."""
     return encode_unchanged(uid, message) if route.decide is mutate else encode_failure(uid, code, message)
-
-
-def _refuse_unfit(request: web.BaseRequest) -> None:
-    """What can be said of a request before its body is read."""
-    if request.method != "POST":
-        raise _Refused(405, "reviews are sent with POST", allow="POST")
-    headers = request.headers
-    content_type = headers.get("Content-Type", "")
-    if content_type != JSON_TYPE and content_type.partition(";")[0].strip().lower() != JSON_TYPE:
-        raise _Refused(415, f"Content-Type must be {JSON_TYPE}")
-    if headers.get("Content-Encoding", "identity") != "identity":
-        raise _Refused(415, "reviews must be sent without Content-Encoding")

@@ -27,6 +27,12 @@ class Reason(StrEnum):
     CROWDED = "crowded"
 
 
+ANSWERS: Final = {
+    Reason.DEADLINE: (504, "time ran out in phase queue, before the review was judged: try again"),
+    Reason.CROWDED: (429, "too many large reviews at a time: try again, or send less"),
+}
+
+
 class Shed(Exception):  # noqa: N818 -- an answer, not a fault
     """A review that will not be judged; `head` is the beginning of its body, as far as it was read."""
 
