@@ -38,11 +38,11 @@ POLICY_LINTS: Final = MappingProxyType(
         "DT109": "exception for more than a year",
         "DT110": "exception that lifts nothing",
         "DT111": "limits that do not bound pods",
-        "DT115": "resource-claim controller that is not trusted",
-        "DT116": "text that YAML reads as something else",
+        "DT112": "resource-claim controller that is not trusted",
+        "DT113": "text that YAML reads as something else",
     }
 )
-MISREAD: Final = "DT116"
+MISREAD: Final = "DT113"
 """The code of warnings that only a reader of the text can give."""
 SOON: Final = timedelta(days=7)
 LONG: Final = timedelta(days=366)
@@ -56,7 +56,7 @@ def warnings(policy: Policy, at: Path, check: Callable[[str], None]) -> Iterator
     yield from _rule_warnings(policy.taint_rules, at.child("taintRules"), check)
     controller = untrusted(policy, at)
     if controller is not None:
-        yield _warn("DT115", controller)
+        yield _warn("DT112", controller)
     masters = denies_masters(policy.taint_rules)
     if masters is not None:
         text = "denies every taint to everybody, system:masters included; put a rule that allows before it"

@@ -131,7 +131,7 @@ def test_text_that_yaml_reads_as_something_else_is_named_with_the_way_out(line: 
 def test_reading_that_makes_no_error_is_told_as_a_warning(line: str, said: str) -> None:
     loaded = read_policy(f"{HEAD}{line}\n", AT)
     assert loaded.policy is not None
-    assert [finding.error.detail for finding in loaded.warnings if finding.code == "DT116"] == [said]
+    assert [finding.error.detail for finding in loaded.warnings if finding.code == "DT113"] == [said]
 
 
 @pytest.mark.parametrize(

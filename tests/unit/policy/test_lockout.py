@@ -123,10 +123,10 @@ def test_controller_that_is_not_trusted_and_would_be_denied_is_refused(fields: A
 def test_controller_that_is_not_trusted_is_a_warning_where_it_is_denied_nothing(fields: Any) -> None:
     """R9; mode `warn` and `off` refuse nothing, and the switch has to work in any document."""
     text = "claims that it makes from templates are judged as its own, not as their author's"
-    assert f"DT115 trustedControllers: must list {CLAIM_CONTROLLER}: {text}" in warnings_in(
+    assert f"DT112 trustedControllers: must list {CLAIM_CONTROLLER}: {text}" in warnings_in(
         **fields, trustedControllers=[]
     )
-    assert not any(each.startswith("DT115") for each in warnings_in(**fields))
+    assert not any(each.startswith("DT112") for each in warnings_in(**fields))
 
 
 @pytest.mark.parametrize(
