@@ -149,6 +149,34 @@ def make_claim(
     )
 
 
+def make_scheduler_claim(
+    pod: str,
+    *devices: str,
+    namespace: str = "ml",
+    tolerations: Iterable[Any] | None = None,
+    request: str = "container-0-request-{}",
+    consumers: Iterable[Any] | None = None,
+    **meta: Any,
+) -> Manifest:
+    """A claim as the scheduler makes it for the extended resources of a pod; devices are `pool/device`."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": f"uid-of-{pod}", "controller": True}
+    given = {
+        "name": f"{pod}-extended-resources-"[:58] + "x7k2p",
+        "namespace": namespace,
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+        "ownerReferences": [owner],
+        **meta,
+    }
+    names = [request.format(number) for number in range(len(devices))]
+    results = []
+    for name, place in zip(names, devices, strict=True):
+        pool, _, device = place.rpartition("/")
+        results.append({**make_result(tolerations, device), "request": name, "pool": pool})
+    status = make_status(*results) | {"reservedFor": [make_consumer(pod)] if consumers is None else list(consumers)}
+    requests = [make_request(name, tolerations) for name in names]
+    return make_claim(requests=requests, meta=without_none(given), status=status)
+
+
 def make_template(
     tolerations: Iterable[Any] | None = None,
     *,

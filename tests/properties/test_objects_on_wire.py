@@ -11,10 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from tests.builders import make_basic_device, make_device, make_rule, make_slice, without_none
+from tests.builders import (
+    make_basic_device,
+    make_consumer,
+    make_device,
+    make_rule,
+    make_scheduler_claim,
+    make_slice,
+    without_none,
+)
 from tests.properties.strategies import right_keys, right_taints, toleration_lists
 from tests.unit.cluster.held import held
-from webhook.api.claims import EXTENDED_RESOURCE, classes_only, decode_claim
+from webhook.api.claims import EXTENDED_RESOURCE, FROM_TEMPLATE, classes_only, decode_claim
 from webhook.api.decode import Reader
 from webhook.api.pods import HOLD, MIRROR
 from webhook.cluster.objects import ClaimOnWire, ClassedClaimOnWire, RuleOnWire, SliceOnWire
@@ -76,7 +84,7 @@ _metadata: Final = _some(
     labels=st.dictionaries(_names, _names, max_size=2),
     ownerReferences=_owners,
     annotations=st.dictionaries(
-        st.sampled_from((EXTENDED_RESOURCE, HOLD, MIRROR, "devicetaint.io/evict", "x")),
+        st.sampled_from((EXTENDED_RESOURCE, FROM_TEMPLATE, HOLD, MIRROR, "devicetaint.io/evict", "x")),
         st.sampled_from(("true", "false", "")),
         max_size=3,
     ),
@@ -130,6 +138,33 @@ def _slice(devices: list[Json], rest: Json, metadata: Json, version: str) -> Jso
 @given(st.data())
 def test_claims(version: str, data: st.DataObject) -> None:
     manifest = data.draw(_claims(version))
+    assert kept(manifest) == held(manifest)
+
+
+@given(
+    st.sampled_from(("p-extended-resources-x7k2p", "p-extended-x7k2p", "p")),
+    st.sampled_from(("container-0-request-{}", "container-{}-request-1", "gpu-{}")),
+    st.dictionaries(
+        st.sampled_from((EXTENDED_RESOURCE, EXTENDED_RESOURCE, FROM_TEMPLATE)),
+        st.sampled_from(("true", "")),
+        max_size=2,
+    ),
+    st.none() | toleration_lists,
+    st.sampled_from((("p",), (), ("p", "q"), ("q",))),
+)
+def test_claims_for_extended_resources(
+    name: str, request: str, annotations: Json, tolerations: Any, users: tuple[str, ...]
+) -> None:
+    manifest = make_scheduler_claim(
+        "p",
+        "node-0/a",
+        "node-0/b",
+        name=name,
+        request=request,
+        annotations=annotations,
+        tolerations=tolerations,
+        consumers=[make_consumer(user) for user in users],
+    )
     assert kept(manifest) == held(manifest)
 
 

@@ -16,10 +16,11 @@ from webhook.admission.judging import AUTHOR_RULE
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.rulings import Rulings, claim_rulings, findings_of, unknown_author, who_asks
 from webhook.admission.shadow import differences
-from webhook.api.claims import EXTENDED_RESOURCE, ResourceClaim, ResourceClaimTemplate
+from webhook.api.claims import FROM_TEMPLATE, ResourceClaim, ResourceClaimTemplate, made_for_extended_resource
 from webhook.api.decode import Reader
 from webhook.api.field import FieldError, Finding, Path, Severity, forbidden
 from webhook.api.meta import GroupVersionKind
+from webhook.api.owners import decode_owner
 from webhook.policy.conditions import Scope
 from webhook.policy.model import CLAIM_CONTROLLER, Mode, UnknownAuthor
 from webhook.validation.kinds import BY_KIND, KINDS
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from webhook.policy.decide import Judge
     from webhook.policy.names import Requester
 
-FROM_TEMPLATE: Final = "resource.kubernetes.io/pod-claim-name"
-"""Annotation of claims that are made from templates (resource/v1.PodResourceClaimAnnotation)."""
 _AUTHOR: Final = Path.root().child("spec", "metadata", "annotations").key(REQUESTED_BY)
 
 
@@ -81,7 +80,7 @@ def audited(value: JSON, context: AdmissionContext) -> Iterator[AtRest]:
         for error in errors:
             yield AtRest(resource.resource, Reason.MALFORMED, Author.UNKNOWN, Finding(Severity.DENY, error))
         return
-    if new.meta.annotations.get(EXTENDED_RESOURCE) == "true":
+    if isinstance(new, ResourceClaim) and made_for_extended_resource(new, decode_owner(Reader.of(value, errors))):
         return
     stored = _Stored(new, value, resource, context)
     if not stored.generated and row.documented is not None:

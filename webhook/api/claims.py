@@ -6,7 +6,8 @@ v1beta1. All read into the same values; `DeviceRequest.flat` remembers what was 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import re
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 from msgspec import structs
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 
 EXTENDED_RESOURCE: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of claims that the scheduler makes (resource/v1.ExtendedResourceClaimAnnotation)."""
+FROM_TEMPLATE: Final = "resource.kubernetes.io/pod-claim-name"
+"""Annotation of claims that are made from templates (resource/v1.PodResourceClaimAnnotation)."""
+
+# As the scheduler names them: plugins/dynamicresources/extendeddynamicresources.go, storage/names/generate.go.
+_EXTENDED_REQUEST: Final = re.compile(r"container-[0-9]+-request-[0-9]+")
+_EXTENDED_NAME: Final = "-extended-resources-"
+_LONGEST_BASE: Final = 58
+_RANDOM_LENGTH: Final = 5
 
 
 class ExactRequest(msgspec.Struct, frozen=True, gc=False):
@@ -70,8 +79,9 @@ class ResourceClaim(msgspec.Struct, frozen=True, gc=False):
     """A claim. `allocation` is None until devices are allocated. `spec` is kept raw, for comparison only.
 
     In an inventory `requests` holds no more than `classes_only` leaves, and that only where somebody asks for classes.
-    Reviews do not look at the last three: whether the scheduler made it for an extended resource, and the uid of what
-    controls it and, if that is a PodGroup, its name; empty if there is none (E-17).
+    Reviews do not look at the last three: whether the scheduler made it for an extended resource
+    (`made_for_extended_resource`), and the uid of what controls it and, if that is a PodGroup, its name; empty if there
+    is none (E-17).
     """
 
     meta: ObjectMeta
@@ -111,16 +121,61 @@ def decode_claim(reader: Reader) -> ResourceClaim:
 
 def decode_stored_claim(reader: Reader) -> ResourceClaim:
     """A ResourceClaim at rest: with the fields that reviews do not look at, without those that only they do."""
-    claim = decode_claim(reader)
     owner = decode_owner(reader)
-    return structs.replace(
-        claim,
+    claim = structs.replace(
+        decode_claim(reader),
         requests=(),
         spec=None,
-        extended_resource=claim.meta.annotations.get(EXTENDED_RESOURCE) == "true",
         controller_uid=owner.uid if owner else "",
         pod_group=decode_owning_pod_group(reader),
     )
+    return structs.replace(claim, extended_resource=made_for_extended_resource(claim, owner))
+
+
+class _Controller(Protocol):
+    """What controls an object."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+
+
+def made_for_extended_resource(claim: ResourceClaim, owner: _Controller | None) -> bool:
+    """Whether the scheduler made the claim for the extended resources of the pod that controls it, `owner`.
+
+    The annotation alone proves nothing: anyone who may edit a claim can set it, and a template can bring it. In-tree
+    eviction does not read it, so a claim that only carries it must count like any other. See `has_scheduler_shape`.
+    """
+    annotations = claim.meta.annotations
+    return (
+        annotations.get(EXTENDED_RESOURCE) == "true"
+        and FROM_TEMPLATE not in annotations
+        and has_scheduler_shape(claim, owner)
+    )
+
+
+def has_scheduler_shape(claim: ResourceClaim, owner: _Controller | None) -> bool:
+    """Whether a claim looks, apart from its annotations, as the scheduler of 1.37 makes it for a pod.
+
+    Its name and the names of its requests are generated and cannot be changed later; it has no tolerations and no
+    alternatives; and it is reserved for no pod but the one that controls it. Requests and results are checked as far as
+    the value holds them.
+    """
+    return (
+        owner is not None
+        and owner.kind == "Pod"
+        and claim.meta.name[:-_RANDOM_LENGTH] == f"{owner.name}{_EXTENDED_NAME}"[:_LONGEST_BASE]
+        and all(consumer.uid == owner.uid for consumer in claim.reserved_for)
+        and all(_is_extended(each.name, each.exactly) for each in claim.requests)
+        and all(_is_extended(each.request, each) for each in claim.allocation or ())
+    )
+
+
+def _is_extended(name: str, asked: ExactRequest | AllocationResult | None) -> bool:
+    return asked is not None and not asked.tolerations and _EXTENDED_REQUEST.fullmatch(name) is not None
 
 
 def classes_only(requests: tuple[DeviceRequest, ...]) -> tuple[DeviceRequest, ...]:

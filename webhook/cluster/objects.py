@@ -14,12 +14,14 @@ import msgspec
 
 from webhook.api.claims import (
     EXTENDED_RESOURCE,
+    FROM_TEMPLATE,
     AllocationResult,
     Consumer,
     DeviceRequest,
     ResourceClaim,
     classes_only,
     decode_claim,
+    has_scheduler_shape,
 )
 from webhook.api.decode import Reader
 from webhook.api.owners import pod_group_of
@@ -98,6 +100,11 @@ def _shared(device: Device) -> Device:
 
 class _ClaimAnnotations(msgspec.Struct, frozen=True, gc=False):
     extended_resource: str | None = msgspec.field(name=EXTENDED_RESOURCE, default=None)
+    from_template: str | None = msgspec.field(name=FROM_TEMPLATE, default=None)
+
+    @property
+    def say_extended(self) -> bool:
+        return self.extended_resource == "true" and self.from_template is None
 
 
 class _ClaimMeta(Identity, frozen=True, gc=False):
@@ -165,14 +172,16 @@ class ClaimOnWire(msgspec.Struct, frozen=True, gc=False):
         metadata, status = self.metadata, self.status or _NO_STATUS
         annotations, owner = metadata.annotations, controller_of(metadata.owner_references)
         owner_uid = owner.uid if owner else ""
-        return ResourceClaim(
+        claim = ResourceClaim(
             meta=kept_meta(metadata),
             allocation=status.allocation.value() if status.allocation else None,
             reserved_for=tuple([each.value(owner_uid) for each in status.reserved_for or ()]),
-            extended_resource=annotations is not None and annotations.extended_resource == "true",
             controller_uid=owner_uid,
             pod_group=intern(pod_group_of(owner.api_version, owner.kind, owner.name)) if owner else "",
         )
+        if annotations is None or not annotations.say_extended or not has_scheduler_shape(claim, owner):
+            return claim
+        return msgspec.structs.replace(claim, extended_resource=True)
 
 
 class _Requests(msgspec.Struct, frozen=True, gc=False):

@@ -216,10 +216,10 @@ class Evictions:
             return None
         claims = self._claims_of(pod)
         if len(claims) == 1:
-            return self._eviction_by(claims[0])
+            return self._eviction_by(*claims[0])
         found: list[Eviction] = []
-        for claim in claims:
-            eviction = self._eviction_by(claim)
+        for claim, extended in claims:
+            eviction = self._eviction_by(claim, extended)
             if eviction is not None and eviction not in found:
                 found.append(eviction)
         if len(found) <= 1:
@@ -228,36 +228,39 @@ class Evictions:
         due = min(eviction.due for eviction in found)
         return Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)))
 
-    def _claims_of(self, pod: Pod) -> list[ResourceClaim]:
-        """The allocated claims that are the pod's own to use (E-16 to E-18)."""
+    def _claims_of(self, pod: Pod) -> list[tuple[ResourceClaim, bool]]:
+        """The allocated claims that are the pod's own to use (E-16 to E-18), and whether for extended resources.
+
+        The pod tells, as it tells the in-tree controller: what the claim says of itself is not asked.
+        """
         claims, namespace = self._inventory.claims, pod.meta.namespace
-        found: list[ResourceClaim] = []
+        found: list[tuple[ResourceClaim, bool]] = []
         if not self._scope.only_extended:
             for entry in pod.claims:
                 claim = claims.get(f"{namespace}/{entry.claim}") if entry.claim else None
                 if claim is not None and claim.allocation and uses(pod, claim, generated=entry.generated):
-                    found.append(claim)
+                    found.append((claim, False))
         if pod.extended_claim:
             claim = claims.get(f"{namespace}/{pod.extended_claim}")
             if claim is not None and claim.allocation and uses(pod, claim, generated=True):
-                found.append(claim)
+                found.append((claim, True))
         return found
 
-    def _eviction_by(self, claim: ResourceClaim) -> Eviction | None:
+    def _eviction_by(self, claim: ResourceClaim, extended: bool) -> Eviction | None:  # noqa: FBT001 -- of a pair
         results = claim.allocation or ()
         if len(results) == 1 and (not self._tainted or not self._taints_on(results[0])):
-            return self._eviction_by_rules(results[0], claim)
+            return self._eviction_by_rules(results[0], extended=extended)
         due: datetime | None = None
         reasons: dict[Reason, None] = {}
         for result in results:
-            by_rules = self._eviction_by_rules(result, claim)
+            by_rules = self._eviction_by_rules(result, extended=extended)
             if by_rules is not None:
                 due = by_rules.due if due is None else min(due, by_rules.due)
                 reasons.update(dict.fromkeys(by_rules.reasons))
             for index, taint in enumerate(self._taints_on(result)):
                 acting = Taint(taint, self._scope.no_execute)
                 reason = Reason(taint, "", "", result.driver, result.pool, result.device, index)
-                time = _due(acting, result.tolerations, None, extended=claim.extended_resource)
+                time = _due(acting, result.tolerations, None, extended=extended)
                 if time is None:
                     continue
                 reasons[reason] = None
@@ -271,7 +274,7 @@ class Evictions:
         tainted = self._tainted.get((result.driver, result.pool))
         return tainted.get(result.device, ()) if tainted is not None else ()
 
-    def _eviction_by_rules(self, result: AllocationResult, claim: ResourceClaim) -> Eviction | None:
+    def _eviction_by_rules(self, result: AllocationResult, *, extended: bool) -> Eviction | None:
         """Of the rules alone; claims that do not differ for them share the answer."""
         hits: list[tuple[_Acting, ...]] = []
         driver, pool, device = result.driver, result.pool, result.device
@@ -283,11 +286,11 @@ class Evictions:
                 hits.append(hit)
         if not hits:
             return None
-        sort = (tuple(map(id, hits)), result.tolerations, claim.extended_resource)
+        sort = (tuple(map(id, hits)), result.tolerations, extended)
         try:
             return self._alike[sort]
         except KeyError:
-            eviction = self._alike[sort] = _eviction_under(hits, result.tolerations, extended=claim.extended_resource)
+            eviction = self._alike[sort] = _eviction_under(hits, result.tolerations, extended=extended)
             return eviction
 
 

@@ -10,14 +10,18 @@ from tests.builders import (
     decoded,
     make_alternatives,
     make_claim,
+    make_consumer,
     make_flat_request,
     make_request,
     make_result,
+    make_scheduler_claim,
     make_status,
     make_template,
     make_toleration,
 )
 from webhook.api.claims import (
+    EXTENDED_RESOURCE,
+    FROM_TEMPLATE,
     AllocationResult,
     Consumer,
     DeviceRequest,
@@ -122,6 +126,64 @@ def test_stored_claim_knows_the_group_that_it_was_made_for(owner: dict[str, Any]
     claim = decode_stored_claim(Reader.of(make_claim(meta={"ownerReferences": owners}), errors))
     assert errors == []
     assert (claim.pod_group, claim.controller_uid) == (group, "2" if owner.get("controller") else "")
+
+
+LONG_NAME = "a-name-that-is-so-long-that-nothing-of-what-follows-it-is-left-over"
+
+
+def stored(manifest: Any) -> ResourceClaim:
+    errors: list[Any] = []
+    claim = decode_stored_claim(Reader.of(manifest, errors))
+    assert errors == []
+    return claim
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        make_scheduler_claim("train", "node-0/gpu-0"),
+        make_scheduler_claim("train", "node-0/gpu-0", request="container-12-request-3"),
+        make_scheduler_claim("train", "node-0/gpu-0", "node-0/gpu-1"),
+        make_scheduler_claim(LONG_NAME, "node-0/gpu-0"),
+        make_scheduler_claim("train", "node-0/gpu-0", consumers=[]),
+    ],
+    ids=["one device", "another container", "two devices", "a name cut short", "a pod that has finished"],
+)
+def test_claim_of_the_scheduler_is_for_an_extended_resource(manifest: Any) -> None:
+    assert stored(manifest).extended_resource
+
+
+_POD = {"apiVersion": "v1", "kind": "Pod", "name": "train", "uid": "uid-of-train"}
+_MARK = {EXTENDED_RESOURCE: "true"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"request": "gpu"},
+        {"request": "container-0-request-0/choice-0"},
+        {"request": "my-container-0-request-0"},
+        {"request": "container-0-request-\u0661"},
+        {"name": "train-gpu-x7k2p"},
+        {"name": "train-extended-resources-"},
+        {"name": "other-extended-resources-x7k2p"},
+        {"annotations": {**_MARK, FROM_TEMPLATE: "extended-resources"}},
+        {"annotations": {**_MARK, FROM_TEMPLATE: ""}},
+        {"annotations": {EXTENDED_RESOURCE: "True"}},
+        {"annotations": {}},
+        {"tolerations": [make_toleration(effect="NoExecute")]},
+        {"ownerReferences": []},
+        {"ownerReferences": [{**_POD, "controller": False}]},
+        {"ownerReferences": [{**_POD, "controller": True, "uid": "another"}]},
+        {"ownerReferences": [{**_POD, "controller": True, "kind": "Job"}]},
+        {"consumers": [make_consumer("other")]},
+        {"consumers": [make_consumer("train"), make_consumer("other")]},
+    ],
+    ids=str,
+)
+def test_annotation_makes_no_claim_one_for_an_extended_resource(changes: dict[str, Any]) -> None:
+    """In-tree eviction does not read the annotation, and anyone who may edit the claim can set it."""
+    assert not stored(make_scheduler_claim("train", "node-0/gpu-0", **changes)).extended_resource
 
 
 @pytest.mark.parametrize(

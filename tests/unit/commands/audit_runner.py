@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tests.builders import NOW_TEXT, decoded, make_claim, make_meta, make_template, make_toleration
-from webhook.admission.audit import FROM_TEMPLATE
 from webhook.admission.author import REQUESTED_BY, digest, signed
+from webhook.api.claims import FROM_TEMPLATE
 from webhook.commands import audit
 from webhook.policy.names import Requester
 

@@ -19,11 +19,11 @@ from tests.builders import (
     make_meta,
     make_pod,
     make_rule,
+    make_scheduler_claim,
     make_slice,
     make_taint,
     make_toleration,
 )
-from webhook.api.claims import EXTENDED_RESOURCE
 from webhook.commands import preview
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ CLAIMS = [
     used("train-1", "node-1/gpu-0", tolerations=[FIVE_MINUTES]),
     used("serve", "node-0/gpu-2", tolerations=[FOR_EVER], namespace="web"),
     used("sloppy", "node-0/gpu-3", tolerations=[ANY_EFFECT], namespace="web"),
-    used("extended", "node-1/gpu-1", annotations={EXTENDED_RESOURCE: "true"}),
+    make_scheduler_claim("extended", "node-1/gpu-1"),
     used("ending", "node-1/gpu-2"),
     used("gang", "node-1/gpu-3", users=[make_consumer("crew", **GROUP)]),
     used("idle", "node-1/gpu-3", users=[]),
@@ -94,7 +94,7 @@ PODS = [
     group_pod("crew-0", "crew", "gang"),
     group_pod("crew-1", "crew", "gang"),
 ]
-PODS[4]["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "extended"}
+PODS[4]["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": CLAIMS[4]["metadata"]["name"]}
 CLUSTER = [*SLICES, *CLAIMS, *PODS]
 HEADER = {"apiVersion": "policy.devicetaint.io/v1alpha1", "kind": "DeviceTaintPolicy"}
 OUT_OF_TREE = {**HEADER, "inTreeEvictor": "absent"}

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 
-from tests.builders import DRIVER, NOW_TEXT, make_claim, make_meta, make_rule, make_toleration
+from tests.builders import DRIVER, NOW_TEXT, make_claim, make_meta, make_rule, make_scheduler_claim, make_toleration
 from tests.unit.commands.audit_runner import (
     AUTHOR_PLACE,
     BROKEN,
@@ -43,6 +43,11 @@ REFUSED_TEMPLATE = ("error", "refused", TEMPLATE_PLACE)
 UNKNOWN = ("warning", "unknownAuthor", AUTHOR_PLACE)
 
 
+def marked(manifest: Any) -> Any:
+    manifest["metadata"]["annotations"] = {EXTENDED_RESOURCE: "true"}
+    return manifest
+
+
 @pytest.mark.parametrize(
     ("manifest", "told"),
     [
@@ -72,7 +77,16 @@ UNKNOWN = ("warning", "unknownAuthor", AUTHOR_PLACE)
             [REFUSED_CLAIM],
             id="an annotation on a claim made by hand proves nothing",
         ),
-        pytest.param(claim(BROKEN, annotations={EXTENDED_RESOURCE: "true"}), [], id="a claim for an extended resource"),
+        pytest.param(
+            claim(BROKEN, annotations={EXTENDED_RESOURCE: "true"}),
+            [REFUSED_CLAIM],
+            id="a claim that says of itself that it is for an extended resource",
+        ),
+        pytest.param(
+            marked(template(BROKEN, author=DANA)),
+            [REFUSED_TEMPLATE],
+            id="a template that says so",
+        ),
         pytest.param(claim(BROKEN, deletionTimestamp=NOW_TEXT), [], id="a claim that is being deleted"),
         pytest.param(
             claim(make_toleration(None, operator="Equal", value="x", effect="NoSchedule")),
@@ -90,6 +104,20 @@ UNKNOWN = ("warning", "unknownAuthor", AUTHOR_PLACE)
 )
 def test_objects_are_judged_as_if_they_were_created(manifest: Any, told: Any, run_audit: AuditRunner) -> None:
     assert run_audit.told(manifest) == told
+
+
+@pytest.mark.parametrize(
+    ("request_name", "reasons"),
+    [("container-0-request-{}", []), ("gpu", ["refused"])],
+    ids=["made by the scheduler", "in its clothes"],
+)
+def test_claims_that_the_scheduler_made_are_left_out(
+    request_name: str, reasons: list[str], run_audit: AuditRunner
+) -> None:
+    none_at_all = {"name": "none", "action": "deny", "subject": "request", "match": {"deviceClasses": ["*"]}}
+    manifest = make_scheduler_claim("train", "node-0/gpu-0", request=request_name)
+    told = run_audit.told(manifest, policy={**HEADER, "rules": [none_at_all]})
+    assert [reason for _, reason, _ in told] == reasons
 
 
 def test_without_a_key_authors_are_believed_and_said_to_be_unverified(run_audit: AuditRunner) -> None:

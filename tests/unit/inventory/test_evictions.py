@@ -140,6 +140,21 @@ def test_in_tree_controller_does_not_see_extended_resources() -> None:
     assert Watched(*held, scope=Scope(Evictor.OURS, only_extended=True)).of() is not None
 
 
+@pytest.mark.parametrize("generated", [True, False], ids=["from a template", "named"])
+def test_claim_that_a_pod_names_evicts_it_whatever_the_claim_says_of_itself(generated: bool) -> None:  # noqa: FBT001
+    """E-16: the in-tree controller goes by the pod; so the annotation neither protects a pod nor gives it to us."""
+    forged = (claim(extended=True), pod(claims=(PodClaim("pod-claim", generated=generated),)), rule())
+    assert Watched(*forged, scope=Scope(Evictor.IN_TREE)).of() is not None
+    assert Watched(*forged, scope=Scope(Evictor.OURS)).of() is not None
+    assert Watched(*forged, scope=Scope(Evictor.OURS, only_extended=True)).of() is None
+
+
+def test_claim_without_its_annotation_is_still_for_an_extended_resource_of_its_pod() -> None:
+    held = (claim(extended=False), pod(claims=(), extended_claim="pod-claim"), rule())
+    assert Watched(*held, scope=Scope(Evictor.IN_TREE)).of() is None
+    assert Watched(*held, scope=Scope(Evictor.OURS, only_extended=True)).of() is not None
+
+
 def test_only_the_extended_claim_of_a_pod_counts_where_nothing_else_is_asked() -> None:
     both = pod(claims=(PodClaim("plain-claim"),), extended_claim="pod-claim")
     plain = structs.replace(claim("plain"), reserved_for=claim().reserved_for)
