@@ -22,6 +22,7 @@ _API_VERSION: Final = "admission.k8s.io/v1"
 _REASONS: Final = {
     400: "BadRequest",
     403: "Forbidden",
+    413: "RequestEntityTooLarge",
     422: "Invalid",
     429: "TooManyRequests",
     500: "InternalError",

@@ -10,7 +10,7 @@ import logging
 import time
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from webhook.admission.chain import mutate, validate
 from webhook.admission.config_maps import CONFIG_MAPS
@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 _PATHS: Final = {"/validate": validate, "/mutate": mutate}
 _COSTLY: Final = frozenset({"resourceclaims", "resourceclaimtemplates"})
 """Resources of which a review's cost grows with what rules say about each of its entries."""
+_THROWN_AWAY_SHARE: Final = 3
+"""How many times the limit of a body is read of one that is not kept."""
 _OK: Final = 200
 _CLIENT_GONE: Final = 499
 """Never sent: the label under which clients are counted that went away in the middle of a body."""
@@ -143,20 +145,24 @@ class Reviews:
 
     async def _receive(self, request: web.BaseRequest, seconds: float) -> bytes:
         """A body that is not all there yet, within its bounds in bytes and seconds."""
-        length = request.content_length
-        if length is not None and length > self._settings.body_limit_bytes:
-            raise self._too_large()
+        oversize = (request.content_length or 0) > self._settings.body_limit_bytes
         seconds = min(seconds, self._settings.body_seconds)
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+            if oversize:
+                raise self._too_large()
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         chunks: list[bytes] = []
         try:
             async with asyncio.timeout(seconds):
+                if oversize:
+                    await self._shed_oversize(request.content, chunks)
                 return await self._read(request.content, chunks)
         except TimeoutError:
-            head = b"".join(chunks)[:HEAD_BYTES]
+            head = _beginning(chunks)
             if request_in(head) is not None:
-                raise Shed(Reason.DEADLINE, head) from None
+                raise Shed(Reason.OVERSIZE if oversize else Reason.DEADLINE, head) from None
+            if oversize:
+                raise self._too_large() from None
             raise _Refused(408, f"the body did not arrive within {seconds:g} s") from None
         except OSError:
             raise _Refused(_CLIENT_GONE, "the client went away") from None
@@ -174,10 +180,13 @@ class Reviews:
                 size += len(chunk)
                 self._buffered_bytes += len(chunk)
                 if size > settings.body_limit_bytes:
-                    raise self._too_large()
+                    self._buffered_bytes -= size
+                    size = 0
+                    chunks[:] = [_beginning([*chunks, chunk])]
+                    await self._shed_oversize(content, chunks)
                 if self._buffered_bytes > settings.buffered_limit_bytes and size > settings.large_claim_bytes:
                     self._buffered_bytes -= size
-                    head, size = b"".join([*chunks, chunk])[:HEAD_BYTES], 0
+                    head, size = _beginning([*chunks, chunk]), 0
                     chunks[:] = [head]
                     await self._thrown_away(content)
                     raise Shed(Reason.CROWDED, head)
@@ -186,13 +195,29 @@ class Reviews:
         finally:
             self._buffered_bytes -= size
 
+    async def _shed_oversize(self, content: StreamReader, chunks: list[bytes]) -> NoReturn:
+        """Of a body over the limit `chunks` holds what has come of it, and from here on no more than its beginning.
+
+        Raises Shed, _Refused where the beginning has no uid, and TimeoutError where it does not come soon.
+        """
+        head = _beginning(chunks)
+        async with asyncio.timeout(self._settings.beginning_seconds):
+            while len(head) < HEAD_BYTES and (chunk := await content.readany()):
+                head = (head + chunk)[:HEAD_BYTES]
+                chunks[:] = [head]
+        if request_in(head) is None:
+            raise self._too_large()
+        await self._thrown_away(content)
+        raise Shed(Reason.OVERSIZE, head)
+
     async def _thrown_away(self, content: StreamReader) -> None:
-        """The rest of a body that there is no room for: a caller that still sends would not see the answer."""
-        size = 0
-        while chunk := await content.readany():
-            size += len(chunk)
-            if size > self._settings.body_limit_bytes:
-                raise self._too_large()
+        """The rest of a body that there is no room for: a caller that still sends would not see the answer.
+
+        No API server sends as much as is read here at most. The connection ends with an answer before the body's end.
+        """
+        left = _THROWN_AWAY_SHARE * self._settings.body_limit_bytes
+        while left > 0 and (chunk := await content.readany()):
+            left -= len(chunk)
 
     def _too_large(self) -> _Refused:
         mebibytes = self._settings.body_limit_bytes / 1024 / 1024
@@ -209,7 +234,7 @@ class Reviews:
     async def _review(self, route: _Route, body: bytes, budget: Budget, started: float) -> Answer:
         """One review, decided. Only a policy document and a name that nobody has heard of are waited for."""
         if len(body) > self._settings.body_limit_bytes:
-            raise self._too_large()
+            raise Shed(Reason.OVERSIZE, body[:HEAD_BYTES])
         if not budget.seconds_left:
             raise Shed(Reason.DEADLINE, body[:HEAD_BYTES])
         if len(body) > self._settings.large_bytes:
@@ -323,10 +348,20 @@ class Reviews:
         request = request_in(shed.head)
         if request is None:
             # There is no uid to answer to.
-            raise _Refused(429, text)
+            raise self._too_large() if shed.reason is Reason.OVERSIZE else _Refused(429, text)
         self._metrics.count_shed(shed.reason)
         reply = _failed(route, request.uid, code, text)
         return self._told(Outcome(route.path, request, None, code, reply, shed=shed.reason.value), seconds)
+
+
+def _beginning(chunks: list[bytes]) -> bytes:
+    """Enough of a body to answer it by; what may be megabytes is not put together for that."""
+    head = b""
+    for chunk in chunks:
+        head += chunk[: HEAD_BYTES - len(head)]
+        if len(head) == HEAD_BYTES:
+            break
+    return head
 
 
 def _decoded(body: bytes) -> AdmissionRequest:

@@ -25,11 +25,13 @@ class Reason(StrEnum):
 
     DEADLINE = "deadline"
     CROWDED = "crowded"
+    OVERSIZE = "oversize"
 
 
 ANSWERS: Final = {
     Reason.DEADLINE: (504, "time ran out in phase queue, before the review was judged: try again"),
     Reason.CROWDED: (429, "too many large reviews at a time: try again, or send less"),
+    Reason.OVERSIZE: (413, "the review is too large to be judged: send a smaller object"),
 }
 
 

@@ -58,6 +58,8 @@ class ReviewSettings:
     """Likewise for claims and templates, of which a byte costs more: above this they have hundreds of tolerations."""
     body_seconds: float = 10.0
     """For the body to arrive once the header is there; less if the caller's deadline comes first."""
+    beginning_seconds: float = 1.0
+    """For the first bytes of a body that is too large, which have the uid to answer to."""
     default_timeout_seconds: float = 10.0
     """What is taken for the caller's patience when the query has no `timeout`: the API's own default."""
     longest_timeout_seconds: float = 30.0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "device_taint_webhook"
 _OTHER: Final = "other"
-SHED_REASONS: Final = ("deadline", "crowded")
+SHED_REASONS: Final = ("deadline", "crowded", "oversize")
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 _REVIEW_CODES: Final = frozenset({200, 400, 403, 422, 429, 500, 504})
 
@@ -218,7 +218,7 @@ class Metrics:
         )
         self._shed = Counter(
             f"{_PREFIX}_reviews_shed",
-            "Reviews refused without being judged: they waited past their deadline, or too many large ones waited.",
+            "Reviews refused without being judged: waited past their deadline, too many large ones, or too large.",
             ["reason"],
             registry=self.registry,
         )

@@ -1,0 +1,76 @@
+"""Reviews over the body limit are refused by the uid in their first bytes, over real TLS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.builders import UID
+from tests.https.serving import Server, post
+from tests.https.test_crowds import FORBIDDEN, response_in
+from webhook.server.settings import ReviewSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.https.conftest import StartServer
+
+LIMIT: Final = ReviewSettings().body_limit_bytes
+
+
+def chunked(body: bytes, size: int = 64 * 1024) -> bytes:
+    """The body as a client sends one whose length it does not give."""
+    pieces = [body[start : start + size] for start in range(0, len(body), size)]
+    framed = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
+    return post(b"", Content_Length="", Transfer_Encoding="chunked") + framed + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize("send", [post, chunked])
+def test_review_over_the_body_limit_is_refused_by_its_uid(send: Callable[[bytes], bytes], server: Server) -> None:
+    """Answered with 413 alone it would be let in where the registration says `Ignore`."""
+    before = server.metric("reviews_shed_total", reason="oversize")
+    with server.connect() as client:
+        client.send(send(FORBIDDEN + b" " * LIMIT))
+        answer = response_in(client.answer())
+        assert (answer["uid"], answer["allowed"], answer["status"]["code"]) == (UID, False, 413)
+        assert answer["status"]["reason"] == "RequestEntityTooLarge"
+        client.send(post(FORBIDDEN))
+        assert response_in(client.answer())["uid"] == UID, "the connection may be used again"
+    assert server.metric("reviews_shed_total", reason="oversize") == before + 1
+
+
+def test_oversize_review_is_left_as_it_is_by_mutate(server: Server) -> None:
+    answer = response_in(server.ask(post(FORBIDDEN + b" " * LIMIT, "/mutate")))
+    assert (answer["uid"], answer["allowed"], "patch" in answer) == (UID, True, False)
+
+
+def test_limit_on_a_body_that_came_with_its_header_is_answered_by_uid(start_server: StartServer) -> None:
+    server = start_server(reviews=ReviewSettings(body_limit_bytes=len(FORBIDDEN) - 1))
+    answer = response_in(server.ask(post(FORBIDDEN)))
+    assert (answer["uid"], answer["allowed"], answer["status"]["code"]) == (UID, False, 413)
+
+
+def test_oversize_review_whose_end_does_not_come_is_refused_in_its_time(start_server: StartServer) -> None:
+    """A slow client does not hold the connection, and what it announces is not waited for."""
+    server = start_server(reviews=ReviewSettings(body_seconds=0.5))
+    with server.connect() as client:
+        client.send(post(FORBIDDEN + b" " * 8192, Content_Length=str(LIMIT + 1)))
+        answer = response_in(client.answer())
+        assert (answer["uid"], answer["allowed"], answer["status"]["code"]) == (UID, False, 413)
+        assert client.closed()
+
+
+def test_oversize_review_without_end_is_answered_and_cut_off(start_server: StartServer) -> None:
+    server = start_server(reviews=ReviewSettings(body_limit_bytes=100_000))
+    with server.connect() as client:
+        head = post(b"", Content_Length="", Transfer_Encoding="chunked")
+        client.send(head + b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in (FORBIDDEN, b" " * 600_000)))
+        answer = response_in(client.answer())
+        assert (answer["uid"], answer["allowed"], answer["status"]["code"]) == (UID, False, 413)
+        assert client.closed()
+
+
+def test_oversize_review_whose_uid_comes_late_is_no_review(server: Server) -> None:
+    body = b'{"x":1,' + FORBIDDEN.lstrip()[1:]
+    assert server.ask(post(body + b" " * LIMIT)).startswith(b"HTTP/1.1 413 ")
