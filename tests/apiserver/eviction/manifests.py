@@ -87,7 +87,7 @@ class Makers:
             metadata["ownerReferences"] = [_owner("scheduling.k8s.io/v1beta1", "PodGroup", GROUP, GROUP)]
         elif maker:
             metadata["ownerReferences"] = [_owner("v1", "Pod", "made-for", maker)]
-        if claim.extended:
+        if claim.extended or claim.marked:
             metadata["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
         return {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
 

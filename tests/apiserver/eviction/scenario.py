@@ -23,7 +23,8 @@ class Claim:
     """A claim of a pod. Two pods that give it the same name share it.
 
     `devices`: their names with what is tolerated on each; one of the claim's name unless given. `generated`: from a
-    template, for `made_for`. `told`: it stands in the pod's status, with its name or, as not needed, without one.
+    template, for `made_for`. `marked`: it has the annotation of claims for extended resources, and is none. `told`: it
+    stands in the pod's status, with its name or, as not needed, without one.
     """
 
     tolerates: tuple[str, ...] = ()
@@ -36,6 +37,7 @@ class Claim:
     told: bool = True
     needed: bool = True
     extended: bool = False
+    marked: bool = False
     admin: bool = False
 
 

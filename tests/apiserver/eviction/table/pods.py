@@ -57,6 +57,14 @@ PODS: Final = (
         why="the in-tree controller does not read extendedResourceClaimStatus",
     ),
     Scenario(
+        name="a claim with no more than the annotation of those for extended resources protects no pod",
+        shows="E-16",
+        pods=(Pod("named", (Claim(marked=True),)), Pod("made", (Claim(generated=True, marked=True),))),
+        steps=(Taint(),),
+        evicted={"named": Due(), "made": Due()},
+        conditions={"r": TWO_GONE},
+    ),
+    Scenario(
         name="a claim that is not allocated, or reserved for somebody else, makes nobody go",
         shows="E-5 E-18",
         pods=(
