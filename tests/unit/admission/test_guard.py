@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import DRIVER, NOW, decoded, make_scheduler_claim
+from tests.builders import DRIVER, NOW, decoded
 from tests.unit.admission.guarding import (
     NOWHERE,
     UNKNOWN,
@@ -20,9 +20,7 @@ from tests.unit.admission.guarding import (
     tainting,
     told,
 )
-from tests.unit.cluster.held import held
 from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on, pool_slice
-from webhook.api.claims import EXTENDED_RESOURCE, FROM_TEMPLATE
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.policy.model import (
     Action,
@@ -418,35 +416,3 @@ def test_what_could_not_be_counted(cluster: Any, reason: str, text: str, warning
     assert warned.allowed
     assert ("warn", warning) in told(warned)
     assert over(ask(tainting(effect="NoSchedule"), cluster=cluster)) == []
-
-
-# --- claims for extended resources --------------------------------------------------------------
-
-
-def annotated(*, template: bool) -> list[Any]:
-    """Sixty claims of pods that in-tree eviction does evict, with the annotation of the scheduler's own claims."""
-    marks = {EXTENDED_RESOURCE: "true", **({FROM_TEMPLATE: "gpu"} if template else {})}
-    return [
-        make_scheduler_claim(
-            f"train-{number}",
-            f"node-0/gpu-{number}",
-            name=f"train-{number}-gpu-x7k2p",
-            request="gpu",
-            annotations=marks,
-        )
-        for number in range(60)
-    ]
-
-
-@pytest.mark.parametrize("template", [True, False], ids=["put into the template", "and the template's removed"])
-def test_forged_annotation_hides_no_pod(template: bool) -> None:  # noqa: FBT001 -- an id says which
-    decision = ask(tainting(), cluster=inventory_of(*map(held, annotated(template=template))), impact=at_most(pods=50))
-    assert over(decision) == ["limit:pods"]
-    assert "hits 0 devices, 60 pods in 1 namespace" in refusals(decision)[0]
-
-
-def test_pods_whose_claims_the_scheduler_made_are_left_alone() -> None:
-    claims = [make_scheduler_claim(f"train-{number}", f"node-0/gpu-{number}") for number in range(60)]
-    decision = ask(tainting(), cluster=inventory_of(*map(held, claims)), impact=at_most(pods=50))
-    assert refusals(decision) == []
-    assert any("left alone: 60 pods with extended resources" in text for _, text in told(decision))
