@@ -240,7 +240,7 @@ def test_verdict_on_a_part_is_never_more_permissive_than_the_verdict_on_the_whol
     )
     requests, version = crowded
     claim = make_claim(requests=requests, version=version)
-    asked = digest(_decoded(claim)[0].requests)
+    asked = digest(_decoded(claim)[0])
     annotation = signed(Requester("jane"), "train-a", "nonce", asked, KEY)
     claim["metadata"] = make_meta("training", namespace="train-a", annotations={REQUESTED_BY: annotation})
     for manifest in (claim, make_template(requests=requests, version=version, meta=metadata())):

@@ -82,7 +82,6 @@ def test_request_is_referred_to_by_name(manifest: Any, fields: dict[str, Any], r
         pytest.param(b"{}{}", "body: Invalid value: not JSON: ", id="two documents"),
         pytest.param(b"NaN", "body: Invalid value: not JSON: ", id="no number"),
         pytest.param(b"[" * 100_000, "body: Invalid value: nested too deeply for an AdmissionReview", id="deep"),
-        pytest.param(b"1" * 5_000, "body: Invalid value: not JSON: Integer value out of range", id="a long number"),
         *(
             pytest.param(
                 body, "request: Required value: the body must be an AdmissionReview of admission.k8s.io/v1", id=name
@@ -91,6 +90,7 @@ def test_request_is_referred_to_by_name(manifest: Any, fields: dict[str, Any], r
                 "null": b"null",
                 "a list": b"[]",
                 "a text": b'"x"',
+                "a long number": b"1" * 5_000,
                 "no UTF-8 in a text": b'"\xff"',
                 "an empty object": b"{}",
                 "a null request": b'{"request":null}',
