@@ -87,7 +87,7 @@ def _validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
         return subject
     context.budget.check("field rules")
     by_controller = _by_controller(request, context)
-    if subject.cut and not context.thorough and not by_controller:
+    if subject.cut and not context.offline and not by_controller:
         # Documented limits come before all else where they refuse: the entries are not looked at.
         refused = list(islice(_beyond_limits(subject, context), MAX_FINDINGS))
         if any(map(_is_limit, refused)):
@@ -241,7 +241,7 @@ def _kind_mismatch(request: AdmissionRequest, row: KindRules) -> str | None:
 
 def _field_errors(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> Iterator[FieldError]:
     row = subject.row
-    if subject.cut and context.thorough:
+    if subject.cut and context.offline:
         errors: list[FieldError] = []
         new = row.decode(Reader.of(request.object, errors))
         old = row.decode(Reader.of(request.old_object, [])) if subject.old is not None else None

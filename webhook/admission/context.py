@@ -66,8 +66,9 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     whether a driver's pool had a NoExecute taint (device, key, value) in the last minutes. `read_policy` reads a
     document's text for ConfigMaps: text, where it stands, and what to call between steps. `caller_trusted` says whether
     the caller is known to be an API server, whose word on the user holds: only for such a caller is an author signed, a
-    confirmation code given, or a rule kept in mind. On the command line the caller is the user. `thorough` has the
-    field rules look at all of an object that is too large to be judged whole, for callers that may take longer.
+    confirmation code given, or a rule kept in mind. On the command line the caller is the user. `offline` is for
+    files on the command line: the field rules look at all of an object that is too large to be judged whole, as there
+    is time for it, and a code that there is no key for is left to those who have one.
     """
 
     now: datetime
@@ -84,7 +85,7 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
     budget: Budget = UNLIMITED
     caller_trusted: bool = True
-    thorough: bool = False
+    offline: bool = False
 
     @property
     def policy(self) -> Policy:

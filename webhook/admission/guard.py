@@ -153,7 +153,7 @@ class _Guarding:
             yield _deny(TAINT.child("effect"), detail)
 
     def _forged(self) -> Iterator[Finding]:
-        if self._code.forgery:
+        if self._code.forgery and not (self._code.unchecked and self._context.offline):
             yield (_tell if self._code.unchecked else _deny)(_CONFIRM, self._code.forgery)
 
     def _unknown(self, why: str) -> Iterator[Finding]:

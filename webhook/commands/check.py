@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
         files = list(files)  # Namespaces and DeviceClasses may stand in the last one
         names = _names(files, options)
     context = AdmissionContext(
-        thorough=True,
+        offline=True,
         now=now,
         release=options.kubernetes_version,
         judge=judge or BUILTIN_JUDGE,

@@ -241,11 +241,20 @@ def test_real_code_passes_in_mode_off_without_a_word() -> None:
     assert (decision.allowed, told(decision), "impact" in decision.annotations) == (True, [], False)
 
 
-def test_code_in_a_file_is_not_refused_for_want_of_a_key() -> None:
-    """R5: nothing is stored by those who look at files."""
-    decision = ask(tainting(node(0), code=MADE_UP), key=None, sight=None)
-    assert decision.allowed
-    assert told(decision) == [("warn", "cannot be checked here, as there is no key")]
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"offline": True}, []), ({}, [("warn", "cannot be checked here, as there is no key")])],
+    ids=["files", "a server"],
+)
+def test_code_is_not_refused_for_want_of_a_key_where_there_is_no_cluster(options: Any, said: Any) -> None:
+    """R5: a server without a cluster says so; for files, a code is left to those who have the key."""
+    decision = ask(tainting(node(0), code=MADE_UP), key=None, sight=None, **options)
+    assert (decision.allowed, told(decision)) == (True, said)
+
+
+def test_code_in_a_file_is_refused_where_there_is_a_key_that_did_not_make_it() -> None:
+    """R5."""
+    assert not ask(tainting(node(0), code=MADE_UP), sight=None, offline=True).allowed
 
 
 # --- break-glass (R5, R11) -------------------------------------------------------------------------

@@ -236,11 +236,11 @@ def test_changed_end_of_a_large_spec_is_a_change() -> None:
     assert judged(listed(28_000, FORBIDDEN), old=listed(28_000, FORBIDDEN)).allowed
 
 
-def test_thorough_look_finds_the_error_behind_what_is_judged() -> None:
+def test_look_at_files_finds_the_error_behind_what_is_judged() -> None:
     request = make_admission_request(listed(100, make_toleration(key="no key")))
     context = make_context(judge=judge_of(documentedRules="off"))
     assert validate(request, context).allowed
-    [error, *_] = validate(request, structs.replace(context, thorough=True)).errors
+    [error, *_] = validate(request, structs.replace(context, offline=True)).errors
     assert error.field == "spec.devices.requests[0].exactly.tolerations[100].key"
 
 

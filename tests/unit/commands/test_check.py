@@ -187,7 +187,7 @@ NASTY = st.recursive(
 
 
 @given(data=st.binary(max_size=200))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_any_bytes_are_judged_or_told(data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.yaml"
     path.write_bytes(data)
@@ -196,7 +196,7 @@ def test_any_bytes_are_judged_or_told(data: bytes, tmp_path: Path, capsys: pytes
 
 
 @given(name=st.sampled_from(sorted(VALID_MANIFESTS)), data=st.data(), nasty=NASTY)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_objects_with_anything_anywhere_are_judged_or_told(
     name: str, data: st.DataObject, nasty: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
