@@ -98,3 +98,11 @@ def test_an_accepted_mutant_is_known_by_its_lines(tree: Path) -> None:
     assert Accepted(mutant.path, before, after, "why").is_this(mutant)
     assert not Accepted(mutant.path, before, f"{after} ", "why").is_this(mutant)
     assert not Accepted("webhook/api/other.py", before, after, "why").is_this(mutant)
+
+
+def test_exceptions_that_cannot_be_replaced_are_passed_over(tree: Path) -> None:
+    text = "try:\n    read()\nexcept (json.JSONDecodeError, ValueError):\n    give_up()\n"
+    (tree / "webhook/api/module.py").write_text(text)
+    replaced = [mutant.added for seed in range(10) for mutant in sample_of(tree, 100, random.Random(seed))[0]]
+    assert replaced
+    assert all("json.JSONDecodeError" in line for added in replaced for line in added)

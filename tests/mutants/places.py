@@ -103,7 +103,10 @@ def _places(source: str) -> Mapping[tuple[int, int], list[Change]]:
 def _mutant(path: str, source: str, change: Change) -> Mutant | None:
     """The mutant, or None if it is the same program, or none."""
     name, occurrence = change
-    mutated = mutate_code(source, get_operator(name)(), occurrence)
+    try:
+        mutated = mutate_code(source, get_operator(name)(), occurrence)
+    except AttributeError:
+        return None  # the replacement of exceptions expects plain names, and fails at `module.Error`
     if mutated is None or _program(mutated) in (None, _program(source)):
         return None
     before, after = source.splitlines(), mutated.splitlines()

@@ -220,6 +220,12 @@ def test_few_devices_are_few(fields: Any, refused: bool) -> None:  # noqa: FBT00
     assert judged(claim, many).allowed is not refused
 
 
+@pytest.mark.parametrize("count", [0, None, "2"])
+def test_count_that_is_none_is_one_as_servers_fill_it_in(count: Any) -> None:
+    claim = make_claim(requests=[make_request(tolerations=[XID], count=count)])
+    assert judged(claim, make_entry("one", "allow", {"when": "request.count == 1"}), default="deny").allowed
+
+
 # --- claims that are made from templates --------------------------------------------------------
 
 ADMINS_MAY = make_entry("admins-may", "allow", {"requesters": {"users": ["admin"]}})

@@ -198,6 +198,15 @@ def test_what_only_the_candidate_would_refuse_is_a_warning(run_audit: AuditRunne
     assert run_audit.told(template(PLAIN, author=OPS), candidate={**candidate, "rules": [OPS_MAY]}) == []
 
 
+@pytest.mark.parametrize(("unknown_author", "refused"), [("allow", False), ("warn", True), ("deny", True)])
+def test_candidate_asks_rules_of_an_unknown_author_unless_it_allows_them(
+    unknown_author: str, refused: Any, run_audit: AuditRunner
+) -> None:
+    candidate = {**HEADER, "default": "deny", "rules": [], "unknownAuthor": unknown_author}
+    told = run_audit.told(generated(PLAIN), candidate=candidate, policy=HEADER)
+    assert (("warning", "refusedByCandidate", CLAIM_PLACE) in told) is refused
+
+
 def test_policy_and_candidate_may_stand_in_the_dump(run_audit: AuditRunner) -> None:
     data = {"policy.yaml": json.dumps(POLICY), "candidate.yaml": json.dumps({**HEADER, "default": "deny"})}
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "p", "namespace": "x"}, "data": data}
