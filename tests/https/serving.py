@@ -119,10 +119,11 @@ class Server:
             client_certificates=self.client_ca is not None,
             oldest_version=self.oldest_version,
         )
+        self.handler = Reviews(self.reviews, self.metrics, self.around, self.callers)
         self.listener = Listener(
             "reviews",
             Address(host=HOST),
-            Reviews(self.reviews, self.metrics, self.around, self.callers),
+            self.handler,
             self.settings,
             tls=tls,
             count_bad_request=self.metrics.count_bad_request,
