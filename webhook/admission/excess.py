@@ -73,7 +73,7 @@ def excess_of(value: JSON, *, of_template: bool) -> Excess | None:
     if modest and not bloated:
         return None
     if bloated:
-        # Nobody but the server sets an allocation, and not with the object.
+        # Only the server sets an allocation, and not with the object.
         value = {name: entry for name, entry in value.items() if name != "status"}
     if modest or len(requests) > MAX_ENTRIES:  # the reader refuses such a list
         return Excess(value, of_template, cut=bloated)

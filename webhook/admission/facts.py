@@ -76,7 +76,7 @@ class Claiming:
         return Scope(requester, self.namespace, self._names.namespace(self.namespace))
 
     def author(self, annotation: str | None) -> Requester | None:
-        """The author that an annotation proves. Nobody signs for an object of which a part is not looked at."""
+        """The author that an annotation proves. There is none for an object that is not judged whole."""
         key = self._context.key
         if key is None or annotation is None or self.cut:
             return None

@@ -148,7 +148,7 @@ def impact_of(
 ) -> Impact:
     """What the taint on the selected devices would do, from `now` on. `check` is called now and then, and may raise.
 
-    A missing selector evicts nobody, but keeps every device from being allocated (K-5, E-6). A selector
+    A missing selector evicts no pod, but keeps every device from being allocated (K-5, E-6). A selector
     with fields that cannot be judged here is taken for wider than it is, so the answer is too high and never too low.
     """
     names = ANYWHERE if selector is None else Names.of(selector)

@@ -279,17 +279,15 @@ class Reviews:
 
     async def _decide_small(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
         around = self._around
+        if request.resource == CONFIG_MAPS:
+            # A document may take longer to read than others should wait: a thread shares the time with them.
+            return await asyncio.to_thread(self._decide, route, request, budget, around.names, on_loop=False)
         if around.look_up is None:
-            if request.resource == CONFIG_MAPS:
-                # A document may take longer to read than others should wait: a thread shares the time with them.
-                return await asyncio.to_thread(self._decide, route, request, budget, around.names, on_loop=False)
             return self._decide(route, request, budget, around.names)
         return await self._decide_in_cluster(route, request, budget)
 
     async def _decide_in_cluster(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
         around = self._around
-        if request.resource == CONFIG_MAPS:
-            return await asyncio.to_thread(self._decide, route, request, budget, around.names, on_loop=False)
         misses = Misses(around.names)
         outcome = self._decide(route, request, budget, misses)
         if misses and outcome.decision is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.apiserver.guard import crowd
-from tests.apiserver.guard.replicas import Replicas
+from tests.apiserver.guard.replicas import Replicas, called
 from tests.apiserver.policy.stage import Stage
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
@@ -38,6 +38,13 @@ def stage(crowded: Stage) -> Iterator[Stage]:
     yield crowded
     crowded.unregister()
     crowd.delete_rules(crowded.client)
+
+
+@pytest.fixture
+def guarded(stage: Stage) -> Iterator[Stage]:
+    """Called by the API server, with the built-in policy."""
+    with called(stage):
+        yield stage
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Self
 
 from tests.apiserver.guard.balancer import Balancer
@@ -14,6 +14,8 @@ from tests.controlplane.registration import register, unregister
 from tests.controlplane.webhook_process import WebhookProcess
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.apiserver.policy.stage import Stage
 
 _SYNCED = "device_taint_webhook_inventory_synced 1.0"
@@ -59,3 +61,16 @@ class Replicas:
 def wait_synced(webhook: WebhookProcess) -> None:
     """Until it knows what is in the cluster."""
     wait_until(lambda: _SYNCED in webhook.metrics(), "the inventory is known")
+
+
+@contextmanager
+def called(stage: Stage) -> Iterator[None]:
+    """The stage's own server, started, synced and registered while the block lasts."""
+    stage.start_webhook()
+    try:
+        wait_synced(stage.webhook)
+        stage.register()
+        yield
+    finally:
+        stage.unregister()
+        stage.stop_webhook()

@@ -16,7 +16,6 @@ from tests.apiserver.policy.stage import make_policy
 from webhook.api.rules import CONFIRM_IMPACT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.apiserver.policy.stage import Stage
@@ -30,19 +29,6 @@ CODE: Final = re.compile(rf'{re.escape(CONFIRM_IMPACT)} to "(v1\.[^"]+)"')
 FIGURES: Final = "selects 500 devices in 500 pools; evicts 500 pods in 1 namespace, all at once"
 PUBLISHER: Final = "system:serviceaccount:gitops:publisher"
 WARNING: Final = re.compile(r"^Warning: (.*)$", re.MULTILINE)
-
-
-@pytest.fixture
-def guarded(stage: Stage) -> Iterator[Stage]:
-    """Called by the API server, with the built-in policy."""
-    stage.start_webhook()
-    try:
-        wait_synced(stage.webhook)
-        stage.register()
-        yield stage
-    finally:
-        stage.unregister()
-        stage.stop_webhook()
 
 
 def _code(text: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.apiserver.guard import crowd
 from tests.apiserver.guard.crowd import RULES, make_rule
-from tests.apiserver.guard.replicas import wait_synced
+from tests.apiserver.guard.replicas import called
 from webhook.api.claims import EXTENDED_RESOURCE
 
 if TYPE_CHECKING:
@@ -26,14 +26,10 @@ LEFT: Final = 40
 def forged(stage: Stage) -> Iterator[Stage]:
     """The annotation is on the claims before the webhook reads them for the first time."""
     _annotate(stage, "true")
-    stage.start_webhook()
     try:
-        wait_synced(stage.webhook)
-        stage.register()
-        yield stage
+        with called(stage):
+            yield stage
     finally:
-        stage.unregister()
-        stage.stop_webhook()
         _annotate(stage, None)
 
 

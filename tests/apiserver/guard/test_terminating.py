@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.apiserver.guard.crowd import RULES, make_rule
-from tests.apiserver.guard.replicas import wait_synced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.apiserver.policy.stage import Stage
 
 pytestmark = pytest.mark.apiserver
@@ -19,19 +16,6 @@ pytestmark = pytest.mark.apiserver
 EVICT: Final = {"devicetaint.io/evict": "true"}
 FORGED: Final = {"devicetaint.io/confirm-impact": "v1.9999999999.999999999.999999999.999999999.999999999." + "A" * 43}
 KEPT: Final = {"finalizers": ["attack.example.com/keep"]}
-
-
-@pytest.fixture
-def guarded(stage: Stage) -> Iterator[Stage]:
-    """Called by the API server, with the built-in policy."""
-    stage.start_webhook()
-    try:
-        wait_synced(stage.webhook)
-        stage.register()
-        yield stage
-    finally:
-        stage.unregister()
-        stage.stop_webhook()
 
 
 @pytest.mark.parametrize("effect", ["None", "NoSchedule"])
