@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import multiprocessing
+import os
 import statistics
 import sys
 import tempfile
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     import ssl
 
 _LARGE: Final = 16
-_SMALL: Final = 400
+_SMALL: Final = 2000
+_LOWER: Final = 10
+"""By how much clients with large claims are nicer than the one that is timed."""
 _TIMEOUT_SECONDS: Final = 3
 _TIMES_IDLE: Final = 5
 """p99 beside large claims may be so many times p99 alone."""
@@ -67,8 +70,11 @@ def _ask(port: int, context: ssl.SSLContext, body: bytes, times: int) -> list[fl
 
 
 def _flood(port: int, certificates: Certificates, body: bytes) -> None:
+    """Without a pause, on a connection that is kept, as API servers keep theirs."""
+    # On the cores that all share, the client whose time is taken goes first.
+    os.nice(_LOWER)
     while True:
-        _ask(port, certificates.client_context(), body, 1)
+        _ask(port, certificates.client_context(), body, sys.maxsize)
 
 
 def _p99(taken: list[float]) -> float:

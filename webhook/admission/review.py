@@ -8,13 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import structs
 
 from webhook.admission.decision import ALLOWED
 from webhook.admission.salvage import salvaged
+from webhook.admission.stepwise import decode_stepwise
 from webhook.api.field import JSON
 from webhook.api.meta import GroupVersionKind, GroupVersionResource
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from webhook.admission.decision import Decision
     from webhook.api.field import Finding
 
@@ -62,6 +66,12 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     old_object: JSON = None
     problems: tuple[str, ...] = ()
 
+    def without_objects(self) -> AdmissionRequest:
+        """The request with no more of its objects than their names need."""
+        meta = self.object.get("metadata") if isinstance(self.object, dict) else None
+        name = meta.get("generateName") if isinstance(meta, dict) else None
+        return structs.replace(self, object={"metadata": {"generateName": name}}, old_object=None)
+
     @property
     def display_name(self) -> str:
         """The name; one that the server will complete ends in a star."""
@@ -77,10 +87,10 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.display_name}" if self.namespace else self.display_name
 
 
-def decode_review(body: bytes | bytearray) -> AdmissionRequest:
-    """The request in a body. Raises BadReview where no uid can be found to answer to."""
+def decode_review(body: bytes | bytearray, rest: Callable[[], None] | None = None) -> AdmissionRequest:
+    """The request in a body; `rest` is called between the steps of a large one. Raises BadReview without a uid."""
     try:
-        review = _decoder.decode(body)
+        review = _decoder.decode(body) if len(body) <= _FEW_BYTES else decode_stepwise(body, rest=rest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         review = _decode_again(body, error)
     request = review.get("request") if isinstance(review, dict) else None

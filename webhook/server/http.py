@@ -27,7 +27,7 @@ from webhook.admission.review import (
 from webhook.server.answers import Answer, failure, unfitness
 from webhook.server.callers import Callers, WrongName
 from webhook.server.durations import timeout_seconds
-from webhook.server.lane import ANSWERS, Lane, Reason, Shed
+from webhook.server.lane import ANSWERS, Lane, Reason, Shed, Turn
 from webhook.server.review_log import Outcome, log_review
 from webhook.server.surroundings import Misses, Surroundings
 
@@ -90,6 +90,7 @@ class Reviews:
         self._in_flight = 0
         self._buffered_bytes = 0
         self._lane = Lane(settings.buffered_limit_bytes)
+        self._receiving = asyncio.Lock()
         metrics.reviews_in_flight.set_function(lambda: self._in_flight)
         self._clock = time.monotonic
         # The same few targets come all the time: one per path and timeout, from the same few callers.
@@ -175,24 +176,28 @@ class Reviews:
     async def _read(self, content: StreamReader, chunks: list[bytes]) -> bytes:
         """The whole body; what came of it is in `chunks` when the caller gives up."""
         settings, size = self._settings, 0
+        turn = Turn(self._receiving)
         try:
-            while chunk := await content.readany():
+            while chunk := await (turn.chunk(content) if size > settings.large_bytes else content.readany()):
                 size += len(chunk)
                 self._buffered_bytes += len(chunk)
                 if size > settings.body_limit_bytes:
                     self._buffered_bytes -= size
                     size = 0
                     chunks[:] = [_beginning([*chunks, chunk])]
+                    turn.end()
                     await self._shed_oversize(content, chunks)
                 if self._buffered_bytes > settings.buffered_limit_bytes and size > settings.large_claim_bytes:
                     self._buffered_bytes -= size
                     head, size = _beginning([*chunks, chunk]), 0
                     chunks[:] = [head]
+                    turn.end()
                     await self._thrown_away(content)
                     raise Shed(Reason.CROWDED, head)
                 chunks.append(chunk)
             return b"".join(chunks)
         finally:
+            turn.end()
             self._buffered_bytes -= size
 
     async def _shed_oversize(self, content: StreamReader, chunks: list[bytes]) -> NoReturn:
@@ -266,11 +271,12 @@ class Reviews:
         """What comes of a review when its turn comes, or the request where that is for the loop to decide."""
 
         def work() -> Outcome | AdmissionRequest:
-            read = request or _decoded(body)
-            # The inventory, by which other resources are judged, changes on the loop.
-            return (
-                self._decide(route, read, budget, names, on_loop=False) if read.resource.resource in _COSTLY else read
-            )
+            read = request or _decoded(body, self._lane.rest)
+            if read.resource.resource not in _COSTLY:
+                return read  # judged by the inventory, which changes on the loop
+            outcome = self._decide(route, read, budget, names, on_loop=False)
+            # What is large is freed here: that takes 3 ms for 2 MB.
+            return outcome._replace(request=read.without_objects())
 
         try:
             return await self._lane.run(work, size_bytes=len(body), seconds=budget.seconds_left)
@@ -362,9 +368,9 @@ def _beginning(chunks: list[bytes]) -> bytes:
     return head
 
 
-def _decoded(body: bytes) -> AdmissionRequest:
+def _decoded(body: bytes, rest: Callable[[], None] | None = None) -> AdmissionRequest:
     try:
-        return decode_review(body)
+        return decode_review(body, rest)
     except BadReview as error:
         raise _Refused(400, str(error)) from None
 

@@ -1,13 +1,15 @@
-"""Where large reviews wait for each other, so that small ones need not: one at a time, in a thread beside the loop.
+"""Where large reviews wait for each other, so that small ones need not.
 
-The thread gives way every half a millisecond, so other reviews are answered between its steps. A queue has to end
-somewhere: what has waited past its deadline, or comes when too much is waiting, is shed.
+Their bodies are received one at a time, and judged one at a time in a thread beside the loop. The thread gives way
+every half a millisecond, so other reviews are answered between its steps. A queue has to end somewhere: a review that
+has waited past its deadline, or comes when too much is waiting, is shed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -15,9 +17,18 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aiohttp import StreamReader
+
 _T = TypeVar("_T")
 _SWITCH_SECONDS: Final = 0.0005
 """How long the thread may keep the interpreter while others want it; Python's own 5 ms are a review's whole time."""
+_WORK_SECONDS: Final = 0.001
+"""How long the thread works between two rests."""
+_REST_SECONDS: Final = 0.0005
+"""What a small review takes on the loop: one that waits is answered in one rest, rather than bit by bit in turns with
+the thread, each of which would be waited for."""
+_STALL_SECONDS: Final = 0.01
+"""How long a body that brings nothing keeps its turn: a slow client delays each of the others by no more."""
 
 
 class Reason(StrEnum):
@@ -51,8 +62,16 @@ class Lane:
         """`limit_bytes` is for all bodies that wait or are judged at a time."""
         self._limit_bytes = limit_bytes
         self._bytes = 0
+        self._rested = 0.0
         self._free = asyncio.Lock()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-reviews")
+
+    def rest(self) -> None:
+        """Called by work that has come to the end of a step."""
+        now = time.monotonic()
+        if now - self._rested > _WORK_SECONDS:
+            time.sleep(_REST_SECONDS)
+            self._rested = time.monotonic()
 
     async def run(self, work: Callable[[], _T], *, size_bytes: int, seconds: float) -> _T:
         """What `work` gives, which must begin within so many seconds. Raises Shed, and what `work` raises."""
@@ -71,6 +90,37 @@ class Lane:
                 self._free.release()
         finally:
             self._bytes -= size_bytes
+
+
+class Turn:
+    """One large body's turn to be received, which it keeps until it ends or stalls.
+
+    Bytes that wait for their turn stay in the buffers of their connection: decrypted as they come, those of sixteen
+    clients kept the loop for 10 ms at a time.
+    """
+
+    def __init__(self, turns: asyncio.Lock) -> None:
+        """`turns` is the one of all bodies; asyncio's lock serves them in the order in which they came."""
+        self._turns = turns
+        self._has_turn = False
+
+    async def chunk(self, content: StreamReader) -> bytes:
+        """What comes next; empty at the body's end. Raises what the reader raises."""
+        if not self._has_turn:
+            await self._turns.acquire()
+            self._has_turn = True
+        try:
+            async with asyncio.timeout(_STALL_SECONDS):
+                return await content.readany()
+        except TimeoutError:
+            self.end()
+        return await content.readany()
+
+    def end(self) -> None:
+        """Lets the next one in."""
+        if self._has_turn:
+            self._has_turn = False
+            self._turns.release()
 
 
 def _giving_way(work: Callable[[], _T]) -> _T:
