@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from random import Random
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.properties.strategies import any_json
+from tests.properties.strategies import any_json, mutated_bodies, reviews
+from webhook.admission.review import BadReview, decode_review
 from webhook.admission.stepwise import decode_stepwise
 
 
@@ -46,3 +48,21 @@ def test_names_that_repeat_and_blanks_make_no_difference(text: bytes) -> None:
 def test_text_that_is_nested_too_deeply_fails_alike(opening: bytes) -> None:
     text = opening * 20_000
     assert outcome(text, 1) == outcome(text, None)
+
+
+def request_in(body: bytes) -> object:
+    try:
+        return decode_review(body)
+    except BadReview as error:
+        return str(error).partition(":")[0]
+
+
+# What is small is read in one way and what is large in another; blanks make a body large.
+BLANKS = b" " * 256 * 1024
+
+
+@settings(phases=[Phase.reuse, Phase.generate])
+@given(reviews, st.integers(0, 2**32))
+def test_small_review_is_read_as_a_large_one_is(review: object, seed: int) -> None:
+    for body in [json.dumps(review).encode(), *mutated_bodies(review, Random(seed))[:8]]:
+        assert request_in(body) == request_in(body + BLANKS)

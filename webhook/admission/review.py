@@ -5,7 +5,7 @@ Source: admission.k8s.io/v1; `status` is what kubectl shows, and for `Invalid` i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import structs
@@ -89,6 +89,79 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
 
 def decode_review(body: bytes | bytearray, rest: Callable[[], None] | None = None) -> AdmissionRequest:
     """The request in a body; `rest` is called between the steps of a large one. Raises BadReview without a uid."""
+    small = len(body) <= _FEW_BYTES
+    if small:
+        try:
+            return _well_formed(_review_decoder.decode(body))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # what is wrong is found below
+    return _tolerated(body, None if small else rest)
+
+
+class _Resource(msgspec.Struct, gc=False):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class _Kind(msgspec.Struct, gc=False):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class _UserInfo(msgspec.Struct, gc=False):
+    username: str = ""
+    groups: tuple[str, ...] = ()
+
+
+class _Request(msgspec.Struct, rename="camel"):
+    """A request as API servers write it; anything else is no value of this type."""
+
+    uid: Annotated[str, msgspec.Meta(min_length=1)]
+    operation: Annotated[str, msgspec.Meta(min_length=1)]
+    resource: _Resource
+    kind: _Kind
+    user_info: _UserInfo
+    sub_resource: str = ""
+    name: str = ""
+    namespace: str = ""
+    dry_run: bool = False
+    object: Any = None
+    old_object: Any = None
+
+
+class _Review(msgspec.Struct, rename="camel"):
+    api_version: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    request: _Request
+
+
+_review_decoder: Final = msgspec.json.Decoder(_Review)
+
+
+def _well_formed(review: _Review) -> AdmissionRequest:
+    """The request of a review that is as it should be: this way takes a third of the time of the other."""
+    request = review.request
+    resource, kind, user = request.resource, request.kind, request.user_info
+    return AdmissionRequest(
+        request.uid,
+        request.operation,
+        GroupVersionResource(resource.group, resource.version, resource.resource),
+        request.sub_resource,
+        GroupVersionKind(kind.group, kind.version, kind.kind),
+        request.name,
+        request.namespace,
+        user.username or _ANONYMOUS,
+        user.groups,
+        request.dry_run,
+        request.object,
+        request.old_object,
+    )
+
+
+def _tolerated(body: bytes | bytearray, rest: Callable[[], None] | None) -> AdmissionRequest:
+    """The request in a body in which something may be wrong, with what it is; also in one of any size."""
     try:
         review = _decoder.decode(body) if len(body) <= _FEW_BYTES else decode_stepwise(body, rest=rest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
