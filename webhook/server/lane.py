@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aiohttp import StreamReader
 
 _T = TypeVar("_T")
-_SWITCH_SECONDS: Final = 0.0005
+_SWITCH_SECONDS: Final = 0.0001
 """How long the thread may keep the interpreter while others want it; Python's own 5 ms are a review's whole time."""
 _WORK_SECONDS: Final = 0.001
 """How long the thread works between two rests."""
