@@ -218,7 +218,10 @@ IN_A_CLUSTER = (
         title=_GENERATED,
         steps=(
             Step(command="kubectl apply -n bench -f burn-in.yaml", says=("burn-in created",), never=("Warning",)),
-            Step(command="kubectl wait -n bench --for=create resourceclaim -l test=burn-in", says=("condition met",)),
+            Step(
+                command="kubectl wait -n bench --for=create resourceclaim -l test=burn-in --timeout=4m",
+                says=("condition met",),
+            ),
             Step(command=_SHOW_AUTHOR, says=('"username":"test-admin"', '"system:masters"', '"mac"')),
         ),
         remark=_GENERATED_REMARK,

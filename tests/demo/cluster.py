@@ -14,7 +14,15 @@ from tests.controlplane.processes import Process
 from tests.controlplane.registration import Calls, calls, register
 from tests.controlplane.webhook_process import ROOT, WebhookProcess, our_environment
 from tests.demo.chapters import BEFORE, IN_A_CLUSTER
-from tests.demo.telling import Outcome, StoryError, Storyteller, copy_story, run_program
+from tests.demo.telling import (
+    PROGRAM_SECONDS,
+    Outcome,
+    StoryError,
+    Storyteller,
+    copy_story,
+    hanging_told,
+    run_program,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -33,7 +41,7 @@ _NODES = ("node-1", "node-2")
 _NAMESPACE = "device-taint-webhook"
 _ACCOUNT = f"system:serviceaccount:{_NAMESPACE}:device-taint-webhook"
 _EVICTOR = "device-taint-webhook-evict"
-_FOLLOWED_SECONDS = 120
+_FOLLOWED_SECONDS = 600
 _ACCOUNT_GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{_NAMESPACE}", "system:authenticated")
 
 
@@ -71,13 +79,13 @@ class Cluster:
             # what is no kubectl needs no cluster, and gets none
             environment = {k: v for k, v in os.environ.items() if k != "KUBECONFIG"}
             return run_program(command, self.story, environment)
-        with contextlib.chdir(self.story):
-            result = self.plane.kubectl(*arguments)
+        with contextlib.chdir(self.story), hanging_told(command):
+            result = self.plane.kubectl(*arguments, timeout_seconds=PROGRAM_SECONDS)
         # A warning is written when the answer comes, before the line that says what became of the object.
         return Outcome(result.stderr + result.stdout, result.code)
 
     def follow(self, command: str) -> Generator[str]:
-        """kubectl's lines as the cluster's admin, for two minutes at most."""
+        """kubectl's lines as the cluster's admin, for ten minutes at most."""
         _, *arguments = shlex.split(command)
         yield from self.plane.kubectl_lines(*arguments, f"--request-timeout={_FOLLOWED_SECONDS}s")
 
@@ -143,7 +151,7 @@ def _evictor(plane: ControlPlane) -> Iterator[Process]:
     log = plane.folder / "evict.log"
     process = Process("evict", command, log, environment=our_environment())
     try:
-        process.wait_ready(lambda: '"working"' in log.read_text(), seconds=40)
+        process.wait_ready(lambda: '"working"' in log.read_text(), seconds=180)
         yield process
     finally:
         process.stop()

@@ -6,15 +6,16 @@ from tests.demo.scenes import Chapter, Step
 
 _RACK = (
     "Thirty pods use the GPUs of a rack. 29 train, under a disruption budget: three may be away at a time. "
-    "A spare rack comes, to which they can go, and somebody is debugging in one of them."
+    "An engineer is debugging in one of them, and a spare rack comes, to which the others can go."
 )
+_NOTEBOOK_RUNS = "kubectl wait -n rack --for=condition=Ready pod/notebook --timeout=4m"
 _HOLD = 'kubectl annotate -n rack pod train-7 devicetaint.io/hold="debugging, ask anna"'
 _FIRMWARE = "The rack needs new firmware. The rule keeps new work off, and asks our worker to empty it."
 _PROGRESS = (
     "kubectl get devicetaintrule firmware --watch "
     r"""-o jsonpath='{.status.conditions[?(@.type=="devicetaint.io/Eviction")].message}{"\n"}'"""
 )
-_DONE = "28 pods evicted; 2 pods pending in 1 namespace; 1 held"
+_DONE = "2 pods pending in 1 namespace; 1 held"
 _FIRMWARE_REMARK = (
     "28 have moved, never more than three at a time: the worker goes through the Eviction API and waits for the "
     "budget. The one that is held stays, and the notebook has its hour."
@@ -28,15 +29,20 @@ EVICTION = (
         title=_RACK,
         steps=(
             Step(command="kubectl apply -f rack.yaml", says=("statefulset.apps/train created",)),
-            Step(command="kubectl rollout status -n rack statefulset/train --timeout=90s", says=("complete",)),
-            Step(command="kubectl apply -f spare-rack.yaml", says=("rack-2 created",)),
+            Step(command="kubectl rollout status -n rack statefulset/train --timeout=4m", says=("complete",)),
+            Step(command=_NOTEBOOK_RUNS, says=("notebook condition met",)),
             Step(command=_HOLD, says=("train-7 annotated",)),
+            Step(command="kubectl apply -f spare-rack.yaml", says=("rack-2 created",)),
         ),
     ),
     Chapter(
         title=_FIRMWARE,
         steps=(
-            Step(command="kubectl apply -f firmware.yaml", says=("30 pods in 1 namespace", "firmware created")),
+            Step(
+                command="kubectl apply -f firmware.yaml",
+                ripe="evicts 30 pods in 1 namespace",
+                says=("evicts 30 pods in 1 namespace", "firmware created"),
+            ),
             Step(command=_PROGRESS, until=_DONE),
             Step(command=_STAYED, says=("train-7 ", "notebook"), never=("train-6 ", "train-8 ")),
         ),

@@ -23,14 +23,22 @@ IMPACT = (
         steps=(
             Step(command="kubectl apply -f fleet.yaml", says=("serve-1 created",), never=("Warning",)),
             Step(
-                command="kubectl wait -n training --for=condition=PodScheduled pod --all --timeout=60s",
+                command="kubectl wait -n training --for=condition=PodScheduled pod --all --timeout=4m",
                 says=("train-3 condition met",),
             ),
         ),
     ),
     Chapter(
         title=_ACCIDENT,
-        steps=(Step(command="kubectl apply -f all-gpus.yaml", code=1, says=_HITS, keeps=r'to "(v1\.[^"]+)"'),),
+        steps=(
+            Step(
+                command="kubectl apply -f all-gpus.yaml",
+                code=1,
+                ripe="hits 8 devices, 6 pods",
+                says=_HITS,
+                keeps=r'to "(v1\.[^"]+)"',
+            ),
+        ),
         remark=_ACCIDENT_REMARK,
         asked=True,
     ),
@@ -48,7 +56,7 @@ IMPACT = (
                 command="kubectl apply -f all-gpus.yaml",
                 says=("evicts 6 pods in 1 namespace: 4 at once, 2 after 1 h", "all-gpus created"),
             ),
-            Step(command="kubectl wait -n training --for=delete pod -l app=train --timeout=60s"),
+            Step(command="kubectl wait -n training --for=delete pod -l app=train --timeout=4m"),
             Step(command="kubectl get pods -n training", says=("serve-0", "serve-1"), never=("train-",)),
             Step(command="kubectl delete -f all-gpus.yaml", says=("deleted",)),
         ),

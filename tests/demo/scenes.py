@@ -27,6 +27,11 @@ class Step:
     """A regular expression; what it finds differs from what it found in earlier steps."""
     until: str = ""
     """It goes on until this stands in a line of its output, and each line is shown when it comes."""
+    ripe: str = ""
+    """What a dry run of it must answer before it runs: our server hears of pods and claims a moment after they change.
+
+    The dry runs are neither shown nor counted.
+    """
     keeps: str = ""
     """A regular expression; what its group finds stands for {kept} in later commands."""
     logged: str = ""

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from tests.demo.terminal import Terminal
 
 STORY = ROOT / "tests" / "demo" / "story"
-_LOG_SECONDS = 5.0
+_LOG_SECONDS = 120.0
+_RIPE_SECONDS, _RIPE_PAUSE_SECONDS = 120.0, 0.2
+PROGRAM_SECONDS = 300.0
+"""A program that has not ended by then hangs: the slowest takes two seconds on an idle machine."""
 _PROGRAMS = {"cat", "grep", "sed"}
 _FAR, _SOON_DAYS = "2099-12-31", 3
 """The story's exception ends in some days, whenever it is told; its file has a day that never comes."""
@@ -67,6 +70,7 @@ class Storyteller:
         self._stage = stage
         self._found: dict[str, set[str]] = {}
         self._kept = ""
+        self._uncounted = 0
 
     def tell(self, chapters: Iterable[Chapter]) -> None:
         """All of them, numbered.
@@ -79,12 +83,12 @@ class Storyteller:
 
     def act(self, chapter: Chapter) -> None:
         """One chapter, without its title. Raises: StoryError."""
-        asked = self._stage.validations()
+        asked = self._asked()
         for step in chapter.steps:
             self._step(step)
         if chapter.remark:
             self._terminal.say(chapter.remark)
-        if chapter.asked is not None and (self._stage.validations() > asked) is not chapter.asked:
+        if chapter.asked is not None and (self._asked() > asked) is not chapter.asked:
             raise StoryError(f"our validating webhook was {'not ' if chapter.asked else ''}asked: {chapter.title}")
 
     def _step(self, step: Step) -> None:
@@ -92,6 +96,8 @@ class Storyteller:
             now = _second()
             wait_until(lambda: _second() > now, "a new second", seconds=5)
         command = step.command.replace("{kept}", self._kept)
+        if step.ripe:
+            self._await_ripe(command, step.ripe)
         self._terminal.command(command, "$ " if step.typed else "")
         log = len(self._stage.log()) if step.logged else 0
         outcome = self._followed(command, step.until) if step.until else self._stage.run(command)
@@ -137,6 +143,25 @@ class Storyteller:
             else:
                 known.add(match[0])
 
+    def _asked(self) -> int:
+        """How often our validating webhook has been asked by what is shown."""
+        return self._stage.validations() - self._uncounted
+
+    def _await_ripe(self, command: str, text: str) -> None:
+        before = self._stage.validations()
+        rehearsal, last = f"{command} --dry-run=server", Outcome("", 0)
+
+        def ripe() -> bool:
+            nonlocal last
+            last = self._stage.run(rehearsal)
+            return text in last.output
+
+        try:
+            wait_until(ripe, text, seconds=_RIPE_SECONDS, every=_RIPE_PAUSE_SECONDS)
+        except NotReadyError as e:
+            raise StoryError(f"{rehearsal}: {e}; the last answer: {last.output}") from None
+        self._uncounted += self._stage.validations() - before
+
     def _await_log(self, text: str, start: int) -> None:
         try:
             wait_until(lambda: text in self._stage.log()[start:], f"in our server's log: {text}", seconds=_LOG_SECONDS)
@@ -147,7 +172,7 @@ class Storyteller:
 def run_program(command: str, folder: Path, environment: dict[str, str]) -> Outcome:
     """Our command line, as this checkout has it, or a program that every system has.
 
-    Raises: StoryError for any other program.
+    Raises: StoryError for any other program, and for one that hangs.
     """
     program, *arguments = shlex.split(command)
     if program == "device-taint-webhook":
@@ -156,18 +181,29 @@ def run_program(command: str, folder: Path, environment: dict[str, str]) -> Outc
         found = [there]
     else:
         raise StoryError(f"the story cannot run {program}")
-    done = subprocess.run(
-        [*found, *arguments],
-        cwd=folder,
-        env={**environment, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    with hanging_told(command):
+        done = subprocess.run(
+            [*found, *arguments],
+            cwd=folder,
+            env={**environment, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PROGRAM_SECONDS,
+            check=False,
+        )
     return Outcome(done.stdout, done.returncode)
+
+
+@contextlib.contextmanager
+def hanging_told(command: str) -> Generator[None]:
+    """Makes a StoryError of a program that hangs, with what it has written."""
+    try:
+        yield
+    except subprocess.TimeoutExpired as e:
+        written = b"".join(each if isinstance(each, bytes) else (each or "").encode() for each in (e.output, e.stderr))
+        raise StoryError(f"{command}: not within {e.timeout:g} s: {written.decode(errors='replace')}") from None
 
 
 def copy_story(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import shutil
 import signal
@@ -27,17 +28,23 @@ if TYPE_CHECKING:
 
 @dataclass
 class FixedStage:
-    """Answers what it was given, one after the other, and asks our webhook `asks` times for each."""
+    """Answers what it was given, one after the other, and asks our webhook `asks` times for each.
+
+    With `asked_for` it is asked for that command only.
+    """
 
     outcomes: list[Outcome]
     asks: int = 0
     logs: str = ""
+    asked_for: str = ""
+    commands: list[str] = field(default_factory=list)
     _validations: int = field(default=0)
     _log: str = field(default="before\n")
 
     def run(self, command: str) -> Outcome:
-        del command
-        self._validations += self.asks
+        self.commands.append(command)
+        if self.asked_for in ("", command):
+            self._validations += self.asks
         self._log += self.logs
         return self.outcomes.pop(0)
 
@@ -106,6 +113,32 @@ def test_what_was_logged_before_does_not_count(monkeypatch: pytest.MonkeyPatch) 
     told(FixedStage(outcomes("x"), logs="now\n"), chapter(Step(command="x", logged="now")))
     with pytest.raises(StoryError, match="log"):
         told(FixedStage(outcomes("x"), logs="now\n"), chapter(Step(command="x", logged="before")))
+
+
+def test_command_runs_when_a_dry_run_of_it_answers_what_it_waits_for() -> None:
+    """The rehearsals are not shown, and that our webhook is asked by them does not count."""
+    step = Step(command="x", ripe="6 pods", says=("6 pods",))
+    stage = FixedStage(outcomes("5 pods", "6 pods (server dry run)", "6 pods"), asks=1)
+    assert told(stage, chapter(step, asked=True)) == "\n1. A title.\n   $ x\n     6 pods\n   A remark.\n"
+    assert stage.commands == ["x --dry-run=server", "x --dry-run=server", "x"]
+    rehearsed_only = FixedStage(outcomes("6 pods", "6 pods"), asks=1, asked_for="x --dry-run=server")
+    with pytest.raises(StoryError, match="not asked"):
+        told(rehearsed_only, chapter(step, asked=True))
+
+
+def test_command_whose_dry_run_never_answers_what_it_waits_for_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.demo.telling._RIPE_SECONDS", 0.0)
+    with pytest.raises(StoryError, match=r"x --dry-run=server: .*6 pods; the last answer: 5 pods"):
+        told(FixedStage([Outcome("5 pods", 1)]), chapter(Step(command="x", ripe="6 pods")))
+
+
+def test_program_that_hangs_fails_the_story_with_what_it_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.demo.telling.PROGRAM_SECONDS", 0.2)
+    os.mkfifo(tmp_path / "never")
+    with pytest.raises(StoryError, match=r"^cat never: not within 0.2 s"):
+        run_program("cat never", tmp_path, {})
 
 
 def test_command_that_says_nothing_leaves_no_line() -> None:
