@@ -106,6 +106,10 @@ benchmark-scale: setup ## impact in a cluster of 100,000 devices and claims, and
 benchmark-stalls: setup ## what small claims wait for beside sixteen of 2 MB; fails above 5 times the idle p99
 	@$(BIN)/python -m benchmarks.stalls
 
+.PHONY: benchmark-large-claims
+benchmark-large-claims: setup ## what a claim of 28,160 tolerations costs, in each shape; fails above 100 ms of processor time
+	@$(BIN)/python -m benchmarks.large_claims
+
 .PHONY: benchmark-eviction
 benchmark-eviction: setup ## how fast a rule empties devices, beside the in-tree controller, in one run (about half an hour)
 	@$(BIN)/python -m benchmarks.eviction $(BENCHMARK)
