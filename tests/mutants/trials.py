@@ -34,7 +34,7 @@ MORE: Final = {
     "inventory": ("tests/unit/admission/test_guard.py", "tests/unit/admission/test_window.py"),
     "policy": ("tests/unit/admission", "tests/unit/commands/test_suite.py"),
     "validation": ("tests/unit/test_cases.py", "tests/unit/admission/test_chain.py"),
-    "admission": ("tests/unit/test_cases.py", "tests/unit/server"),
+    "admission": ("tests/unit/test_cases.py", "tests/unit/server", "tests/unit/commands/test_audit.py"),
 }
 """Tests of other rooms in which most of a room's behaviour is seen."""
 _FOLDERS: Final = ("webhook", "tests", "docs", "manifests", "monitoring", "pyproject.toml", "README.md", "CHANGELOG.md")

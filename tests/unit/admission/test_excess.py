@@ -102,6 +102,13 @@ def test_each_list_beyond_the_limit_is_named_with_its_true_length() -> None:
     ]
 
 
+def test_list_of_a_flat_request_is_named_as_it_is_written() -> None:
+    """Also where so much of it is cut off that its entries are not looked at."""
+    for count in (17, 100):
+        decision = judged(make_claim(harmless(count), version="v1beta1"), documentedRules="enforce")
+        assert [error.field for error in decision.errors] == ["spec.devices.requests[0].tolerations"]
+
+
 def test_limit_turned_down_to_a_warning_names_the_true_length_too() -> None:
     decision = judged(listed(300), documentedRules="warn")
     assert decision.allowed
@@ -144,6 +151,20 @@ def test_what_is_forbidden_cannot_stand_behind_what_is_not_judged(manifest: Any,
     decision = judged(manifest, NO_XID, documentedRules=mode)
     assert decision.code == 403
     assert [finding.rule for finding in decision.denials] == [NOT_JUDGED]
+
+
+def test_request_that_asks_for_nothing_is_kept_behind_as_many_as_are_judged() -> None:
+    """What is wrong with it is told all the same."""
+    asking = [make_request(f"r{at}") for at in range(OBJECT_MAX - 1)]
+    crowded, empty, last = make_request("crowded", harmless(LIST_MAX + 1)), {"name": "empty"}, make_request("last")
+    for requests, kept in (
+        ([crowded, *asking, empty], OBJECT_MAX + 1),
+        ([crowded, *asking, empty, last], OBJECT_MAX + 1),
+        ([crowded, *asking, last, empty], OBJECT_MAX),
+    ):
+        excess = excess_of(make_claim(requests=requests), of_template=False)
+        assert excess is not None
+        assert len(excess.kept["spec"]["devices"]["requests"]) == kept
 
 
 def test_refusal_names_where_the_judging_ended_and_which_rule_may_refuse() -> None:

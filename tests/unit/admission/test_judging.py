@@ -240,6 +240,15 @@ def test_generated_claim_is_judged_as_its_author() -> None:
     assert generated(made_from_template_of("joe"), generatedClaims="enforce") == [("deny", "no-xid")]
 
 
+def test_expression_sees_who_asks_and_nobody_where_that_is_unknown() -> None:
+    asks = make_entry("asks", "deny", {"when": "requester.username == 'jane'"})
+    assert rules_of(judged(make_claim([XID]), asks, user="jane")) == [("deny", "asks")]
+    assert judged(make_claim([XID]), asks, user="bob").allowed
+    unknown = judged(annotated(make_claim([XID]), None), asks, user=CLAIM_CONTROLLER, generatedClaims="enforce")
+    assert ("deny", "asks") in rules_of(unknown)
+    assert any("could not be evaluated" in error.detail for error in unknown.errors)
+
+
 def test_generated_claim_is_only_warned_of_unless_told_otherwise() -> None:
     assert generated(made_from_template_of("joe")) == [("warn", "no-xid")]
 

@@ -272,7 +272,16 @@ def test_refusal_in_the_core_group_names_the_kind_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"), [(400, "BadRequest"), (500, "InternalError"), (504, "Timeout")], ids=["400", "500", "504"]
+    ("code", "reason"),
+    [
+        pytest.param(400, "BadRequest", id="400"),
+        pytest.param(403, "Forbidden", id="403"),
+        pytest.param(413, "RequestEntityTooLarge", id="413"),
+        pytest.param(422, "Invalid", id="422"),
+        pytest.param(429, "TooManyRequests", id="429"),
+        pytest.param(500, "InternalError", id="500"),
+        pytest.param(504, "Timeout", id="504"),
+    ],
 )
 def test_failure_of_ours_refuses(code: int, reason: str) -> None:
     assert encode_failure('u"1', code, "spent 8 s before lint") == (

@@ -160,6 +160,16 @@ def test_taints_of_slices_are_left_to_their_drivers_unless_told_otherwise() -> N
     assert on_taints(basic, taintRulesOnSlices=True) == [refused("spec.devices[0].taints[0]")]
 
 
+def test_taint_of_a_slice_for_devices_elsewhere_is_judged_when_it_is_new() -> None:
+    """As the 1.35-era revision writes it: in a slice of its own."""
+    stored = make_slice([], taints=[{"device": "a", "taint": TAINT}])
+    both = make_slice([], taints=[{"device": each, "taint": TAINT} for each in "ab"])
+    place = "spec.taints[{}].taint"
+    assert on_taints(both, taintRulesOnSlices=True) == [refused(place.format(0)), refused(place.format(1))]
+    assert on_taints(stored, taintRulesOnSlices=True, old=stored) == []
+    assert on_taints(both, taintRulesOnSlices=True, old=stored) == [refused(place.format(1))]
+
+
 def test_no_taint_hides_behind_many() -> None:
     """As many as a slice can have: 64 devices with 16 each."""
     harmless = [make_taint(key=f"maint-{number}", effect="None") for number in range(16)]

@@ -75,6 +75,11 @@ def test_sixty_four_levels_are_kept() -> None:
     assert json.loads(salvaged(b"[" * 65 + b"]" * 65) or b"") == json.loads(b"[" * 64 + b"null" + b"]" * 64)
 
 
+def test_whole_numbers_of_up_to_a_thousand_digits_are_kept() -> None:
+    longest = b"9" * 1_000
+    assert json.loads(salvaged(b"[%s,%s9]" % (longest, longest)) or b"") == [int(longest), None]
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b'{"a":}', b"\xff", b"]" * 100])
 def test_what_is_no_json_stays_none(body: bytes) -> None:
     assert salvaged(body) is None

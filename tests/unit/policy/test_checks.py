@@ -214,6 +214,13 @@ def test_what_does_not_go_together_is_refused(fields: dict[str, Any], errors: li
     assert errors_in(**fields) == errors
 
 
+def test_longest_duration_is_that_of_a_leap_year() -> None:
+    assert errors_in(impact={"limits": [{"pods": 1}], "window": "8784h"}) == []
+    assert errors_in(impact={"limits": [{"pods": 1}], "window": "8784h1s"}) == [
+        'impact.window: Invalid value: "8784h1s": must be at most 8784h (366 days)'
+    ]
+
+
 @pytest.mark.parametrize(
     ("place", "source", "faults"),
     [

@@ -316,3 +316,5 @@ def test_full_memory_begins_anew() -> None:
             assert on_toleration(judge, asked) == ["denies deny"]
             assert judge._era.remembered <= 8
     assert len(judge._era.scopes) <= 1
+    known = [judge.scoped(SCOPE, NOW).known(TARGET, DeviceToleration(f"key-{n}", EXISTS)) for n in range(100)]
+    assert 0 < sum(each is not None for each in known) < 8

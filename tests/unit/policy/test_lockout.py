@@ -18,6 +18,7 @@ EVICTOR = f"{OURS}-evict"
     [
         pytest.param({"users": [SCHEDULER]}, "users[0]", SCHEDULER, id="the scheduler"),
         pytest.param({"users": ["jane", "system:kube-*"]}, "users[1]", SCHEDULER, id="a pattern of it"),
+        pytest.param({"users": ["system:serviceaccount*"]}, "users[0]", IN_TREE, id="a prefix of all accounts"),
         pytest.param({"users": [CLAIM_CONTROLLER]}, "users[0]", CLAIM_CONTROLLER, id="the claim controller"),
         pytest.param(
             {"serviceAccounts": ["kube-system/resource-*"]}, "serviceAccounts[0]", CLAIM_CONTROLLER, id="its account"
@@ -47,6 +48,7 @@ def test_denying_whom_the_cluster_needs_by_name_is_refused(rules: str, requester
         {"users": ["system:serviceaccount:ci:*"]},
         {"serviceAccounts": ["*/*"]},
         {"groups": ["system:authenticated", "system:serviceaccounts", "system:serviceaccounts:*", "ml-*"]},
+        {"groups": ["system:serviceaccounts*"]},
     ],
 )
 def test_denying_everybody_names_nobody(requesters: Any) -> None:

@@ -27,7 +27,7 @@ from webhook.policy.match import Tolerations
 from webhook.policy.model import Match, NamespaceMatch, Policy, RequesterMatch, TolerationMatch
 from webhook.policy.vap import Export, export
 from webhook.policy.vap_beyond import Coverage
-from webhook.policy.vap_cel import all_of, any_of, none_of, texts, toleration_condition
+from webhook.policy.vap_cel import all_of, any_of, none_of, taint_condition, texts, toleration_condition
 from webhook.policy.vap_overlap import apart
 
 if TYPE_CHECKING:
@@ -199,6 +199,56 @@ def test_updates_of_taint_rules_see_no_clock() -> None:
     }
     (validation,) = policies(made)["taints"]["validations"]
     assert 'request.operation == "UPDATE" || timestamp(' in validation["expression"]
+
+
+ROOMY: Final = {"driver": "gpu.example.com", "pool": "p"}
+
+
+@pytest.mark.parametrize(
+    ("match", "allowing", "selector", "evict", "holds"),
+    [
+        pytest.param(Match(), False, {}, False, True, id="nothing is asked for"),
+        pytest.param(Match(evict=True), False, {}, True, True, id="a rule that evicts"),
+        pytest.param(Match(evict=True), False, {}, False, False, id="a rule that does not, where it should"),
+        pytest.param(Match(evict=False), False, {}, False, True, id="a rule that does not evict"),
+        pytest.param(Match(evict=False), False, {}, True, False, id="a rule that does, where it should not"),
+        pytest.param(Match(drivers=("gpu.*",)), False, ROOMY, False, True, id="the driver"),
+        pytest.param(Match(drivers=("nic.*",)), False, ROOMY, False, False, id="another driver"),
+        pytest.param(Match(drivers=("nic.*",)), False, {}, False, True, id="any driver, to refuse"),
+        pytest.param(Match(drivers=("nic.*",)), True, {}, False, False, id="any driver, to allow"),
+        pytest.param(Match(pools=("p",)), True, ROOMY, False, True, id="the pool"),
+        pytest.param(Match(pools=("q",)), True, ROOMY, False, False, id="another pool"),
+        pytest.param(Match(pools=("q",)), False, {"driver": "x"}, False, True, id="any pool, to refuse"),
+        pytest.param(Match(drivers=("*",), pools=("*",)), True, {}, False, True, id="patterns of everything, to allow"),
+    ],
+)
+def test_taint_rule_asks_in_cel_for_devices_and_evictions(
+    match: Match,
+    allowing: bool,  # noqa: FBT001 -- a table's
+    selector: Any,
+    evict: bool,  # noqa: FBT001 -- a table's
+    holds: bool,  # noqa: FBT001 -- a table's
+) -> None:
+    whole = taint_condition(match, allowing=allowing).whole
+    assert evaluated(whole, variables={"selector": selector, "evict": evict}) is holds
+
+
+def test_rules_that_allow_for_the_same_requesters_share_a_variable() -> None:
+    """Which is asked once; rules for others have one of their own."""
+    jane, bob = ({"requesters": {"users": [name]}} for name in ("jane", "bob"))
+    made = exported(
+        make_entry("one", "allow", {**jane, "tolerations": {"keys": ["a.example.com/*"]}}),
+        make_entry("two", "allow", {**bob, "tolerations": {"keys": ["a.example.com/*"]}}),
+        make_entry("three", "allow", {**jane, "tolerations": {"keys": ["a.example.com/b"]}}),
+        make_entry("no", match=KEYS),
+    )
+    asked = {each["name"]: each["expression"] for each in policies(made)["tolerations"]["variables"]}
+    assert {name: "jane" in text for name, text in asked.items() if name.startswith("for_")} == {
+        "for_one": True,
+        "for_two": False,
+    }
+    (validation,) = policies(made)["tolerations"]["validations"]
+    assert [validation["expression"].count(f"variables.for_{name}") for name in ("one", "two")] == [2, 1]
 
 
 def test_taints_in_slices_are_left_out() -> None:
