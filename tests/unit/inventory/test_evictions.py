@@ -77,6 +77,20 @@ def test_reasons_are_rules_by_name_then_slices_by_device_and_position() -> None:
     ]
 
 
+def test_pod_on_one_device_is_evicted_by_its_slice_by_rules_and_by_both() -> None:
+    tainted = slice_of({"gpu-0": (taint(),), "gpu-1": ()})
+    by_rule, by_slice = "DeviceTaintRule rule", f"taint {taint().key} of device {DRIVER}/{POOL}/gpu-0"
+    for device, objects, expected in (
+        ("gpu-0", [tainted], [by_slice]),
+        ("gpu-1", [tainted], None),
+        ("gpu-0", [rule("rule")], [by_rule]),
+        ("gpu-0", [tainted, rule("rule")], [by_rule, by_slice]),
+        ("gpu-1", [tainted, rule("rule")], [by_rule]),
+    ):
+        found = Watched(claim(devices=(device,)), pod(), *objects).of()
+        assert (None if found is None else [str(reason) for reason in found.reasons]) == expected
+
+
 def test_reasons_are_all_that_are_not_tolerated_also_the_later_ones() -> None:
     """E-11."""
     held = claim("pod", tolerates(60), tolerates(key="example.com/fine"))
