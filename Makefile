@@ -138,6 +138,10 @@ lock: setup ## resolve the dependencies again and write both lock files, with ha
 			--no-annotate --no-header --upgrade $${extra:+--extra dev} pyproject.toml -o requirements$$extra.lock; \
 	done
 
+.PHONY: openapi
+openapi: setup ## write the fields that each release serves (webhook/api/fields), from Kubernetes' own OpenAPI documents
+	@$(BIN)/python -m tests.controlplane.served_fields
+
 .PHONY: clean
 clean: ## remove what the tests and tools left in the tree (not the caches outside)
 	@rm -rf .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -1,44 +1,76 @@
-"""The fields that an API server serves, from its OpenAPI documents: what webhook/api/fields.json is made of.
+"""The fields that an API server serves, from its OpenAPI documents: what webhook/api/fields is made of.
 
-As a command it writes that file anew:  python -m tests.controlplane.served_fields
+Each release publishes these documents with its source, so no server is needed to write the files:  make openapi
+A test compares the file of its release with what a running server answers.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.controlplane import assets, versions
-from tests.controlplane.plane import ControlPlane
+from tests.controlplane import versions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.controlplane.client import Client
 
-FILE = Path(__file__).parents[2] / "webhook/api/fields.json"
+FOLDER = Path(__file__).parents[2] / "webhook/api/fields"
+RELEASES = ("1.33.4", "1.34.4", "1.35.4", "1.36.3", "1.37.0")
 
 KINDS = ("DeviceTaintRule", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
+_SCALARS = {
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": "quantity",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.Time": "time",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": "raw",
+    "io.k8s.apimachinery.pkg.runtime.RawExtension": "raw",
+}
+"""What is defined like a type and read as one value. `raw` is any JSON at all."""
 
+Schemas = dict[str, Any]
 Types = dict[str, dict[str, str]]
 
 
-def served_fields(client: Client, version: str) -> dict[str, Any]:
-    """The content of the file: kinds by `apiVersion kind`, and types with the type of each field.
+def file_of(version: str) -> Path:
+    """The file of a release."""
+    return FOLDER / f"1.{versions.minor(version)}.json"
 
-    A field's type is empty for values without fields of their own (text, numbers, free-form JSON), else the name
-    of another type: `T` for an object, `[T]` for a list of them, `{T}` for a map of them.
+
+def fields_in(documents: Mapping[str, Schemas], version: str) -> dict[str, Any]:
+    """The content of a file: kinds by `apiVersion kind`, and types with what each of their fields holds.
+
+    That is the name of another type (`v1.DeviceTaint`), or one of `string`, `int64`, `int32`, `boolean`, `quantity`,
+    `time` and `raw`; in brackets for a list of them (`[string]`), in braces for a map (`{quantity}`). `documents` holds
+    the schemas of each version of the group.
     """
     kinds: dict[str, str] = {}
     types: Types = {}
-    for api_version in versions.api_versions(version):
-        schemas = _schemas(client, api_version)
+    for schemas in documents.values():
         for name, schema in schemas.items():
             for served in schema.get("x-kubernetes-group-version-kind", ()):
                 if served["group"] == versions.GROUP and served["kind"] in KINDS:
                     kinds[f"{served['group']}/{served['version']} {served['kind']}"] = _short(name)
                     _add(types, schemas, name)
     return {"kubernetes": version, "kinds": dict(sorted(kinds.items())), "types": dict(sorted(types.items()))}
+
+
+def served_documents(client: Client, version: str) -> dict[str, Schemas]:
+    """The schemas as a running server has them."""
+    return {name: _schemas_of(client, name) for name in versions.api_versions(version)}
+
+
+def published_documents(version: str) -> dict[str, Schemas]:
+    """The schemas as they stand beside the release's source, which Go's module cache holds."""
+    command = ["go", "mod", "download", "-json", f"k8s.io/kubernetes@v{version}"]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd="/").stdout)
+    folder = Path(found["Dir"]) / "api/openapi-spec/v3"
+    names = versions.api_versions(version)
+    texts = {name: (folder / f"apis__{versions.GROUP}__{name}_openapi.json").read_text() for name in names}
+    return {name: json.loads(text)["components"]["schemas"] for name, text in texts.items()}
 
 
 def encoded(fields: dict[str, Any]) -> str:
@@ -52,41 +84,43 @@ def encoded(fields: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def _schemas(client: Client, api_version: str) -> dict[str, Any]:
+def _schemas_of(client: Client, api_version: str) -> Schemas:
     reply = client.get(f"/openapi/v3/apis/{versions.GROUP}/{api_version}")
     assert reply.ok, reply
     # served as text/plain unless a client negotiates
     document = json.loads(reply.body) if isinstance(reply.body, str) else reply.body
-    schemas: dict[str, Any] = document["components"]["schemas"]
+    schemas: Schemas = document["components"]["schemas"]
     return schemas
 
 
-def _add(types: Types, schemas: dict[str, Any], name: str) -> None:
+def _add(types: Types, schemas: Schemas, name: str) -> None:
     """The type, and all that its fields refer to."""
     if _short(name) in types:
         return
     fields: dict[str, str] = {}
     types[_short(name)] = fields
     for field, schema in schemas[name]["properties"].items():
-        wrapped, below = _reference(schema)
-        has_fields = bool(below) and "properties" in schemas[below]
-        fields[field] = wrapped.format(_short(below)) if has_fields else ""
-        if has_fields:
+        fields[field], below = _held(schema)
+        if below:
             _add(types, schemas, below)
 
 
-def _reference(schema: dict[str, Any]) -> tuple[str, str]:
-    """How a field holds another type, and that type's name; empty if it holds none."""
+def _held(schema: dict[str, Any]) -> tuple[str, str]:
+    """What a field holds, as text, and the full name of the type with fields in it; empty if there is none."""
     if "$ref" in schema:
-        return "{}", schema["$ref"].rpartition("/")[2]
+        name = schema["$ref"].rpartition("/")[2]
+        return (_SCALARS[name], "") if name in _SCALARS else (_short(name), name)
     if "allOf" in schema:
-        return _reference(schema["allOf"][0])
+        return _held(schema["allOf"][0])
     for keyword, wrapped in (("items", "[{}]"), ("additionalProperties", "{{{}}}")):
         if isinstance(schema.get(keyword), dict):
-            inner, name = _reference(schema[keyword])
-            assert inner == "{}" or not name, f"nested containers: {schema}"
-            return wrapped, name
-    return "{}", ""
+            inner, name = _held(schema[keyword])
+            assert inner[0] not in "[{", f"nested containers: {schema}"
+            return wrapped.format(inner), name
+    if schema["type"] == "integer":
+        return str(schema["format"]), ""
+    assert schema["type"] in ("string", "boolean"), schema
+    return str(schema["type"]), ""
 
 
 def _short(name: str) -> str:
@@ -97,10 +131,11 @@ def _short(name: str) -> str:
 
 
 def main() -> int:
-    """Starts an API server and writes the file."""
-    with ControlPlane(assets.find(versions.DEFAULT)) as plane:
-        FILE.write_text(encoded(served_fields(plane.client, plane.server_version)))
-    print(FILE)
+    """Writes the files of all releases. Needs Go, which fetches the sources it does not have yet."""
+    FOLDER.mkdir(exist_ok=True)
+    for version in RELEASES:
+        file_of(version).write_text(encoded(fields_in(published_documents(version), version)))
+        print(file_of(version))
     return 0
 
 

@@ -1,7 +1,7 @@
-"""The fields that objects of each kind and version have: what a typo is told from.
+"""The fields that objects of each kind and version have, and what each holds: what a typo is told from.
 
-`fields.json` is made from an API server's OpenAPI documents (tests/controlplane/served_fields.py); a test compares it
-with a running server. Our own kind, and what only the source documents or old releases have, is written here.
+The files in `fields`, one a release, are made from the API's OpenAPI documents (`make openapi`); a test compares
+them with a running server. Our own kind, and what only the source documents have, is written here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ import msgspec
 from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
 
 Fields = Mapping[str, str]
-"""Each field with its type: empty without fields of its own, else `T`, `[T]` for a list of T, `{T}` for a map."""
+"""Each field with what it holds: `T`, `[T]` for a list of T, `{T}` for a map; empty where that is not said.
+
+T is a type with fields of its own (`v1.DeviceTaint`), or one of SCALARS.
+"""
+SCALARS: Final = frozenset({"string", "int64", "int32", "boolean", "quantity", "time", "raw"})
+"""What is read as one value. `raw` is any JSON at all."""
+RELEASES: Final = range(33, 38)
+"""The minor releases of Kubernetes that have a file; newer ones are judged by the last, older ones by the first."""
 
 TAINT: Final = "DeviceTaint"
 SELECTOR: Final = "DeviceTaintSelector"
@@ -67,7 +74,7 @@ _OWN_KINDS: Final[Mapping[str, str]] = {
 
 
 class Served(msgspec.Struct, frozen=True):
-    """The content of fields.json."""
+    """The content of a file in `fields`."""
 
     kubernetes: str
     kinds: Mapping[str, str]
@@ -82,31 +89,49 @@ class Reference(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Reference | None:
-        """From the text that `Fields` has; None where nothing has fields of its own."""
+        """From the text that `Fields` has; None where that says nothing."""
         if not text:
             return None
         return cls(text[1:-1], text[0]) if text[0] in "[{" else cls(text)
 
+    @property
+    def has_fields(self) -> bool:
+        """Whether the type has fields of its own."""
+        return self.type not in SCALARS
+
+
+def served(minor: int = RELEASES[-1]) -> Served:
+    """What the release has."""
+    return _read(min(max(minor, RELEASES[0]), RELEASES[-1]))
+
 
 @cache
-def served() -> Served:
-    """The fields of the release that fields.json was made from."""
-    content = pkgutil.get_data(__package__, "fields.json")  # part of the code, however it is packaged
+def _read(minor: int) -> Served:
+    name = f"fields/1.{minor}.json"
+    content = pkgutil.get_data(__package__, name)  # part of the code, however it is packaged
     if content is None:
-        raise FileNotFoundError("fields.json")
+        raise FileNotFoundError(name)
     return msgspec.json.decode(content, type=Served)
 
 
-def type_of(kind: GroupVersionKind) -> str | None:
-    """The type of a kind's objects, or None for kinds that are not known."""
+def type_of(kind: GroupVersionKind, minor: int = RELEASES[-1]) -> str | None:
+    """The type of a kind's objects, from the last release if this one does not have it; None for unknown kinds."""
     name = f"{kind.api_version} {kind.kind}"
-    return _OWN_KINDS.get(name) or served().kinds.get(name)
+    return _OWN_KINDS.get(name) or served(minor).kinds.get(name) or served().kinds.get(name)
 
 
-def fields_of(type_name: str) -> Fields:
-    """The fields of a type."""
+def fields_of(type_name: str, minor: int = RELEASES[-1]) -> Fields:
+    """The fields of a type; those of the last release where this one does not have the type."""
     own = _OWN_TYPES.get(type_name)
-    return served().types[type_name] if own is None else own
+    if own is not None:
+        return own
+    fields = served(minor).types.get(type_name)
+    return served().types[type_name] if fields is None else fields
+
+
+def release_with(type_name: str, field: str, minor: int) -> int | None:
+    """The first release after `minor` whose type has the field; None if there is none."""
+    return next((each for each in RELEASES if each > minor and field in served(each).types.get(type_name, ())), None)
 
 
 def base_name(type_name: str) -> str:

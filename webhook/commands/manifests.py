@@ -14,7 +14,7 @@ from webhook.api.field import Finding, Path, Severity, not_supported, required, 
 from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
 from webhook.commands.entries import BAD_REQUEST, duplicate_entries, entries_of, meta, position_of, remark_entries, text
 from webhook.commands.policies import holds_policy, judged_policy, row_of
-from webhook.commands.verdicts import verdict_on
+from webhook.commands.verdicts import whole_verdict_on
 from webhook.files.report import Entry, Level, Result, Row
 from webhook.files.spots import Spot, descend, find, path_of
 from webhook.validation.kinds import BY_KIND, KINDS
@@ -187,7 +187,7 @@ def _reviewed(
 ) -> Row:
     """The answers of both webhooks to a request, told where `spot` says its object stands."""
     entries.extend((*duplicate_entries(manifest), *remark_entries(manifest)))
-    verdict = verdict_on(request, terms.context)
+    verdict = whole_verdict_on(request, terms.context)
     decision = verdict.decision
     entries.extend(entries_of(spot, verdict.strict, at_keys=True))
     if decision.problem is not None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
 
-from webhook.admission.chain import mutate, validate
+from webhook.admission.chain import MAX_FINDINGS, mutate, validate
 from webhook.admission.jsonpatch import apply_patch
+from webhook.api.field import ErrorType, Finding, Severity
 from webhook.api.meta import GroupVersionKind
 from webhook.commands.entries import text
+from webhook.validation.objects import object_errors
 from webhook.validation.strict import LINTED_AS_WELL, strict_findings
 
 if TYPE_CHECKING:
     from webhook.admission.context import AdmissionContext
     from webhook.admission.decision import Decision
     from webhook.admission.review import AdmissionRequest
-    from webhook.api.field import JSON, Finding
+    from webhook.api.field import JSON
 
 
 class Verdict(NamedTuple):
@@ -45,6 +48,33 @@ def verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Verdict:
         if finding.code not in LINTED_AS_WELL or finding.error.path.written not in told
     )
     return Verdict(request, defaulted.patch, strict, defaulted.findings, findings, decision)
+
+
+def whole_verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Verdict:
+    """The verdict with all that an API server refuses in the object, also where /validate does not look.
+
+    On a cluster the server has judged the rest before it calls the webhook; files come from nobody who did.
+    """
+    verdict = verdict_on(request, context)
+    if request.sub_resource or not isinstance(request.object, dict):
+        return verdict
+    kind = GroupVersionKind.parse(text(request.object, "apiVersion"), text(request.object, "kind"))
+    old = request.old_object if request.operation == "UPDATE" else None
+    errors = tuple(islice(object_errors(request.object, old, kind, context.release), MAX_FINDINGS))
+    if not errors:
+        return verdict
+    wrong = {error.path.written for error in errors if error.type is ErrorType.TYPE_INVALID}
+    crowded = tuple(f"{error.path}[" for error in errors if error.type is ErrorType.TOO_MANY)
+    kept = [each for each in verdict.findings if not _told_already(each, wrong, crowded)]
+    return verdict._replace(findings=(*(Finding(Severity.DENY, error) for error in errors), *kept))
+
+
+def _told_already(finding: Finding, wrong: set[str], crowded: tuple[str, ...]) -> bool:
+    """Whether a wrong type is known, or a field error stands in a list that the server does not look into."""
+    error = finding.error
+    if error.type is ErrorType.TYPE_INVALID:
+        return error.path.written in wrong
+    return finding.code is None and finding.rule is None and str(error.path).startswith(crowded)
 
 
 def _strict(request: AdmissionRequest, context: AdmissionContext) -> tuple[Finding, ...]:

@@ -21,6 +21,7 @@ from webhook.api.schema import (
     Reference,
     base_name,
     fields_of,
+    release_with,
     type_of,
 )
 
@@ -51,6 +52,12 @@ class _Place(NamedTuple):
     type: str
     path: Path
     above: _Place | None
+    minor: int
+
+    @property
+    def fields(self) -> Fields:
+        """What it may have in the release."""
+        return fields_of(self.type, self.minor)
 
 
 def strict_findings(
@@ -60,22 +67,22 @@ def strict_findings(
 
     Errors, save for fields of the source documents: those are read here, so they are only told about.
     """
-    root = type_of(kind)
+    root = type_of(kind, release.minor)
     if root is not None and isinstance(value, dict):
-        yield from _walk(_Place(value, root, path or Path.root(), None), release)
+        yield from _walk(_Place(value, root, path or Path.root(), None, release.minor), release)
 
 
 def _walk(place: _Place, release: Release) -> Iterator[Finding]:
-    fields = fields_of(place.type)
+    fields = place.fields
     for name, value in place.value.items():
         held = fields.get(name)
         if held is None:
             held = yield from _unserved(place, name, release)
         below = Reference.parse(held)
-        if below is not None:
+        if below is not None and below.has_fields:
             path = place.path.child(name)
             for entry, at in _objects(value, below.container, path):
-                yield from _walk(_Place(entry, below.type, at, place), release)
+                yield from _walk(_Place(entry, below.type, at, place, place.minor), release)
 
 
 def _objects(value: JSON, container: str, path: Path) -> Iterator[tuple[dict[str, JSON], Path]]:
@@ -132,25 +139,28 @@ def _suggestion(place: _Place, name: str) -> str:
     """Where the field may have been meant to stand, or what it may have been meant to be called."""
     from difflib import get_close_matches  # noqa: PLC0415 -- only for mistakes; its import takes longer than a file
 
-    fields = fields_of(place.type)
+    later = release_with(place.type, name, place.minor)
+    if later is not None:
+        return f": servers have it from 1.{later} on"
+    fields = place.fields
     close = get_close_matches(name, [field for field in fields if field not in place.value], 1, _SIMILARITY)
     if close:
         return f', did you mean "{close[0]}"?'
-    below = next(_below(fields, name), None)
+    below = next(_below(fields, name, place.minor), None)
     if below is not None:
         return f', did you mean "{below}"?'
     above = place.above
     while above is not None:
-        if name in fields_of(above.type):
+        if name in above.fields:
             where = f'"{above.path.child(name).written}"'
             return f", did you mean {where}?"
         above = above.above
     return ""
 
 
-def _below(fields: Fields, name: str) -> Iterator[str]:
+def _below(fields: Fields, name: str, minor: int) -> Iterator[str]:
     """The field's place one level further down."""
     for field, held in fields.items():
         below = Reference.parse(held)
-        if below is not None and name in fields_of(below.type):
+        if below is not None and below.has_fields and name in fields_of(below.type, minor):
             yield f"{field}[].{name}" if below.container == "[" else f"{field}.{name}"

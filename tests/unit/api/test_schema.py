@@ -1,12 +1,13 @@
-"""Whether fields.json is what a server has is asked in tests/apiserver/test_served_fields.py."""
+"""Whether the files are what a server has is asked in tests/apiserver/test_served_fields.py."""
 
 from __future__ import annotations
 
 import pytest
 
 from webhook.api.meta import GroupVersionKind
-from webhook.api.schema import Reference, base_name, fields_of, served, type_of
+from webhook.api.schema import RELEASES, Reference, base_name, fields_of, release_with, served, type_of
 from webhook.validation.kinds import BY_KIND
+from webhook.validation.releases import RELEASES as JUDGED
 
 
 @pytest.mark.parametrize("kind", BY_KIND, ids=str)
@@ -16,9 +17,10 @@ def test_every_kind_that_is_judged_has_its_fields(kind: GroupVersionKind) -> Non
     assert {"apiVersion", "kind", "metadata", "spec"} <= fields_of(name).keys()
 
 
+@pytest.mark.parametrize("minor", RELEASES)
 @pytest.mark.parametrize("kind", BY_KIND, ids=str)
-def test_every_type_that_a_field_refers_to_is_there(kind: GroupVersionKind) -> None:
-    waiting = [type_of(kind)]
+def test_every_type_that_a_field_refers_to_is_there(kind: GroupVersionKind, minor: int) -> None:
+    waiting = [type_of(kind, minor)]
     seen: set[str] = set()
     while waiting:
         name = waiting.pop()
@@ -26,8 +28,24 @@ def test_every_type_that_a_field_refers_to_is_there(kind: GroupVersionKind) -> N
         if name in seen:
             continue
         seen.add(name)
-        waiting.extend(held.type for text in fields_of(name).values() if (held := Reference.parse(text)))
+        held = [reference for text in fields_of(name, minor).values() if (reference := Reference.parse(text))]
+        waiting.extend(reference.type for reference in held if reference.has_fields)
     assert len(seen) > 5
+
+
+def test_there_is_a_file_for_every_release_that_is_judged() -> None:
+    assert set(RELEASES) == set(JUDGED)
+    assert [served(minor).kubernetes.split(".")[1] for minor in RELEASES] == [str(minor) for minor in RELEASES]
+
+
+@pytest.mark.parametrize(("asked", "given"), [(12, "1.33.4"), (99, "1.37.0")])
+def test_other_releases_are_judged_by_the_nearest(asked: int, given: str) -> None:
+    assert served(asked).kubernetes == given
+
+
+def test_a_field_that_came_later_is_known_by_its_release() -> None:
+    assert release_with("v1.DeviceAttribute", "strings", 34) == 36
+    assert release_with("v1.DeviceAttribute", "text", 34) is None
 
 
 def test_kinds_of_others_have_none() -> None:
@@ -35,13 +53,14 @@ def test_kinds_of_others_have_none() -> None:
     assert type_of(GroupVersionKind("resource.k8s.io", "v1beta1", "DeviceTaintRule")) is None
 
 
-def test_the_release_of_the_fields_is_told() -> None:
-    assert served().kubernetes == "1.37.0"
-
-
 @pytest.mark.parametrize(
     ("text", "reference"),
-    [("", None), ("v1.T", Reference("v1.T")), ("[v1.T]", Reference("v1.T", "[")), ("{v1.T}", Reference("v1.T", "{"))],
+    [
+        ("", None),
+        ("v1.T", Reference("v1.T")),
+        ("[v1.T]", Reference("v1.T", "[")),
+        ("{quantity}", Reference("quantity", "{")),
+    ],
 )
 def test_references_say_what_holds_a_type(text: str, reference: Reference | None) -> None:
     assert Reference.parse(text) == reference

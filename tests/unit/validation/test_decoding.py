@@ -1,0 +1,159 @@
+"""Wrong types anywhere in an object (A1)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import (
+    VALID_MANIFESTS,
+    kind_of,
+    make_basic_device,
+    make_claim,
+    make_device,
+    make_flat_request,
+    make_meta,
+    make_request,
+    make_rule,
+    make_slice,
+    make_template,
+)
+from webhook.api.meta import GroupVersionKind
+from webhook.validation.decoding import decoding_errors
+from webhook.validation.releases import NEWEST, RELEASES
+
+
+def told(manifest: Any, minor: int = 37) -> list[str]:
+    return [str(error) for error in decoding_errors(manifest, kind_of(manifest), RELEASES[minor])]
+
+
+@pytest.mark.parametrize("minor", RELEASES)
+@pytest.mark.parametrize("manifest", VALID_MANIFESTS.values(), ids=VALID_MANIFESTS)
+def test_valid_manifests_can_be_decoded(manifest: Any, minor: int) -> None:
+    assert told(manifest, minor) == []
+
+
+EXACTLY = "spec.devices.requests[0].exactly"
+WRONG: dict[str, tuple[Any, list[str]]] = {
+    "a number as text": (
+        make_claim(requests=[make_request(count="2")]),
+        [f'{EXACTLY}.count: Invalid value: "2": must be a 64-bit integer'],
+    ),
+    "a number with a fraction": (
+        make_claim(requests=[make_request(count=1.0)]),
+        [f"{EXACTLY}.count: Invalid value: 1.0: must be a 64-bit integer"],
+    ),
+    "a number that is too large": (
+        make_claim(requests=[make_request(count=2**63)]),
+        [f"{EXACTLY}.count: Invalid value: {2**63}: must be a 64-bit integer"],
+    ),
+    "true as a number": (
+        make_claim(requests=[make_request(count=True)]),
+        [f"{EXACTLY}.count: Invalid value: true: must be a 64-bit integer"],
+    ),
+    "a word for true": (
+        make_claim(requests=[make_request(adminAccess="yes")]),
+        [f'{EXACTLY}.adminAccess: Invalid value: "yes": must be true or false'],
+    ),
+    "labels": (
+        make_claim(meta=make_meta("x", labels={"n": 1, "ok": "a", "none": None})),
+        ["metadata.labels[n]: Invalid value: 1: must be a string"],
+    ),
+    "an owner": (
+        make_claim(meta=make_meta("x", ownerReferences=[{"controller": 1}, "x"])),
+        [
+            "metadata.ownerReferences[0].controller: Invalid value: 1: must be true or false",
+            'metadata.ownerReferences[1]: Invalid value: "x": must be an object',
+        ],
+    ),
+    "one text in place of a list": (
+        make_claim(meta=make_meta("x", finalizers="a/b")),
+        ['metadata.finalizers: Invalid value: "a/b": must be a list'],
+    ),
+    "a number in a list of texts": (
+        make_claim(meta=make_meta("x", finalizers=["a/b", 5])),
+        ["metadata.finalizers[1]: Invalid value: 5: must be a string"],
+    ),
+    "a quantity": (
+        make_claim(requests=[make_request(capacity={"requests": {"memory": "5 Gi", "x": 1.5, "y": "1e3", "z": ""}})]),
+        [
+            f'{EXACTLY}.capacity.requests[memory]: Invalid value: "5 Gi": must be a quantity like "500m", "16Gi" or 4',
+            f'{EXACTLY}.capacity.requests[z]: Invalid value: "": must be a quantity like "500m", "16Gi" or 4',
+        ],
+    ),
+    "a flat request": (
+        make_claim(requests=[make_flat_request(count="2")], version="v1beta1"),
+        ['spec.devices.requests[0].count: Invalid value: "2": must be a 64-bit integer'],
+    ),
+    "a template": (
+        make_template(requests=[make_request(selectors={"cel": {}})]),
+        [f'spec.{EXACTLY}.selectors: Invalid value: "an object of 1 fields": must be a list'],
+    ),
+    "a device": (
+        make_slice([make_device(attributes={"a": {"int": "5"}}, capacity={"b": {"value": True}})]),
+        [
+            'spec.devices[0].attributes[a].int: Invalid value: "5": must be a 64-bit integer',
+            'spec.devices[0].capacity[b].value: Invalid value: true: must be a quantity like "500m", "16Gi" or 4',
+        ],
+    ),
+    "a basic device": (
+        make_slice([make_basic_device(attributes=[])], version="v1beta1"),
+        ['spec.devices[0].basic.attributes: Invalid value: "a list of 0 entries": must be an object'],
+    ),
+    "a time": (
+        make_rule(meta=make_meta("x", creationTimestamp="today")),
+        ['metadata.creationTimestamp: Invalid value: "today": must be a time like "2026-01-31T12:00:00Z" (RFC 3339)'],
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifest", "errors"), WRONG.values(), ids=WRONG)
+def test_a_wrong_type_is_told_at_its_path(manifest: Any, errors: list[str]) -> None:
+    assert told(manifest) == errors
+
+
+def test_free_form_json_may_be_anything() -> None:
+    opaque = [{"opaque": {"driver": "d", "parameters": parameters}} for parameters in ({"a": 1}, [1], "x", 5, None)]
+    claim = make_claim()
+    claim["spec"]["devices"]["config"] = opaque
+    assert told(claim) == []
+
+
+def test_null_reads_as_missing_at_every_depth() -> None:
+    claim = make_claim(requests=[None, {"exactly": None}, make_request(count=None, selectors=[None])])
+    assert told(claim) == []
+
+
+def test_a_field_that_an_older_release_lacks_has_no_type_there() -> None:
+    device = make_device(attributes={"a": {"strings": 5}})
+    assert len(told(make_slice([device]))) == 1
+    assert told(make_slice([device]), 34) == []  # there it is an unknown field
+
+
+def test_kinds_of_others_are_left_alone() -> None:
+    assert list(decoding_errors({"spec": 5}, GroupVersionKind("apps", "v1", "Deployment"), NEWEST)) == []
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.sampled_from(["spec", "devices", "a"]), below),
+    max_leaves=10,
+)
+
+
+@given(st.sampled_from(list(VALID_MANIFESTS.values())), st.data())
+def test_any_value_in_any_place_gets_an_answer(manifest: Any, data: st.DataObject) -> None:
+    broken = json.loads(json.dumps(manifest))
+    at = broken
+    while isinstance(at, dict | list) and at:
+        key = data.draw(st.sampled_from(list(at) if isinstance(at, dict) else range(len(at))))
+        if data.draw(st.booleans()):
+            at[key] = data.draw(_JSON)
+            break
+        at = at[key]
+    for error in decoding_errors(broken, kind_of(manifest), NEWEST):
+        assert str(error)
