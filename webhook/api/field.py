@@ -103,6 +103,7 @@ class ErrorType(StrEnum):
     NOT_SUPPORTED = "FieldValueNotSupported"
     FORBIDDEN = "FieldValueForbidden"
     DUPLICATE = "FieldValueDuplicate"
+    NOT_FOUND = "FieldValueNotFound"
     TOO_LONG = "FieldValueTooLong"
     TOO_MANY = "FieldValueTooMany"
     TYPE_INVALID = "FieldValueTypeInvalid"
@@ -114,6 +115,7 @@ _WORDS: Final = {
     ErrorType.NOT_SUPPORTED: "Unsupported value",
     ErrorType.FORBIDDEN: "Forbidden",
     ErrorType.DUPLICATE: "Duplicate value",
+    ErrorType.NOT_FOUND: "Not found",
     ErrorType.TOO_LONG: "Too long",
     ErrorType.TOO_MANY: "Too many",
     ErrorType.TYPE_INVALID: "Invalid value",
@@ -206,6 +208,11 @@ def forbidden(path: Path, detail: str) -> FieldError:
 def duplicate(path: Path, value: JSON, *, declarative: bool = False) -> FieldError:
     """`Duplicate value`."""
     return FieldError(ErrorType.DUPLICATE, path, value, "", declarative)
+
+
+def not_found(path: Path, value: JSON) -> FieldError:
+    """`Not found`: the value names something that is not there."""
+    return FieldError(ErrorType.NOT_FOUND, path, value)
 
 
 def type_invalid(path: Path, value: JSON, expected: str) -> FieldError:

@@ -1,0 +1,275 @@
+"""What an API server refuses in a claim or a template beyond tolerations.
+
+Source: pkg/apis/resource/validation of Kubernetes 1.37 (validateDeviceClaim and below), and the declarative
+validation of resource/v1, which tells an error at the path as written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from msgspec import json
+
+from webhook.api.claims import is_flat
+from webhook.api.field import invalid, not_supported, required, too_long, too_many
+from webhook.expressions.syntax import expression_problem
+from webhook.validation.formats import dns1123_label, dns1123_subdomain, each_invalid
+from webhook.validation.nodes import Node, list_errors, text_list_errors
+from webhook.validation.qualified_names import fully_qualified_name, opaque_driver
+from webhook.validation.rules import EXPRESSION_MAX_BYTES, PARSED_MAX_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from webhook.api.field import FieldError, Path
+    from webhook.validation.releases import Release
+
+REQUESTS_MAX: Final = 32
+ALTERNATIVES_MAX: Final = 8
+CONSTRAINTS_MAX: Final = 32
+CONFIG_MAX: Final = 32
+SELECTORS_MAX: Final = 32
+DERIVED_MAX: Final = 32
+PARAMETERS_MAX_BYTES: Final = 10 * 1024
+_MODES: Final = ("All", "ExactCount")
+_FLAT_VERSION: Final = "v1beta1"
+_NOT_A_REQUEST: Final = (
+    "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+)
+_ONE_SHAPE: Final = "exactly one of `exactly` or `firstAvailable` is required"
+
+Names = dict[str, frozenset[str]]
+"""Each request with its alternatives."""
+
+
+def claim_spec_errors(spec: Node, version: str, release: Release) -> Iterator[FieldError]:
+    """The `spec` of a claim, in any version."""
+    devices = spec.child("devices")
+    names = {
+        each.text("name"): frozenset(alternative.text("name") for alternative in each.entries("firstAvailable"))
+        for each in devices.entries("requests")
+    }
+    matched = _matched_attributes(devices)
+    declarative = release.declarative
+    yield from list_errors(
+        devices,
+        "requests",
+        REQUESTS_MAX,
+        lambda each: _request_errors(each, version, matched, release),
+        key=lambda each: each.text("name"),
+        declarative=declarative,
+    )
+    yield from list_errors(
+        devices,
+        "constraints",
+        CONSTRAINTS_MAX,
+        lambda each: _constraint_errors(each, names, release),
+        declarative=declarative,
+    )
+    yield from list_errors(
+        devices, "config", CONFIG_MAX, lambda each: _config_errors(each, names, release), declarative=declarative
+    )
+
+
+# --- requests -----------------------------------------------------------------------------------
+
+
+def _request_errors(
+    request: Node, version: str, matched: Mapping[str, set[str]], release: Release
+) -> Iterator[FieldError]:
+    name = request.text("name")
+    yield from each_invalid(request.at("name"), name, dns1123_label(name))
+    flat = version == _FLAT_VERSION
+    exactly: Node | None = None
+    if flat and is_flat(request.value):
+        exactly = Node(request.value, request.path.only_normalized("exactly"))
+    elif not flat and request.has("exactly"):
+        exactly = request.child("exactly")
+    alternatives = bool(request.get("firstAvailable"))
+    if exactly is None and not alternatives:
+        yield required(request.path, _ONE_SHAPE)
+    elif exactly is not None and alternatives:
+        yield invalid(request.path, None, f"{_ONE_SHAPE}, but multiple fields are set")
+    elif exactly is not None:
+        yield from _device_class_errors(exactly, declarative=False)
+        yield from _asked_errors(
+            exactly, name, matched, release, defaulted=not flat or bool(exactly.text("deviceClassName"))
+        )
+    else:
+        yield from list_errors(
+            request,
+            "firstAvailable",
+            ALTERNATIVES_MAX,
+            lambda each: _alternative_errors(each, name, matched, release),
+            key=lambda each: each.text("name"),
+            declarative=release.declarative,
+        )
+
+
+def _alternative_errors(
+    alternative: Node, above: str, matched: Mapping[str, set[str]], release: Release
+) -> Iterator[FieldError]:
+    name = alternative.text("name")
+    yield from each_invalid(alternative.at("name"), name, dns1123_label(name))
+    yield from _device_class_errors(alternative, declarative=release.declarative)
+    yield from _asked_errors(alternative, f"{above}/{name}", matched, release, defaulted=True)
+
+
+def _device_class_errors(asked: Node, *, declarative: bool) -> Iterator[FieldError]:
+    name, path = asked.text("deviceClassName"), asked.at("deviceClassName")
+    if not name:
+        yield required(path, declarative=declarative)
+    else:
+        yield from each_invalid(path, name, dns1123_subdomain(name), declarative=declarative)
+
+
+def _asked_errors(
+    asked: Node, name: str, matched: Mapping[str, set[str]], release: Release, *, defaulted: bool
+) -> Iterator[FieldError]:
+    """What an exact request and an alternative have in common. `defaulted`: the server completes mode and count."""
+    yield from selector_list_errors(asked, release)
+    yield from _derived_errors(asked, name, matched, release)
+    mode, count = asked.text("allocationMode"), asked.number("count")
+    if defaulted:
+        mode = mode or "ExactCount"
+        count = count or (1 if mode == "ExactCount" else 0)
+    if mode == "All":
+        if count:
+            yield invalid(asked.at("count"), count, "must not be specified when allocationMode is 'All'")
+    elif mode == "ExactCount":
+        if count <= 0:
+            yield invalid(asked.at("count"), count, "must be greater than zero")
+    else:
+        declarative = release.declarative and bool(mode)
+        yield not_supported(asked.at("allocationMode"), mode, _MODES, declarative=declarative)
+
+
+def selector_list_errors(holder: Node, release: Release) -> Iterator[FieldError]:
+    """CEL selectors, as far as they can be judged without a compiler: that they are there, fit, and parse."""
+    selectors = holder.entries("selectors")
+    if len(selectors) > SELECTORS_MAX:
+        yield too_many(holder.at("selectors"), len(selectors), SELECTORS_MAX, declarative=release.declarative)
+        return
+    left_bytes = PARSED_MAX_BYTES
+    for selector in selectors:
+        if not selector.has("cel"):
+            yield required(selector.at("cel"))
+            continue
+        text, at = selector.child("cel").text("expression"), selector.child("cel").at("expression")
+        left_bytes -= len(text)
+        yield from expression_errors(at, text, parsed=left_bytes >= 0)
+
+
+def expression_errors(path: Path, text: str, *, parsed: bool = True) -> Iterator[FieldError]:
+    """One expression; `parsed` says whether there is time to parse it."""
+    if len(text.encode(errors="surrogatepass")) > EXPRESSION_MAX_BYTES:
+        yield too_long(path, EXPRESSION_MAX_BYTES)
+        return
+    problem = expression_problem(text) if parsed else None
+    if problem is not None:
+        yield invalid(path, text, problem)
+
+
+def _derived_errors(asked: Node, name: str, matched: Mapping[str, set[str]], release: Release) -> Iterator[FieldError]:
+    """Attributes that a request derives by CEL (1.37, alpha)."""
+    count = len(asked.entries("derivedAttributes"))
+    if count > DERIVED_MAX:
+        yield too_many(asked.at("derivedAttributes"), count, DERIVED_MAX, declarative=True)
+    used = matched.get("", set()) | matched.get(name, set()) | matched.get(name.partition("/")[0], set())
+    yield from list_errors(
+        asked,
+        "derivedAttributes",
+        None,
+        lambda each: _one_derived_errors(each, used, release, crowded=count > DERIVED_MAX),
+        key=lambda each: each.text("name"),
+    )
+
+
+def _one_derived_errors(derived: Node, used: set[str], release: Release, *, crowded: bool) -> Iterator[FieldError]:
+    name, text = derived.text("name"), derived.text("expression")
+    if name and name not in used:
+        detail = "must be referenced by at least one matchAttribute or distinctAttribute constraint"
+        yield invalid(derived.at("name"), name, f"{detail} targeting this request")
+    if text:
+        yield from expression_errors(derived.at("expression"), text)
+    if crowded:
+        return  # what is checked before the conversion stops at the length
+    if not name:
+        yield required(derived.at("name"), declarative=True)
+    else:
+        for error in fully_qualified_name(derived.at("name"), name, release):
+            yield replace(error, declarative=True)
+    if not text:
+        yield required(derived.at("expression"), declarative=True)
+
+
+# --- constraints and configuration --------------------------------------------------------------
+
+
+def _matched_attributes(devices: Node) -> Mapping[str, set[str]]:
+    """The attributes that constraints look at: by the request they name, under the empty name if they name none."""
+    matched: dict[str, set[str]] = {}
+    for constraint in devices.entries("constraints"):
+        attribute = constraint.get("matchAttribute")
+        attribute = constraint.get("distinctAttribute") if attribute is None else attribute
+        if attribute is not None:
+            for name in constraint.texts("requests") or [""]:
+                matched.setdefault(name, set()).add(attribute)
+    return matched
+
+
+def _constraint_errors(constraint: Node, names: Names, release: Release) -> Iterator[FieldError]:
+    yield from _reference_list_errors(constraint, names, release)
+    given = [name for name in ("matchAttribute", "distinctAttribute") if constraint.has(name)]
+    if not given:
+        if release.minor >= 36:
+            detail = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+            yield required(constraint.path, detail)
+        else:
+            yield required(constraint.at("matchAttribute"))
+    for name in given if release.declarative else given[:1]:
+        yield from fully_qualified_name(constraint.at(name), constraint.text(name), release)
+
+
+def _config_errors(config: Node, names: Names, release: Release) -> Iterator[FieldError]:
+    yield from _reference_list_errors(config, names, release)
+    if not config.has("opaque"):
+        yield required(config.at("opaque"))
+        return
+    opaque = config.child("opaque")
+    yield from opaque_driver(opaque.at("driver"), opaque.text("driver"), release)
+    yield from parameter_errors(opaque.at("parameters"), opaque.get("parameters"))
+
+
+def parameter_errors(path: Path, parameters: object) -> Iterator[FieldError]:
+    """A driver's parameters: a JSON object of at most 10 KiB, as it is sent without spaces."""
+    if parameters is None:
+        yield required(path)
+    elif len(json.encode(parameters)) > PARAMETERS_MAX_BYTES:
+        yield too_long(path, PARAMETERS_MAX_BYTES)
+    elif not isinstance(parameters, dict):
+        yield invalid(path, "<value omitted>", "must be a valid JSON object")
+
+
+def _reference_list_errors(holder: Node, names: Names, release: Release) -> Iterator[FieldError]:
+    """The requests that a constraint or a configuration is for."""
+    yield from text_list_errors(
+        holder,
+        "requests",
+        REQUESTS_MAX,
+        lambda path, text: _reference_errors(path, text, names),
+        declarative=release.declarative,
+    )
+
+
+def _reference_errors(path: Path, text: str, names: Names) -> Iterator[FieldError]:
+    segments = text.split("/")
+    if len(segments) > 2:
+        yield invalid(path, text, _NOT_A_REQUEST)
+        return
+    for segment in segments:
+        yield from each_invalid(path, segment, dns1123_label(segment))
+    known = names.get(segments[0])
+    if known is None or (len(segments) == 2 and segments[1] not in known):
+        yield invalid(path, text, _NOT_A_REQUEST)

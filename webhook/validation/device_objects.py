@@ -1,0 +1,211 @@
+"""What an API server refuses in a device of a slice beyond its taints.
+
+Source: pkg/apis/resource/validation of Kubernetes 1.37 (validateDevice and below), and the declarative validation of
+resource/v1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.field import FieldError, Path, duplicate, forbidden, invalid, not_found, required, too_long, too_many
+from webhook.validation.counters import counter_map_errors
+from webhook.validation.formats import dns1123_label, each_invalid, label_key, semantic_version
+from webhook.validation.node_selectors import node_name_errors, node_selector_errors
+from webhook.validation.nodes import Node, list_errors, text_list_errors
+from webhook.validation.qualified_names import qualified_name
+from webhook.validation.quantities import parse_quantity
+from webhook.validation.request_policies import request_policy_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from webhook.validation.releases import Release
+
+ATTRIBUTES_AND_CAPACITIES_MAX: Final = 32
+ATTRIBUTE_VALUES_MAX: Final = 48
+VALUE_MAX_BYTES: Final = 64
+CONSUMPTIONS_MAX: Final = 2
+GROUPS_MAX: Final = 2
+CONDITIONS_MAX: Final = 4
+_SINGLE: Final = ("int", "bool", "string", "version")
+_LISTS: Final = ("ints", "bools", "strings", "versions")
+_PLACES: Final = ("nodeName", "nodeSelector", "allNodes")
+_ONE_PLACE: Final = (
+    "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true "
+    "in the ResourceSlice spec"
+)
+_NO_PLACE: Final = (
+    "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the "
+    "ResourceSlice spec"
+)
+
+
+def device_errors(device: Node, name: str, release: Release, *, per_device: bool) -> Iterator[FieldError]:
+    """A device, whose name v1beta1 has a level above the rest. `per_device`: each says on which nodes it is."""
+    yield from each_invalid(device.at("name"), name, dns1123_label(name))
+    attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
+    count = len(attributes) + len(capacity)
+    if count > ATTRIBUTES_AND_CAPACITIES_MAX:
+        detail = f"the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}"
+        yield invalid(device.path, count, detail)
+    values = sum(sum(len((each or {}).get(name) or ()) for name in _LISTS) or 1 for each in attributes.values())
+    if values > ATTRIBUTE_VALUES_MAX:
+        yield invalid(
+            device.path, values, f"the total number of attribute values must not exceed {ATTRIBUTE_VALUES_MAX}"
+        )
+    for key, attribute in device.items("attributes"):
+        yield from qualified_name(device.at("attributes"), key)
+        yield from _attribute_errors(attribute, Path(device.at("attributes"), f"[{key}]"), release)
+    yield from _capacity_errors(device)
+    yield from list_errors(
+        device,
+        "consumesCounters",
+        CONSUMPTIONS_MAX,
+        lambda each: _consumption_errors(each, release),
+        key=lambda each: each.text("counterSet"),
+        declarative=release.declarative,
+    )
+    yield from _place_errors(device, per_device=per_device)
+    yield from _binding_errors(device, release)
+    yield from _node_resource_errors(device)
+
+
+def _attribute_errors(attribute: Node, written: Path, release: Release) -> Iterator[FieldError]:
+    """An attribute, which has one value or one list of values; `written` is its path with the whole of the key."""
+    if attribute.has("string"):
+        yield from _size_errors(attribute.at("string"), attribute.text("string"))
+    if attribute.has("version"):
+        yield from _version_errors(attribute.at("version"), attribute.text("version"))
+    for name in _LISTS:
+        if attribute.has(name) and not attribute.get(name):
+            yield invalid(attribute.at(name), [], "must not be empty if specified")
+    for position, text in enumerate(attribute.texts("strings")):
+        yield from _size_errors(attribute.at("strings").index(position), text)
+    for position, text in enumerate(attribute.texts("versions")):
+        yield from _version_errors(attribute.at("versions").index(position), text)
+    given = sum(attribute.has(name) for name in (*_SINGLE, *_LISTS))
+    filled = sum(attribute.has(name) for name in _SINGLE) + sum(bool(attribute.get(name)) for name in _LISTS)
+    if release.declarative and filled != 1:
+        yield invalid(written, "", f"must specify exactly one of: {', '.join((*_SINGLE, *_LISTS))}", declarative=True)
+    elif given != 1:
+        yield invalid(attribute.path, "", "exactly one value must be specified")
+
+
+def _size_errors(path: Path, text: str) -> Iterator[FieldError]:
+    if len(text.encode(errors="surrogatepass")) > VALUE_MAX_BYTES:
+        yield too_long(path, VALUE_MAX_BYTES)
+
+
+def _version_errors(path: Path, text: str) -> Iterator[FieldError]:
+    yield from each_invalid(path, text, semantic_version(text))
+    yield from _size_errors(path, text)
+
+
+def _capacity_errors(device: Node) -> Iterator[FieldError]:
+    shared = device.get("allowMultipleAllocations") is True
+    for key, capacity in device.items("capacity"):
+        yield from qualified_name(device.at("capacity"), key)
+        if not capacity.has("requestPolicy"):
+            continue
+        if shared:
+            yield from request_policy_errors(capacity.child("requestPolicy"), capacity.get("value"))
+        else:
+            yield forbidden(capacity.at("requestPolicy"), "allowMultipleAllocations must be true")
+
+
+def _consumption_errors(consumption: Node, release: Release) -> Iterator[FieldError]:
+    yield from counter_map_errors(consumption, "counterSet", release)
+    yield from text_list_errors(
+        consumption,
+        "compatibilityGroups",
+        GROUPS_MAX,
+        lambda path, text: each_invalid(path, text, dns1123_label(text), declarative=True),
+        declarative=True,
+    )
+
+
+def _place_errors(device: Node, *, per_device: bool) -> Iterator[FieldError]:
+    """On which nodes the device is."""
+    if not per_device:
+        if any(device.has(name) for name in _PLACES):
+            yield invalid(device.path, None, _NO_PLACE)
+        return
+    yield from node_name_errors(device, "must not be empty")
+    if device.has("nodeSelector"):
+        yield from node_selector_errors(device.child("nodeSelector"))
+    if device.get("allNodes") is False:
+        yield invalid(device.at("allNodes"), False, "must be either unset or set to true")  # noqa: FBT003 -- the value
+    given = [f"`{name}`" for name in _PLACES if device.get(name) not in (None, "", False)]
+    if not given:
+        yield required(device.path, _ONE_PLACE)
+    elif len(given) > 1:
+        yield invalid(device.path, f"{{{', '.join(given)}}}", _ONE_PLACE)
+
+
+def _binding_errors(device: Node, release: Release) -> Iterator[FieldError]:
+    """Conditions that a claim waits for before its pod is bound."""
+    lists = {name: device.texts(name) for name in ("bindingConditions", "bindingFailureConditions")}
+    for name, texts in lists.items():
+        path = device.at(name)
+        if len(texts) > CONDITIONS_MAX:
+            yield too_many(path, len(texts), CONDITIONS_MAX, declarative=release.declarative)
+        for position, text in enumerate(texts):
+            if len(texts) <= CONDITIONS_MAX:
+                yield from each_invalid(path.index(position), text, label_key(text))
+            if text in texts[:position]:
+                yield duplicate(path.index(position), text)
+    wanted, failed = lists.values()
+    for position, text in enumerate(failed):
+        if text in wanted:
+            at = device.at("bindingFailureConditions").index(position)
+            yield invalid(at, text, "bindingFailureConditions must not overlap with bindingConditions")
+    for name, other in (lists, reversed(lists)):
+        if not lists[name] and lists[other]:
+            yield invalid(device.at(name), [], f"{name} are required to use {other}")
+
+
+def _node_resource_errors(device: Node) -> Iterator[FieldError]:
+    """What of a node's own resources the device stands for (1.36, alpha)."""
+    for key, resource in device.items("nodeAllocatableResources"):
+        if key not in ("cpu", "memory") and not key.startswith("hugepages-"):
+            yield invalid(resource.path, key, "must be a node allocatable resource name")
+        if not resource.has("mapping") and not resource.has("overhead"):
+            yield required(resource.path, "at least one of mapping or overhead must be set")
+        written = Path(device.at("nodeAllocatableResources"), f"[{key}]").child("mapping")
+        if resource.has("mapping"):
+            yield from _mapping_errors(resource.child("mapping"), written, device.get("capacity") or {})
+        if resource.has("overhead"):
+            yield from _overhead_errors(resource.child("overhead"))
+
+
+def _mapping_errors(mapping: Node, written: Path, capacity: dict[str, object]) -> Iterator[FieldError]:
+    key = mapping.get("capacityKey")
+    if key == "":
+        yield invalid(mapping.at("capacityKey"), "", "capacityKey must not be an empty string")
+    elif key is not None and key not in capacity:
+        yield not_found(mapping.at("capacityKey"), key)
+    for name in ("capacityMultiplier", "deviceMultiplier"):
+        number = parse_quantity(mapping.get(name))
+        if (
+            mapping.has(name)
+            and (name != "capacityMultiplier" or key is not None)
+            and number is not None
+            and number <= 0
+        ):
+            yield invalid(mapping.at(name), mapping.get(name), "must be positive")
+    if key is not None and not mapping.has("capacityMultiplier"):
+        yield required(mapping.at("capacityMultiplier"), "capacityMultiplier is required when capacityKey is set")
+    if key is None and mapping.has("capacityMultiplier"):
+        yield required(mapping.at("capacityKey"), "capacityKey is required when capacityMultiplier is set")
+    if (key is not None) == mapping.has("deviceMultiplier"):
+        yield invalid(written, "", "must specify exactly one of: capacityKey, deviceMultiplier", declarative=True)
+
+
+def _overhead_errors(overhead: Node) -> Iterator[FieldError]:
+    if not overhead.has("perPod") and not overhead.has("perContainer"):
+        yield invalid(overhead.path, "", "at least one of perPod or perContainer must be set")
+    for name in ("perPod", "perContainer"):
+        number = parse_quantity(overhead.get(name))
+        if number is not None and number < 0:
+            yield invalid(overhead.at(name), overhead.get(name), "must be non-negative")

@@ -1,0 +1,118 @@
+"""How much of a capacity one request may take. Source: pkg/apis/resource/validation (validateRequestPolicy).
+
+As with the feature gate DRAFractionalCapacityRange off, which is the default of all releases up to 1.37: where numbers
+are counted rather than compared, fractions are rounded up.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.field import FieldError, duplicate, forbidden, invalid, required, too_many
+from webhook.validation.quantities import parse_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from webhook.api.field import JSON
+    from webhook.validation.nodes import Node
+
+OPTIONS_MAX: Final = 10
+_LARGEST: Final = 2**63 - 1
+_EXCLUSIVE: Final = (
+    'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'
+)
+
+
+def request_policy_errors(policy: Node, capacity: JSON) -> Iterator[FieldError]:
+    """The policy of a capacity of that size."""
+    maximum = _number(capacity)
+    options = policy.get("validValues") or []
+    if options and policy.has("validRange"):
+        yield forbidden(policy.path, _EXCLUSIVE)
+        return
+    for name, given in (("validValues", bool(options)), ("validRange", policy.has("validRange"))):
+        if given and not policy.has("default"):
+            yield required(policy.at("default"), f"required when {name} is defined")
+            return
+    if options:
+        yield from _option_errors(policy, options, maximum, capacity)
+    elif policy.has("validRange"):
+        yield from _range_errors(policy.child("validRange"), policy.get("default"), maximum, capacity)
+
+
+def _option_errors(policy: Node, options: list[JSON], maximum: Fraction, capacity: JSON) -> Iterator[FieldError]:
+    path = policy.at("validValues")
+    numbers = [_number(option) for option in options]
+    for position in range(1, len(numbers)):
+        if numbers[position - 1] > numbers[position]:
+            yield invalid(path.index(position), options[position], "values must be sorted in ascending order")
+    crowded = len(numbers) > OPTIONS_MAX
+    if crowded:
+        yield too_many(path, len(numbers), OPTIONS_MAX)
+    else:
+        counted = [ceil(number) for number in numbers]
+        for position, number in enumerate(numbers):
+            if number > maximum:
+                detail = f"option is larger than capacity value: {capacity}"
+                yield invalid(path.index(position), options[position], detail)
+            if counted[position] in counted[:position]:
+                yield duplicate(path.index(position), options[position])
+    if crowded or _number(policy.get("default")) not in numbers:  # of what is too long nothing is found
+        yield invalid(path, policy.get("default"), "default value is not valid according to the requestPolicy")
+
+
+def _range_errors(limits: Node, default: JSON, maximum: Fraction, capacity: JSON) -> Iterator[FieldError]:
+    if not limits.has("min"):
+        yield required(limits.at("min"), "required when validRange is defined")
+        return
+    given = {"default": default, **{name: limits.get(name) for name in ("min", "max", "step") if limits.has(name)}}
+    numbers = {name: _number(value) for name, value in given.items()}
+    bounds = {**numbers, "capacity": maximum}
+    texts = {**given, "capacity": capacity}
+    # Told at the first name, with the value of the second, if the third is larger than the fourth.
+    for at, value, larger, smaller, detail in (
+        ("min", "min", "min", "capacity", "min is larger than capacity value"),
+        ("default", "default", "min", "default", "default is less than min"),
+        ("max", "min", "min", "max", "min is larger than max"),
+        ("max", "max", "max", "capacity", "max is larger than capacity value"),
+        ("default", "default", "default", "max", "default is more than max"),
+    ):
+        if larger in bounds and smaller in bounds and bounds[larger] > bounds[smaller]:
+            limit = larger if at == "default" and larger == "min" else smaller
+            yield invalid(limits.at(at), texts[value], f"{detail}: {texts[limit]}")
+    if "step" in numbers:
+        yield from _step_errors(limits, given, numbers, maximum, capacity)
+
+
+def _step_errors(
+    limits: Node, given: dict[str, JSON], numbers: dict[str, Fraction], maximum: Fraction, capacity: JSON
+) -> Iterator[FieldError]:
+    path, step = limits.at("step"), numbers["step"]
+    if step <= 0:
+        yield invalid(path, given["step"], "must be greater than zero")
+        return
+    if numbers["min"] + step > maximum:
+        yield invalid(path, given["step"], f"one step is larger than capacity value: {capacity}")
+    unsafe = list(_unsafe_errors(limits, given, numbers))
+    if unsafe:
+        yield from unsafe
+        return
+    for name in ("default", "max"):
+        if name in numbers and (ceil(numbers[name]) - ceil(numbers["min"])) % ceil(step):
+            detail = f"value is not a multiple of a given step ({given['step']}) from ({given['min']})"
+            yield invalid(path, given[name], detail)
+
+
+def _unsafe_errors(limits: Node, given: dict[str, JSON], numbers: dict[str, Fraction]) -> Iterator[FieldError]:
+    for name, number in numbers.items():
+        if number < 0:
+            yield invalid(limits.at(name), given[name], "must be greater than or equal to 0")
+        elif number > _LARGEST:
+            yield invalid(limits.at(name), given[name], f"must not be larger than {_LARGEST}")
+
+
+def _number(value: JSON) -> Fraction:
+    return parse_quantity(value) or Fraction(0)

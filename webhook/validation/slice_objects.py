@@ -1,0 +1,154 @@
+"""What an API server refuses in a slice beyond driver and taints.
+
+Source: pkg/apis/resource/validation of Kubernetes 1.37 (validateResourceSliceSpec), and the declarative validation of
+resource/v1. How many devices a slice may have is judged in `slices`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.field import FieldError, duplicate, invalid, not_supported, required
+from webhook.validation.counters import SETS_MAX, counter_map_errors
+from webhook.validation.device_objects import device_errors
+from webhook.validation.formats import pool_name
+from webhook.validation.node_selectors import node_name_errors, node_selector_errors
+from webhook.validation.nodes import Node, list_errors, text_list_errors
+from webhook.validation.qualified_names import fully_qualified_name
+from webhook.validation.releases import MAX_DEVICES, Release
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FLAGS: Final = ("allNodes", "perDeviceNodeSelection")
+_PLACES: Final = ("nodeName", "nodeSelector", *_FLAGS)
+_ONE_PLACE: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+_OPERATIONS: Final = ("*", "NodePrepareResources", "NodeUnprepareResources")
+_LISTS: Final = ("bools", "ints", "strings", "versions")
+_BASIC: Final = "basic"
+
+
+def slice_spec_errors(spec: Node, version: str, release: Release) -> Iterator[FieldError]:
+    """The `spec` of a slice, in any version."""
+    pool = spec.child("pool")
+    yield from pool_name(pool.at("name"), pool.text("name"))
+    if pool.number("resourceSliceCount") <= 0:
+        yield invalid(pool.at("resourceSliceCount"), pool.number("resourceSliceCount"), "must be greater than zero")
+    if pool.number("generation") < 0:
+        yield invalid(pool.at("generation"), pool.number("generation"), "must be greater than or equal to zero")
+    # In v1beta1 these two are no pointers: empty and false are the same as missing.
+    plain = {name: value for name, value in spec.value.items() if name not in ("nodeName", "allNodes") or value}
+    yield from _place_errors(Node(plain, spec.path) if version == "v1beta1" else spec)
+    yield from _device_list_errors(spec, version, release)
+    yield from list_errors(
+        spec,
+        "sharedCounters",
+        SETS_MAX,
+        lambda each: counter_map_errors(each, "name", release),
+        key=lambda each: each.text("name"),
+        declarative=release.declarative,
+    )
+    if spec.has("partitionTypeAttribute"):
+        yield from _partition_type_errors(spec, version, release)
+    yield from _skipped_operation_errors(spec)
+
+
+def _place_errors(spec: Node) -> Iterator[FieldError]:
+    """On which nodes the devices are."""
+    yield from node_name_errors(spec, "must be either unset or set to a non-empty string")
+    if spec.has("nodeSelector"):
+        selector = spec.child("nodeSelector")
+        yield from node_selector_errors(selector)
+        terms = selector.get("nodeSelectorTerms") or []
+        if len(terms) != 1:
+            yield invalid(selector.at("nodeSelectorTerms"), len(terms), "must have exactly one node selector term")
+    for name in _FLAGS:
+        if spec.get(name) is False:
+            yield invalid(spec.at(name), False, "must be either unset or set to true")  # noqa: FBT003 -- the value
+    given = [f"`{name}`" for name in _PLACES if spec.get(name) not in (None, "", False)]
+    if not given:
+        yield required(spec.path, _ONE_PLACE)
+    elif len(given) > 1:
+        yield invalid(spec.path, f"{{{', '.join(given)}}}", f"{_ONE_PLACE}, but multiple fields are set")
+
+
+def _devices(spec: Node, version: str) -> list[tuple[Node, str]]:
+    """Each device with its name; in v1beta1 the rest of it lies a level deeper."""
+    devices = []
+    for each in spec.entries("devices"):
+        content = each
+        if version == "v1beta1":
+            content = Node(each.get(_BASIC) or {}, each.path.only_written(_BASIC))
+        devices.append((content, each.text("name")))
+    return devices
+
+
+def _device_list_errors(spec: Node, version: str, release: Release) -> Iterator[FieldError]:
+    devices = _devices(spec, version)
+    crowded = len(devices) > _maximum(devices, release)
+    per_device = spec.get("perDeviceNodeSelection") is True
+    seen: set[str] = set()
+    for position, (device, name) in enumerate(devices):
+        for error in device_errors(device, name, release, per_device=per_device):
+            # Of a list that is too long only that is seen which is checked before the conversion.
+            if not crowded or error.declarative:
+                yield error
+        if name in seen and not crowded:
+            yield duplicate(spec.at("devices").index(position), name)
+        seen.add(name)
+
+
+def _maximum(devices: list[tuple[Node, str]], release: Release) -> int:
+    """How many devices there may be (S-2)."""
+    for device, _ in devices:
+        if (
+            device.get("taints")
+            or (device.get("consumesCounters") and release.counters_halve_devices)
+            or (release.list_attributes_halve_devices and _has_list_attributes(device))
+        ):
+            return release.devices_with_taints
+    return MAX_DEVICES
+
+
+def _has_list_attributes(device: Node) -> bool:
+    return any(attribute.has(name) for _, attribute in device.items("attributes") for name in _LISTS)
+
+
+def _partition_type_errors(spec: Node, version: str, release: Release) -> Iterator[FieldError]:
+    """The attribute by which partitions of hardware are told apart (1.37, alpha)."""
+    path, name = spec.at("partitionTypeAttribute"), spec.text("partitionTypeAttribute")
+    malformed = list(fully_qualified_name(path, name, release))
+    yield from malformed
+    consuming = [
+        (position, device)
+        for position, (device, _) in enumerate(_devices(spec, version))
+        if device.get("consumesCounters")
+    ]
+    if not consuming:
+        yield invalid(path, name, "may only be set on a slice which declares devices that consume counters")
+    if malformed:
+        return
+    bare = name.removeprefix(f"{spec.text('driver')}/")
+    for _, device in consuming:
+        attributes = device.get("attributes") or {}
+        at = device.at("attributes").key(name)
+        found = attributes.get(name, attributes.get(bare)) if name in attributes or bare in attributes else None
+        if name not in attributes and bare not in attributes:
+            detail = "device consumes counters and `partitionTypeAttribute` names this attribute, so it must be set"
+            yield required(at, detail)
+        elif (found or {}).get("string") is None:
+            yield invalid(at, "", "must be a string value because `partitionTypeAttribute` names this attribute")
+
+
+def _skipped_operation_errors(spec: Node) -> Iterator[FieldError]:
+    """What the kubelet need not do for these devices (1.37, alpha)."""
+    operations = spec.texts("skipNodeOperations")
+    yield from text_list_errors(
+        spec,
+        "skipNodeOperations",
+        len(operations),
+        lambda path, text: iter(() if text in _OPERATIONS else (not_supported(path, text, _OPERATIONS),)),
+    )
+    if "NodePrepareResources" in operations and not {"NodeUnprepareResources", "*"} & set(operations):
+        detail = "NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped"
+        yield invalid(spec.at("skipNodeOperations"), operations, detail)
