@@ -199,7 +199,7 @@ def slice_spec(version: str, choice: int) -> dict[str, JSON]:
         spec["skipNodeOperations"] = ["*"]
     elif choice == 1:
         spec["nodeSelector"] = node_selector()
-    elif choice == 2:  # noqa: PLR2004 -- the third form
+    elif choice == 2:
         spec["perDeviceNodeSelection"] = True
         devices[0]["nodeSelector"] = node_selector()
         devices[1]["nodeName"] = "node-1"
@@ -245,9 +245,16 @@ def whole_object(kind: str, version: str, rng: random.Random) -> dict[str, JSON]
     }
 
 
+def repeats_owners(value: JSON) -> bool:
+    """Whether two owner references of an object have the same uid."""
+    owners = (value.get("metadata") or {}).get("ownerReferences") or []
+    uids = [(each or {}).get("uid") or "" for each in owners if each is None or isinstance(each, dict)]
+    return len(set(uids)) < len(uids)
+
+
 def broken_cases(seed: int, served: dict[str, tuple[str, ...]], count: int) -> Iterator[Case]:
     """That many cases; the same ones for the same seed."""
-    rng = random.Random(seed)  # noqa: S311 -- reproducible on purpose
+    rng = random.Random(seed)
     weights = {"ResourceClaim": 5, "ResourceClaimTemplate": 3, "ResourceSlice": 7, "DeviceTaintRule": 1}
     sorts = [(kind, version) for kind, weight in weights.items() for version in served[kind] for _ in range(weight)]
     for _ in range(count):
@@ -268,13 +275,13 @@ def _break(value: dict[str, JSON], rng: random.Random) -> None:
     if key in _FIXED:
         return
     choice = rng.random()
-    if isinstance(holder, dict) and choice < 0.2:  # noqa: PLR2004 -- shares of the ways
+    if isinstance(holder, dict) and choice < 0.2:
         del holder[key]
-    elif choice < 0.3:  # noqa: PLR2004 -- likewise
+    elif choice < 0.3:
         _multiply(holder, key, rng)
-    elif isinstance(holder, dict) and choice < 0.4:  # noqa: PLR2004 -- likewise
-        holder[rng.choice(_TEXTS)] = copy.deepcopy(holder[key]) if rng.random() < 0.5 else holder.pop(key)  # noqa: PLR2004
-    elif choice < 0.43:  # noqa: PLR2004 -- likewise
+    elif isinstance(holder, dict) and choice < 0.4:
+        holder[rng.choice(_TEXTS)] = copy.deepcopy(holder[key]) if rng.random() < 0.5 else holder.pop(key)
+    elif choice < 0.43:
         holder[key] = copy.deepcopy(rng.choice(_OTHER_TYPES))
     else:
         holder[key] = _other(holder[key], key, rng)
@@ -293,7 +300,7 @@ def _multiply(holder: JSON, key: Any, rng: random.Random) -> None:
     entry = holder[key]
     if isinstance(entry, list) and entry:
         counts = _MANY_DEVICES if key == "devices" else _COUNTS
-        renamed = rng.random() < 0.7  # noqa: PLR2004 -- mostly
+        renamed = rng.random() < 0.7
         for number in range(rng.choice(counts) - len(entry)):
             entry.append(_renamed(entry[0], number) if renamed else copy.deepcopy(entry[0]))
     elif isinstance(entry, dict) and entry:
@@ -317,14 +324,11 @@ def _renamed(entry: JSON, number: int) -> JSON:
 def _other(value: JSON, key: Any, rng: random.Random) -> JSON:
     if key in _QUANTITY_FIELDS or str(key).endswith("Multiplier"):
         return rng.choice(_QUANTITIES)
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, str):
-        return rng.choice(_TEXTS)
-    if isinstance(value, int):
-        return rng.choice(_NUMBERS)
-    if isinstance(value, list):
-        return [] if rng.random() < 0.7 else list(reversed(value))  # noqa: PLR2004 -- mostly
-    if isinstance(value, dict):
-        return {}
-    return value
+    others: dict[type, Callable[[], JSON]] = {
+        bool: lambda: not value,
+        str: lambda: rng.choice(_TEXTS),
+        int: lambda: rng.choice(_NUMBERS),
+        list: lambda: [] if rng.random() < 0.7 else list(reversed(value)),
+        dict: dict,
+    }
+    return others[type(value)]() if type(value) in others else value

@@ -129,6 +129,13 @@ def fields_of(type_name: str, minor: int = RELEASES[-1]) -> Fields:
     return served().types[type_name] if fields is None else fields
 
 
+@cache
+def held_by(type_name: str, minor: int) -> Mapping[str, Reference]:
+    """What the fields of a type hold, as far as that is said."""
+    fields = fields_of(type_name, minor).items()
+    return {name: held for name, text in fields if (held := Reference.parse(text)) is not None}
+
+
 def release_with(type_name: str, field: str, minor: int) -> int | None:
     """The first release after `minor` whose type has the field; None if there is none."""
     return next((each for each in RELEASES if each > minor and field in served(each).types.get(type_name, ())), None)

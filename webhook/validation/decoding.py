@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import Path, outline, type_invalid
 from webhook.api.meta import parse_time
-from webhook.api.schema import Reference, fields_of, type_of
+from webhook.api.schema import held_by, type_of
 from webhook.validation.quantities import parse_quantity
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from webhook.api.field import JSON, FieldError
     from webhook.api.meta import GroupVersionKind
+    from webhook.api.schema import Reference
     from webhook.validation.releases import Release
 
 _INT64: Final = range(-(2**63), 2**63)
@@ -38,17 +39,14 @@ def _of_type(value: JSON, type_name: str, path: Path, minor: int) -> Iterator[Fi
     if not isinstance(value, dict):
         yield type_invalid(path, outline(value), "an object")
         return
-    fields = fields_of(type_name, minor)
+    fields = held_by(type_name, minor)
     for name, entry in value.items():
-        text = fields.get(name)
-        if text and entry is not None:
-            yield from _of_field(entry, text, path, name, minor)
+        held = fields.get(name)
+        if held is not None and entry is not None:
+            yield from _of_field(entry, held, path, name, minor)
 
 
-def _of_field(value: JSON, text: str, path: Path, name: str, minor: int) -> Iterator[FieldError]:
-    held = Reference.parse(text)
-    if held is None:
-        return
+def _of_field(value: JSON, held: Reference, path: Path, name: str, minor: int) -> Iterator[FieldError]:
     if not held.container:
         yield from _one(value, held, path, f".{name}", minor)
     elif held.container == "[":

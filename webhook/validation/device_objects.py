@@ -167,19 +167,19 @@ def _binding_errors(device: Node, release: Release) -> Iterator[FieldError]:
 
 def _node_resource_errors(device: Node) -> Iterator[FieldError]:
     """What of a node's own resources the device stands for (1.36, alpha)."""
-    for key, resource in device.items("nodeAllocatableResources"):
+    for key, held in (device.get("nodeAllocatableResources") or {}).items():
+        resource = Node(held or {}, Path(device.at("nodeAllocatableResources"), f"[{key}]"))  # the whole of the key
         if key not in ("cpu", "memory") and not key.startswith("hugepages-"):
             yield invalid(resource.path, key, "must be a node allocatable resource name")
         if not resource.has("mapping") and not resource.has("overhead"):
             yield required(resource.path, "at least one of mapping or overhead must be set")
-        written = Path(device.at("nodeAllocatableResources"), f"[{key}]").child("mapping")
         if resource.has("mapping"):
-            yield from _mapping_errors(resource.child("mapping"), written, device.get("capacity") or {})
+            yield from _mapping_errors(resource.child("mapping"), device.get("capacity") or {})
         if resource.has("overhead"):
             yield from _overhead_errors(resource.child("overhead"))
 
 
-def _mapping_errors(mapping: Node, written: Path, capacity: dict[str, object]) -> Iterator[FieldError]:
+def _mapping_errors(mapping: Node, capacity: dict[str, object]) -> Iterator[FieldError]:
     key = mapping.get("capacityKey")
     if key == "":
         yield invalid(mapping.at("capacityKey"), "", "capacityKey must not be an empty string")
@@ -199,7 +199,7 @@ def _mapping_errors(mapping: Node, written: Path, capacity: dict[str, object]) -
     if key is None and mapping.has("capacityMultiplier"):
         yield required(mapping.at("capacityKey"), "capacityKey is required when capacityMultiplier is set")
     if (key is not None) == mapping.has("deviceMultiplier"):
-        yield invalid(written, "", "must specify exactly one of: capacityKey, deviceMultiplier", declarative=True)
+        yield invalid(mapping.path, "", "must specify exactly one of: capacityKey, deviceMultiplier", declarative=True)
 
 
 def _overhead_errors(overhead: Node) -> Iterator[FieldError]:

@@ -72,11 +72,11 @@ def _size_bytes(annotations: dict[str, str | None]) -> int:
 
 def _owner_errors(meta: Node) -> Iterator[FieldError]:
     controllers = 0
-    seen: list[object] = []
+    seen: set[str] = set()
     for owner in meta.entries("ownerReferences"):
-        if owner.value in seen:
-            continue  # the server drops what it has already
-        seen.append(owner.value)
+        if owner.text("uid") in seen:
+            continue  # the server drops what has the uid of another
+        seen.add(owner.text("uid"))
         yield from _one_owner(owner.path, owner)
         controllers += owner.get("controller") is True
         if owner.get("controller") is True and controllers > 1:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.field import FieldError, duplicate, invalid, not_supported, required
+from webhook.api.field import FieldError, Path, duplicate, invalid, not_supported, required
 from webhook.validation.counters import SETS_MAX, counter_map_errors
 from webhook.validation.device_objects import device_errors
 from webhook.validation.formats import pool_name
 from webhook.validation.node_selectors import node_name_errors, node_selector_errors
 from webhook.validation.nodes import Node, list_errors, text_list_errors
-from webhook.validation.qualified_names import fully_qualified_name
+from webhook.validation.qualified_names import fully_qualified_name, qualified_name
 from webhook.validation.releases import MAX_DEVICES, Release
 
 if TYPE_CHECKING:
@@ -117,8 +117,7 @@ def _has_list_attributes(device: Node) -> bool:
 def _partition_type_errors(spec: Node, version: str, release: Release) -> Iterator[FieldError]:
     """The attribute by which partitions of hardware are told apart (1.37, alpha)."""
     path, name = spec.at("partitionTypeAttribute"), spec.text("partitionTypeAttribute")
-    malformed = list(fully_qualified_name(path, name, release))
-    yield from malformed
+    yield from fully_qualified_name(path, name, release)
     consuming = [
         (position, device)
         for position, (device, _) in enumerate(_devices(spec, version))
@@ -126,13 +125,13 @@ def _partition_type_errors(spec: Node, version: str, release: Release) -> Iterat
     ]
     if not consuming:
         yield invalid(path, name, "may only be set on a slice which declares devices that consume counters")
-    if malformed:
-        return
+    if "/" not in name or any(qualified_name(path, name)):
+        return  # no device can have it
     bare = name.removeprefix(f"{spec.text('driver')}/")
     for _, device in consuming:
         attributes = device.get("attributes") or {}
-        at = device.at("attributes").key(name)
-        found = attributes.get(name, attributes.get(bare)) if name in attributes or bare in attributes else None
+        at = Path(device.at("attributes"), f"[{name}]")  # the whole of it, however long
+        found = attributes.get(name, attributes.get(bare))
         if name not in attributes and bare not in attributes:
             detail = "device consumes counters and `partitionTypeAttribute` names this attribute, so it must be set"
             yield required(at, detail)
