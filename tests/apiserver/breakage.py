@@ -85,17 +85,15 @@ def exact(**fields: JSON) -> dict[str, JSON]:
 
 def claim_spec(version: str) -> dict[str, JSON]:
     """A claim's specification that is right."""
-    derived = [{"name": "example.com/model", "expression": '"a100"'}]
-    whole = exact(adminAccess=True, derivedAttributes=derived)
-    if version == "v1alpha3":
-        raise ValueError(version)
+    derived = {"name": "example.com/model", "expression": '"a100"'}
+    whole = exact(adminAccess=True, derivedAttributes=[{**derived}])
     return {
         "devices": {
             "requests": [
                 {"name": "all", **(whole if version == "v1beta1" else {"exactly": whole})},
                 {
                     "name": "gpu",
-                    "firstAvailable": [exact(name="large", derivedAttributes=derived), exact(name="small")],
+                    "firstAvailable": [exact(name="large", derivedAttributes=[{**derived}]), exact(name="small")],
                 },
                 {
                     "name": "plain",
@@ -237,12 +235,9 @@ def whole_object(kind: str, version: str, rng: random.Random) -> dict[str, JSON]
         "ResourceSlice": lambda: slice_spec(version, rng.randrange(4)),
         "DeviceTaintRule": rule_spec,
     }
-    return {
-        "apiVersion": f"{GROUP}/{version}",
-        "kind": kind,
-        "metadata": metadata(kind in NAMESPACED),
-        "spec": specs[kind](),
-    }
+    spec = copy.deepcopy(specs[kind]())
+    meta = metadata(kind in NAMESPACED)
+    return {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": meta, "spec": spec}
 
 
 def repeats_owners(value: JSON) -> bool:

@@ -87,9 +87,14 @@ def _attribute_errors(attribute: Node, written: Path, release: Release) -> Itera
     given = sum(attribute.has(name) for name in (*_SINGLE, *_LISTS))
     filled = sum(attribute.has(name) for name in _SINGLE) + sum(bool(attribute.get(name)) for name in _LISTS)
     if release.declarative and filled != 1:
-        yield invalid(written, "", f"must specify exactly one of: {', '.join((*_SINGLE, *_LISTS))}", declarative=True)
+        yield _union_error(written, filled, (*_SINGLE, *_LISTS))
     elif given != 1:
         yield invalid(attribute.path, "", "exactly one value must be specified")
+
+
+def _union_error(path: Path, given: int, names: tuple[str, ...]) -> FieldError:
+    words = "must specify exactly one of" if given else "must specify one of"
+    return invalid(path, "", f"{words}: {', '.join(f'`{name}`' for name in names)}", declarative=True)
 
 
 def _size_errors(path: Path, text: str) -> Iterator[FieldError]:
@@ -198,8 +203,9 @@ def _mapping_errors(mapping: Node, capacity: dict[str, object]) -> Iterator[Fiel
         yield required(mapping.at("capacityMultiplier"), "capacityMultiplier is required when capacityKey is set")
     if key is None and mapping.has("capacityMultiplier"):
         yield required(mapping.at("capacityKey"), "capacityKey is required when capacityMultiplier is set")
-    if (key is not None) == mapping.has("deviceMultiplier"):
-        yield invalid(mapping.path, "", "must specify exactly one of: capacityKey, deviceMultiplier", declarative=True)
+    given = (key is not None) + mapping.has("deviceMultiplier")
+    if given != 1:
+        yield _union_error(mapping.path, given, ("capacityKey", "deviceMultiplier"))
 
 
 def _overhead_errors(overhead: Node) -> Iterator[FieldError]:
