@@ -53,7 +53,7 @@ def verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Verdict:
 def whole_verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Verdict:
     """The verdict with all that an API server refuses in the object, also where /validate does not look.
 
-    On a cluster the server has judged the rest before it calls the webhook; files come from nobody who did.
+    On a cluster the server has judged the rest before it calls the webhook; a file has not been judged by anything yet.
     """
     verdict = verdict_on(request, context)
     if request.sub_resource or not isinstance(request.object, dict):

@@ -1,0 +1,128 @@
+"""check is not green for what an API server rejects, wherever it stands (A1)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.builders import (
+    make_alternatives,
+    make_claim,
+    make_device,
+    make_meta,
+    make_request,
+    make_rule,
+    make_slice,
+    make_toleration,
+)
+from tests.unit.commands.check_runner import findings
+
+if TYPE_CHECKING:
+    from tests.unit.commands.check_runner import CheckRunner
+
+CLAIM = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  name: ok
+spec:
+  devices:
+    requests:
+    - name: gpu
+      exactly:
+        deviceClassName: gpu.example.com
+        count: 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("count: 1", 'count: "2"', "11:16: error: spec.devices.requests[0].exactly.count: Invalid value"),
+        ("count: 1", "count: two", "11:16: error: spec.devices.requests[0].exactly.count: Invalid value"),
+        (
+            "count: 1",
+            "count: -3",
+            "11:16: error: spec.devices.requests[0].exactly.count: Invalid value: -3: must be gr",
+        ),
+        (
+            "name: ok",
+            "name: ok\n  labels: {a: 1}",
+            "5:15: error: metadata.labels[a]: Invalid value: 1: must be a string",
+        ),
+        (
+            "    - name: gpu\n      exactly",
+            "    - exactly",
+            '8:7: error: spec.devices.requests[0].name: Invalid value: ""',
+        ),
+        ("deviceClassName: gpu.example.com\n        ", "", "exactly.deviceClassName: Required value"),
+        (
+            "count: 1",
+            'count: 1\n        selectors: [{cel: {expression: "device.driver =="}}]',
+            "exactly.selectors[0].cel.expression: Invalid value",
+        ),
+        (
+            "    requests:",
+            "    constraints: [{requests: [x], matchAttribute: a.example.com/b}]\n    requests:",
+            '7:31: error: spec.devices.constraints[0].requests[0]: Invalid value: "x": must be the name of a request',
+        ),
+        (
+            "count: 1\n",
+            "count: 1\n    - {name: gpu, exactly: {deviceClassName: a}}\n",
+            '12:7: error: spec.devices.requests[1]: Duplicate value: "gpu"',
+        ),
+    ],
+)
+def test_a_claim_that_a_server_refuses_is_refused_where_it_is_wrong(
+    before: str, after: str, told: str, run: CheckRunner
+) -> None:
+    assert run(claim=CLAIM)[0] == 0
+    assert before in CLAIM
+    code, output = run(claim=CLAIM.replace(before, after))
+    assert code == 1
+    assert told in output
+
+
+def test_a_wrong_type_is_told_once(run: CheckRunner) -> None:
+    claim = make_claim([make_toleration(tolerationSeconds="5")], meta=make_meta("x", annotations={"a": True}))
+    code, output = run("-o", "json", claim=claim)
+    told = [field for severity, field, _ in findings(output) if severity == "error"]
+    assert (code, sorted(told)) == (
+        1,
+        ["metadata.annotations[a]", "spec.devices.requests[0].exactly.tolerations[0].tolerationSeconds"],
+    )
+
+
+def test_of_a_list_that_is_too_long_only_that_is_told(run: CheckRunner) -> None:
+    wrong = make_alternatives(*[[make_toleration(key="a b")]] * 9, name="x")
+    code, output = run("-o", "json", claim=make_claim(requests=[wrong]))
+    told = [field for severity, field, _ in findings(output) if severity == "error"]
+    assert (code, told) == (1, ["spec.devices.requests[0].firstAvailable"])
+
+
+def test_the_fields_are_those_of_the_release_that_is_named(run: CheckRunner) -> None:
+    slice_ = make_slice([make_device(attributes={"a": {"strings": ["x"]}})])
+    assert run(slice=slice_)[0] == 0
+    code, output = run("--kubernetes-version", "1.35", slice=slice_)
+    assert code == 1
+    assert "spec.devices[0].attributes[a].strings: Forbidden: unknown field: servers have it from 1.36 on" in output
+
+
+def test_other_findings_are_told_beside_them(run: CheckRunner) -> None:
+    rule = make_rule(selector={}, meta=make_meta("x", labels={"a b": ""}))
+    _, output = run("-o", "json", rule=rule)
+    severities = {each["severity"] for each in json.loads(output)["findings"]}
+    assert severities == {"error", "warning"}
+
+
+def test_an_update_is_judged_by_what_it_changes(run: CheckRunner) -> None:
+    old = make_slice([make_device("GPU")])
+    assert run(slice=old)[0] == 1
+    assert run(slice=old, old=old)[0] == 0
+
+
+@pytest.mark.parametrize("request_", [make_request(), make_request(count=2), make_request(allocationMode="All")])
+def test_a_good_request_stays_good(request_: Any, run: CheckRunner) -> None:
+    assert run(claim=make_claim(requests=[request_]))[0] == 0
