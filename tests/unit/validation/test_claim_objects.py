@@ -1,0 +1,160 @@
+"""What an API server refuses in claims and templates (A1), in its own words and at its own paths.
+
+That the rules are those of a server is proved in tests/apiserver/test_generated_whole.py; here each is turned on once.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import make_claim, make_request
+from tests.unit.validation.whole_objects import CLAIM, DROP, LABEL, TEMPLATE, Edits, assert_told, edited, told, whole
+
+REFERENCE = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+
+REQUESTS = "spec/devices/requests"
+EXACTLY = f"{REQUESTS}/0/exactly"
+CLAIMS: dict[str, tuple[Edits, list[str]]] = {
+    "no name": ([(f"{REQUESTS}/2/name", DROP)], [f'spec.devices.requests[2].name: Invalid value: "": {LABEL}']),
+    "two of one name": (
+        [(f"{REQUESTS}/2/name", "all")],
+        ['spec.devices.requests[2]: Duplicate value: "all"'],
+    ),
+    "no shape": (
+        [(f"{REQUESTS}/2/exactly", DROP)],
+        ["spec.devices.requests[2]: Required value: exactly one of `exactly` or `firstAvailable` is required"],
+    ),
+    "both shapes": (
+        [(f"{REQUESTS}/2/firstAvailable", [{"name": "a", "deviceClassName": "a"}])],
+        ["spec.devices.requests[2]: Invalid value: null: exactly one of `exactly` or `firstAvailable` is requ"],
+    ),
+    "no class": (
+        [(f"{REQUESTS}/2/exactly", {})],
+        ["spec.devices.requests[2].exactly.deviceClassName: Required value"],
+    ),
+    "a wrong class": (
+        [(f"{REQUESTS}/1/firstAvailable/0/deviceClassName", "A")],
+        ['spec.devices.requests[1].firstAvailable[0].deviceClassName: Invalid value: "A": a lowercase RFC 1123 sub'],
+    ),
+    "too many requests": (
+        [(REQUESTS, [{"name": "A"}] * 33), ("spec/devices/constraints", DROP), ("spec/devices/config", DROP)],
+        ["spec.devices.requests: Too many: 33: must have at most 32 items"],
+    ),
+    "too many alternatives": (
+        [(f"{REQUESTS}/2", {"name": "x", "firstAvailable": [{}] * 9})],
+        ["spec.devices.requests[2].firstAvailable: Too many: 9: must have at most 8 items"],
+    ),
+    "two alternatives of one name": (
+        [(f"{REQUESTS}/1/firstAvailable/1/name", "large")],
+        ['spec.devices.requests[1].firstAvailable[1]: Duplicate value: "large"'],
+    ),
+    "a count of zero is one": ([(f"{EXACTLY}/count", 0)], []),
+    "a negative count": (
+        [(f"{EXACTLY}/count", -3)],
+        ["spec.devices.requests[0].exactly.count: Invalid value: -3: must be greater than zero"],
+    ),
+    "all and a count": (
+        [(f"{EXACTLY}/allocationMode", "All")],
+        ["spec.devices.requests[0].exactly.count: Invalid value: 2: must not be specified when allocationMode is "],
+    ),
+    "an unknown mode": (
+        [(f"{EXACTLY}/allocationMode", "Some")],
+        ['spec.devices.requests[0].exactly.allocationMode: Unsupported value: "Some": supported values: "All", '],
+    ),
+    "a selector that does not parse": (
+        [(f"{EXACTLY}/selectors/0/cel/expression", "device.driver ==")],
+        ['spec.devices.requests[0].exactly.selectors[0].cel.expression: Invalid value: "device.driver ==": '],
+    ),
+    "a selector of nothing": (
+        [(f"{EXACTLY}/selectors/0", {})],
+        ["spec.devices.requests[0].exactly.selectors[0].cel: Required value"],
+    ),
+    "a long selector": (
+        [(f"{EXACTLY}/selectors/0/cel/expression", "x" * 10241)],
+        ["spec.devices.requests[0].exactly.selectors[0].cel.expression: Too long: may not be more than 10240 bytes"],
+    ),
+    "too many selectors": (
+        [(f"{EXACTLY}/selectors", [{}] * 33)],
+        ["spec.devices.requests[0].exactly.selectors: Too many: 33: must have at most 32 items"],
+    ),
+    "a derived attribute that no constraint looks at": (
+        [(f"{EXACTLY}/derivedAttributes/0/name", "example.com/other")],
+        ['spec.devices.requests[0].exactly.derivedAttributes[0].name: Invalid value: "example.com/other": must be '],
+    ),
+    "a constraint on a request that is not there": (
+        [("spec/devices/constraints/0/requests", ["all", "gpu/medium", "a/b/c"])],
+        [
+            f'spec.devices.constraints[0].requests[1]: Invalid value: "gpu/medium": {REFERENCE}',
+            f'spec.devices.constraints[0].requests[2]: Invalid value: "a/b/c": {REFERENCE}',
+        ],
+    ),
+    "a constraint that names a request twice": (
+        [("spec/devices/constraints/0/requests", ["all", "all"])],
+        ['spec.devices.constraints[0].requests[1]: Duplicate value: "all"'],
+    ),
+    "a constraint on nothing": (
+        [("spec/devices/constraints/0/matchAttribute", DROP)],
+        ["spec.devices.constraints[0]: Required value: exactly one of "],
+    ),
+    "an attribute without domain": (
+        [("spec/devices/constraints/0/matchAttribute", "model")],
+        ['spec.devices.constraints[0].matchAttribute: Invalid value: "model": a fully qualified name must be a '],
+    ),
+    "an attribute with a long name": (
+        [("spec/devices/constraints/0/matchAttribute", f"example.com/{'x' * 33}")],
+        ["spec.devices.constraints[0].matchAttribute: Too long: may not be more than 32 bytes"],
+    ),
+    "a configuration of nothing": (
+        [("spec/devices/config/0/opaque", DROP)],
+        ["spec.devices.config[0].opaque: Required value"],
+    ),
+    "a configuration for no driver": (
+        [("spec/devices/config/0/opaque", {})],
+        [
+            "spec.devices.config[0].opaque.driver: Required value",
+            "spec.devices.config[0].opaque.parameters: Required value",
+        ],
+    ),
+    "parameters that are a list": (
+        [("spec/devices/config/0/opaque/parameters", [])],
+        ['spec.devices.config[0].opaque.parameters: Invalid value: "<value omitted>": must be a valid JSON object'],
+    ),
+    "parameters that are too long": (
+        [("spec/devices/config/0/opaque/parameters", {"x": "x" * 10240})],
+        ["spec.devices.config[0].opaque.parameters: Too long: may not be more than 10240 bytes"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("edits", "expected"), CLAIMS.values(), ids=CLAIMS)
+def test_a_claim_is_refused_in_the_words_of_the_server(edits: Edits, expected: list[str]) -> None:
+    assert_told(told(edited(whole(CLAIM), *edits)), expected)
+
+
+def test_a_template_is_judged_a_level_deeper() -> None:
+    template = edited(whole(TEMPLATE), ("spec/spec/devices/requests/2/name", "all"), ("spec/metadata/name", "x"))
+    assert told(template) == [
+        "spec.metadata.name: Forbidden: cannot be set",
+        'spec.spec.devices.requests[2]: Duplicate value: "all"',
+    ]
+
+
+def test_a_flat_request_is_told_where_the_server_tells_it() -> None:
+    claim = edited(
+        whole(CLAIM, "v1beta1"), ("spec/devices/requests/0/count", -1), ("spec/devices/requests/0/allocationMode", "x")
+    )
+    assert told(claim)[0].startswith("spec.devices.requests[0].allocationMode: Unsupported value")
+    claim = edited(whole(CLAIM, "v1beta1"), ("spec/devices/requests/0/count", -1))
+    assert told(claim) == ["spec.devices.requests[0].exactly.count: Invalid value: -1: must be greater than zero"]
+
+
+def test_the_spec_of_a_claim_is_not_judged_again() -> None:
+    broken = make_claim(requests=[make_request(count=-1)])
+    assert told(broken, make_claim()) == []
+    assert told(broken) != []
+
+
+def test_before_1_37_a_domain_may_be_in_upper_case() -> None:
+    claim = edited(whole(CLAIM), ("spec/devices/constraints/1/distinctAttribute", "Example.com/model"))
+    assert len(told(claim)) == 1
+    assert told(claim, minor=36) == []

@@ -1,0 +1,236 @@
+"""What an API server refuses in slices (A1), in its own words and at its own paths.
+
+That the rules are those of a server is proved in tests/apiserver/test_generated_whole.py; here each is turned on once.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.validation.whole_objects import DROP, LABEL, SLICE, Edits, assert_told, edited, told, whole
+
+ONE_PLACE = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+
+SLICES: dict[str, tuple[int, Edits, list[str]]] = {
+    "no pool": (
+        0,
+        [("spec/pool", {})],
+        [
+            "spec.pool.name: Required value",
+            "spec.pool.resourceSliceCount: Invalid value: 0: must be greater than zero",
+        ],
+    ),
+    "a generation below zero": (
+        0,
+        [("spec/pool/generation", -1)],
+        ["spec.pool.generation: Invalid value: -1: must be greater than or equal to zero"],
+    ),
+    "no nodes": (0, [("spec/nodeName", DROP)], [f"spec: Required value: {ONE_PLACE}"]),
+    "two sorts of nodes": (
+        0,
+        [("spec/allNodes", True)],
+        [f'spec: Invalid value: "{{`nodeName`, `allNodes`}}": {ONE_PLACE}, but multiple fields are set'],
+    ),
+    "an empty node name": (
+        0,
+        [("spec/nodeName", ""), ("spec/allNodes", True)],
+        ['spec.nodeName: Invalid value: "": must be either unset or set to a non-empty string'],
+    ),
+    "not all nodes": (
+        0,
+        [("spec/allNodes", False)],
+        ["spec.allNodes: Invalid value: false: must be either unset or set to true"],
+    ),
+    "a selector without terms": (
+        1,
+        [("spec/nodeSelector", {})],
+        [
+            "spec.nodeSelector.nodeSelectorTerms: Required value: must have at least one node selector term",
+            "spec.nodeSelector.nodeSelectorTerms: Invalid value: 0: must have exactly one node selector term",
+        ],
+    ),
+    "requirements": (
+        1,
+        [
+            (
+                "spec/nodeSelector/nodeSelectorTerms/0/matchExpressions",
+                [
+                    {"key": "a", "operator": "In"},
+                    {"key": "a", "operator": "Exists", "values": ["x"]},
+                    {"key": "a", "operator": "Lt"},
+                    {"key": "a", "operator": "Is"},
+                ],
+            ),
+            ("spec/nodeSelector/nodeSelectorTerms/0/matchFields", [{"key": "spec.x", "operator": "Exists"}]),
+        ],
+        [
+            "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].values: Required value: must be specified",
+            "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[1].values: Forbidden: may not be specified",
+            "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[2].values: Required value: must be specified",
+            'spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[3].operator: Invalid value: "Is": not a valid',
+            'spec.nodeSelector.nodeSelectorTerms[0].matchFields[0].operator: Invalid value: "Exists": not a valid',
+            'spec.nodeSelector.nodeSelectorTerms[0].matchFields[0].key: Invalid value: "spec.x": not a valid field',
+        ],
+    ),
+    "two devices of one name": (
+        0,
+        [("spec/devices/1/name", "gpu-0")],
+        ['spec.devices[1]: Duplicate value: "gpu-0"'],
+    ),
+    "a device's name": (
+        0,
+        [("spec/devices/1/name", "GPU")],
+        [f'spec.devices[1].name: Invalid value: "GPU": {LABEL}'],
+    ),
+    "an attribute of nothing": (
+        0,
+        [("spec/devices/1/attributes", {"a": {}})],
+        ['spec.devices[1].attributes[a]: Invalid value: "": must specify one of: `int`, `bool`, `string`, `version`, '],
+    ),
+    "attributes": (
+        0,
+        [
+            (
+                "spec/devices/1/attributes",
+                {"a-b": {"int": 1}, "/x": {"int": 1}, "v": {"version": "1"}, "s": {"string": "x" * 65}},
+            )
+        ],
+        [
+            'spec.devices[1].attributes: Invalid value: "a-b": a valid C identifier must',
+            'spec.devices[1].attributes: Invalid value: "": the domain must not be empty',
+            'spec.devices[1].attributes[v].version: Invalid value: "1": must be a string compatible with semver.org',
+            "spec.devices[1].attributes[s].string: Too long: may not be more than 64 bytes",
+        ],
+    ),
+    "too many attributes": (
+        0,
+        [("spec/devices/1/attributes", {f"a{n}": {"int": n} for n in range(33)})],
+        [
+            "spec.devices[1]: Invalid value: 33: the total number of attributes and capacities must not exceed 32",
+        ],
+    ),
+    "too many values": (
+        0,
+        [("spec/devices/1/attributes", {"a": {"ints": [1] * 49}})],
+        ["spec.devices[1]: Invalid value: 49: the total number of attribute values must not exceed 48"],
+    ),
+    "a policy that nothing can use": (
+        0,
+        [("spec/devices/0/allowMultipleAllocations", DROP)],
+        [
+            "spec.devices[0].capacity[ranged].requestPolicy: Forbidden: allowMultipleAllocations must be true",
+            "spec.devices[0].capacity[listed].requestPolicy: Forbidden: allowMultipleAllocations must be true",
+        ],
+    ),
+    "a range": (
+        0,
+        [
+            (
+                "spec/devices/0/capacity/ranged/requestPolicy",
+                {"default": "1", "validRange": {"min": "2", "max": "20", "step": "3"}},
+            )
+        ],
+        [
+            "spec.devices[0].capacity[ranged].requestPolicy.validRange.default: Invalid value: ",
+            "spec.devices[0].capacity[ranged].requestPolicy.validRange.max: Invalid value: ",
+            "spec.devices[0].capacity[ranged].requestPolicy.validRange.step: Invalid value: ",
+        ],
+    ),
+    "a range without default": (
+        0,
+        [("spec/devices/0/capacity/ranged/requestPolicy/default", DROP)],
+        ["spec.devices[0].capacity[ranged].requestPolicy.default: Required value: required when validRange is defined"],
+    ),
+    "options": (
+        0,
+        [("spec/devices/0/capacity/listed/requestPolicy/validValues", ["2", "2", "12", "8"])],
+        [
+            "spec.devices[0].capacity[listed].requestPolicy.validValues[3]: Invalid value: ",
+            'spec.devices[0].capacity[listed].requestPolicy.validValues[1]: Duplicate value: "2"',
+            "spec.devices[0].capacity[listed].requestPolicy.validValues[2]: Invalid value: ",
+            "spec.devices[0].capacity[listed].requestPolicy.validValues: Invalid value: ",
+        ],
+    ),
+    "counters that are taken": (
+        0,
+        [("spec/devices/0/consumesCounters", [{}, {"counterSet": "A", "counters": {"B": {"value": "1"}}}])],
+        [
+            "spec.devices[0].consumesCounters[0].counterSet: Required value",
+            "spec.devices[0].consumesCounters[0].counters: Required value",
+            f'spec.devices[0].consumesCounters[1].counterSet: Invalid value: "A": {LABEL}',
+            f'spec.devices[0].consumesCounters[1].counters: Invalid value: "B": {LABEL}',
+        ],
+    ),
+    "counters that are shared": (
+        3,
+        [("spec/sharedCounters/1/name", "set")],
+        ['spec.sharedCounters[1]: Duplicate value: "set"'],
+    ),
+    "nodes of a device": (
+        0,
+        [("spec/devices/1/nodeName", "n")],
+        ["spec.devices[1]: Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if"],
+    ),
+    "no nodes of a device": (
+        2,
+        [("spec/devices/1/nodeName", DROP)],
+        ["spec.devices[1]: Required value: exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when"],
+    ),
+    "conditions": (
+        0,
+        [
+            ("spec/devices/0/bindingConditions", ["a", "a"]),
+            ("spec/devices/0/bindingFailureConditions", ["a"]),
+        ],
+        [
+            'spec.devices[0].bindingConditions[1]: Duplicate value: "a"',
+            'spec.devices[0].bindingFailureConditions[0]: Invalid value: "a": bindingFailureConditions must not',
+        ],
+    ),
+    "conditions without failures": (
+        0,
+        [("spec/devices/0/bindingFailureConditions", DROP)],
+        ["spec.devices[0].bindingFailureConditions: Invalid value: []: bindingFailureConditions are required"],
+    ),
+    "resources of the node": (
+        0,
+        [("spec/devices/0/nodeAllocatableResources", {"gpu": {}, "cpu": {"mapping": {"capacityKey": "none"}}})],
+        [
+            'spec.devices[0].nodeAllocatableResources[gpu]: Invalid value: "gpu": must be a node allocatable res',
+            "spec.devices[0].nodeAllocatableResources[gpu]: Required value: at least one of mapping or overhead must",
+            'spec.devices[0].nodeAllocatableResources[cpu].mapping.capacityKey: Not found: "none"',
+            "spec.devices[0].nodeAllocatableResources[cpu].mapping.capacityMultiplier: Required value: capacityMulti",
+        ],
+    ),
+    "the type of partitions": (
+        2,
+        [("spec/partitionTypeAttribute", "gpu.example.com/fast")],
+        [
+            'spec.devices[0].attributes[gpu.example.com/fast]: Invalid value: "": must be a string value because',
+        ],
+    ),
+    "operations": (
+        0,
+        [("spec/skipNodeOperations", ["NodePrepareResources", "Sleep"])],
+        [
+            'spec.skipNodeOperations[1]: Unsupported value: "Sleep": supported values: "*", "NodePrepareResources"',
+            'spec.skipNodeOperations: Invalid value: ["NodePrepareResources","Sleep"]: NodePrepareResources cann',
+        ],
+    ),
+    "a namespace": (0, [("metadata/namespace", "x")], ["metadata.namespace: Forbidden: not allowed on this type"]),
+}
+
+
+@pytest.mark.parametrize(("form", "edits", "expected"), SLICES.values(), ids=SLICES)
+def test_a_slice_is_refused_in_the_words_of_the_server(form: int, edits: Edits, expected: list[str]) -> None:
+    assert_told(told(edited(whole(SLICE, form=form), *edits)), expected)
+
+
+def test_in_v1beta1_false_and_empty_are_the_same_as_missing() -> None:
+    assert told(edited(whole(SLICE, "v1beta1"), ("spec/allNodes", False))) == []
+    assert told(edited(whole(SLICE, "v1beta1", 3), ("spec/nodeName", ""))) == []
+
+
+def test_of_a_list_that_is_too_long_no_entry_is_judged() -> None:
+    devices = [{"name": "A", "nodeName": "x"}] * 129
+    assert told(edited(whole(SLICE), ("spec/devices", devices))) == []  # that it is too long, /validate says
