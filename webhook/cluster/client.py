@@ -8,18 +8,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
+import ssl
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import quote, urlencode
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
 from yarl import URL
 
 from webhook.cluster.errors import NoCredentials, Silent, Unavailable, error_of
+from webhook.cluster.proxy import UnknownProxy, proxy_at, proxy_for
 from webhook.cluster.settings import RequestSettings
 
 if TYPE_CHECKING:
@@ -59,6 +61,23 @@ def _abort(response: aiohttp.ClientResponse) -> None:
         connection.transport.abort()
 
 
+def _reason(error: Exception) -> str:
+    """What went wrong, for people: aiohttp's own text for a failed connection has the TLS context's address in it."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"{error.host}:{error.port}: {error.certificate_error}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+        return f"cannot connect to {error.host}:{error.port}: {_os_reason(cause)}"
+    return str(error) or type(error).__name__
+
+
+def _os_reason(error: OSError) -> str:
+    """The system's or OpenSSL's words; asyncio puts a list of attempts before those of the system."""
+    if not isinstance(error, ssl.SSLError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error) or type(error).__name__
+
+
 class _BrokenOff(aiohttp.ClientError):
     """The connection broke while a request was on it."""
 
@@ -83,17 +102,20 @@ _NO_PROXY: Final = _Proxy()
 
 
 def _proxy_for(access: Access) -> _Proxy:
-    """The one that the credentials name, else what HTTPS_PROXY and NO_PROXY say.
+    """The one that the credentials name, else what HTTPS_PROXY and NO_PROXY say. Raises NoCredentials.
 
     Left to aiohttp, that would be looked up for each request, in a thread, and ~/.netrc with it; client-go does not
     read that either.
     """
-    server, text = URL(access.server), access.proxy
-    if text is None and server.host and not proxy_bypass(server.host):
-        text = getproxies().get(server.scheme)
-    if not text:
+    try:
+        if access.proxy is None:
+            url = proxy_for(URL(access.server), os.environ)
+        else:
+            url = proxy_at(access.proxy, "proxy-url") if access.proxy else None
+    except UnknownProxy as error:
+        raise NoCredentials(str(error)) from None
+    if url is None:
         return _NO_PROXY
-    url = URL(text)
     if not url.user:
         return _Proxy(url)
     authorization = aiohttp.encode_basic_auth(url.user, url.password or "")
@@ -276,7 +298,7 @@ class Cluster:
         except TimeoutError as error:
             raise Unavailable(f"{request}: no answer in time: {str(error) or request.timeout.total}") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"{request}: {str(error) or type(error).__name__}") from error
+            raise Unavailable(f"{request}: {_reason(error)}") from error
 
     async def _send(self, request: _Request, access: Access) -> aiohttp.ClientResponse:
         assert self._session is not None, "not open"
@@ -316,10 +338,11 @@ class Cluster:
             self._tried_at = self._clock()
             try:
                 access = await self._credentials.load()
+                proxy = self._proxy if access == refused else _proxy_for(access)
             except NoCredentials as error:
                 log.warning("credentials not loaded, the old ones stay", extra={"error": str(error)})
                 return refused
             self._loaded_at = self._tried_at
             if access != refused:
-                self._access, self._proxy = access, _proxy_for(access)
+                self._access, self._proxy = access, proxy
             return self._access

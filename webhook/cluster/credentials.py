@@ -28,7 +28,7 @@ class Access:
     server_name: str | None = None
     """The name in the server's certificate, if it is another than the host's."""
     proxy: str | None = None
-    """An HTTP proxy's URL; else what the environment says holds (HTTPS_PROXY, NO_PROXY)."""
+    """An HTTP proxy's URL, empty for none at all; None leaves it to HTTPS_PROXY, HTTP_PROXY and NO_PROXY."""
 
 
 class Credentials(Protocol):
@@ -66,7 +66,9 @@ class InCluster:
             except ssl.SSLError as error:
                 raise NoCredentials(f"{self._folder / 'ca.crt'}: not PEM: {error}") from None
         address = f"[{host}]" if ":" in host else host
-        return Access(f"https://{address}:{port}", self._tls, f"Bearer {token}")
+        # The cluster's own address needs no proxy, and where every pod is given one, the token would go to it. If a pod
+        # has to use one all the same, a kubeconfig with proxy-url says so.
+        return Access(f"https://{address}:{port}", self._tls, f"Bearer {token}", proxy="")
 
     def _text(self, name: str) -> str:
         path = self._folder / name

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Silence, cluster_of, run, status, until
+from tests.unit.cluster.peer import Answer, Drop, Fixed, Lines, Peer, Reply, Silence, cluster_of, run, status, until
 from webhook.cluster.client import Cluster, _proxy_for, path_of
 from webhook.cluster.credentials import Access
 from webhook.cluster.errors import (
@@ -145,7 +146,7 @@ def test_nobody_there_is_unavailable() -> None:
         async with Peer() as peer:
             cluster = cluster_of(peer)
         async with cluster:
-            with pytest.raises(Unavailable, match=r"POST /api/v1/x: Cannot connect to host 127\.0\.0\.1"):
+            with pytest.raises(Unavailable, match=r"POST /api/v1/x: cannot connect to 127\.0\.0\.1:"):
                 await cluster.create("/api/v1/x", {})
 
     run(test())
@@ -370,7 +371,9 @@ def test_connections_are_probed_when_nothing_is_said() -> None:
         (None, {"https_proxy": PROXY}, (PROXY, None)),
         (None, {"http_proxy": PROXY}, (None, None)),
         (None, {"https_proxy": PROXY, "no_proxy": ".test"}, (None, None)),
+        (None, {"https_proxy": PROXY, "NO_PROXY": "server.test:6443"}, (None, None)),
         ("http://own.test:1", {"https_proxy": PROXY}, ("http://own.test:1", None)),
+        ("", {"https_proxy": PROXY}, (None, None)),
         (
             None,
             {"https_proxy": "http://me:secret@proxy.test:3128"},
@@ -388,6 +391,58 @@ def test_proxy_is_that_of_the_credentials_or_the_environment(
         monkeypatch.setenv(name, value)
     url, headers = _proxy_for(Access("https://server.test:6443", proxy=named))
     assert (str(url) if url else None, headers) == expected
+
+
+@pytest.mark.parametrize("proxy", ["socks5://proxy.test", None])
+def test_proxy_that_cannot_be_used_is_named_before_anything_is_asked(
+    proxy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://proxy.test")
+    with pytest.raises(NoCredentials, match="must be the URL of an HTTP proxy, and its scheme is 'socks5'"):
+        asyncio.run(Cluster(Fixed(Access("https://server.test:6443", proxy=proxy))).open())
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("https://127.0.0.1:1", "cannot connect to 127.0.0.1:1: Connection refused"),
+        ("http://127.0.0.1:1", "cannot connect to 127.0.0.1:1: Connection refused"),
+        ("https://name.invalid:6443", "cannot connect to name.invalid:6443: "),
+    ],
+)
+def test_failed_connection_is_told_without_what_python_calls_its_objects(url: str, why: str) -> None:
+    """L1: aiohttp would add `ssl:<ssl.SSLContext object at 0x7f...>`."""
+
+    async def test() -> None:
+        async with Cluster(Fixed(Access(url, ssl.create_default_context()))) as cluster:
+            with pytest.raises(Unavailable) as raised:
+                await cluster.get("/x")
+            assert str(raised.value).startswith(f"GET /x: {why}")
+            assert "object at" not in str(raised.value)
+
+    run(test())
+
+
+def test_failed_handshake_is_told_in_the_words_of_openssl() -> None:
+    """L1: one that speaks no TLS, asked over TLS."""
+
+    async def plainly(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async def test() -> None:
+        async with await asyncio.start_server(plainly, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            access = Access(f"https://127.0.0.1:{port}", ssl.create_default_context())
+            async with Cluster(Fixed(access)) as cluster:
+                with pytest.raises(
+                    Unavailable, match=rf"GET /x: cannot connect to 127\.0\.0\.1:{port}: \[SSL: WRONG_VER"
+                ):
+                    await cluster.get("/x")
+
+    run(test())
 
 
 def test_no_thread_is_asked_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:

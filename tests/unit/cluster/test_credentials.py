@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from webhook.certificates.authority import Authority
+from webhook.cluster.client import _proxy_for
 from webhook.cluster.credentials import InCluster, KubeConfig
 from webhook.cluster.errors import NoCredentials
 
@@ -44,6 +45,12 @@ def test_pod_finds_server_ca_and_token(pod: Path) -> None:
 def test_pod_in_an_ipv6_cluster(pod: Path) -> None:
     environment = {**ENVIRONMENT, "KUBERNETES_SERVICE_HOST": "fd00::1"}
     assert asyncio.run(InCluster(environment, pod).load()).server == "https://[fd00::1]:443"
+
+
+def test_token_of_a_pod_goes_by_no_proxy_that_the_environment_names(pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M3: where every pod is given one, it would be sent there."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.test:3128")
+    assert _proxy_for(asyncio.run(InCluster(ENVIRONMENT, pod).load())) == (None, None)
 
 
 def test_new_token_keeps_connections_and_a_new_ca_does_not(pod: Path) -> None:
