@@ -27,6 +27,7 @@ class StartServer(Protocol):
         client_ca: Authority | None = ...,
         around: Surroundings | None = ...,
         oldest_version: TLSVersion = ...,
+        cipher_suites: tuple[str, ...] = ...,
     ) -> Server: ...
 
 
@@ -57,11 +58,13 @@ def start_server(loop: Loop, tmp_path: Path) -> Iterator[StartServer]:
             client_ca: Authority | None = None,
             around: Surroundings | None = None,
             oldest_version: TLSVersion = TLSVersion.TLS12,
+            cipher_suites: tuple[str, ...] = (),
         ) -> Server:
             server = Server(tmp_path, loop, listener, reviews)
             server.client_ca = client_ca
             server.around = around or server.around
             server.oldest_version = oldest_version
+            server.cipher_suites = cipher_suites
             return stack.enter_context(server.listening())
 
         yield start

@@ -21,6 +21,7 @@ import uvloop
 
 from webhook.certificates.authority import Authority
 from webhook.certificates.contexts import listening_context
+from webhook.certificates.handshakes import HandshakeFailures
 from webhook.certificates.settings import FileSettings, TLSVersion
 from webhook.certificates.source import FileSource
 from webhook.server.callers import Callers
@@ -104,6 +105,7 @@ class Server:
         self.around = Surroundings()
         self.client_ca: Authority | None = None
         self.oldest_version = TLSVersion.TLS12
+        self.cipher_suites: tuple[str, ...] = ()
         self.callers = Callers()
 
     @contextmanager
@@ -113,11 +115,14 @@ class Server:
             (self.folder / "clients.crt").write_bytes(self.client_ca.certificate)
             self.files = replace(self.files, client_ca_file=self.folder / "clients.crt")
             self.callers = Callers([CLIENT])
+        self.files = replace(self.files, cipher_suites=self.cipher_suites)
         self.source = FileSource(self.files, now=now, metrics=self.metrics)
         tls = listening_context(
             lambda: self.source.context,
             client_certificates=self.client_ca is not None,
             oldest_version=self.oldest_version,
+            tell_failure=HandshakeFailures(self.metrics).tell,
+            handshake_seconds=self.settings.handshake_seconds,
         )
         self.handler = Reviews(self.reviews, self.metrics, self.around, self.callers)
         self.listener = Listener(

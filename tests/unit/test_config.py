@@ -62,6 +62,7 @@ def test_every_flag_is_heard() -> None:
         "--client-ca-file=ca.crt",
         "--client-names=kube-apiserver, api.example.com",
         "--tls-min-version=VersionTLS13",
+        "--tls-cipher-suites=TLS_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
         "--health-probe-bind-address=[::1]:1",
         "--metrics-bind-address=0",
         "--shutdown-delay=2.5",
@@ -73,7 +74,10 @@ def test_every_flag_is_heard() -> None:
     assert settings == ServeSettings(
         address=Address(host="192.0.2.1", port=443),
         certificates=FileSettings(
-            certificate_file=Path("a.crt"), key_file=Path("b.key"), client_ca_file=Path("ca.crt")
+            certificate_file=Path("a.crt"),
+            key_file=Path("b.key"),
+            client_ca_file=Path("ca.crt"),
+            cipher_suites=("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",),
         ),
         health_address=Address(host="::1", port=1),
         metrics_address=None,
@@ -174,6 +178,60 @@ def test_switches_can_be_off_in_the_environment(text: str) -> None:
 )
 def test_flag_that_makes_no_sense_is_named_with_what_would_be_right(argument: str, fault: str) -> None:
     assert faults(*NEEDED, argument) == [fault]
+
+
+def test_suites_that_are_not_supported_are_named_with_those_that_are() -> None:
+    """M16."""
+    [fault] = faults(*NEEDED, "--tls-cipher-suites=TLS_AES_128_GCM_SHA256,TLS_RSA_WITH_RC4_128_SHA")
+    said = "TLS_RSA_WITH_RC4_128_SHA is not among the supported suites: TLS_AES_128_GCM_SHA256, "
+    assert fault.startswith("--tls-cipher-suites: Invalid value: ")
+    assert said in fault
+
+
+def test_suites_without_one_of_tls_1_2_are_for_tls_1_3_only() -> None:
+    """M16: else no client of TLS 1.2 could connect, where the flags say that it may."""
+    suites = "--tls-cipher-suites=TLS_AES_256_GCM_SHA384"
+    [fault] = faults(*NEEDED, suites)
+    assert fault.endswith(
+        '"TLS_AES_256_GCM_SHA384": must have a suite of TLS 1.2, unless --tls-min-version=VersionTLS13'
+    )
+    settings = parse(*NEEDED, suites, "--tls-min-version=VersionTLS13")
+    assert settings.certificates == DEFAULTS.certificates
+
+
+SERVICE_LINKS = {
+    "DEVICE_TAINT_WEBHOOK_SERVICE_HOST": "10.96.7.7",
+    "DEVICE_TAINT_WEBHOOK_SERVICE_PORT": "443",
+    "DEVICE_TAINT_WEBHOOK_SERVICE_PORT_HTTPS": "443",
+    "DEVICE_TAINT_WEBHOOK_PORT": "tcp://10.96.7.7:443",
+    "DEVICE_TAINT_WEBHOOK_PORT_443_TCP": "tcp://10.96.7.7:443",
+    "DEVICE_TAINT_WEBHOOK_PORT_443_TCP_PROTO": "tcp",
+    "DEVICE_TAINT_WEBHOOK_PORT_443_TCP_PORT": "443",
+    "DEVICE_TAINT_WEBHOOK_PORT_443_TCP_ADDR": "10.96.7.7",
+    "DEVICE_TAINT_WEBHOOK_METRICS_SERVICE_HOST": "10.96.7.8",
+    "DEVICE_TAINT_WEBHOOK_METRICS_PORT": "tcp://10.96.7.8:8080",
+}
+
+
+def test_what_a_kubelet_tells_of_the_service_is_no_flag() -> None:
+    """L18: in the namespace of the Service each container gets these, unless enableServiceLinks is false."""
+    assert parse(*NEEDED, environment=SERVICE_LINKS) == DEFAULTS
+
+
+def test_variables_that_nothing_reads_are_found_with_what_was_meant() -> None:
+    """L18."""
+    environment = {
+        **SERVICE_LINKS,
+        "DEVICE_TAINT_WEBHOOK_NAMESPACE": "x",
+        "DEVICE_TAINT_WEBHOOK_LOG_FORMAT": "text",
+        "DEVICE_TAINT_WEBHOOK_LOGFORMAT": "text",
+        "DEVICE_TAINT_WEBHOOK_COLOUR": "blue",
+        "OTHER_LOGFORMAT": "text",
+    }
+    assert parse(*NEEDED, environment=environment).unknown_variables == {
+        "DEVICE_TAINT_WEBHOOK_COLOUR": "",
+        "DEVICE_TAINT_WEBHOOK_LOGFORMAT": "DEVICE_TAINT_WEBHOOK_LOG_FORMAT",
+    }
 
 
 def test_variable_that_makes_no_sense_is_named_as_such() -> None:

@@ -85,3 +85,12 @@ def test_what_makes_no_sense_is_said(arguments: list[str], expected: str) -> Non
     with pytest.raises(ConfigError) as caught:
         parsed(*arguments)
     assert str(caught.value).startswith(expected)
+
+
+def test_variables_that_nothing_reads_are_found() -> None:
+    """L18: flags of serve among them."""
+    unknown = parsed(DEVICE_TAINT_WEBHOOK_MODES="observe", DEVICE_TAINT_WEBHOOK_TLS_MIN_VERSION="x").unknown_variables
+    assert unknown == {
+        "DEVICE_TAINT_WEBHOOK_MODES": "DEVICE_TAINT_WEBHOOK_MODE",
+        "DEVICE_TAINT_WEBHOOK_TLS_MIN_VERSION": "",
+    }

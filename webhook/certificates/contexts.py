@@ -7,31 +7,38 @@ is loaded. So each pair gets a context of its own, and the listener's switches o
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import ssl
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from webhook.certificates.settings import TLSVersion
+from webhook.certificates.handshakes import WatchedHandshake, watch
+from webhook.certificates.settings import CIPHER_SUITES, TLSVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from webhook.certificates.authority import Pair
+    from webhook.certificates.handshakes import Tell
 
 
 _VERSIONS: Final = {TLSVersion.TLS12: ssl.TLSVersion.TLSv1_2, TLSVersion.TLS13: ssl.TLSVersion.TLSv1_3}
 
 
-def serving_context(certificate_file: Path, key_file: Path, client_ca: str | None) -> ssl.SSLContext:
-    """A context with a pair, and the CAs (PEM) of clients if they must show one.
+def serving_context(
+    certificate_file: Path, key_file: Path, client_ca: str | None, cipher_suites: Sequence[str] = ()
+) -> ssl.SSLContext:
+    """A context with a pair, the CAs (PEM) of clients if they must show one, and the suites of TLS 1.2 if not all.
 
     Raises OSError (ssl.SSLError is one) for a pair that cannot be read, parsed or does not match, and ValueError
     for a key with a password.
     """
     context = _context()
     context.load_cert_chain(certificate_file, key_file, password=_no_password)
+    if cipher_suites:
+        context.set_ciphers(":".join(CIPHER_SUITES[name] for name in cipher_suites))
     if client_ca is not None:
         context.load_verify_locations(cadata=client_ca)
         # Whether clients are asked is up to the listener's context, but Python shows their certificates only if this
@@ -40,10 +47,10 @@ def serving_context(certificate_file: Path, key_file: Path, client_ca: str | Non
     return context
 
 
-def pair_context(pair: Pair, client_ca: str | None) -> ssl.SSLContext:
+def pair_context(pair: Pair, client_ca: str | None, cipher_suites: Sequence[str] = ()) -> ssl.SSLContext:
     """The same for a pair that is in no file: a key that is made here never touches a disk."""
     with _file_of(pair.certificate + pair.key) as file:
-        return serving_context(file, file, client_ca)
+        return serving_context(file, file, client_ca, cipher_suites)
 
 
 @contextlib.contextmanager
@@ -67,18 +74,25 @@ def listening_context(
     *,
     client_certificates: bool,
     oldest_version: TLSVersion = TLSVersion.TLS12,
+    tell_failure: Tell | None = None,
+    handshake_seconds: float = math.inf,
 ) -> ssl.SSLContext:
     """The context to listen with: it has no certificate, each handshake takes what `newest` gives.
 
-    OpenSSL calls back with and without a server name. A switch takes over the certificate and the CAs for clients,
-    but not whether they are asked nor which versions are spoken: that stays as the listener's context says.
+    OpenSSL calls back with and without a server name. A switch takes over the certificate, the suites of TLS 1.2 and
+    the CAs for clients, but not whether they are asked nor which versions are spoken: that stays as the listener's
+    context says. `tell_failure` hears of handshakes that fail, which the loop gives `handshake_seconds` each.
     """
     context = _context()
+    if tell_failure is not None:
+        watch(context, tell_failure, handshake_seconds)
     context.minimum_version = _VERSIONS[oldest_version]
     if client_certificates:
         context.verify_mode = ssl.CERT_REQUIRED
 
-    def switch(connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _own: ssl.SSLContext) -> int | None:
+    def switch(connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, _own: ssl.SSLContext) -> int | None:
+        if isinstance(connection, WatchedHandshake):
+            connection.server_name = name
         context = newest()
         if context is None:
             return int(ssl.ALERT_DESCRIPTION_INTERNAL_ERROR)

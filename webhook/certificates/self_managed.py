@@ -229,7 +229,8 @@ class SelfManagedSource:
             leaf = Leaf(pair, signer.pair.certificate, now, now + lifetime)
         if leaf is None or (leaf is self._leaf and client_ca == self._client_ca):
             return
-        context = pair_context(leaf.pair, client_ca_text(client_ca) if client_ca is not None else None)
+        clients = client_ca_text(client_ca) if client_ca is not None else None
+        context = pair_context(leaf.pair, clients, self._settings.cipher_suites)
         if self._leaf not in (None, leaf):
             self._metrics.certificate_rotations.labels("leaf").inc()
         self._leaf, self._client_ca, self._context = leaf, client_ca, context

@@ -5,10 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+CIPHER_SUITES: Final = {
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+    # Kubernetes still takes these spellings.
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305": "ECDHE-RSA-CHACHA20-POLY1305",
+}
+"""Suites of TLS 1.2 by the names that Kubernetes' flags use, with OpenSSL's."""
+TLS13_CIPHER_SUITES: Final = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
+"""Those of TLS 1.3. All of them are always offered, as in Kubernetes: neither Go nor Python lets one choose."""
 
 
 class TLSVersion(StrEnum):
@@ -28,12 +43,14 @@ class FileSettings:
     """PEM, without a password."""
     client_ca_file: Path | None = None
     """PEM. When given, clients must show a certificate that one of these signed."""
+    cipher_suites: tuple[str, ...] = ()
+    """Of TLS 1.2, by the keys of CIPHER_SUITES; empty for OpenSSL's choice."""
     poll_seconds: float = 10.0
     """How often the content is compared: file events get lost, and a kubelet swaps whole directories."""
     first_poll_seconds: float = 1.0
     """The same while there is no certificate yet, when everything waits for it."""
     tolerated_failures: int = 12
-    """So many failed polls in a row, two minutes' worth, before readiness says so."""
+    """This many failed polls in a row, two minutes' worth, before `/readyz?verbose` says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +64,8 @@ class SelfManagedSettings:
     names: tuple[str, ...]
     """DNS names and IP addresses for the serving certificate; the first is its common name."""
     client_ca_file: Path | None = None
+    """As for files."""
+    cipher_suites: tuple[str, ...] = ()
     """As for files."""
     ca_lifetime: timedelta = timedelta(days=365)
     leaf_lifetime: timedelta = timedelta(hours=24)

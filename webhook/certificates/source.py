@@ -139,7 +139,7 @@ class FileSource:
         client_ca = None
         if material.client_ca is not None:
             client_ca = client_ca_text(material.client_ca)
-        context = serving_context(settings.certificate_file, settings.key_file, client_ca)
+        context = serving_context(settings.certificate_file, settings.key_file, client_ca, settings.cipher_suites)
         if self._read() != material:
             raise Unusable("the files changed while they were read")
         return context

@@ -77,6 +77,7 @@ def run(arguments: Sequence[str]) -> int:
             sys.stderr.write(f"{PROGRAM} evict: {line}\n")
         return _USAGE
     logs.configure(settings.log_format, verbose=settings.verbose)
+    logs.warn_of_variables(settings.unknown_variables)
     try:
         runtime.run(Worker(settings).stages())
     except BaseExceptionGroup as group:

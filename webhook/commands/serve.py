@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from webhook import __version__, runtime
 from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.certificates.contexts import listening_context
+from webhook.certificates.handshakes import HandshakeFailures
 from webhook.cluster.errors import NoCredentials
 from webhook.commands.certificates import certificate_source
 from webhook.commands.sources import cluster_of, read_policy, surroundings_stages
@@ -45,6 +46,7 @@ def run(arguments: Sequence[str]) -> int:
             sys.stderr.write(f"{PROGRAM} serve: {line}\n")
         return 2
     logs.configure(settings.log_format, verbose=settings.verbose)
+    logs.warn_of_variables(settings.unknown_variables)
     try:
         runtime.run(build(settings))
     except BaseExceptionGroup as group:
@@ -75,6 +77,8 @@ def build(settings: ServeSettings) -> Stages:
         lambda: source.context,
         client_certificates=callers.authenticated,
         oldest_version=settings.tls_min_version,
+        tell_failure=HandshakeFailures(metrics).tell,
+        handshake_seconds=settings.listener.handshake_seconds,
     )
     reviews = Listener(
         "reviews",

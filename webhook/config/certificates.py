@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid, required
-from webhook.certificates.settings import FileSettings, SelfManagedSettings
+from webhook.certificates.settings import CIPHER_SUITES, FileSettings, SelfManagedSettings, TLSVersion
 from webhook.config.flags import place
 from webhook.config.texts import NAMESPACE, NamespacedName
 
@@ -62,6 +62,7 @@ def _self_managed(values: Mapping[str, Any], errors: list[FieldError]) -> SelfMa
             *(values["certificate-names"] or ()),
         ),
         client_ca_file=values["client-ca-file"],
+        cipher_suites=_tls12_suites(values, errors),
         ca_lifetime=ca_lifetime,
         leaf_lifetime=leaf_lifetime,
     )
@@ -89,4 +90,19 @@ def _certificate_files(values: Mapping[str, Any], errors: list[FieldError]) -> F
         errors.append(required(place("--tls-private-key-file"), "must come with --tls-cert-file"))
     if certificate is None or key is None:
         return None
-    return FileSettings(certificate_file=certificate, key_file=key, client_ca_file=values["client-ca-file"])
+    return FileSettings(
+        certificate_file=certificate,
+        key_file=key,
+        client_ca_file=values["client-ca-file"],
+        cipher_suites=_tls12_suites(values, errors),
+    )
+
+
+def _tls12_suites(values: Mapping[str, Any], errors: list[FieldError]) -> tuple[str, ...]:
+    """The suites of TLS 1.2 that are asked for; those of TLS 1.3 are always there, so naming them changes nothing."""
+    names = values["tls-cipher-suites"] or ()
+    suites = tuple(name for name in names if name in CIPHER_SUITES)
+    if names and not suites and values["tls-min-version"] is TLSVersion.TLS12:
+        detail = "must have a suite of TLS 1.2, unless --tls-min-version=VersionTLS13"
+        errors.append(invalid(place("--tls-cipher-suites"), ",".join(names), detail))
+    return suites

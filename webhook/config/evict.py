@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid, not_supported, required
 from webhook.cluster.settings import ClusterSettings
+from webhook.config.environment import unknown_variables
 from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, parser_of, place, value_of
 from webhook.config.shared import KUBECONFIG, LOG_FORMAT, POLICY, PROBES, either_of, policy_config_map
 from webhook.config.texts import (
@@ -111,6 +112,8 @@ class EvictSettings:
     log_format: LogFormat
     verbose: bool
     listener: ListenerSettings = field(default_factory=ListenerSettings)
+    unknown_variables: Mapping[str, str] = field(default_factory=dict)
+    """As for `serve`."""
 
 
 def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> EvictSettings:
@@ -151,6 +154,7 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
         metrics_address=values["metrics-bind-address"],
         log_format=values["log-format"],
         verbose=values["verbose"],
+        unknown_variables=unknown_variables(environment, (flag.variable for flag in _EVICT_FLAGS)),
     )
 
 

@@ -9,12 +9,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from webhook.api.field import JSON, FieldError, Path, invalid, not_supported
+from webhook.config.environment import PREFIX, text_in
 from webhook.config.texts import as_switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-ENVIRONMENT_PREFIX: Final = "DEVICE_TAINT_WEBHOOK_"
+ENVIRONMENT_PREFIX: Final = PREFIX
 
 
 class ConfigError(Exception):
@@ -77,7 +78,7 @@ def value_of(flag: Flag, given: str | None, environment: Mapping[str, str], erro
     """A flag's value from the command line, the environment or its default; None if there is none or it is wrong."""
     source, text = flag.option, given
     if text is None:
-        source, text = flag.variable, environment.get(flag.variable)
+        source, text = flag.variable, text_in(environment, flag.variable)
     if text is None:
         text = flag.default
     if text is None:

@@ -9,12 +9,14 @@ from webhook.api.field import FieldError, invalid, required
 from webhook.certificates.settings import TLSVersion
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.certificates import certificates_of
+from webhook.config.environment import unknown_variables
 from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, parser_of, place, value_of
 from webhook.config.shared import KUBECONFIG, LOG_FORMAT, POLICY, PROBES, either_of, policy_config_map
 from webhook.config.texts import (
     KEY_SECRET,
     NAMESPACE,
     NamespacedName,
+    as_cipher_suites,
     as_file,
     as_host_names,
     as_lifetime,
@@ -117,6 +119,13 @@ _SERVE_FLAGS: Final = (
         TLSVersion.TLS12.value,
         "VERSION",
     ),
+    Flag(
+        "tls-cipher-suites",
+        "suites with commas, as kube-apiserver names them; holds for TLS 1.2, as those of TLS 1.3 are not chosen",
+        as_cipher_suites,
+        None,
+        "SUITES",
+    ),
     *PROBES,
     Flag(
         "shutdown-delay",
@@ -159,6 +168,8 @@ class ServeSettings:
     tls_min_version: TLSVersion = TLSVersion.TLS12
     listener: ListenerSettings = field(default_factory=ListenerSettings)
     reviews: ReviewSettings = field(default_factory=ReviewSettings)
+    unknown_variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the environment that nothing reads, each with the one that was most likely meant, or nothing."""
 
 
 def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> ServeSettings:
@@ -183,6 +194,7 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
         client_names=client_names,
         trust_unauthenticated_callers=values["trust-unauthenticated-callers"],
         tls_min_version=values["tls-min-version"],
+        unknown_variables=unknown_variables(environment, (flag.variable for flag in _SERVE_FLAGS)),
     )
 
 

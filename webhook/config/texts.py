@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path as FilePath
 from typing import Final, NamedTuple
 
+from webhook.certificates.settings import CIPHER_SUITES, TLS13_CIPHER_SUITES
 from webhook.server.settings import Address
 from webhook.validation.formats import dns1123_subdomain
 
@@ -102,6 +103,16 @@ def as_names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
         raise ValueError("must be names, separated by commas")
+    return names
+
+
+def as_cipher_suites(text: str) -> tuple[str, ...]:
+    """Cipher suites by the names that Kubernetes' flags use, separated by commas."""
+    names = as_names(text)
+    known = (*TLS13_CIPHER_SUITES, *CIPHER_SUITES)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"{unknown[0]} is not among the supported suites: {', '.join(known)}")
     return names
 
 

@@ -13,7 +13,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+log = logging.getLogger(__name__)
 
 _OWN_FIELDS: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "color_message"}
 """What every record has; anything else came in through `extra`."""
@@ -43,6 +45,13 @@ def configure(log_format: LogFormat, *, verbose: bool, stream: TextIO | None = N
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # The documented way to spare the walk up the stack: https://docs.python.org/3/howto/logging.html#optimization
     logging._srcfile = None  # noqa: SLF001 -- it is the documented way
+
+
+def warn_of_variables(unknown: Mapping[str, str]) -> None:
+    """Tells of variables with our prefix that nothing reads, each with the one that was most likely meant, if any."""
+    for name, meant in unknown.items():
+        hint = {"hint": f"perhaps {meant}"} if meant else {}
+        log.warning("environment variable of no flag", extra={"variable": name, **hint})
 
 
 class JSONFormatter(logging.Formatter):

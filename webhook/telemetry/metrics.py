@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 from bisect import bisect_left
+from enum import StrEnum
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,24 @@ _REVIEW_CODES: Final = frozenset({200, 400, 403, 422, 429, 500, 504})
 
 # From half a millisecond, which most reviews stay below, to the 30 s that an API server waits at most.
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class HandshakeFailure(StrEnum):
+    """Why a TLS handshake failed, as far as this end can know."""
+
+    CERTIFICATE_REJECTED = "certificate_rejected"
+    """The client does not take our certificate: most often `caBundle` is not its CA."""
+    NO_CLIENT_CERTIFICATE = "no_client_certificate"
+    CLIENT_CERTIFICATE_REJECTED = "client_certificate_rejected"
+    NO_CERTIFICATE = "no_certificate"
+    """We have none to show yet."""
+    NO_COMMON_PROTOCOL = "no_common_protocol"
+    """No version of TLS or cipher suite that both ends accept."""
+    NOT_TLS = "not_tls"
+    TIMEOUT = "timeout"
+    CLOSED = "closed"
+    """The connection ended first."""
+    OTHER = "other"
 
 
 class _Durations:
@@ -270,6 +289,14 @@ class Metrics:
             ["resource"],
             registry=self.registry,
         )
+        self._handshake_failures = Counter(
+            f"{_PREFIX}_tls_handshake_failures",
+            "Connections to the port for reviews whose TLS handshake failed, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        for failure in HandshakeFailure:
+            self._handshake_failures.labels(failure.value)
         build = Gauge(
             f"{_PREFIX}_build_info",
             "Always 1; the labels say what runs.",
@@ -282,6 +309,10 @@ class Metrics:
     def count_bad_request(self, code: int) -> None:
         """One request that was no review. `code` is a status of ours."""
         self._bad_requests.labels(str(code)).inc()
+
+    def count_handshake_failure(self, reason: HandshakeFailure) -> None:
+        """One TLS handshake that failed."""
+        self._handshake_failures.labels(reason.value).inc()
 
     def count_shed(self, reason: str) -> None:
         """One review refused without being judged; `reason` is one of SHED_REASONS."""

@@ -11,7 +11,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from webhook.certificates.authority import Authority
-from webhook.certificates.contexts import listening_context, serving_context
+from webhook.certificates.contexts import listening_context, pair_context, serving_context
+from webhook.certificates.handshakes import HandshakeFailures
+from webhook.certificates.settings import CIPHER_SUITES
+from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +36,40 @@ def test_handshake_without_a_certificate_fails_with_an_alert() -> None:
         server.do_handshake()
     with pytest.raises(ssl.SSLError, match="INTERNAL_ERROR"):
         client.do_handshake()
+
+
+def test_handshake_without_a_certificate_is_counted_as_such() -> None:
+    """M6."""
+    metrics = Metrics(version="0", resources=())
+    serving = listening_context(nothing_yet, client_certificates=False, tell_failure=HandshakeFailures(metrics).tell)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(to_client, to_server, server_hostname="localhost")
+    server = serving.wrap_bio(to_server, to_client, server_side=True)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    with pytest.raises(ssl.SSLError):
+        server.do_handshake()
+    counted = metrics.registry.get_sample_value
+    assert counted("device_taint_webhook_tls_handshake_failures_total", {"reason": "no_certificate"}) == 1
+
+
+def test_pair_made_here_is_served_with_the_suites_that_are_named() -> None:
+    """M16, for self-managed certificates."""
+    now, day = datetime.now(UTC), timedelta(days=1)  # noqa: TID251 -- OpenSSL judges by today
+    pair = Authority.create("test CA", now=now, lifetime=day).serving_pair(["localhost"], now=now, lifetime=day)
+    context = pair_context(
+        pair, None, ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305"]
+    )
+    spoken = {cipher["name"] for cipher in context.get_ciphers() if cipher["protocol"] == "TLSv1.2"}
+    assert spoken == {"ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-CHACHA20-POLY1305"}
+
+
+@pytest.mark.parametrize("name", CIPHER_SUITES)
+def test_each_suite_has_its_name_at_openssl(name: str) -> None:
+    """M16: OpenSSL passes over names that it does not know, as long as it knows one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers(CIPHER_SUITES[name])
+    assert CIPHER_SUITES[name] in {cipher["name"] for cipher in context.get_ciphers()}
 
 
 def test_key_with_a_password_is_refused_rather_than_asked_for(tmp_path: Path) -> None:

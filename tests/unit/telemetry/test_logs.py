@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from webhook.telemetry.logs import LogFormat, configure
+from webhook.telemetry.logs import LogFormat, configure, warn_of_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,3 +112,10 @@ def test_configuring_twice_does_not_write_twice() -> None:
     stream = configured(LogFormat.TEXT)
     log.info("once")
     assert stream.getvalue().count("once") == 1
+
+
+def test_variables_that_nothing_reads_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """L18."""
+    warn_of_variables({"A": "B", "C": ""})
+    told = [(vars(record)["variable"], vars(record).get("hint")) for record in caplog.records]
+    assert told == [("A", "perhaps B"), ("C", None)]

@@ -1,0 +1,67 @@
+"""When to log what happens again and again: often enough for a log of the last hour to show it, and no more."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AGAIN_SECONDS: Final = 300.0
+"""A fault that lasts is logged again this often."""
+
+
+class LastingFault:
+    """A fault that lasts over many attempts: logged when it begins, when it changes, and every five minutes."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, again_seconds: float = AGAIN_SECONDS) -> None:
+        """`clock` gives seconds that only go forward."""
+        self._clock = clock
+        self._again_seconds = again_seconds
+        self._since = 0.0
+        self._logged_at = 0.0
+        self.text = ""
+        """What the last attempt ran into; empty after one that went well."""
+        self.attempts = 0
+        """Failed ones in a row."""
+
+    def failed(self, text: str) -> bool:
+        """One more attempt failed; gives whether to log it."""
+        now = self._clock()
+        if not self.attempts:
+            self._since = now
+        due = text != self.text or not self.attempts or now - self._logged_at >= self._again_seconds
+        self.attempts += 1
+        self.text = text
+        if due:
+            self._logged_at = now
+        return due
+
+    def ended(self) -> None:
+        """An attempt went well."""
+        self.attempts, self.text = 0, ""
+
+    @property
+    def fields(self) -> dict[str, float]:
+        """For the log line: the number of failed attempts, and the seconds since the first."""
+        return {"attempt": self.attempts, "sinceSeconds": round(self._clock() - self._since, 1)}
+
+
+class Sampled:
+    """Events of which at most one in a while is logged, with the number of those that were not."""
+
+    def __init__(self, every_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._every_seconds = every_seconds
+        self._clock = clock
+        self._logged_at: float | None = None
+        self._times = 0
+
+    def take(self) -> int:
+        """One more event. 0 if it is not to be logged, else how many there were since the last that was."""
+        now = self._clock()
+        self._times += 1
+        if self._logged_at is not None and now - self._logged_at < self._every_seconds:
+            return 0
+        times, self._times, self._logged_at = self._times, 0, now
+        return times
