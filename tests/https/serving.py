@@ -253,7 +253,8 @@ def status_reply(status: str, reason: str, message: str, *, extra: str = "") -> 
 
 CLOSE: Final = "Connection: close\r\n"
 UNPROVED: Final = (
+    "[+]certificate renewal ok\n"
     "[!]callers not ok, does not count: API servers do not prove who they are (--client-ca-file),"
     " so no author is signed and no code is given\n"
 )
-"""A line of `/readyz?verbose`, of a process that asks for no client certificate."""
+"""What `/readyz?verbose` informs of in a process with good files that asks for no client certificate."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -39,6 +40,7 @@ from webhook.certificates.stored import (
     time_text,
 )
 from webhook.certificates.stores import StoreError
+from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
     import ssl
@@ -67,8 +69,9 @@ class SelfManagedSource:
         *,
         now: Callable[[], datetime],
         metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`now` gives the wall-clock time in UTC."""
+        """`now` gives the wall-clock time in UTC, `clock` seconds that only go forward."""
         self._settings = settings
         self._secret = secret
         self._bundles = bundles
@@ -81,8 +84,7 @@ class SelfManagedSource:
         self._signing: bytes | None = None
         self._since: Mapping[bytes, datetime] = {}
         self._trusting: bool | None = None
-        self._error = "not looked yet"
-        self._failures = 0
+        self._fault = LastingFault(clock)
         self._loaded = asyncio.Event()
 
     @property
@@ -92,24 +94,31 @@ class SelfManagedSource:
 
     @property
     def problem(self) -> str | None:
-        """No certificate yet, or the one in use nears its end, or nobody trusts it.
+        """There is no certificate yet, or the one in use has ended, or nobody trusts it.
 
         A Secret that cannot be used is none before: every replica would leave at once although it serves well.
         """
         if self._leaf is None:
-            return f"no certificate: {self._error}"
-        now, end = self._now(), self._leaf.ends
-        if is_late(self._leaf, now, self._plan):
-            ends = "ends" if now < end else "ended"
-            return f"the certificate {ends} at {time_text(end)} and was not renewed: {self._error or 'no look since'}"
+            return f"no certificate: {self._fault.text or 'not looked yet'}"
+        end = self._leaf.ends
+        if self._now() >= end:
+            return (
+                f"the certificate ended at {time_text(end)} and was not renewed: {self._fault.text or 'no look since'}"
+            )
         if self._trusting is False:
-            return f"no webhook configuration trusts the certificate: {self._error or 'caBundle is being written'}"
+            return f"no webhook configuration trusts the certificate: {self._fault.text or 'caBundle is being written'}"
         return None
 
     @property
     def remark(self) -> str | None:
-        """What should be mended before it becomes a problem."""
-        return f"{self._failures} failures in a row to renew the certificate: {self._error}" if self._failures else None
+        """What should be mended before it becomes a problem: the end is near, or the last looks failed."""
+        if self._leaf is not None and is_late(self._leaf, self._now(), self._plan):
+            ends = "ends" if self._now() < self._leaf.ends else "ended"
+            why = self._fault.text or "no look since"
+            return f"the certificate {ends} at {time_text(self._leaf.ends)} and was not renewed: {why}"
+        if self._fault.attempts:
+            return f"{self._fault.attempts} failures in a row to renew the certificate: {self._fault.text}"
+        return None
 
     async def loaded(self) -> None:
         """Returns once there is a context."""
@@ -122,15 +131,15 @@ class SelfManagedSource:
             await asyncio.sleep(self._settings.poll_seconds if self._context else min(1, self._settings.poll_seconds))
 
     async def look(self) -> None:
-        """Does what is to be done. Faults are counted and logged, each once until it changes."""
+        """Does what is to be done. Faults are counted, and logged when they are new and every five minutes."""
         try:
             await self._converge()
         except (StoreError, Garbled, Unusable, OSError) as error:
             self._fail(str(error))
         else:
-            if self._failures:
-                log.info("certificates are well again", extra={"attempt": self._failures})
-            self._failures, self._error = 0, ""
+            if self._fault.attempts:
+                log.info("certificates are well again", extra=self._fault.fields)
+            self._fault.ended()
 
     async def _converge(self) -> None:
         for _ in range(_STEPS):
@@ -239,11 +248,9 @@ class SelfManagedSource:
         log.info("certificate made", extra={"notAfter": time_text(leaf.ends), "names": names})
 
     def _fail(self, error: str) -> None:
-        self._failures += 1
         self._metrics.certificate_reload_failures.inc()
-        if error != self._error:
-            log.error("certificates not looked after", extra={"error": error, "attempt": self._failures})
-        self._error = error
+        if self._fault.failed(error):
+            log.error("certificates not looked after", extra={"error": error, **self._fault.fields})
 
 
 def _entries(name: str, bundles: StoredBundles) -> tuple[dict[bytes, datetime], ...]:

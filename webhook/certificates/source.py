@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from webhook.certificates.contexts import serving_context
 from webhook.certificates.stored import time_text
+from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
     import ssl
@@ -66,16 +68,22 @@ class FileSource:
     valid now. A half-written pair is thus kept out and tried again at the next poll.
     """
 
-    def __init__(self, settings: FileSettings, *, now: Callable[[], datetime], metrics: Metrics) -> None:
-        """`now` gives the wall-clock time in UTC."""
+    def __init__(
+        self,
+        settings: FileSettings,
+        *,
+        now: Callable[[], datetime],
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`now` gives the wall-clock time in UTC, `clock` seconds that only go forward."""
         self._settings = settings
         self._now = now
         self._metrics = metrics
         self._context: ssl.SSLContext | None = None
         self._material: _Material | None = None
         self._leaf: x509.Certificate | None = None
-        self._failures = 0
-        self._error = "not read yet"
+        self._fault = LastingFault(clock)
         self._loaded = asyncio.Event()
 
     @property
@@ -85,19 +93,33 @@ class FileSource:
 
     @property
     def problem(self) -> str | None:
-        """No certificate yet, a dozen failures in a row, or the one in use nears its end."""
+        """There is no certificate yet, or the one in use has ended.
+
+        Not sooner: all replicas read the same Secret, so all of them would leave while they still serve well.
+        """
         if self._leaf is None:
-            return f"no certificate: {self._error}"
+            return f"no certificate: {self._fault.text or 'not read yet'}"
+        end = self._leaf.not_valid_after_utc
+        if self._now() < end:
+            return None
+        return (
+            f"the certificate ended at {time_text(end)} and no newer one came: {self._fault.text or 'files unchanged'}"
+        )
+
+    @property
+    def remark(self) -> str | None:
+        """What should be mended before it becomes a problem: the end is near, or a dozen failures in a row."""
+        if self._leaf is None:
+            return None
         end, left = self._leaf.not_valid_after_utc, self._leaf.not_valid_after_utc - self._now()
         # Short-lived certificates are renewed late in absolute terms, so for them it is a share of their life.
         late = min(_LATE, (end - self._leaf.not_valid_before_utc) / _LATE_SHARE)
         if left <= late:
             ends = "ends" if left > timedelta() else "ended"
-            return (
-                f"the certificate {ends} at {time_text(end)} and no newer one came: {self._error or 'files unchanged'}"
-            )
-        if self._failures >= self._settings.tolerated_failures:
-            return f"{self._failures} failures in a row to load the changed certificate: {self._error}"
+            why = self._fault.text or "files unchanged"
+            return f"the certificate {ends} at {time_text(end)} and no newer one came: {why}"
+        if self._fault.attempts >= self._settings.tolerated_failures:
+            return f"{self._fault.attempts} failures in a row to load the changed certificate: {self._fault.text}"
         return None
 
     async def loaded(self) -> None:
@@ -122,8 +144,7 @@ class FileSource:
         except (OSError, Unusable) as error:
             self._fail(error)
         else:
-            self._failures = 0
-            self._error = ""
+            self._fault.ended()
 
     def _read(self) -> _Material:
         settings = self._settings
@@ -160,13 +181,11 @@ class FileSource:
         )
 
     def _fail(self, error: Exception) -> None:
-        """Counts each failure, and logs it when it differs from the one before."""
+        """Counts each failure, and logs it when it is new and every five minutes."""
         text = f"{error}"
-        self._failures += 1
         self._metrics.certificate_reload_failures.inc()
-        if text != self._error:
-            log.warning("certificate not loaded", extra={"error": text, "attempt": self._failures})
-        self._error = text
+        if self._fault.failed(text):
+            log.warning("certificate not loaded", extra={"error": text, **self._fault.fields})
 
 
 def usable_leaf(certificate: bytes, key: bytes, now: datetime) -> x509.Certificate:

@@ -22,6 +22,7 @@ from webhook.cluster.known import Known
 from webhook.cluster.settings import ReflectorSettings
 from webhook.cluster.turns import Turns
 from webhook.cluster.wire import V, is_newer, key_of
+from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -71,7 +72,7 @@ class Reflector(Generic[V]):
         self._streams = settings.stream
         self._known = Known(items)
         self._version = ""
-        self._told = ""
+        self._fault = LastingFault(clock)
         self._alive_at: float | None = None
         self._lost_at: float | None = None
         self.items = self._known.items
@@ -93,7 +94,7 @@ class Reflector(Generic[V]):
     @property
     def error(self) -> str:
         """What the last list or watch ran into; empty once one went well."""
-        return self._told
+        return self._fault.text
 
     @property
     def staleness_seconds(self) -> float:
@@ -204,7 +205,8 @@ class Reflector(Generic[V]):
         """What is known becomes what was found, change by change."""
         self.settled = False
         await self._known.replace(found, self._turns)
-        self._version, self._told = version, ""
+        self._version = version
+        self._fault.ended()
         self.settled, self.unserved = True, False
         if self._metrics is not None:
             self._metrics.count_list(self.resource)
@@ -230,7 +232,7 @@ class Reflector(Generic[V]):
             told = await self._attend(events)
         if not told and self._clock() - began < self._settings.short_watch_seconds:
             raise Unavailable(f"WATCH {self.resource}: ended as soon as it began")
-        self._backoff.reset()
+        self._well()
 
     def _events(self, start: Mapping[str, str]) -> AsyncGenerator[Event[V], None]:
         return self._feed.watch(
@@ -249,7 +251,7 @@ class Reflector(Generic[V]):
                 self._lost_at = None
                 if event.version:
                     self._handle(event)
-                    self._backoff.reset()
+                    self._well()
                     told = True
                 await self._turns.pause()
         finally:
@@ -266,6 +268,10 @@ class Reflector(Generic[V]):
 
     # --- both ------------------------------------------------------------------------------------
 
+    def _well(self) -> None:
+        self._backoff.reset()
+        self._fault.ended()
+
     def _alive(self) -> None:
         self._alive_at = self._clock()
 
@@ -280,7 +286,7 @@ class Reflector(Generic[V]):
             self.synced.set()
 
     async def _recover(self, error: ClusterError) -> None:
-        """Says what went wrong, once for each new thing, and waits until it may be tried again."""
+        """Logs what went wrong, when it is new and every five minutes, and waits until it may be tried again."""
         expired = isinstance(error, Gone)
         if expired:
             self._lose(-math.inf)  # something was missed for certain
@@ -291,15 +297,8 @@ class Reflector(Generic[V]):
         if self._metrics is not None and not absent:
             self._metrics.count_reflector_error(self.resource)
         level = logging.INFO if expired or absent else logging.ERROR if isinstance(error, Refused) else logging.WARNING
-        log.log(
-            level if str(error) != self._told else logging.DEBUG,
-            "resource not followed",
-            extra={
-                "resource": self.resource,
-                "error": str(error),
-                "attempt": self._backoff.failures,
-                "delaySeconds": round(seconds, 3),
-            },
-        )
-        self._told = str(error)
+        new = str(error) != self._fault.text
+        due = self._fault.failed(str(error)) and (new or not absent)  # what may be absent is no fault that lasts
+        about = {"resource": self.resource, "error": str(error), "delaySeconds": round(seconds, 3)}
+        log.log(level if due else logging.DEBUG, "resource not followed", extra={**about, **self._fault.fields})
         await asyncio.sleep(seconds)

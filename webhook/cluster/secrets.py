@@ -7,6 +7,7 @@ import base64
 import binascii
 import logging
 import secrets
+import time
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from webhook.api.keys import KEY_FIELD, KEY_LEAST_BYTES
 from webhook.cluster.client import path_of
 from webhook.cluster.errors import ClusterError, Conflict, NotFound, Unavailable
+from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +53,7 @@ class KeySecret:
         fill: bool = True,
         on_change: Callable[[], None] = lambda: None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fill = fill
         self._on_change = on_change
@@ -58,7 +61,7 @@ class KeySecret:
         self._settings = settings
         self._path = path_of("", "v1", "secrets", namespace=settings.namespace, name=settings.name)
         self._random_bytes = random_bytes
-        self._error = ""
+        self._fault = LastingFault(clock)
         self.key: bytes | None = None
         """The key; None while there is none. The last good one stays when the Secret goes away or breaks."""
         self.tried = asyncio.Event()
@@ -67,32 +70,35 @@ class KeySecret:
     @property
     def problem(self) -> str | None:
         """What the last look ran into, or None."""
-        return self._error or None
+        return self._fault.text or None
 
     async def run(self) -> NoReturn:
         """Looks again and again; returns only when cancelled."""
         while True:
             await self.look()
             self.tried.set()
-            seconds = self._settings.absent_seconds if self._error else self._settings.present_seconds
+            seconds = self._settings.absent_seconds if self._fault.text else self._settings.present_seconds
             await asyncio.sleep(seconds)
 
     async def look(self) -> None:
-        """Reads the key, writing one if the Secret has none and may be filled. A fault is logged until it changes."""
+        """Reads the key, writing one if the Secret has none and may be filled.
+
+        A fault is logged when it is new and every five minutes.
+        """
         where = {"secret": f"{self._settings.namespace}/{self._settings.name}"}
         try:
             key = await self._read_or_fill()
         except (ClusterError, Empty, Unusable) as error:
-            if str(error) != self._error:
+            if self._fault.failed(str(error)):
                 severe = not isinstance(error, NotFound | Unavailable | Empty)
                 level = logging.ERROR if severe else logging.WARNING
-                log.log(level, "no key from the secret", extra={**where, "error": str(error)})
-            self._error = str(error)
+                log.log(level, "no key from the secret", extra={**where, "error": str(error), **self._fault.fields})
             return
         changed = key != self.key
         if changed:
             log.info("key read" if self.key is None else "key replaced", extra=where)
-        self.key, self._error = key, ""
+        self.key = key
+        self._fault.ended()
         if changed:
             self._on_change()
 

@@ -35,6 +35,7 @@ def certificate_source(
     if isinstance(settings, FileSettings):
         files = FileSource(settings, now=now, metrics=metrics)
         checks.add("certificate", lambda: files.problem)
+        checks.inform("certificate renewal", lambda: files.remark)
         return files
     # Here and not above: with files there may be no cluster, and its client brings its libraries.
     from webhook.certificates.self_managed import SelfManagedSource  # noqa: PLC0415

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,6 +17,7 @@ from webhook.api.field import Path
 from webhook.api.meta import format_time
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.model import DEFAULT_RULE
+from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +36,8 @@ log = logging.getLogger(__name__)
 
 _TOLD_ERRORS: Final = 16
 _REMINDER_SECONDS: Final = 600.0
+_COMPLAINT_SECONDS: Final = 60.0
+"""How often it is seen whether a policy that cannot be used has to be logged again."""
 _FILE_POLL_SECONDS: Final = 0.5
 """How often a policy file is looked at: a swap is in use within a second."""
 _DATA: Final = Path.root().child("data")
@@ -54,14 +58,26 @@ class _Result(NamedTuple):
 class PolicyKeeper:
     """Reads what it is offered and puts what is good into the surroundings of reviews."""
 
-    def __init__(self, around: Surroundings, metrics: PolicyMetrics, read: Read, tell: Tell = _to_nobody) -> None:
-        """`tell` gets a reason and a text, for an Event, when a document cannot be used or an exception ends soon."""
+    def __init__(
+        self,
+        around: Surroundings,
+        metrics: PolicyMetrics,
+        read: Read,
+        tell: Tell = _to_nobody,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`tell` gets a reason and a text, for an Event, when a document cannot be used or an exception ends soon.
+
+        `clock` gives seconds that only go forward.
+        """
         self._around = around
         self._metrics = metrics
         self._read = read
         self._tell = tell
         self._offered: Mapping[str, str] | None = None
         self._news = asyncio.Event()
+        self._fault = LastingFault(clock)
+        self._complaint: tuple[str, dict[str, object]] | None = None
         self._texts: dict[str, str | None] = {}
         self._reminded: set[tuple[str, datetime]] = set()
         self.loaded = asyncio.Event()
@@ -90,9 +106,9 @@ class PolicyKeeper:
 
     def unreadable(self, why: str) -> None:
         """There is a policy that cannot even be read; the last one stays in use."""
-        if self._metrics.load_success or not self.loaded.is_set():
-            self._metrics.load_success = False
-            log.error("policy not readable; the one in use stays", extra={"error": why, "policyHash": self._in_use})
+        self._metrics.load_success = False
+        self._complaint = "policy not readable; the one in use stays", {"error": why}
+        self.complain()
         self._texts.pop(POLICY_KEY, None)
         self.loaded.set()
 
@@ -100,10 +116,21 @@ class PolicyKeeper:
     def _in_use(self) -> str:
         return self._around.judge.policy.hash
 
+    def complain(self) -> None:
+        """Logs why the policy last written is not in use, if that is new or was logged five minutes ago."""
+        if self._complaint is not None and self._fault.failed(str(self._complaint)):
+            message, fields = self._complaint
+            log.error(message, extra={**fields, "policyHash": self._in_use, **self._fault.fields})
+
     async def run(self) -> None:
         """Takes what is offered, for ever."""
         while True:
-            await self._news.wait()
+            try:
+                async with asyncio.timeout(_COMPLAINT_SECONDS):
+                    await self._news.wait()
+            except TimeoutError:
+                self.complain()
+                continue
             self._news.clear()
             await self._take(self._offered or {})
             self.loaded.set()
@@ -135,6 +162,8 @@ class PolicyKeeper:
         return _Result(judge, tuple(map(str, loaded.errors)), tuple(str(each.error) for each in loaded.warnings))
 
     def _use(self, text: str | None, result: _Result) -> None:
+        self._complaint = None
+        self._fault.ended()
         if text is None:
             self._around.judge = BUILTIN_JUDGE
             self._metrics.load_success = True
@@ -143,7 +172,8 @@ class PolicyKeeper:
             self._metrics.load_success = False
             kept = self._in_use
             errors = list(result.errors[:_TOLD_ERRORS])
-            log.error("policy not loaded; the one in use stays", extra={"errors": errors, "policyHash": kept})
+            self._complaint = "policy not loaded; the one in use stays", {"errors": errors}
+            self.complain()
             self._tell("PolicyNotLoaded", f"policy not loaded, {kept} stays in use: {'; '.join(errors)}")
         else:
             self._around.judge = result.judge

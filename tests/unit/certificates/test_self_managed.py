@@ -113,10 +113,25 @@ def test_garbled_secret_is_left_alone_and_told_while_service_goes_on(
     [line] = lines(caplog)
     assert line.startswith(reason)
     world.now = ends - SETTINGS.leaf_lifetime / 10
-    assert (source.problem or "").startswith(f"the certificate ends at {time_text(ends)} and was not renewed: {reason}")
+    nears = f"the certificate ends at {time_text(ends)} and was not renewed: {reason}"
+    assert (source.problem, (source.remark or "").startswith(nears)) == (None, True), "M8: it serves well until the end"
+    world.now = ends
+    assert (source.problem or "").startswith(
+        f"the certificate ended at {time_text(ends)} and was not renewed: {reason}"
+    )
     world.secret.put(good)
     world.replica.look()
     assert (source.problem, source.remark) == (None, None)
+
+
+def test_fault_that_lasts_is_logged_every_five_minutes(caplog: pytest.LogCaptureFixture) -> None:
+    """M7."""
+    world = World.settled()
+    world.secret.broken = "GET: no answer"
+    world.pass_minutes(11)
+    records = [record for record in caplog.records if record.getMessage() == "certificates not looked after"]
+    told = [(vars(record)["attempt"], vars(record)["sinceSeconds"]) for record in records]
+    assert told == [(1, 0.0), (6, 300.0), (11, 600.0)]
 
 
 def test_pair_that_does_not_match_and_one_that_is_no_ca_are_not_used() -> None:

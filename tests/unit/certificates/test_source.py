@@ -52,7 +52,10 @@ class Bench:
             poll_seconds=0.001,
             first_poll_seconds=0.001,
         )
-        self.source = FileSource(settings, now=lambda: self.now, metrics=self.metrics)
+        self.source = FileSource(settings, now=lambda: self.now, metrics=self.metrics, clock=self.seconds)
+
+    def seconds(self) -> float:
+        return self.now.timestamp()
 
     def pair(self, *, lifetime: timedelta = 10 * DAY, made: datetime = START) -> Pair:
         return self.authority.serving_pair(["localhost"], now=made, lifetime=lifetime)
@@ -153,19 +156,31 @@ def test_unfit_pair_is_kept_out_and_the_old_one_served_until_it_is_mended(
     old = Pair((bench.folder / "tls.crt").read_bytes(), (bench.folder / "tls.key").read_bytes())
     bench.write(make(bench, old))
     for _ in range(12):
-        assert bench.source.problem is None
+        assert bench.source.remark is None
         bench.source.poll()
-    assert bench.source.context is context
+    assert (bench.source.context, bench.source.problem) == (context, None)
     assert bench.metric(FAILURES) == 12
     told = f"12 failures in a row to load the changed certificate: {reason}"
-    assert (bench.source.problem or "").startswith(told)
+    assert (bench.source.remark or "").startswith(told)
     [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage() == "certificate not loaded"
     assert vars(record)["error"].startswith(reason)
     bench.write(bench.pair())
     bench.source.poll()
     assert bench.source.context is not context
-    assert bench.source.problem is None
+    assert (bench.source.problem, bench.source.remark) == (None, None)
+
+
+def test_fault_that_lasts_is_logged_every_five_minutes(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """M7: the runbook looks at the log of the last hour."""
+    bench.loaded()
+    (bench.folder / "tls.key").unlink()
+    for _ in range(61):
+        bench.source.poll()
+        bench.now += timedelta(seconds=10)
+    records = [record for record in caplog.records if record.levelno == logging.WARNING]
+    told = [(vars(record)["attempt"], vars(record)["sinceSeconds"]) for record in records]
+    assert told == [(1, 0.0), (31, 300.0), (61, 600.0)]
 
 
 def test_missing_file_is_named(bench: Bench) -> None:
@@ -193,23 +208,25 @@ def test_files_that_change_while_they_are_read_are_tried_again(bench: Bench, mon
     assert bench.source.context is not context
 
 
-def test_twelve_failures_in_a_row_are_a_problem_and_a_success_ends_it(bench: Bench) -> None:
+def test_twelve_failures_in_a_row_are_told_and_keep_a_good_certificate_in_service(bench: Bench) -> None:
+    """M8: all replicas read the same Secret, so all of them would leave at once."""
     bench.loaded()
     old = (bench.folder / "tls.key").read_bytes()
     (bench.folder / "tls.key").unlink()
-    problems = []
+    remarks = []
     for _ in range(12):
         bench.source.poll()
-        problems.append(bench.source.problem or "")
-    assert problems[:11] == [""] * 11
-    assert problems[11].startswith("12 failures in a row to load the changed certificate: [Errno 2]")
+        remarks.append(bench.source.remark or "")
+        assert bench.source.problem is None
+    assert remarks[:11] == [""] * 11
+    assert remarks[11].startswith("12 failures in a row to load the changed certificate: [Errno 2]")
     (bench.folder / "tls.key").write_bytes(old)
     bench.source.poll()
-    assert bench.source.problem is None
+    assert bench.source.remark is None
 
 
 @pytest.mark.parametrize(
-    ("lifetime", "before_end", "problem"),
+    ("lifetime", "before_end", "remark"),
     [
         pytest.param(10 * DAY, timedelta(minutes=61), None, id="an hour and a minute left"),
         pytest.param(10 * DAY, timedelta(minutes=60), "ends", id="an hour left"),
@@ -218,16 +235,18 @@ def test_twelve_failures_in_a_row_are_a_problem_and_a_success_ends_it(bench: Ben
         pytest.param(10 * DAY, timedelta(), "ended", id="at its end"),
     ],
 )
-def test_certificate_that_nears_its_end_is_a_problem(
-    bench: Bench, lifetime: timedelta, before_end: timedelta, problem: str | None
+def test_certificate_that_nears_its_end_is_told_and_only_its_end_is_a_problem(
+    bench: Bench, lifetime: timedelta, before_end: timedelta, remark: str | None
 ) -> None:
+    """M8: an hour before the end it still serves."""
     bench.write(bench.pair(lifetime=lifetime))
     bench.source.poll()
     bench.now = START + lifetime - before_end
     bench.source.poll()
     end = (START + lifetime).strftime("%Y-%m-%dT%H:%M:%SZ")
-    expected = problem and f"the certificate {problem} at {end} and no newer one came: files unchanged"
-    assert bench.source.problem == expected
+    expected = remark and f"the certificate {remark} at {end} and no newer one came: files unchanged"
+    assert bench.source.remark == expected
+    assert bench.source.problem == (expected if remark == "ended" else None)
 
 
 def test_client_ca_is_part_of_the_context(tmp_path: Path) -> None:

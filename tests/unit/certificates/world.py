@@ -120,7 +120,14 @@ class Replica:
     def __init__(self, world: World) -> None:
         self.metrics = Metrics(version="0", resources=())
         stores = [world.validating, world.mutating]
-        self.source = SelfManagedSource(SETTINGS, world.secret, stores, now=lambda: world.now, metrics=self.metrics)
+        self.source = SelfManagedSource(
+            SETTINGS,
+            world.secret,
+            stores,
+            now=lambda: world.now,
+            metrics=self.metrics,
+            clock=world.seconds,
+        )
         self._looking: Coroutine[Any, Any, None] | None = None
 
     def step(self) -> bool:
@@ -180,6 +187,9 @@ class World:
     def replica(self) -> Replica:
         [only] = self.replicas
         return only
+
+    def seconds(self) -> float:
+        return self.now.timestamp()
 
     def pass_minutes(self, minutes: int) -> None:
         """Everybody looks each minute."""

@@ -273,6 +273,24 @@ def test_waits_begin_anew_after_a_line(caplog: pytest.LogCaptureFixture) -> None
     run(test())
 
 
+def test_outage_that_lasts_is_logged_every_five_minutes(caplog: pytest.LogCaptureFixture) -> None:
+    """M7: the runbook looks at the log of the last hour. A minute passes between two attempts here."""
+    caplog.set_level(logging.DEBUG, "webhook.cluster")
+
+    def failures() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.message == "resource not followed"]
+
+    async def test() -> None:
+        away = [Answer(status(503, "starting"), 503) for _ in range(12)]
+        async with following(*away, page(5, thing("a", 1)), clock=lambda: 60.0 * len(failures())) as bench:
+            await bench.settles("a@1")
+            assert bench.reflector.error == ""
+        told = [vars(record) for record in failures() if record.levelno == logging.WARNING]
+        assert [(each["attempt"], each["sinceSeconds"]) for each in told] == [(1, 0), (6, 300), (11, 600)]
+
+    run(test())
+
+
 def test_server_restored_from_a_backup_is_believed() -> None:
     """Its versions begin again at an earlier one."""
 

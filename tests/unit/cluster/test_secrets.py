@@ -190,6 +190,22 @@ def test_absent_secret_is_told_once_and_found_later(caplog: pytest.LogCaptureFix
     run(test())
 
 
+def test_secret_that_stays_away_is_told_every_five_minutes(caplog: pytest.LogCaptureFixture) -> None:
+    """M7. A minute passes between two looks here."""
+
+    async def test() -> None:
+        minutes = 0
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = Store({"key": encoded(KEY)}, exists=False)
+            key = KeySecret(cluster, SETTINGS, clock=lambda: 60.0 * minutes)
+            for minutes in range(12):  # noqa: B007 -- the clock reads it
+                await key.look()
+        told = [(vars(record)["attempt"], vars(record)["sinceSeconds"]) for record in caplog.records]
+        assert told == [(1, 0), (6, 300), (11, 600)]
+
+    run(test())
+
+
 def test_last_good_key_stays_and_a_new_one_is_taken() -> None:
     async def test() -> None:
         async with Peer() as peer, cluster_of(peer) as cluster:

@@ -34,8 +34,13 @@ class Kept:
         self.around = Surroundings()
         self.metrics = PolicyMetrics()
         self.told: list[tuple[str, str]] = []
+        self.seconds = 0.0
         self.keeper = PolicyKeeper(
-            self.around, self.metrics, read, lambda reason, note: self.told.append((reason, note))
+            self.around,
+            self.metrics,
+            read,
+            lambda reason, note: self.told.append((reason, note)),
+            clock=lambda: self.seconds,
         )
 
     def after(self, *offers: dict[str, str] | None) -> Kept:
@@ -95,6 +100,33 @@ def test_broken_document_from_the_start_leaves_the_built_in_one() -> None:
     kept = Kept().after({"policy.yaml": BROKEN})
     assert (kept.around.judge.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 0.0)
     assert kept.keeper.problem is None, "a broken policy is no reason not to answer"
+
+
+def test_broken_document_is_logged_every_five_minutes_until_it_is_mended(caplog: pytest.LogCaptureFixture) -> None:
+    """M7."""
+    kept = Kept().after({"policy.yaml": BROKEN})
+    for _ in range(10):
+        kept.seconds += 60
+        kept.keeper.complain()
+    records = [record for record in caplog.records if record.message == "policy not loaded; the one in use stays"]
+    assert [vars(record)["sinceSeconds"] for record in records] == [0, 300, 600]
+    assert vars(records[2])["policyHash"] == "builtin"
+    assert "Unsupported value" in vars(records[2])["errors"][0]
+    mended = Kept().after({"policy.yaml": BROKEN}, {"policy.yaml": GOOD})
+    caplog.clear()
+    mended.seconds += 600
+    mended.keeper.complain()
+    assert caplog.records == []
+
+
+def test_file_that_cannot_be_read_is_logged_every_five_minutes(caplog: pytest.LogCaptureFixture) -> None:
+    """M7."""
+    kept = Kept()
+    for _ in range(11):
+        kept.keeper.unreadable("no such file")
+        kept.seconds += 60
+    told = [(vars(record)["attempt"], vars(record)["sinceSeconds"]) for record in caplog.records]
+    assert told == [(1, 0), (6, 300), (11, 600)]
 
 
 def test_mended_document_is_used_again() -> None:
