@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import gc
 import logging
 import signal
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
+
+from webhook.telemetry.logs import switch_verbose
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 
 log = logging.getLogger(__name__)
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+_STDERR: Final = 2
+_LAG_SECONDS: Final = 0.25
+"""How often the loop's lag is measured."""
 
 
 async def _nothing() -> None:
@@ -67,8 +74,10 @@ class Stages:
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
+        for number in _ENDING:
             loop.add_signal_handler(number, self._signalled, number, task)
+        for number, answer in _LOOKING.items():
+            loop.add_signal_handler(number, answer)
         try:
             async with contextlib.AsyncExitStack() as stack:
                 for stage in self._stages:
@@ -80,7 +89,7 @@ class Stages:
                 raise
             task.uncancel()
         finally:
-            for number in _SIGNALS:
+            for number in (*_ENDING, *_LOOKING):
                 loop.remove_signal_handler(number)
         log.info("stopped")
 
@@ -91,6 +100,21 @@ class Stages:
         self.stop()
         if self._hurried:
             task.cancel()
+
+
+def _hung_up() -> None:
+    """SIGHUP asks daemons to read their files again, which is done all the time here; by default it would end us."""
+    log.info(
+        "nothing to reload: policy, certificates and keys are read again by themselves", extra={"signal": "SIGHUP"}
+    )
+
+
+def _switched() -> None:
+    log.info("log level switched", extra={"signal": "SIGUSR2", "verbose": switch_verbose()})
+
+
+_LOOKING: Final = {signal.SIGHUP: _hung_up, signal.SIGUSR2: _switched}
+"""Signals that end nothing."""
 
 
 @contextlib.asynccontextmanager
@@ -115,9 +139,28 @@ async def _for_ever(stage: Stage) -> None:
 
 
 def run(stages: Stages) -> None:
-    """Runs stages on a loop of their own (uvloop: half the time per request that asyncio's own loop takes)."""
+    """Runs stages on a loop of their own (uvloop: half the time per request that asyncio's own loop takes).
+
+    SIGUSR1 writes every thread's stack to stderr, also while the loop is stuck.
+    """
+    faulthandler.register(signal.SIGUSR1, file=_STDERR)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(stages.run())
+
+
+def lag_stage(tell: Callable[[float], None]) -> Stage:
+    """A stage that tells four times a second how many seconds later than asked for the loop came back.
+
+    Everything waits for the one loop, so what it is late by, each review is late by.
+    """
+
+    async def measure() -> None:
+        while True:
+            due = time.monotonic() + _LAG_SECONDS
+            await asyncio.sleep(_LAG_SECONDS)
+            tell(max(time.monotonic() - due, 0.0))
+
+    return Stage(name="loop lag", work=measure)
 
 
 def causes(error: BaseException) -> list[BaseException]:

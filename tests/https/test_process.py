@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import signal
 import socket
 import ssl
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 
 from tests.builders import encoded, make_claim, make_review, make_rule, make_taint
 from tests.controlplane.webhook_process import WebhookProcess, _get
-from tests.https.serving import UNPROVED, Client, post
+from tests.https.serving import UNPROVED, Client, eventually, post
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,10 +106,25 @@ def test_process_shows_its_metrics(webhook: WebhookProcess) -> None:
         "device_taint_webhook_bad_requests_total",
         "device_taint_webhook_certificate_expiry_timestamp_seconds",
         "device_taint_webhook_certificate_reload_failures_total",
+        "device_taint_webhook_tls_handshake_failures_total",
+        "device_taint_webhook_event_loop_lag_seconds",
         "device_taint_webhook_build_info",
         "process_resident_memory_bytes",
         "process_open_fds",
     }
+
+
+def test_signals_that_look_inside_end_nothing(webhook: WebhookProcess) -> None:
+    """M18: SIGUSR1 writes the stacks, also of a loop that is stuck; SIGHUP reloads nothing, as all is read again."""
+    for number in (signal.SIGHUP, signal.SIGUSR1):
+        os.kill(webhook.process.pid, number)
+    eventually(lambda: "most recent call first" in webhook.process.log.read_text())
+    log = webhook.process.log.read_text()
+    assert "runtime.py" in log.partition("most recent call first")[2]
+    assert "nothing to reload" in log
+    with connect(webhook) as client:
+        client.send(post(REVIEW))
+        assert client.answer().startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -171,7 +173,68 @@ def test_stages_run_on_a_quick_loop() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
+
+
 def test_signal_handlers_are_given_back() -> None:
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    before = [signal.getsignal(number) for number in HANDLED]
     run(Stage(name="signal", start=signalling(signal.SIGTERM)))
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+    assert [signal.getsignal(number) for number in HANDLED] == before
+
+
+def test_hang_up_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """M18: by default SIGHUP ends a process at once, and reviews with it."""
+    caplog.set_level(logging.INFO, "webhook")
+    recorder = Recorder()
+
+    async def hang_up() -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        async with asyncio.timeout(20):
+            while not caplog.records:  # noqa: ASYNC110 -- the handler runs when the loop comes to it
+                await asyncio.sleep(0)
+        recorder.events.append("still here")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    run(recorder.stage("a"), Stage(name="hang up", start=hang_up))
+    assert recorder.events == ["a started", "still here", "a stopped", "a cancelled"]
+    assert caplog.records[0].message.startswith("nothing to reload: ")
+
+
+def test_log_level_is_switched_at_run_time(caplog: pytest.LogCaptureFixture) -> None:
+    """M18."""
+    caplog.set_level(logging.INFO, "webhook")
+    ours = logging.getLogger("webhook")
+    levels = []
+
+    async def switch() -> None:
+        for _ in range(2):
+            before = ours.level
+            os.kill(os.getpid(), signal.SIGUSR2)
+            async with asyncio.timeout(20):
+                while ours.level == before:  # noqa: ASYNC110 -- the handler runs when the loop comes to it
+                    await asyncio.sleep(0)
+            levels.append(ours.level)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    run(Stage(name="switch", start=switch))
+    assert levels == [logging.DEBUG, logging.INFO]
+
+
+def test_loop_that_is_held_up_is_late_by_as_much() -> None:
+    """M18: what each review has to wait for."""
+    lags: list[float] = []
+
+    async def hold_up() -> None:
+        async with asyncio.timeout(20):
+            while not lags:  # noqa: ASYNC110 -- the first measurement, of a loop that nobody holds up
+                await asyncio.sleep(0.01)
+            lags.clear()
+            until = time.monotonic() + 0.8
+            while time.monotonic() < until:
+                pass
+            while not lags:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    run(runtime.lag_stage(lags.append), Stage(name="hold up", start=hold_up))
+    assert 0.4 < lags[0] < 10

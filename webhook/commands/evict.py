@@ -107,7 +107,7 @@ class Worker:
     def __init__(self, settings: EvictSettings) -> None:
         self._settings = settings
         self._clock = Clock()
-        self._metrics = Metrics(version=__version__, resources=())
+        self._metrics = Metrics(version=__version__, resources=(), serves=False)
         self._eviction_metrics = EvictionMetrics(
             self._metrics.registry, in_tree_names=settings.worker.mode is Mode.REPLACEMENT
         )
@@ -146,7 +146,8 @@ class Worker:
         self._checks.add("policy", lambda: self._policy.problem)
         self._checks.add("inventory", lambda: self._cache.problem)
         self._checks.inform("key", lambda: self._key.problem)
-        stages = [*self._listeners(), Stage(name="cluster", start=self._cluster.open, stop=self._cluster.close)]
+        stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe), *self._listeners()]
+        stages.append(Stage(name="cluster", start=self._cluster.open, stop=self._cluster.close))
         stages += profile_stages(self._settings, self._cluster, self._policy, self._metrics)
         stages += self._key.stages()
         surveys = (("namespaces", self._namespaces), ("budgets", self._budgets), ("rules", self._in_tree_writes))

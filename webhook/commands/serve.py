@@ -93,7 +93,7 @@ def build(settings: ServeSettings) -> Stages:
     checks.inform("callers", lambda: callers.problem)
     # Nobody is harmed by a probe's connection that ends, so these need no time for a last request.
     probing = replace(settings.listener, drain_idle_seconds=0.0)
-    stages = []
+    stages = [runtime.lag_stage(metrics.event_loop_lag.observe)]
     for name, address, handler in (
         ("health", settings.health_address, health(checks)),
         ("metrics", settings.metrics_address, exposition(metrics.exposition)),

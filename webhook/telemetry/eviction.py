@@ -74,7 +74,8 @@ class EvictionMetrics:
     def watch(self, counts: Mapping[str, Callable[[], float]]) -> None:
         """Gauges that are asked at each scrape, by the end of their name; `counts` come from the worker."""
         for name, count in counts.items():
-            gauge = Gauge(f"{_PREFIX}_eviction_{name}", f"Pods: {name.replace('_', ' ')}.", registry=self._registry)
+            help_text = f"{name.replace('_', ' ').capitalize()}."
+            gauge = Gauge(f"{_PREFIX}_eviction_{name}", help_text, registry=self._registry)
             gauge.set_function(count)
 
     def count_request(self, method: str, result: str) -> None:

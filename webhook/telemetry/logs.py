@@ -47,6 +47,14 @@ def configure(log_format: LogFormat, *, verbose: bool, stream: TextIO | None = N
     logging._srcfile = None  # noqa: SLF001 -- it is the documented way
 
 
+def switch_verbose() -> bool:
+    """From now on ours are logged from debug if they were not, else from info; gives whether it is debug now."""
+    ours = logging.getLogger("webhook")
+    verbose = not ours.isEnabledFor(logging.DEBUG)
+    ours.setLevel(logging.DEBUG if verbose else logging.INFO)
+    return verbose
+
+
 def warn_of_variables(unknown: Mapping[str, str]) -> None:
     """Tells of variables with our prefix that nothing reads, each with the one that was most likely meant, if any."""
     for name, meant in unknown.items():

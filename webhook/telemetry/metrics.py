@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
+# Else each counter and histogram has a second series with the time of its making, which nothing asks for.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no types
+
 _PREFIX: Final = "device_taint_webhook"
 _OTHER: Final = "other"
 SHED_REASONS: Final = ("deadline", "crowded", "oversize")
@@ -29,6 +32,8 @@ _REVIEW_CODES: Final = frozenset({200, 400, 403, 422, 429, 500, 504})
 
 # From half a millisecond, which most reviews stay below, to the 30 s that an API server waits at most.
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+_LAG_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class HandshakeFailure(StrEnum):
@@ -208,10 +213,11 @@ class Metrics:
     """What this process counts.
 
     `resources` are the plurals that may appear as a label; every other one is counted as `other`, since the value
-    comes from outside.
+    comes from outside. What only `serve` has (reviews, a certificate) is left out of `/metrics` unless `serves`: a zero
+    there would be an alert.
     """
 
-    def __init__(self, *, version: str, resources: Iterable[str]) -> None:
+    def __init__(self, *, version: str, resources: Iterable[str], serves: bool = True) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         self._reviews = _Reviews(frozenset(resources))
         self.registry.register(self._reviews)
@@ -297,6 +303,12 @@ class Metrics:
         )
         for failure in HandshakeFailure:
             self._handshake_failures.labels(failure.value)
+        self.event_loop_lag = Histogram(
+            f"{_PREFIX}_event_loop_lag_seconds",
+            "How much later than asked for the event loop came back, measured four times a second.",
+            buckets=_LAG_SECONDS,
+            registry=self.registry,
+        )
         build = Gauge(
             f"{_PREFIX}_build_info",
             "Always 1; the labels say what runs.",
@@ -305,6 +317,21 @@ class Metrics:
         )
         build.labels(version, platform.python_version()).set(1)
         ProcessCollector(registry=self.registry)
+        if not serves:
+            for instrument in (
+                self._reviews,
+                self._bad_requests,
+                self.callers_authenticated,
+                self.reviews_in_flight,
+                self._shed,
+                self.panics,
+                self.certificate_expiry,
+                self.certificate_reload_failures,
+                self.certificate_authority_expiry,
+                self.certificate_rotations,
+                self._handshake_failures,
+            ):
+                self.registry.unregister(instrument)
 
     def count_bad_request(self, code: int) -> None:
         """One request that was no review. `code` is a status of ours."""

@@ -51,3 +51,11 @@ def test_requests_are_there_before_their_first_count() -> None:
             expected = float((method, result) == ("evict", "blocked"))
             labels = {"method": method, "result": result}
             assert registry.get_sample_value(f"{OURS}_eviction_requests_total", labels) == expected
+
+
+def test_help_of_a_gauge_is_a_sentence() -> None:
+    """L12."""
+    registry = CollectorRegistry()
+    EvictionMetrics(registry, in_tree_names=False).watch({"pods_in_line": lambda: 3.0})
+    [family] = [each for each in registry.collect() if each.name == f"{OURS}_eviction_pods_in_line"]
+    assert (family.documentation, family.samples[0].value) == ("Pods in line.", 3.0)

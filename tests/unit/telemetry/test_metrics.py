@@ -69,6 +69,26 @@ def test_exposition_comes_in_the_format_that_is_asked_for() -> None:
     assert body.endswith(b"# EOF\n")
 
 
+def test_no_series_tells_when_a_counter_was_made() -> None:
+    """L12: they would be as many again."""
+    metrics = Metrics(version="1", resources=RESOURCES)
+    metrics.count_bad_request(400)
+    metrics.event_loop_lag.observe(0.1)
+    assert b"_created" not in metrics.exposition("")[0]
+    assert b"_created" not in metrics.exposition("application/openmetrics-text; version=1.0.0")[0]
+
+
+def test_worker_has_no_series_of_the_server() -> None:
+    """L13: a certificate that ends at 0 is an alert where series are not told apart by job."""
+    metrics = Metrics(version="1", resources=(), serves=False)
+    metrics.certificate_expiry.set(0)
+    metrics.count_list("devicetaintrules")
+    names = {family.name.removeprefix("device_taint_webhook_") for family in metrics.registry.collect()}
+    foreign = ("reviews", "review", "bad_requests", "callers", "panics", "certificate", "tls")
+    assert [name for name in names if name.startswith(foreign)] == []
+    assert {"policy_load_success", "reflector_lists", "event_loop_lag_seconds", "build_info"} <= names
+
+
 def test_two_processes_worth_of_metrics_do_not_mix() -> None:
     one, other = (Metrics(version="1", resources=()) for _ in range(2))
     one.panics.inc()
