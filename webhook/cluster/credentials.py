@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import re
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +13,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 from webhook.cluster.errors import NoCredentials
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_LOADER: Final = "kubernetes.aio.config.kube_config"
+_NOT_FOUND: Final = "Config not found"
+_ERROR_NUMBER: Final = re.compile(r"^\[Errno [0-9]+\] ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,25 @@ class InCluster:
         return text
 
 
+@contextlib.contextmanager
+def _overheard() -> Iterator[list[logging.LogRecord]]:
+    """What the loader only logs meanwhile: a file that is not there, a plugin that fails. It is not logged."""
+    remarks: list[logging.LogRecord] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            remarks.append(record)
+
+    logger, listener = logging.getLogger(_LOADER), Listener()
+    logger.addHandler(listener)
+    logger.propagate = False
+    try:
+        yield remarks
+    finally:
+        logger.removeHandler(listener)
+        logger.propagate = True
+
+
 class KubeConfig:
     """A kubeconfig as kubectl reads it, with client certificates, tokens, exec plugins and OIDC."""
 
@@ -99,14 +124,21 @@ class KubeConfig:
 
         configuration = client.Configuration()
         try:
-            await config.load_kube_config(  # type: ignore[no-untyped-call]  # it has no types
-                self._path, self._context, configuration, persist_config=False
-            )
+            with _overheard() as remarks:
+                await config.load_kube_config(  # type: ignore[no-untyped-call]  # it has no types
+                    self._path, self._context, configuration, persist_config=False
+                )
             authorization = await configuration.get_api_key_with_prefix("BearerToken")
             tls = rest.RESTClientObject(configuration).ssl_context if configuration.host.startswith("https:") else None
         # The loader takes the file's shape for granted: what a wrong one raises is without end.
         except Exception as error:  # noqa: BLE001
+            if any(remark.msg.startswith(_NOT_FOUND) for remark in remarks):
+                raise NoCredentials(f"{self._path}: no such file") from None
             raise NoCredentials(f"{self._path}: {type(error).__name__}: {error}") from None
+        for remark in remarks:
+            if remark.levelno >= logging.ERROR:  # else we would go on as a stranger; kubectl stops here as well
+                why = _ERROR_NUMBER.sub("", remark.getMessage())
+                raise NoCredentials(f"{self._path}: the exec plugin of the user gave no credentials: {why}")
         return Access(
             configuration.host.rstrip("/"),
             tls,

@@ -171,6 +171,35 @@ def test_kubeconfig_asks_its_plugin_each_time_it_is_loaded(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("plugin", "why"),
+    [
+        ({"command": "/no/such-plugin"}, "No such file or directory: '/no/such-plugin'"),
+        ({"command": sys.executable, "args": ["-c", "exit('log in first')"]}, r"process returned 1.*log in first"),
+        ({"command": sys.executable, "args": ["-c", "print('no JSON')"]}, "failed to decode process output"),
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"token": "old"}], ids=["alone", "beside a token"])
+def test_plugin_that_fails_ends_the_matter(
+    tmp_path: Path, plugin: dict[str, Any], why: str, more: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """L2: without credentials the API server would be asked as a stranger, and say no for another reason."""
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", **plugin}, **more}
+    with pytest.raises(
+        NoCredentials, match=rf"config: the exec plugin of the user gave no credentials: .*{why}"
+    ) as raised:
+        asyncio.run(KubeConfig(kubeconfig(tmp_path, user)).load())
+    assert "Errno" not in str(raised.value)
+    assert caplog.records == []
+
+
+def test_kubeconfig_that_is_not_there_is_said_to_be_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """L3: and in the error, not in a line of the log."""
+    with pytest.raises(NoCredentials, match=r"/nowhere: no such file$"):
+        asyncio.run(KubeConfig(str(tmp_path / "nowhere")).load())
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
     "content",
     [
         pytest.param(None, id="no file"),
