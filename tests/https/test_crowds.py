@@ -138,6 +138,18 @@ def test_review_for_which_there_is_no_room_is_refused_by_its_uid(start_server: S
     assert response_in(server.ask(post(FORBIDDEN)))["allowed"] is True, "small ones always find room"
 
 
+def test_slice_passes_when_its_time_is_over_or_there_is_no_room_for_it(start_server: StartServer) -> None:
+    """H4: a driver whose slice is refused loses its devices."""
+    server = start_server(reviews=ReviewSettings(buffered_limit_bytes=1024 * 1024))
+    small, wide = (encoded(make_review(make_slice(annotations={"n": "x" * size}))) for size in (1, 2_000_000))
+    for body, target, reason in ((small, "/validate?timeout=1ns", "deadline"), (wide, "/validate", "crowded")):
+        answer = response_in(server.ask(post(body, target)))
+        assert (answer["uid"], answer["allowed"]) == (UID, True)
+        assert answer["warnings"][0].startswith("not judged: ")
+        assert server.metric("reviews_passed_unjudged_total", resource="resourceslices", reason=reason) == 1
+        assert server.metric("reviews_shed_total", reason=reason) == 1
+
+
 def test_large_review_is_judged_as_a_small_one_is(start_server: StartServer) -> None:
     """Whatever lane it takes: a forbidden toleration in a body of 40 KB, one of 400 KB, and one padded with blanks."""
     server = start_server()

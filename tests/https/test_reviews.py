@@ -150,7 +150,7 @@ def test_fault_of_ours_is_counted_logged_once_and_answered_with_the_uid(
     with caplog.at_level(logging.INFO, logger="webhook"):
         answer = server.ask(post(REVIEW))
     assert answer == failed(500, "InternalError", "internal error: the webhook's log has the traceback")
-    assert server.metric("panics_total") == 1
+    assert server.metric("panics_total", resource="resourceclaims") == 1
     [record] = [record for record in caplog.records if record.exc_info]
     assert record.exc_info is not None
     assert (record.getMessage(), record.exc_info[0], vars(record)["requestUID"]) == ("review failed", KeyError, UID)

@@ -28,8 +28,9 @@ from webhook.server.answers import Answer, failure, unfitness
 from webhook.server.callers import Callers, WrongName
 from webhook.server.durations import timeout_seconds
 from webhook.server.lane import ANSWERS, Lane, Reason, Shed, Turn
-from webhook.server.review_log import Outcome, log_review
+from webhook.server.review_log import Outcome, Unjudged, log_review
 from webhook.server.surroundings import Misses, Surroundings
+from webhook.validation.kinds import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -325,16 +326,18 @@ class Reviews:
             return Outcome(route.path, request, decision, decision.code, encode_response(request, decision))
         except OutOfTime as spent:
             text = f"time ran out before {spent.phase}: try again, or send less"
-            return Outcome(route.path, request, None, 504, _failed(route, request.uid, 504, text))
+            return _undecided(route, request, 504, text, Unjudged.DEADLINE)
         except Exception as error:  # noqa: BLE001 -- a fault of ours is an answer too; it is counted and logged
             text = "internal error: the webhook's log has the traceback"
-            return Outcome(route.path, request, None, 500, _failed(route, request.uid, 500, text), error)
+            return _undecided(route, request, 500, text, Unjudged.FAULT, error)
 
     def _told(self, outcome: Outcome, seconds: float) -> Answer:
         """The answer, counted and logged."""
         metrics, request, decision = self._metrics, outcome.request, outcome.decision
         if outcome.fault is not None:
-            metrics.panics.inc()
+            metrics.count_panic(request.resource.resource)
+        if outcome.unjudged and outcome.passed:
+            metrics.count_unjudged(request.resource.resource, outcome.unjudged)
         metrics.count_review(outcome.path, request.resource.resource, request.operation, outcome.code, seconds)
         if decision is not None:
             if decision.promised is not None and not request.dry_run:
@@ -357,8 +360,8 @@ class Reviews:
             # There is no uid to answer to.
             raise self._too_large() if shed.reason is Reason.OVERSIZE else _Refused(429, text)
         self._metrics.count_shed(shed.reason)
-        reply = _failed(route, request.uid, code, text)
-        return self._told(Outcome(route.path, request, None, code, reply, shed=shed.reason.value), seconds)
+        outcome = _undecided(route, request, code, text, Unjudged(shed.reason.value))
+        return self._told(outcome._replace(shed=shed.reason.value), seconds)
 
 
 def _beginning(chunks: list[bytes]) -> bytes:
@@ -378,6 +381,24 @@ def _decoded(body: bytes, rest: Callable[[], None] | None = None) -> AdmissionRe
         raise _Refused(400, str(error)) from None
 
 
-def _failed(route: _Route, uid: str, code: int, message: str) -> bytes:
-    """Judging fails closed, as nobody else judges the object; defaulting fails open, as the object is whole without."""
-    return encode_unchanged(uid, message) if route.decide is mutate else encode_failure(uid, code, message)
+def _undecided(
+    route: _Route, request: AdmissionRequest, code: int, message: str, why: Unjudged, fault: Exception | None = None
+) -> Outcome:
+    """The answer without a decision.
+
+    Judging fails closed, as nobody else judges the object; defaulting fails open, as the object is whole without.
+    A ResourceSlice passes: a driver whose slice is refused loses its devices, which is worse than any taint in it. One
+    that is larger than any API server stores is refused all the same.
+    """
+    judging = route.decide is not mutate
+    passes = not judging or (why is not Unjudged.OVERSIZE and _is_slice(request))
+    if not passes:
+        reply = encode_failure(request.uid, code, message)
+    else:
+        reply = encode_unchanged(request.uid, f"not judged: {message}" if judging else message)
+    return Outcome(route.path, request, None, code, reply, fault, unjudged=why if judging else None, passed=passes)
+
+
+def _is_slice(request: AdmissionRequest) -> bool:
+    row = KINDS.get(request.resource)
+    return row is not None and row.kind == "ResourceSlice"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.field import Severity
@@ -16,6 +17,15 @@ _ALLOWED: Final = "review allowed"
 _LOGGED_CAUSES: Final = 16
 
 
+class Unjudged(StrEnum):
+    """Why /validate answered a review without having judged it."""
+
+    FAULT = "fault"
+    DEADLINE = "deadline"
+    CROWDED = "crowded"
+    OVERSIZE = "oversize"
+
+
 class Outcome(NamedTuple):
     """What there is to tell about a review that was answered; without a decision, time ran out or we failed."""
 
@@ -26,7 +36,11 @@ class Outcome(NamedTuple):
     reply: bytes
     fault: Exception | None = None
     shed: str = ""
-    """Why it was not judged at all."""
+    """Why it was not even looked at."""
+    unjudged: Unjudged | None = None
+    """Why /validate has no decision."""
+    passed: bool = False
+    """Whether the object passes without a decision."""
 
 
 def log_review(log: logging.Logger, outcome: Outcome, seconds: float) -> None:
@@ -40,7 +54,7 @@ def log_review(log: logging.Logger, outcome: Outcome, seconds: float) -> None:
         "operation": request.operation,
         "object": request.reference,
         "user": request.username,
-        "allowed": decision is not None and decision.allowed,
+        "allowed": outcome.passed if decision is None else decision.allowed,
         "code": outcome.code,
         "durationSeconds": round(seconds, 6),
     }

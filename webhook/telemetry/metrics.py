@@ -27,6 +27,8 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no types
 _PREFIX: Final = "device_taint_webhook"
 _OTHER: Final = "other"
 SHED_REASONS: Final = ("deadline", "crowded", "oversize")
+UNJUDGED_REASONS: Final = ("fault", "deadline", "crowded")
+_NEVER_REFUSED_UNJUDGED: Final = frozenset({"resourceslices"})
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 _REVIEW_CODES: Final = frozenset({200, 400, 403, 422, 429, 500, 504})
 
@@ -219,7 +221,8 @@ class Metrics:
 
     def __init__(self, *, version: str, resources: Iterable[str], serves: bool = True) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        self._reviews = _Reviews(frozenset(resources))
+        self._resources = frozenset(resources)
+        self._reviews = _Reviews(self._resources)
         self.registry.register(self._reviews)
         self.count_review = self._reviews.count
         """One review answered: path (one of ours), resource, operation, code, seconds."""
@@ -249,11 +252,24 @@ class Metrics:
         )
         for reason in SHED_REASONS:
             self._shed.labels(reason)
-        self.panics = Counter(
+        self._panics = Counter(
             f"{_PREFIX}_panics",
-            "Reviews answered with 500 because of a fault in this program.",
+            "Reviews that met a fault in this program; /validate refuses with 500, and lets slices pass.",
+            ["resource"],
             registry=self.registry,
         )
+        for resource in (*self._resources, _OTHER):
+            # An increase is seen only from a number that was there before.
+            self._panics.labels(resource)
+        self._unjudged = Counter(
+            f"{_PREFIX}_reviews_passed_unjudged",
+            "Reviews that /validate let through without judging them, since to refuse them would do more harm.",
+            ["resource", "reason"],
+            registry=self.registry,
+        )
+        for resource in self._resources & _NEVER_REFUSED_UNJUDGED:
+            for reason in UNJUDGED_REASONS:
+                self._unjudged.labels(resource, reason)
         self.certificate_expiry = Gauge(
             f"{_PREFIX}_certificate_expiry_timestamp_seconds",
             "When the serving certificate ends, in Unix time; 0 while there is none.",
@@ -340,6 +356,14 @@ class Metrics:
     def count_handshake_failure(self, reason: HandshakeFailure) -> None:
         """One TLS handshake that failed."""
         self._handshake_failures.labels(reason.value).inc()
+
+    def count_panic(self, resource: str) -> None:
+        """One review of a resource that met a fault of ours."""
+        self._panics.labels(resource if resource in self._resources else _OTHER).inc()
+
+    def count_unjudged(self, resource: str, reason: str) -> None:
+        """One review of a slice that passed unjudged; `reason` is one of UNJUDGED_REASONS."""
+        self._unjudged.labels(resource if resource in self._resources else _OTHER, reason).inc()
 
     def count_shed(self, reason: str) -> None:
         """One review refused without being judged; `reason` is one of SHED_REASONS."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.builders import encoded, make_claim, make_review, make_rule, make_toleration
+from tests.builders import encoded, make_claim, make_review, make_rule, make_slice, make_toleration
 from tests.unit.policy.documents import judge_of, make_entry
-from webhook.admission.context import Budget
+from webhook.admission.context import Budget, OutOfTime
 from webhook.api.field import Path, required
 from webhook.policy.document import Loaded
 from webhook.policy.names import KnownNames
@@ -102,7 +102,7 @@ class Cluster:
 
 def reviewed(around: Surroundings, review: Any, *, path: str = "/validate", seconds: float = 10.0) -> dict[str, Any]:
     """What is answered to a review, with the samples of its metrics under "metrics"."""
-    metrics = Metrics(version="0", resources=("resourceclaims", "configmaps"))
+    metrics = Metrics(version="0", resources=("resourceclaims", "resourceslices", "devicetaintrules", "configmaps"))
     policy = around.judge.policy
     metrics.policy.use([rule.name for rule in policy.rules], ["candidate-rule"])
     reviews = Reviews(ReviewSettings(), metrics, around)
@@ -240,7 +240,7 @@ def test_document_that_breaks_its_reader_is_refused_and_counted(caplog: pytest.L
 
     answer = reviewed(Surroundings(read_policy=read), config_map_review(policy_yaml="x"))
     assert answer["status"]["code"] == 500
-    assert answer["metrics"]["panics_total",] == 1
+    assert answer["metrics"]["panics_total", "configmaps"] == 1
     assert [record.getMessage() for record in caplog.records] == ["review failed"]
 
 
@@ -267,6 +267,63 @@ def test_rules_that_matched_are_counted_and_so_is_what_a_candidate_would_do(
     assert vars(record)["rules"] == ["noted", "told"]
     where = "spec.devices.requests[0].exactly.tolerations[0]"
     assert vars(record)["candidate"] == [f"{where}: denied by candidate-rule"]
+
+
+class Broken(Surroundings):
+    """Surroundings that cannot be looked at."""
+
+    def context(self, *_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError
+
+
+class Late(Surroundings):
+    """Surroundings that are looked at when the time is over."""
+
+    def context(self, *_: Any, **__: Any) -> Any:
+        raise OutOfTime("policy")
+
+
+FAULTS = [
+    pytest.param(Broken(), 500, "fault", "not judged: internal error: the webhook's log has the traceback", id="fault"),
+    pytest.param(
+        Late(), 504, "deadline", "not judged: time ran out before policy: try again, or send less", id="deadline"
+    ),
+]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+@pytest.mark.parametrize(("around", "code", "reason", "warning"), FAULTS)
+def test_slice_that_we_fail_to_judge_passes_with_a_warning_and_is_counted(
+    around: Surroundings, code: int, reason: str, warning: str, version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """H4."""
+    answer = reviewed(around, make_review(make_slice(version=version)))
+    assert (answer["allowed"], answer["warnings"]) == (True, [warning])
+    assert answer["metrics"]["reviews_passed_unjudged_total", "resourceslices", reason] == 1
+    assert answer["metrics"]["panics_total", "resourceslices"] == (reason == "fault")
+    assert answer["metrics"]["reviews_total", "/validate", "resourceslices", "CREATE", str(code)] == 1
+    [record] = caplog.records
+    assert vars(record)["allowed"] is True
+
+
+@pytest.mark.parametrize("manifest", [make_claim(), make_rule()], ids=["claim", "rule"])
+@pytest.mark.parametrize(("around", "code", "reason", "_warning"), FAULTS)
+def test_what_else_we_fail_to_judge_is_refused(
+    around: Surroundings, code: int, reason: str, _warning: str, manifest: Any
+) -> None:
+    """H4: a fault that admits could be provoked."""
+    answer = reviewed(around, make_review(manifest))
+    assert (answer["allowed"], answer["status"]["code"]) == (False, code)
+    counted = {key[1:]: value for key, value in answer["metrics"].items() if key[0] == "reviews_passed_unjudged_total"}
+    assert set(counted.values()) == {0.0}, reason
+
+
+def test_faults_and_slices_that_pass_are_counted_from_zero() -> None:
+    """H4: Prometheus sees an increase only of a series that was there before."""
+    answer = reviewed(Surroundings(), CLAIM)
+    zeros = {key for key, value in answer["metrics"].items() if value == 0.0}
+    assert zeros >= {("panics_total", resource) for resource in ("resourceslices", "devicetaintrules", "other")}
+    assert zeros >= {("reviews_passed_unjudged_total", "resourceslices", why) for why in ("fault", "deadline")}
 
 
 def test_mutation_that_fails_leaves_the_object_alone() -> None:
