@@ -268,13 +268,13 @@ def _documented(subject: _Subject, context: AdmissionContext) -> Iterator[Findin
     mode = context.judge.documented_mode
     if documented is None or mode is Mode.OFF:
         return
-    severity = Severity.DENY if mode is Mode.ENFORCE else Severity.WARN
+    enforced = mode is Mode.ENFORCE
     if subject.cut:
         yield from _beyond_limits(subject, context)
     for error in documented(subject.new, subject.old):
         # Of an object that was cut, lists are shorter than they were.
         if not subject.cut or error.type is not ErrorType.TOO_MANY:
-            yield Finding(severity, error)
+            yield Finding.refusal(error, enforced=enforced, documented=True)
 
 
 def _beyond_limits(subject: _Subject, context: AdmissionContext) -> Iterator[Finding]:
@@ -282,9 +282,8 @@ def _beyond_limits(subject: _Subject, context: AdmissionContext) -> Iterator[Fin
     mode = context.judge.documented_mode
     if subject.excess is None or subject.old is not None or mode is Mode.OFF:
         return
-    severity = Severity.DENY if mode is Mode.ENFORCE else Severity.WARN
     for error in subject.excess.errors():
-        yield Finding(severity, error)
+        yield Finding.refusal(error, enforced=mode is Mode.ENFORCE, documented=True)
 
 
 def _is_limit(finding: Finding) -> bool:
@@ -301,7 +300,7 @@ def _decision(
     severities = {finding.severity for finding in findings}
     word = "denied" if Severity.DENY in severities else "warned" if Severity.WARN in severities else "allowed"
     annotations = {"decision": word}
-    names = {finding.code or finding.rule or "field" for finding in findings}
+    names = {finding.name for finding in findings}
     if judged is not SILENT and context is not None:
         names.update([name for name, _ in judged.hits])
         annotations["policy-hash"] = context.policy.hash
@@ -313,4 +312,5 @@ def _decision(
         hits=judged.hits,
         differences=judged.differences,
         promised=None if word == "denied" else guarded.promised,
+        broke_glass=guarded.broke_glass,
     )

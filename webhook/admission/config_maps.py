@@ -33,7 +33,7 @@ def config_map_decision(request: AdmissionRequest, context: AdmissionContext) ->
     if not findings:
         return ALLOWED
     denied = any(finding.severity is Severity.DENY for finding in findings)
-    rules = sorted({finding.code or "field" for finding in findings})
+    rules = sorted({finding.name for finding in findings})
     return Decision(
         tuple(findings), annotations={"decision": "denied" if denied else "warned", "rules": ",".join(rules)}
     )

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.field import FieldError, Finding, Severity
+from webhook.policy.model import Action
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     from webhook.api.field import JSON
     from webhook.api.rules import DeviceTaintRule
     from webhook.inventory.impact import Impact
-    from webhook.policy.model import Action
 
+BREAK_GLASS: Final = "break-glass"
+"""The name under which it is told that a refusal was waved through."""
 WARNING_MAX: Final = 256
 """Characters of one warning; the API server cuts longer ones (apiserver/pkg/endpoints/filters/warning.go)."""
 WARNINGS_MAX: Final = 4096
@@ -65,6 +67,8 @@ class Decision:
     """What a candidate policy would have said instead."""
     promised: Promised | None = None
     """What will act, unless this was a dry run: the next reviews must count it."""
+    broke_glass: bool = False
+    """Whether a refusal was waved through for a member of a break-glass group."""
     problem: str | None = None
     """Why the request itself made no sense, which refuses it with 400."""
 
@@ -72,6 +76,20 @@ class Decision:
     def allowed(self) -> bool:
         """No finding denies it."""
         return self.problem is None and not any(finding.severity is Severity.DENY for finding in self.findings)
+
+    @property
+    def turned_down(self) -> bool:
+        """Whether it is allowed only because the policy turns a refusal into a warning."""
+        return self.allowed and any(finding.turned_down for finding in self.findings)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What spoke: codes, rules of the policy that did more than allow, and names of ours; sorted."""
+        names = {finding.name for finding in self.findings}
+        names.update(name for name, action in self.hits if action is not Action.ALLOW)
+        if self.broke_glass:
+            names.add(BREAK_GLASS)
+        return tuple(sorted(names))
 
     @property
     def denials(self) -> tuple[Finding, ...]:

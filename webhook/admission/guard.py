@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.admission.carried_code import NOTHING, CarriedCode
 from webhook.admission.confirmation import Hit, Numbers, about_of, make_code
-from webhook.admission.decision import Promised
+from webhook.admission.decision import BREAK_GLASS, Promised
 from webhook.admission.figures import annotation_of, count, figures_of, some, summary_of
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.widening import EFFECT_RANK, asks_for_more, begins_to_evict, is_wide, only_less
@@ -49,6 +49,8 @@ class Guarded(NamedTuple):
     findings: tuple[Finding, ...] = ()
     annotations: Mapping[str, str] = {}
     promised: Promised | None = None
+    broke_glass: bool = False
+    """Whether something was waved through."""
 
 
 SILENT: Final = Guarded()
@@ -119,15 +121,16 @@ class _Guarding:
         """
         glass, enforced = self._breaks_glass(), self._context.policy.mode is Mode.ENFORCE
         forged = list(self._forged())
-        if glass and _denied([*forged, *(findings if enforced else ())]):
-            annotations["impact"] = f"{annotations.get('impact', '')} break-glass".lstrip()
-        kept = (*_softened(findings, mild=glass or not enforced), *_softened(forged, mild=glass))
+        broke = glass and _denied([*forged, *(findings if enforced else ())])
+        if broke:
+            annotations["impact"] = f"{annotations.get('impact', '')} {BREAK_GLASS}".lstrip()
+        kept = (*_softened(findings, mild=glass or not enforced, turned_down=not glass), *_softened(forged, mild=glass))
         if not kept and not annotations:
             return SILENT
         if impact is None or not self._acts or not self._context.caller_trusted or _denied(kept):
             # A caller that made the rule up would use up the window for those who have real ones.
-            return Guarded(kept, annotations)
-        return Guarded(kept, annotations, Promised(self._new, impact))
+            return Guarded(kept, annotations, broke_glass=broke)
+        return Guarded(kept, annotations, Promised(self._new, impact), broke)
 
     def _breaks_glass(self) -> bool:
         return any(group in self._settings.break_glass_groups for group in self._request.groups)
@@ -316,10 +319,11 @@ def _usual_rates(context: AdmissionContext) -> list[float]:
     return [profile.rate for profile in context.policy.eviction]
 
 
-def _softened(findings: Iterable[Finding], *, mild: bool) -> Iterator[Finding]:
+def _softened(findings: Iterable[Finding], *, mild: bool, turned_down: bool = False) -> Iterator[Finding]:
+    """Refusals as warnings; `turned_down` says that the policy's mode makes them so."""
     for finding in findings:
         if finding.severity is Severity.DENY and mild:
-            yield Finding(Severity.WARN, finding.error, rule=finding.rule)
+            yield Finding(Severity.WARN, finding.error, rule=finding.rule, turned_down=turned_down)
         else:
             yield finding
 

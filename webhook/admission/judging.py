@@ -110,11 +110,12 @@ def _spoken(
             return [], _NO_RULINGS
         if claiming.tolerates:
             findings.append(unknown_author(judge, updating=updating))
-    findings += not_judged(claiming, judge, scope, mode, context.now)
+    by_mode = judge.mode_turns_down(generated=claiming.generated, updating=updating)
+    findings += not_judged(claiming, judge, scope, mode, context.now, by_mode=by_mode)
     # A comparison needs all of them, also those that are silent.
     rulings = claim_rulings(claiming, judge, scope, context, everything=context.candidate is not None)
     if rulings.told:
-        findings += findings_of(rulings.told, who_asks(claiming, scope), mode, context.now)
+        findings += findings_of(rulings.told, who_asks(claiming, scope), mode, context.now, by_mode=by_mode)
     return findings, rulings
 
 
@@ -130,9 +131,9 @@ def _authorship(claiming: Claiming, request: AdmissionRequest, context: Admissio
         return
     claimed = claimed_author(annotation)
     if author is not None or (claimed is not None and not same_author(claimed, requester)):
-        severity = Severity.DENY if context.policy.mode is Mode.ENFORCE else Severity.WARN
         text = "names another author than the requester; leave it out, the webhook writes it"
-        yield Finding(severity, forbidden(_TEMPLATE_AUTHOR, text), rule=AUTHOR_RULE)
+        enforced = context.policy.mode is Mode.ENFORCE
+        yield Finding.refusal(forbidden(_TEMPLATE_AUTHOR, text), enforced=enforced, rule=AUTHOR_RULE)
     elif _claims_matter(context.judge):
         text = "does not prove who wrote this; claims made from the template will have an unknown author"
         yield Finding(Severity.WARN, forbidden(_TEMPLATE_AUTHOR, text), rule=AUTHOR_RULE)
@@ -150,6 +151,6 @@ def _on_taint(new: Any, old: Any, request: AdmissionRequest, context: AdmissionC
         others = tuple(differences(active, () if off else taint_rulings(new, old, request, candidate, context)))
     if not active and not others:
         return SILENT
-    findings = list(findings_of(active, f'"{request.username}"', mode, context.now))
+    findings = list(findings_of(active, f'"{request.username}"', mode, context.now, by_mode=mode is Mode.WARN))
     names = [name for ruling in active for name in ruling.walked.names]
     return Judgement(tuple(at_most(findings, MAX_FINDINGS)), tuple(names), others)

@@ -107,14 +107,18 @@ def at_most(findings: list[Finding], maximum: int) -> list[Finding]:
 def unknown_author(judge: Judge, *, updating: bool) -> Finding:
     """What the policy says to a generated claim with tolerations whose author nobody proves."""
     policy = judge.policy
-    refused = policy.unknown_author is UnknownAuthor.DENY and policy.mode is Mode.ENFORCE and not updating
+    refused = policy.unknown_author is UnknownAuthor.DENY and not updating
     path = Path.root().child("metadata", "annotations").key(REQUESTED_BY)
     text = "does not prove who wrote the claim's template; to make it do so, create the template again"
-    severity = Severity.DENY if refused else Severity.WARN
-    return Finding(severity, forbidden(path, text), rule=UNKNOWN_AUTHOR)
+    error = forbidden(path, text)
+    if refused:
+        return Finding.refusal(error, enforced=policy.mode is Mode.ENFORCE, rule=UNKNOWN_AUTHOR)
+    return Finding(Severity.WARN, error, rule=UNKNOWN_AUTHOR)
 
 
-def not_judged(claiming: Claiming, judge: Judge, scope: Scope, mode: Mode, now: datetime) -> Iterator[Finding]:
+def not_judged(
+    claiming: Claiming, judge: Judge, scope: Scope, mode: Mode, now: datetime, *, by_mode: bool = False
+) -> Iterator[Finding]:
     """What there is to say of the part of an object that was cut off.
 
     It is refused wherever a rule could refuse anything at all in this scope: if it were not, what is forbidden would
@@ -139,11 +143,17 @@ def not_judged(claiming: Claiming, judge: Judge, scope: Scope, mode: Mode, now: 
         return
     severity = Severity.DENY if mode is Mode.ENFORCE else Severity.WARN
     text += f"; rule {refusing} may refuse them; ask for fewer"
-    yield Finding(severity, forbidden(excess.first_unjudged, text), rule=NOT_JUDGED)
+    turned_down = severity is Severity.WARN and by_mode
+    yield Finding(severity, forbidden(excess.first_unjudged, text), rule=NOT_JUDGED, turned_down=turned_down)
 
 
-def findings_of(rulings: Iterable[Ruling], who: str, mode: Mode, now: datetime) -> Iterator[Finding]:
-    """What there is to tell, of what `who` asked for. In mode `warn` refusals become warnings."""
+def findings_of(
+    rulings: Iterable[Ruling], who: str, mode: Mode, now: datetime, *, by_mode: bool = False
+) -> Iterator[Finding]:
+    """What there is to tell, of what `who` asked for. In mode `warn` refusals become warnings.
+
+    `by_mode` says that they do so because of the policy's own mode, and not because the object is what it is.
+    """
     for ruling in rulings:
         if ruling.walked.silent:
             continue
@@ -152,10 +162,11 @@ def findings_of(rulings: Iterable[Ruling], who: str, mode: Mode, now: datetime) 
             exception = hit.exception
             if exception is None:
                 if hit.action is not Action.ALLOW:
-                    severity = _SEVERITIES[hit.action]
+                    severity, turned_down = _SEVERITIES[hit.action], False
                     if severity is Severity.DENY and mode is not Mode.ENFORCE:
-                        severity = Severity.WARN
-                    yield Finding(severity, forbidden(ruling.path, _text(ruling, hit, who)), rule=hit.rule.name)
+                        severity, turned_down = Severity.WARN, by_mode
+                    error = forbidden(ruling.path, _text(ruling, hit, who))
+                    yield Finding(severity, error, rule=hit.rule.name, turned_down=turned_down)
             elif exception.expires_at - now <= EXPIRY_WARNING and exception.name not in ending:
                 # One that excuses from several rules is told once.
                 ending.add(exception.name)

@@ -232,13 +232,29 @@ class Severity(StrEnum):
 class Finding:
     """Something to tell about a request: an error and how much it weighs.
 
-    `code` is a stable `DTnnn` with an entry in docs/admission.md; `rule` a rule's name in the policy.
+    `code` is a stable `DTnnn` with an entry in docs/admission.md; `rule` a rule's name in the policy. `documented` is
+    for errors of documented rules. `turned_down` is for a refusal that a setting of the policy turns into a warning.
     """
 
     severity: Severity
     error: FieldError
     code: str | None = None
     rule: str | None = None
+    documented: bool = False
+    turned_down: bool = False
+
+    @classmethod
+    def refusal(
+        cls, error: FieldError, *, enforced: bool, rule: str | None = None, documented: bool = False
+    ) -> Finding:
+        """A refusal, or what is left of it where the policy does not enforce it."""
+        severity = Severity.DENY if enforced else Severity.WARN
+        return cls(severity, error, rule=rule, documented=documented, turned_down=not enforced)
+
+    @property
+    def name(self) -> str:
+        """What spoke, for metrics, the log and audit annotations: a code, a rule, `documented` or `field`."""
+        return self.code or self.rule or ("documented" if self.documented else "field")
 
     @property
     def policy(self) -> bool:

@@ -79,6 +79,11 @@ class Judge:
         mode = self._generated_mode if generated else self.policy.mode
         return mode.at_most(Mode.WARN) if updating else mode
 
+    def mode_turns_down(self, *, generated: bool, updating: bool) -> bool:
+        """Whether `mode: warn`, and nothing else, turns refusals of claims into warnings."""
+        enforced = self.policy.generated_claims is Mode.ENFORCE or not generated
+        return self.policy.mode is Mode.WARN and enforced and not updating
+
     @property
     def judges_claims(self) -> bool:
         """Whether anything can come of asking about tolerations or requests."""

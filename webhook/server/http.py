@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 from webhook.admission.chain import mutate, validate
 from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.admission.context import AdmissionContext, Budget, OutOfTime
+from webhook.admission.decision import BREAK_GLASS
 from webhook.admission.heads import HEAD_BYTES, request_in
 from webhook.admission.review import (
     AdmissionRequest,
@@ -24,12 +25,14 @@ from webhook.admission.review import (
     encode_response,
     encode_unchanged,
 )
+from webhook.api.field import Severity
 from webhook.server.answers import Answer, failure, unfitness
 from webhook.server.callers import Callers, WrongName
 from webhook.server.durations import timeout_seconds
 from webhook.server.lane import ANSWERS, Lane, Reason, Shed, Turn
 from webhook.server.review_log import Outcome, Unjudged, log_review
 from webhook.server.surroundings import Misses, Surroundings
+from webhook.telemetry.metrics import WOULD_DENY
 from webhook.validation.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -344,6 +347,8 @@ class Reviews:
                 self._around.promises.add(decision.promised)
             if decision.hits:
                 metrics.policy.count(decision.hits)
+            if decision.findings or decision.broke_glass:
+                self._count_findings(request, decision)
             for difference in decision.differences:
                 metrics.policy.count_difference(difference.rule, difference.change)
         # What simply passed is for the verbose only; to put its line together in vain would cost a thirtieth.
@@ -351,6 +356,16 @@ class Reviews:
         if told or outcome.code != _OK or log.isEnabledFor(logging.DEBUG):
             log_review(log, outcome, seconds)
         return Answer(outcome.reply)
+
+    def _count_findings(self, request: AdmissionRequest, decision: Decision) -> None:
+        """Each of them, and the review as a whole where it would have been refused."""
+        policy = self._metrics.policy
+        for finding in decision.findings:
+            policy.count_finding(finding.name, WOULD_DENY if finding.turned_down else finding.severity.value)
+        if decision.broke_glass:
+            policy.count_finding(BREAK_GLASS, Severity.WARN.value)
+        if decision.turned_down:
+            self._metrics.count_turned_down(request.resource.resource)
 
     def _shed(self, route: _Route, shed: Shed, seconds: float) -> Answer:
         """The answer to a review that is not judged: a refusal, since a caller without an answer may let it pass."""

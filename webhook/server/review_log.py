@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.field import Severity
-from webhook.policy.model import Action
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
 
 _ALLOWED: Final = "review allowed"
 _LOGGED_CAUSES: Final = 16
+_LOGGED_RULES: Final = 64
+_OF_BROKEN_GLASS: Final = frozenset({"requestUID", "operation", "object", "user", "impact", "rules", "dryRun"})
 
 
 class Unjudged(StrEnum):
@@ -67,6 +68,10 @@ def log_review(log: logging.Logger, outcome: Outcome, seconds: float) -> None:
     if decision is not None:
         fields.update(_about(decision))
     log.log(level, message, extra=fields, exc_info=outcome.fault)
+    if decision is not None and decision.broke_glass:
+        # A line of its own, which can be alerted on: whoever keeps the cluster wants to hear of each.
+        told = {name: value for name, value in fields.items() if name in _OF_BROKEN_GLASS}
+        log.warning("impact limits passed by a member of a break-glass group", extra=told)
 
 
 def _headline(outcome: Outcome) -> tuple[str, int]:
@@ -104,9 +109,12 @@ def _about(decision: Decision) -> dict[str, object]:
         about["error"] = decision.problem
     if decision.patch:
         about["patched"] = [str(edit.get("path", "")) for edit in decision.patch[:_LOGGED_CAUSES]]
-    rules = sorted({name for name, action in decision.hits if action is not Action.ALLOW})
-    if rules:
-        about["rules"] = rules
+    if decision.names:
+        about["rules"] = list(decision.names[:_LOGGED_RULES])
+    if "impact" in decision.annotations:
+        about["impact"] = decision.annotations["impact"]
+    if decision.turned_down:
+        about["turnedDown"] = True
     if decision.differences:
         about["candidate"] = [
             f"{each.path}: {each.change} by {each.rule}" for each in decision.differences[:_LOGGED_CAUSES]

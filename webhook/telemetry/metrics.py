@@ -6,6 +6,7 @@ Names follow the ecosystem's habits: a prefix of the product, base units, `_tota
 from __future__ import annotations
 
 import platform
+import re
 from bisect import bisect_left
 from enum import StrEnum
 from itertools import accumulate
@@ -28,6 +29,15 @@ _PREFIX: Final = "device_taint_webhook"
 _OTHER: Final = "other"
 SHED_REASONS: Final = ("deadline", "crowded", "oversize")
 UNJUDGED_REASONS: Final = ("fault", "deadline", "crowded")
+WOULD_DENY: Final = "would_deny"
+_OWN_FINDINGS: Final = ("impact", "documented", "field", "unknownAuthor", "notJudged", "requestedBy")
+"""Names of findings that are no rules of a policy; admission gives them."""
+_OWN_FINDING: Final = re.compile(rf"{'|'.join(_OWN_FINDINGS)}|break-glass|{_OTHER}|DT[0-9]{{3}}")
+_FINDINGS_FROM_ZERO: Final = (
+    *((name, severity) for name in _OWN_FINDINGS for severity in ("deny", WOULD_DENY)),
+    ("break-glass", "warn"),
+)
+"""Prometheus sees an increase only of a number that was there before."""
 _NEVER_REFUSED_UNJUDGED: Final = frozenset({"resourceslices"})
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 _REVIEW_CODES: Final = frozenset({200, 400, 403, 422, 429, 500, 504})
@@ -54,6 +64,10 @@ class HandshakeFailure(StrEnum):
     CLOSED = "closed"
     """The connection ended first."""
     OTHER = "other"
+
+
+def _is_own(name: str) -> bool:
+    return _OWN_FINDING.fullmatch(name) is not None
 
 
 class _Durations:
@@ -133,9 +147,13 @@ class _Reviews(Collector):
 
 
 class PolicyMetrics(Collector):
-    """What the policy's rules came to. Labels are the names of the rules of the policies in use, and no others."""
+    """What the policy's rules came to, and all other findings.
+
+    Labels are the names of the rules of the policies in use, names and codes of our own, and no others.
+    """
 
     def __init__(self) -> None:
+        self._findings: dict[tuple[str, str], int] = dict.fromkeys(_FINDINGS_FROM_ZERO, 0)
         self._hits: dict[tuple[str, str], int] = {}
         self._differences: dict[tuple[str, str], int] = {}
         self._rules: frozenset[str] = frozenset()
@@ -151,6 +169,9 @@ class PolicyMetrics(Collector):
         self._rules = frozenset(rules)
         self._candidate_rules = self._rules | frozenset(candidate_rules)
         self._hits = {key: count for key, count in self._hits.items() if key[0] in self._rules}
+        self._findings = {
+            key: count for key, count in self._findings.items() if key[0] in self._rules or _is_own(key[0])
+        }
         self._differences = {key: count for key, count in self._differences.items() if key[0] in self._candidate_rules}
 
     def count(self, hits: Iterable[tuple[str, str]]) -> None:
@@ -162,6 +183,11 @@ class PolicyMetrics(Collector):
             elif hit[0] in self._rules:
                 counts[hit] = 1
 
+    def count_finding(self, name: str, severity: str) -> None:
+        """A finding by its name, and how much it weighs: deny, would_deny, warn or audit."""
+        name = name if name in self._rules or _is_own(name) else _OTHER
+        self._findings[name, severity] = self._findings.get((name, severity), 0) + 1
+
     def count_difference(self, rule: str, change: str) -> None:
         """A request of which the candidate policy says something else."""
         if rule in self._candidate_rules:
@@ -171,12 +197,20 @@ class PolicyMetrics(Collector):
         """What a scrape gets."""
         decisions = CounterMetricFamily(
             f"{_PREFIX}_policy_decisions",
-            "Requests and tolerations that a rule matched, by what followed.",
+            "Requests and tolerations that a rule matched, by the rule's action, whatever the mode makes of it.",
             labels=["rule", "action"],
         )
         for (rule, action), count in self._hits.items():
             decisions.add_metric([rule, action], count)
         yield decisions
+        findings = CounterMetricFamily(
+            f"{_PREFIX}_findings",
+            "Findings in reviews, by rule or code; would_deny is a refusal that the policy turns into a warning.",
+            labels=["rule", "severity"],
+        )
+        for (rule, severity), count in self._findings.items():
+            findings.add_metric([rule, severity], count)
+        yield findings
         differences = CounterMetricFamily(
             f"{_PREFIX}_policy_candidate_differences",
             "Requests and tolerations of which the candidate policy says something else.",
@@ -267,6 +301,14 @@ class Metrics:
             ["resource", "reason"],
             registry=self.registry,
         )
+        self._turned_down = Counter(
+            f"{_PREFIX}_reviews_turned_down",
+            "Reviews allowed only because a mode of the policy turns refusals into warnings.",
+            ["resource"],
+            registry=self.registry,
+        )
+        for resource in self._resources:
+            self._turned_down.labels(resource)
         for resource in self._resources & _NEVER_REFUSED_UNJUDGED:
             for reason in UNJUDGED_REASONS:
                 self._unjudged.labels(resource, reason)
@@ -360,6 +402,10 @@ class Metrics:
     def count_panic(self, resource: str) -> None:
         """One review of a resource that met a fault of ours."""
         self._panics.labels(resource if resource in self._resources else _OTHER).inc()
+
+    def count_turned_down(self, resource: str) -> None:
+        """One review of a resource that was allowed only because the policy turns refusals into warnings."""
+        self._turned_down.labels(resource if resource in self._resources else _OTHER).inc()
 
     def count_unjudged(self, resource: str, reason: str) -> None:
         """One review of a slice that passed unjudged; `reason` is one of UNJUDGED_REASONS."""

@@ -284,7 +284,7 @@ def test_documented_rules_can_be_turned_down_to_warnings() -> None:
     decision = validated(make_claim([EMPTY_KEY]), context=make_context(documented_rules=Mode.WARN))
     assert decision.allowed
     assert decision.warnings == (OPERATOR,)
-    assert decision.annotations == {"decision": "warned", "rules": "field"}
+    assert decision.annotations == {"decision": "warned", "rules": "documented"}
 
 
 def test_documented_rules_can_be_turned_off() -> None:

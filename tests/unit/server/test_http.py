@@ -10,18 +10,24 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
-from tests.builders import encoded, make_claim, make_review, make_rule, make_slice, make_toleration
-from tests.unit.policy.documents import judge_of, make_entry
+from tests.builders import encoded, make_claim, make_meta, make_review, make_rule, make_slice, make_toleration
+from tests.unit.admission.guarding import fleet, tainting
+from tests.unit.inventory.values import inventory_of
+from tests.unit.policy.documents import judge_of, make_entry, policy_of
 from webhook.admission.context import Budget, OutOfTime
 from webhook.api.field import Path, required
+from webhook.inventory.state import Sight
+from webhook.policy.decide import Judge
 from webhook.policy.document import Loaded
+from webhook.policy.model import Impact, ImpactLimits, Mode, Policy
 from webhook.policy.names import KnownNames
 from webhook.server.durations import duration_seconds
 from webhook.server.http import Reviews
 from webhook.server.settings import ReviewSettings
 from webhook.server.surroundings import Misses, Surroundings
-from webhook.telemetry.metrics import Metrics
+from webhook.telemetry.metrics import Metrics, PolicyMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -324,6 +330,103 @@ def test_faults_and_slices_that_pass_are_counted_from_zero() -> None:
     zeros = {key for key, value in answer["metrics"].items() if value == 0.0}
     assert zeros >= {("panics_total", resource) for resource in ("resourceslices", "devicetaintrules", "other")}
     assert zeros >= {("reviews_passed_unjudged_total", "resourceslices", why) for why in ("fault", "deadline")}
+
+
+# --- findings -----------------------------------------------------------------------------------
+
+LEFT_OUT = make_claim([make_toleration(key=None, operator="Equal", value=None)])
+GUARDED = Policy(impact=Impact(limits=(ImpactLimits(pods=1),), break_glass_groups=("oncall",)))
+
+
+def guarded(mode: Mode) -> Surroundings:
+    """Four nodes with a pod each, one of which may go."""
+    sight = Sight(inventory_of(*fleet()))
+    return Surroundings(Judge(structs.replace(GUARDED, mode=mode)), key=lambda: b"k" * 32, sight=lambda: sight)
+
+
+def ruled(mode: Mode) -> Surroundings:
+    """A policy that denies every toleration."""
+    return Surroundings(Judge(policy_of(mode=mode, rules=[make_entry("no-team", "deny")])))
+
+
+def found(answer: dict[str, Any]) -> dict[tuple[str, str], float]:
+    """The findings that were counted, by rule and severity."""
+    return {key[1:]: value for key, value in answer["metrics"].items() if key[0] == "findings_total" and value}
+
+
+@pytest.mark.parametrize(
+    ("around", "manifest", "rule"),
+    [
+        pytest.param(ruled, make_claim([make_toleration()]), "no-team", id="policy"),
+        pytest.param(lambda mode: Surroundings(Judge(Policy(mode=mode))), LEFT_OUT, "documented", id="documented rule"),
+        pytest.param(guarded, tainting(), "impact", id="guard"),
+    ],
+)
+def test_mode_warn_counts_what_mode_enforce_refuses(
+    around: Callable[[Mode], Surroundings], manifest: Any, rule: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """M2: requests and findings alike."""
+    with caplog.at_level(logging.INFO, logger="webhook.server.http"):
+        warned, refused, off = (
+            reviewed(around(mode), make_review(manifest)) for mode in (Mode.WARN, Mode.ENFORCE, Mode.OFF)
+        )
+    resource = make_review(manifest)["request"]["resource"]["resource"]
+    assert [answer["allowed"] for answer in (warned, refused, off)] == [True, False, True]
+    assert [answer["metrics"]["reviews_turned_down_total", resource] for answer in (warned, refused, off)] == [1, 0, 0]
+    assert found(warned)[rule, "would_deny"] == found(refused)[rule, "deny"] == 1
+    assert (rule, "would_deny") not in found(refused)
+    assert not {severity for _, severity in found(off)} & {"deny", "would_deny"}
+    told, denied = caplog.records[:2]
+    assert (rule in vars(told)["rules"], vars(told)["turnedDown"]) == (True, True)
+    assert (rule in vars(denied)["rules"], "turnedDown" in vars(denied)) == (True, False)
+
+
+GENERATED = {"resource.kubernetes.io/pod-claim-name": "gpu"}
+
+
+@pytest.mark.parametrize("generated", ["warn", "enforce"])
+def test_what_mode_enforce_would_let_pass_as_well_is_not_counted_as_refused(generated: str) -> None:
+    """M2: a claim made from a template is only warned of unless generatedClaims says otherwise."""
+    claim = make_claim([make_toleration()], meta=make_meta("c", namespace="ml", annotations=GENERATED))
+    review = make_review(claim, user="system:serviceaccount:kube-system:resource-claim-controller")
+    around = Surroundings(
+        Judge(policy_of(mode="warn", generatedClaims=generated, rules=[make_entry("no-team", "deny")]))
+    )
+    counted = reviewed(around, review)["metrics"]["reviews_turned_down_total", "resourceclaims"]
+    assert counted == (generated == "enforce")
+
+
+def test_broken_glass_has_a_log_line_and_a_number_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    """M2."""
+    with caplog.at_level(logging.INFO, logger="webhook.server.http"):
+        answer = reviewed(guarded(Mode.ENFORCE), make_review(tainting(), groups=["oncall"], user="jane"))
+    assert answer["allowed"]
+    assert found(answer)["break-glass", "warn"] == 1
+    assert answer["metrics"]["reviews_turned_down_total", "devicetaintrules"] == 0
+    review, glass = caplog.records
+    assert (glass.levelname, glass.getMessage()) == (
+        "WARNING",
+        "impact limits passed by a member of a break-glass group",
+    )
+    assert (vars(glass)["user"], vars(glass)["object"]) == ("jane", "unhealthy-gpu")
+    assert vars(glass)["impact"] == vars(review)["impact"]
+    assert vars(glass)["impact"].endswith(" break-glass")
+
+
+def test_findings_are_counted_under_rules_in_use_and_names_of_our_own_only() -> None:
+    """M2."""
+    policy = PolicyMetrics()
+    policy.use(["known"], [])
+    for name in ("known", "DT001", "impact", "gone", "DT1", "DT0001", "impactful"):
+        policy.count_finding(name, "warn")
+    policy.use([], [])
+    counted = {
+        (sample.labels["rule"], sample.labels["severity"]): sample.value
+        for family in policy.collect()
+        for sample in family.samples
+        if sample.name == "device_taint_webhook_findings_total" and sample.value
+    }
+    assert counted == {("DT001", "warn"): 1, ("impact", "warn"): 1, ("other", "warn"): 4}
 
 
 def test_mutation_that_fails_leaves_the_object_alone() -> None:

@@ -53,7 +53,11 @@ def test_refusal_is_logged_with_its_causes_and_without_values(caplog: pytest.Log
     decision = validate(request, make_context())
     line = logged(caplog, logging.INFO, "/validate", request, decision, 422)
     causes = ["spec.taint.effect: FieldValueNotSupported"]
-    assert line == ("INFO", "review refused", expected(request, allowed=False, code=422, causes=causes))
+    assert line == (
+        "INFO",
+        "review refused",
+        expected(request, allowed=False, code=422, causes=causes, rules=["field"]),
+    )
 
 
 def test_patch_is_logged_with_its_paths(caplog: pytest.LogCaptureFixture) -> None:
