@@ -13,7 +13,7 @@ import gc
 import logging
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
@@ -21,7 +21,7 @@ import uvloop
 from webhook.telemetry.logs import switch_verbose
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,16 @@ class Stage:
     """Returns once the next stage may rely on this one."""
     stop: Callable[[], Awaitable[None]] = _nothing
     """Returns once nothing relies on this stage any more. Not called if `start` failed."""
+
+
+def side_by_side(stages: Iterable[Stage]) -> list[Stage]:
+    """The same stages, with the work of all begun before the start of any is waited for.
+
+    One that cannot go on then does not keep the others from doing their part, and from saying what they lack.
+    """
+    given = list(stages)
+    begun = [replace(stage, start=_nothing) for stage in given]
+    return [*begun, *(Stage(name=f"{stage.name} waited for", start=stage.start) for stage in given)]
 
 
 class EndedEarly(RuntimeError):  # noqa: N818 -- it says what happened

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from webhook import runtime
-from webhook.runtime import EndedEarly, Stage, Stages, causes
+from webhook.runtime import EndedEarly, Stage, Stages, causes, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -159,6 +159,30 @@ def test_cancelling_from_outside_is_not_swallowed() -> None:
             await running
 
     asyncio.run(scenario())
+
+
+def test_side_by_side_all_work_begins_before_any_start_is_waited_for() -> None:
+    """M0: the first waits for what the second one does."""
+    done = asyncio.Event()
+    events: list[str] = []
+
+    async def finish() -> None:
+        done.set()
+        await asyncio.Event().wait()
+
+    async def first() -> None:
+        await done.wait()
+        events.append("first")
+
+    async def second() -> None:
+        events.append("second")
+
+    async def idle() -> None:
+        await asyncio.Event().wait()
+
+    stages = [Stage(name="a", work=idle, start=first), Stage(name="b", work=finish, start=second)]
+    run(*side_by_side(stages), Stage(name="end", start=signalling(signal.SIGTERM)))
+    assert events == ["first", "second"]
 
 
 def test_stages_run_on_a_quick_loop() -> None:

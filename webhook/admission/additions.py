@@ -14,6 +14,7 @@ import msgspec
 from webhook.admission.author import REQUESTED_BY, author_of, can_be_named, digest, same_author, signed
 from webhook.admission.facts import DEFAULTED, Claiming
 from webhook.admission.jsonpatch import REMOVED
+from webhook.admission.judging import AUTHOR_RULE, claims_matter
 from webhook.api.claims import ResourceClaimTemplate
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.policy.defaults import defaults_for, rendered
@@ -75,6 +76,9 @@ def additions(new: Object, old: Object | None, request: AdmissionRequest, contex
     elif isinstance(new, ResourceClaimTemplate) and REQUESTED_BY in new.claim_meta.annotations:
         edits.append(((*_TEMPLATE_ANNOTATIONS, REQUESTED_BY), REMOVED))
         remarks.append(Finding(Severity.WARN, forbidden(_TEMPLATE_AUTHOR, f"was taken out: {unsigned}")))
+    if claiming.is_template and _lacks_key(context):
+        text = "is not written: the webhook has no key, so claims made from this will have an unknown author"
+        remarks.append(Finding(Severity.WARN, forbidden(_TEMPLATE_AUTHOR, text), rule=AUTHOR_RULE))
     if not claiming.is_template and not claiming.generated and REQUESTED_BY in new.meta.annotations:
         edits.append(((*_CLAIM_ANNOTATIONS, REQUESTED_BY), REMOVED))
         text = "is for claims that are made from templates, and was taken out"
@@ -92,6 +96,11 @@ def _unsigned(request: AdmissionRequest, context: AdmissionContext) -> str:
     if not can_be_named(Requester(request.username, request.groups)):
         return "a name of the requester has quotes, backslashes or control characters"
     return ""
+
+
+def _lacks_key(context: AdmissionContext) -> bool:
+    """Whether the author matters and cannot be written. Files have none, as nobody creates anything from them."""
+    return context.key is None and not context.offline and claims_matter(context.judge)
 
 
 def _author(

@@ -155,7 +155,9 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
         edits += added.edits
         remarks = added.remarks
     patch = patch_for(request.object, edits)
-    return Decision(remarks, patch, {"decision": "defaulted"}) if patch else ALLOWED
+    if not patch:
+        return _decision(list(remarks)) if remarks else ALLOWED
+    return Decision(remarks, patch, {"decision": "defaulted"})
 
 
 def _subject(request: AdmissionRequest) -> _Subject | Decision:

@@ -65,7 +65,7 @@ def judgement(
     `excess` says what of the object was cut off: that is not judged, and counts against it.
     """
     if isinstance(new, ResourceClaim | ResourceClaimTemplate):
-        if not _claims_matter(context.judge) and context.candidate is None and context.key is None:
+        if not claims_matter(context.judge) and context.candidate is None and context.key is None:
             return SILENT
         claiming = Claiming(new, request, context, excess)
         if claiming.for_extended_resource:
@@ -74,7 +74,8 @@ def judgement(
     return _on_taint(new, old, request, context)
 
 
-def _claims_matter(judge: Judge) -> bool:
+def claims_matter(judge: Judge) -> bool:
+    """Whether the policy has anything to say about what claims ask for, and so about who asks."""
     return judge.judges_claims or judge.policy.unknown_author is UnknownAuthor.DENY
 
 
@@ -100,7 +101,7 @@ def _spoken(
 ) -> tuple[list[Finding], Rulings]:
     """What a policy has to tell, and the rulings that it comes from."""
     mode = judge.claim_mode(generated=claiming.generated, updating=updating)
-    if mode is Mode.OFF or not _claims_matter(judge):
+    if mode is Mode.OFF or not claims_matter(judge):
         return [], _NO_RULINGS
     scope = claiming.scope()
     findings: list[Finding] = []
@@ -134,7 +135,7 @@ def _authorship(claiming: Claiming, request: AdmissionRequest, context: Admissio
         text = "names another author than the requester; leave it out, the webhook writes it"
         enforced = context.policy.mode is Mode.ENFORCE
         yield Finding.refusal(forbidden(_TEMPLATE_AUTHOR, text), enforced=enforced, rule=AUTHOR_RULE)
-    elif _claims_matter(context.judge):
+    elif claims_matter(context.judge):
         text = "does not prove who wrote this; claims made from the template will have an unknown author"
         yield Finding(Severity.WARN, forbidden(_TEMPLATE_AUTHOR, text), rule=AUTHOR_RULE)
 

@@ -244,6 +244,7 @@ class SelfManagedSource:
             self._metrics.certificate_rotations.labels("leaf").inc()
         self._leaf, self._client_ca, self._context = leaf, client_ca, context
         self._metrics.certificate_expiry.set(leaf.ends.timestamp())
+        self._metrics.certificate_not_before.set(leaf.made.timestamp())
         self._loaded.set()
         log.info("certificate made", extra={"notAfter": time_text(leaf.ends), "names": names})
 

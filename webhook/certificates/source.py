@@ -171,6 +171,7 @@ class FileSource:
         self._material, self._leaf, self._context = material, leaf, context
         self._loaded.set()
         self._metrics.certificate_expiry.set(leaf.not_valid_after_utc.timestamp())
+        self._metrics.certificate_not_before.set(leaf.not_valid_before_utc.timestamp())
         log.info(
             "certificate loaded",
             extra={

@@ -116,8 +116,9 @@ class ClusterCache:
     def problem(self) -> str | None:
         """Why the process should not count as ready, or None."""
         reflectors = (self.namespace_reflector, self.class_reflector)
-        missing = [each.resource for each in reflectors if not each.synced.is_set()]
-        return f"not read yet: {', '.join(missing)}" if missing else None
+        missing = [each for each in reflectors if not each.synced.is_set()]
+        told = (f"{each.resource} ({each.error})" if each.error else each.resource for each in missing)
+        return f"not read yet: {', '.join(told)}" if missing else None
 
     async def synced(self) -> None:
         """Returns once both were read in full; waits for ever if they never are."""

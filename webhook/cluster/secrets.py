@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from webhook.api.keys import KEY_FIELD, KEY_LEAST_BYTES
+from webhook.cluster.backoff import Backoff
 from webhook.cluster.client import path_of
 from webhook.cluster.errors import ClusterError, Conflict, NotFound, Unavailable
 from webhook.telemetry.repeats import LastingFault
@@ -53,8 +54,11 @@ class KeySecret:
         fill: bool = True,
         on_change: Callable[[], None] = lambda: None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        random: Callable[[], float] = lambda: 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`random` gives numbers in [0, 1), by which replicas that wait for an API server come back apart."""
+        self._backoff = Backoff(settings.unavailable_seconds, settings.unavailable_most_seconds, random)
         self._fill = fill
         self._on_change = on_change
         self._cluster = cluster
@@ -62,23 +66,42 @@ class KeySecret:
         self._path = path_of("", "v1", "secrets", namespace=settings.namespace, name=settings.name)
         self._random_bytes = random_bytes
         self._fault = LastingFault(clock)
+        self._unavailable = False
+        self._lost = False
         self.key: bytes | None = None
         """The key; None while there is none. The last good one stays when the Secret goes away or breaks."""
         self.tried = asyncio.Event()
         """Set after the first look, whether it brought a key or not."""
+        self.loaded = asyncio.Event()
+        """Set once there is a key; never unset."""
 
     @property
     def problem(self) -> str | None:
         """What the last look ran into, or None."""
         return self._fault.text or None
 
+    @property
+    def missing(self) -> str | None:
+        """Why there is no key at all, or None."""
+        return None if self.key is not None else self._fault.text or "not read yet"
+
+    @property
+    def in_place(self) -> bool:
+        """Whether there is a key and, as far as is known, its Secret still holds one: the next replica needs it."""
+        return self.key is not None and not self._lost
+
     async def run(self) -> NoReturn:
         """Looks again and again; returns only when cancelled."""
         while True:
             await self.look()
             self.tried.set()
-            seconds = self._settings.absent_seconds if self._fault.text else self._settings.present_seconds
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(self._wait_seconds())
+
+    def _wait_seconds(self) -> float:
+        if self._unavailable:
+            return self._backoff.next_seconds()
+        self._backoff.reset()
+        return self._settings.absent_seconds if self._fault.text else self._settings.present_seconds
 
     async def look(self) -> None:
         """Reads the key, writing one if the Secret has none and may be filled.
@@ -93,12 +116,17 @@ class KeySecret:
                 severe = not isinstance(error, NotFound | Unavailable | Empty)
                 level = logging.ERROR if severe else logging.WARNING
                 log.log(level, "no key from the secret", extra={**where, "error": str(error), **self._fault.fields})
+            self._unavailable = isinstance(error, Unavailable)
+            # An API server that does not answer says nothing about the Secret.
+            self._lost = self._lost or not self._unavailable
             return
         changed = key != self.key
         if changed:
             log.info("key read" if self.key is None else "key replaced", extra=where)
         self.key = key
         self._fault.ended()
+        self._unavailable = self._lost = False
+        self.loaded.set()
         if changed:
             self._on_change()
 

@@ -95,7 +95,11 @@ class KeySettings:
 
     namespace: str
     name: str
-    absent_seconds: float = 30.0
-    """How often a Secret is looked for that is not there or cannot be used."""
+    absent_seconds: float = 5.0
+    """How often a Secret is looked for that is not there or cannot be used; a replica without its key is not ready."""
+    unavailable_seconds: float = 1.0
+    """The first wait for an API server that does not answer; each further one doubles it."""
+    unavailable_most_seconds: float = 5.0
+    """Where doubling ends: an API server that is back is noticed this soon."""
     present_seconds: float = 300.0
     """How often a good one is read again, for it may have been replaced."""

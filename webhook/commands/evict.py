@@ -111,6 +111,7 @@ class Worker:
         self._eviction_metrics = EvictionMetrics(
             self._metrics.registry, in_tree_names=settings.worker.mode is Mode.REPLACEMENT
         )
+        self._eviction_metrics.set_mode(settings.worker.mode.value)
         kubeconfig = settings.cluster.kubeconfig
         credentials = InCluster(os.environ) if kubeconfig is None else KubeConfig(str(kubeconfig))
         self._cluster = ActingCluster(credentials, Throttle(settings.requests_per_second, settings.request_burst))
@@ -146,10 +147,13 @@ class Worker:
         self._checks.add("policy", lambda: self._policy.problem)
         self._checks.add("inventory", lambda: self._cache.problem)
         self._checks.inform("key", lambda: self._key.problem)
+        self._metrics.watch_readiness(self._checks.problems)
         stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe), *self._listeners()]
         stages.append(Stage(name="cluster", start=self._cluster.open, stop=self._cluster.close))
         stages += profile_stages(self._settings, self._cluster, self._policy, self._metrics)
         stages += self._key.stages()
+        if self._key.expected:
+            self._metrics.watch_key(lambda: self._key.in_place)
         surveys = (("namespaces", self._namespaces), ("budgets", self._budgets), ("rules", self._in_tree_writes))
         stages += [Stage(name=name, work=survey.reflector.run) for name, survey in surveys]
         stages.append(Stage(name="pulse", work=self._pulse.run))
@@ -293,8 +297,10 @@ class Worker:
             namespace=self._namespaces.facts_of,
             now=self._clock.now,
         )
+        seconds = interval.total_seconds()
         metrics = AuditMetrics(self._metrics.registry)
-        return periodic_audit(self._cluster, around, metrics, interval.total_seconds())
+        metrics.set_interval(seconds)
+        return periodic_audit(self._cluster, around, metrics, seconds)
 
     def _trusted(self) -> bool:
         """Whether we know what is so, and are still the one who acts on it."""

@@ -39,6 +39,16 @@ class CodeKey:
         """Why it is not known, or None."""
         return None if self._secret is None else self._secret.problem
 
+    @property
+    def expected(self) -> bool:
+        """Whether a key was named at all."""
+        return self._secret is not None or self._file is not None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether it is known, and still where it was read."""
+        return self._key is not None if self._secret is None else self._secret.in_place
+
     def doubt_of(self, rule: DeviceTaintRule) -> str:
         """Why the code that the rule carries is not proved; empty if it is, expired or not."""
         if self._secret is None and self._file is None:

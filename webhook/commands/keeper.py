@@ -80,13 +80,18 @@ class PolicyKeeper:
         self._complaint: tuple[str, dict[str, object]] | None = None
         self._texts: dict[str, str | None] = {}
         self._reminded: set[tuple[str, datetime]] = set()
+        self.why_unread: Callable[[], str] = lambda: ""
+        """What keeps the first document from being offered, where that is known."""
         self.loaded = asyncio.Event()
         """Set once the first offer was looked at, whatever came of it."""
 
     @property
     def problem(self) -> str | None:
         """Why reviews cannot be answered yet."""
-        return None if self.loaded.is_set() else "the policy has not been read yet"
+        if self.loaded.is_set():
+            return None
+        why = self.why_unread()
+        return f"the policy has not been read yet: {why}" if why else "the policy has not been read yet"
 
     def offer(self, data: Mapping[str, str] | None) -> None:
         """The documents as they are now, by key; None if there are none. Returns at once."""
@@ -110,6 +115,7 @@ class PolicyKeeper:
         self._complaint = "policy not readable; the one in use stays", {"error": why}
         self.complain()
         self._texts.pop(POLICY_KEY, None)
+        self._tell_metrics()
         self.loaded.set()
 
     @property

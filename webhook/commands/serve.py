@@ -65,7 +65,7 @@ def _told(cause: BaseException) -> str:
 
 
 def build(settings: ServeSettings) -> Stages:
-    """Every part, in the order in which they start: telling, policy and names, certificates, listening, ready."""
+    """Every part, in the order in which they start: telling, what reviews are decided by, listening, ready."""
     metrics = Metrics(version=__version__, resources={row.resource for row in KINDS} | {CONFIG_MAPS.resource})
     around = Surroundings(read_policy=read_policy)
     cluster = cluster_of(settings)
@@ -89,7 +89,8 @@ def build(settings: ServeSettings) -> Stages:
         count_bad_request=metrics.count_bad_request,
     )
     decided_by = surroundings_stages(settings, cluster, around, metrics, checks, _now)
-    checks.add("listener", lambda: reviews.problem)
+    checks.add("listener", lambda: _not_listening(reviews, checks))
+    metrics.watch_readiness(checks.problems)
     checks.inform("callers", lambda: callers.problem)
     # Nobody is harmed by a probe's connection that ends, so these need no time for a last request.
     probing = replace(settings.listener, drain_idle_seconds=0.0)
@@ -101,13 +102,21 @@ def build(settings: ServeSettings) -> Stages:
         if address is not None:
             listener = Listener(name, address, handler, probing)
             stages.append(Stage(name=name, start=listener.start, stop=listener.stop))
+    if cluster is not None:
+        stages.append(Stage(name="cluster", start=cluster.open, stop=cluster.close))
     stages += [
-        *decided_by,
-        Stage(name="certificate", work=source.run, start=source.loaded),
+        *runtime.side_by_side([*decided_by, Stage(name="certificate", work=source.run, start=source.loaded)]),
         Stage(name="reviews", start=reviews.start, stop=reviews.stop),
         _readiness(reviews, callers, settings.shutdown_delay_seconds),
     ]
     return Stages(stages)
+
+
+def _not_listening(reviews: Listener, checks: Checks) -> str | None:
+    """Why nobody can connect, or None. The listener is the last to start, so at first it waits for all others."""
+    problem = reviews.problem
+    missing = [] if problem is None else checks.missing(besides="listener")
+    return f"{problem}: waits for {', '.join(missing)}" if missing else problem
 
 
 def _readiness(reviews: Listener, callers: Callers, delay_seconds: float) -> Stage:

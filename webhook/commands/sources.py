@@ -1,7 +1,7 @@
 """Where the surroundings of reviews come from: files, or objects of the cluster. Part of `serve`'s composition.
 
-The order is that of starting: credentials, key, names, policy. Reviews are listened for once all of it was read once,
-so that no review is decided by less than what the cluster has.
+Key, names and policy are read side by side. Reviews are listened for once all of it was read once, so that no review is
+decided by less than what the cluster has.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ def read_policy(text: str, at: Path, check: Callable[[str], None] = lambda _: No
 def surroundings_stages(
     settings: ServeSettings, cluster: Cluster | None, around: Surroundings, metrics: Metrics, checks: Checks, now: Now
 ) -> list[Stage]:
-    """The stages that fill the surroundings; they add the checks that tell whether they have."""
+    """The stages that fill the surroundings, and add the checks that tell whether they have. `cluster` must be open."""
     stages: list[Stage] = []
     events = _Events(now)
     keeper = PolicyKeeper(around, metrics.policy, read_policy, events.tell)
     if cluster is not None:
-        stages.append(Stage(name="cluster", start=cluster.open, stop=cluster.close))
         stages += _cluster_stages(cluster, settings, around, metrics, checks)
     if settings.key_file is not None:
         key = key_in(settings.key_file)
         around.key = lambda: key
+        metrics.watch_key(lambda: True)
     checks.add("policy", lambda: keeper.problem)
     if cluster is not None and settings.policy_config_map is not None:
         stages.append(Stage(name="events", work=lambda: events.run(cluster, settings.policy_config_map)))
@@ -87,7 +87,7 @@ def _cluster_stages(
 
     stages: list[Stage] = []
     if settings.key_secret is not None:
-        stages.append(_key_stage(cluster, settings.key_secret, around))
+        stages.append(_key_stage(cluster, settings.key_secret, around, metrics, checks))
     names = ClusterCache(cluster, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
     around.names = names
     around.look_up = lambda namespaces, classes, seconds: _look_up(names, namespaces, classes, seconds)
@@ -124,18 +124,25 @@ async def _look_up(names: ClusterCache, namespaces: frozenset[str], classes: fro
     return found or any(names.drivers(name) is not None for name in classes)
 
 
-def _key_stage(cluster: Cluster, name: NamespacedName, around: Surroundings) -> Stage:
-    """The key that all replicas share. Without it authors are not known; nothing waits for it but its first look."""
+def _key_stage(cluster: Cluster, name: NamespacedName, around: Surroundings, metrics: Metrics, checks: Checks) -> Stage:
+    """The key that all replicas share.
+
+    Reviews wait for it: a template that is created meanwhile would have no author for as long as it lives.
+    """
     from webhook.cluster.secrets import KeySecret  # noqa: PLC0415 -- as above
     from webhook.cluster.settings import KeySettings  # noqa: PLC0415
 
-    secret = KeySecret(cluster, KeySettings(namespace=name.namespace, name=name.name))
+    where = KeySettings(namespace=name.namespace, name=name.name)
+    secret = KeySecret(cluster, where, random=random.random)  # noqa: TID251 -- the shell's
     around.key = lambda: secret.key
+    checks.add("key", lambda: secret.missing)
+    checks.inform("key secret", lambda: secret.problem)
+    metrics.watch_key(lambda: secret.in_place)
 
-    async def looked() -> None:
-        await secret.tried.wait()
+    async def loaded() -> None:
+        await secret.loaded.wait()
 
-    return Stage(name="key", work=secret.run, start=looked)
+    return Stage(name="key", work=secret.run, start=loaded)
 
 
 def policy_stages(
@@ -168,6 +175,7 @@ def policy_stages(
             metrics=metrics,
         )
         source = config_map.run
+        keeper.why_unread = lambda: config_map.reflector.error
     else:
         keeper.offer(None)
     return [

@@ -41,6 +41,10 @@ class Checks:
         for name, problem in self._notes.items():
             yield name, problem()
 
+    def missing(self, *, besides: str) -> list[str]:
+        """The names of the checks that do not hold, without the one that asks."""
+        return [name for name, problem in self._checks.items() if name != besides and problem() is not None]
+
     def problems(self) -> Iterator[tuple[str, str | None]]:
         """Each name with what is missing, or None."""
         for name, problem in self._checks.items():

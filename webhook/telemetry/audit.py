@@ -18,6 +18,9 @@ class AuditMetrics:
     """The instruments of one process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._interval = Gauge(
+            f"{_PREFIX}_interval_seconds", "Time from the end of a pass to the next one.", registry=registry
+        )
         self._found = Gauge(
             f"{_PREFIX}_findings",
             "Templates and claims at rest that the policy would refuse or warn of today, as of the last pass.",
@@ -45,6 +48,10 @@ class AuditMetrics:
         for resource, count in looked.items():
             self._looked.labels(resource).set(count)
         self._completed.set(completed_seconds)
+
+    def set_interval(self, seconds: float) -> None:
+        """How long a pass is waited for after the one before."""
+        self._interval.set(seconds)
 
     def count_failure(self) -> None:
         """A pass that the cluster did not let us finish."""

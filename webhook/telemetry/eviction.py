@@ -24,6 +24,9 @@ class EvictionMetrics:
     """The instruments of one worker."""
 
     def __init__(self, registry: CollectorRegistry, *, in_tree_names: bool) -> None:
+        self._mode = Gauge(
+            f"{_PREFIX}_eviction_mode", "Always 1; the label says in which mode this runs.", ["mode"], registry=registry
+        )
         self._requests = Counter(
             f"{_PREFIX}_eviction_requests",
             "Requests to evict or delete a pod, by what became of them.",
@@ -100,6 +103,10 @@ class EvictionMetrics:
     def count_condition_error(self) -> None:
         """One condition not written."""
         self._condition_errors.inc()
+
+    def set_mode(self, mode: str) -> None:
+        """The mode of this process, which lasts as long as it does."""
+        self._mode.labels(mode).set(1)
 
     def set_leader(self, *, leads: bool) -> None:
         """Whether this process leads."""

@@ -158,9 +158,10 @@ class PolicyMetrics(Collector):
         self._differences: dict[tuple[str, str], int] = {}
         self._rules: frozenset[str] = frozenset()
         self._candidate_rules: frozenset[str] = frozenset()
-        self.load_success = True
+        self.load_success = False
         self.candidate_load_success: bool | None = None
-        self.hash = "builtin"
+        self.hash = ""
+        """Of the policy in use; empty before the first one was looked at."""
         self.exceptions: dict[str, float] = {}
         """When each exception ends, in Unix time."""
 
@@ -221,7 +222,7 @@ class PolicyMetrics(Collector):
         yield differences
         yield GaugeMetricFamily(
             f"{_PREFIX}_policy_load_success",
-            "1 if the policy last written is the one in use.",
+            "1 if the policy last written is the one in use; 0 until it was read for the first time.",
             float(self.load_success),
         )
         if self.candidate_load_success is not None:
@@ -233,7 +234,8 @@ class PolicyMetrics(Collector):
         info = GaugeMetricFamily(
             f"{_PREFIX}_policy_info", "Always 1; the hash says which policy is in use.", labels=["hash"]
         )
-        info.add_metric([self.hash], 1)
+        if self.hash:
+            info.add_metric([self.hash], 1)
         yield info
         expiry = GaugeMetricFamily(
             f"{_PREFIX}_policy_exception_expiry_timestamp_seconds",
@@ -243,6 +245,26 @@ class PolicyMetrics(Collector):
         for exception, seconds in self.exceptions.items():
             expiry.add_metric([exception], seconds)
         yield expiry
+
+
+class _Readiness(Collector):
+    """Whether this process should get requests, asked at each scrape."""
+
+    def __init__(self, problems: Callable[[], Iterable[tuple[str, str | None]]]) -> None:
+        self._problems = problems
+
+    def collect(self) -> Iterator[Metric]:
+        """What a scrape gets."""
+        held = {name: problem is None for name, problem in self._problems()}
+        yield GaugeMetricFamily(
+            f"{_PREFIX}_ready", "1 if this process is ready, as /readyz says.", float(all(held.values()))
+        )
+        checks = GaugeMetricFamily(
+            f"{_PREFIX}_readiness_check", "1 for each check of /readyz that holds.", labels=["check"]
+        )
+        for name, holds in held.items():
+            checks.add_metric([name], float(holds))
+        yield checks
 
 
 class Metrics:
@@ -315,6 +337,11 @@ class Metrics:
         self.certificate_expiry = Gauge(
             f"{_PREFIX}_certificate_expiry_timestamp_seconds",
             "When the serving certificate ends, in Unix time; 0 while there is none.",
+            registry=self.registry,
+        )
+        self.certificate_not_before = Gauge(
+            f"{_PREFIX}_certificate_not_before_timestamp_seconds",
+            "When the serving certificate began, in Unix time; 0 while there is none.",
             registry=self.registry,
         )
         self.certificate_reload_failures = Counter(
@@ -428,6 +455,19 @@ class Metrics:
     def count_reflector_error(self, resource: str) -> None:
         """One list or watch failed or expired."""
         self._reflector_errors.labels(resource).inc()
+
+    def watch_readiness(self, problems: Callable[[], Iterable[tuple[str, str | None]]]) -> None:
+        """From now on tells whether this process is ready; `problems` gives each check with what it lacks, or None."""
+        self.registry.register(_Readiness(problems))
+
+    def watch_key(self, in_place: Callable[[], bool]) -> None:
+        """From now on tells whether the key of our MACs is known and still where the next replica will look for it."""
+        gauge = Gauge(
+            f"{_PREFIX}_key_loaded",
+            "1 if the key that signs authors and codes is known, and its Secret still holds one.",
+            registry=self.registry,
+        )
+        gauge.set_function(lambda: float(in_place()))
 
     def watch_inventory(self, synced: Callable[[], bool], counts: Mapping[str, Callable[[], int]]) -> None:
         """From now on tells whether the inventory can be trusted, and how many objects of each resource it holds."""

@@ -328,6 +328,24 @@ def test_author_of_a_stored_template_is_put_back_whoever_sends_it() -> None:
     assert mutated(forged, stored, user="joe", key=None)[0] == stored
 
 
+@pytest.mark.parametrize(
+    ("fields", "key", "told"),
+    [
+        pytest.param({"default": "deny"}, None, True, id="a policy that refuses"),
+        pytest.param({"unknownAuthor": "deny"}, None, True, id="unknown authors are refused"),
+        pytest.param({}, None, False, id="a policy that asks for no author"),
+        pytest.param({"unknownAuthor": "deny"}, SECRET, False, id="with a key"),
+    ],
+)
+def test_template_that_gets_no_author_for_want_of_a_key_is_told_so(
+    fields: Any, key: bytes | None, *, told: bool
+) -> None:
+    """M1: its spec is immutable, so it never gets one."""
+    _, patch, warnings = mutated(make_template([OWN]), key=key, **fields)
+    assert any("the webhook has no key" in text for text in warnings) == told
+    assert bool(patch) == (key is not None)
+
+
 def test_template_from_before_we_came_gets_no_author_by_an_update() -> None:
     """Its specification is immutable, and whoever updates it is not who wrote it."""
     template = make_template([OWN])

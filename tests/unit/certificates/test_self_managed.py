@@ -38,6 +38,7 @@ def test_first_replica_makes_a_ca_and_has_it_trusted() -> None:
     assert world.secret.data["ca.crt"] == signing.pair.certificate
     assert (world.replica.source.problem, world.replica.source.remark) == (None, None)
     assert world.replica.metric("expiry_timestamp_seconds") == (START + 20 * MINUTE).timestamp()
+    assert world.replica.metric("not_before_timestamp_seconds") == START.timestamp()
     assert world.replica.metric("authority_expiry_timestamp_seconds") == (START + 100 * MINUTE).timestamp()
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 START = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
 FAILURES = "device_taint_webhook_certificate_reload_failures_total"
+NOT_BEFORE = "device_taint_webhook_certificate_not_before_timestamp_seconds"
 EXPIRY = "device_taint_webhook_certificate_expiry_timestamp_seconds"
 
 
@@ -85,6 +86,8 @@ def test_good_pair_is_served_and_its_end_is_told(bench: Bench) -> None:
     bench.loaded()
     assert bench.source.problem is None
     assert bench.metric(EXPIRY) == (START + 10 * DAY).timestamp()
+    leaf = x509.load_pem_x509_certificate((bench.folder / "tls.crt").read_bytes())
+    assert bench.metric(NOT_BEFORE) == leaf.not_valid_before_utc.timestamp()
 
 
 def test_unchanged_files_need_no_new_context(bench: Bench) -> None:

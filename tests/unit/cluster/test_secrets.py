@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -223,6 +224,59 @@ def test_last_good_key_stays_and_a_new_one_is_taken() -> None:
             store.put({"key": encoded(b"n" * 32)})
             await key.look()
             assert (key.key, key.problem) == (b"n" * 32, None)
+
+    run(test())
+
+
+def states(key: KeySecret) -> tuple[bool, str | None]:
+    return key.in_place, key.missing
+
+
+def test_secret_that_is_gone_or_unreadable_is_told_and_an_api_server_that_is_away_is_not() -> None:
+    """M1: the key in hand goes on being used, but the next replica would find none."""
+
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = store = Store({"key": encoded(KEY)})
+            key = KeySecret(cluster, SETTINGS)
+            assert states(key) == (False, "not read yet")
+            await key.look()
+            assert states(key) == (True, None)
+            peer.answers.append(Drop())
+            await key.look()
+            assert states(key)[0], "an API server that is away says nothing about the Secret"
+            store.exists = False
+            await key.look()
+            assert (states(key), key.key) == ((False, None), KEY)
+            peer.answers.append(Drop())
+            await key.look()
+            assert not states(key)[0], "nor does it say that the Secret is back"
+            store.exists = True
+            await key.look()
+            assert states(key)[0]
+
+    run(test())
+
+
+def test_waits_for_an_api_server_grow_and_end_with_the_first_answer() -> None:
+    """M1."""
+    settings = replace(SETTINGS, unavailable_seconds=1.0, unavailable_most_seconds=5.0, absent_seconds=7.0)
+
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = lambda _: Drop()
+            key = KeySecret(cluster, settings)
+            waits = []
+            for _ in range(5):
+                await key.look()
+                waits.append(key._wait_seconds())
+            assert waits == [1.0, 2.0, 4.0, 5.0, 5.0]
+            peer.otherwise = Store(exists=False)
+            await key.look()
+            assert key._wait_seconds() == settings.absent_seconds
+            peer.otherwise = lambda _: Drop()
+            await key.look()
+            assert key._wait_seconds() == 1.0
 
     run(test())
 

@@ -147,12 +147,29 @@ def test_serve_answers_reviews_probes_and_metrics_until_it_is_told_to_stop(
     ]
 
 
-def test_signal_ends_the_wait_for_a_certificate(tmp_path: Path, stderr: Lines) -> None:
-    def visit() -> None: ...
+def test_signal_ends_the_wait_for_a_certificate_and_until_then_readyz_says_who_waits(
+    tmp_path: Path, stderr: Lines
+) -> None:
+    """M0."""
+    answers: list[tuple[int, str]] = []
 
-    assert serving(stderr, visit, f"--cert-dir={tmp_path}", *NOWHERE) == 0
+    def visit() -> None:
+        connection = http.client.HTTPConnection(HOST, stderr.port("health"))
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        answers.append((answer.status, answer.read().decode()))
+        connection.close()
+
+    address = f"--health-probe-bind-address={HOST}:0"
+    assert serving(stderr, visit, f"--cert-dir={tmp_path}", address, "--metrics-bind-address=0") == 0
     said = [line["msg"] for line in stderr.records()]
-    assert said == ["no policy: the built-in one is in use", "certificate not loaded", "stopping", "stopped"]
+    policy = "no policy: the built-in one is in use"
+    assert said == ["listening", policy, "certificate not loaded", "stopping", "stopped"]
+    [(code, text)] = answers
+    assert code == 503
+    assert "[+]policy ok\n" in text
+    assert "[-]certificate failed: no certificate: " in text
+    assert "[-]listener failed: not listening: waits for certificate\n" in text
 
 
 @pytest.mark.usefixtures("authority")

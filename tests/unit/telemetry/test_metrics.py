@@ -96,13 +96,29 @@ def test_two_processes_worth_of_metrics_do_not_mix() -> None:
     assert panics == [1, 0]
 
 
+# --- readiness -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("problems", "ready"), [({"a": None, "b": None}, 1), ({"a": None, "b": "is missing"}, 0)], ids=["ready", "not"]
+)
+def test_readiness_is_told_with_each_of_its_checks(problems: dict[str, str | None], ready: float) -> None:
+    """M0."""
+    metrics = Metrics(version="1", resources=())
+    metrics.watch_readiness(problems.items)
+    told = [sample(metrics, "readiness_check", check=name) for name in problems]
+    assert (sample(metrics, "ready"), told) == (ready, [1, ready])
+
+
 # --- the policy ---------------------------------------------------------------------------------
 
 
-def test_policy_that_nobody_wrote_is_the_built_in_one() -> None:
+def test_before_the_first_look_no_policy_is_in_use() -> None:
+    """M0."""
     metrics = Metrics(version="1", resources=())
-    assert sample(metrics, "policy_load_success") == 1
-    assert sample(metrics, "policy_info", hash="builtin") == 1
+    assert sample(metrics, "policy_load_success") == 0
+    assert sample(metrics, "policy_info", hash="builtin") is None
+    assert sample(metrics, "policy_info", hash="") is None
     assert sample(metrics, "policy_candidate_load_success") is None
 
 
