@@ -46,7 +46,7 @@ class KeySecret:
     Without `fill` it is only read. `on_change` is called when another key is known than before.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- all by name
         self,
         cluster: Cluster,
         settings: KeySettings,

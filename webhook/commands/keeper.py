@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from webhook.policy.document import Loaded
     from webhook.policy.model import Policy
     from webhook.server.surroundings import Surroundings
-    from webhook.telemetry.metrics import PolicyMetrics
+    from webhook.telemetry.policy import PolicyMetrics
 
     Read = Callable[[str, Path], Loaded]
     Tell = Callable[[str, str], None]

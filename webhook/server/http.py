@@ -32,7 +32,7 @@ from webhook.server.durations import timeout_seconds
 from webhook.server.lane import ANSWERS, Lane, Reason, Shed, Turn
 from webhook.server.review_log import Outcome, Unjudged, log_review
 from webhook.server.surroundings import Misses, Surroundings
-from webhook.telemetry.metrics import WOULD_DENY
+from webhook.telemetry.policy import WOULD_DENY
 from webhook.validation.kinds import KINDS
 
 if TYPE_CHECKING:

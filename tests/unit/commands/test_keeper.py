@@ -14,7 +14,7 @@ from webhook.api.meta import format_time
 from webhook.commands.keeper import PolicyKeeper, watch_file
 from webhook.commands.policies import read_policy
 from webhook.server.surroundings import Surroundings
-from webhook.telemetry.metrics import PolicyMetrics
+from webhook.telemetry.policy import PolicyMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

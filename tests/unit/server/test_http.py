@@ -27,7 +27,8 @@ from webhook.server.durations import duration_seconds
 from webhook.server.http import Reviews
 from webhook.server.settings import ReviewSettings
 from webhook.server.surroundings import Misses, Surroundings
-from webhook.telemetry.metrics import Metrics, PolicyMetrics
+from webhook.telemetry.metrics import Metrics
+from webhook.telemetry.policy import PolicyMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

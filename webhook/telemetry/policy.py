@@ -1,0 +1,131 @@
+"""Findings, rules that matched, and the policies in use."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from webhook.telemetry.names import OTHER, PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from prometheus_client import Metric
+
+WOULD_DENY: Final = "would_deny"
+_OWN_FINDINGS: Final = ("impact", "documented", "field", "unknownAuthor", "notJudged", "requestedBy")
+"""Names of findings that are no rules of a policy; admission gives them."""
+_OWN_FINDING: Final = re.compile(rf"{'|'.join(_OWN_FINDINGS)}|break-glass|{OTHER}|DT[0-9]{{3}}")
+_FINDINGS_FROM_ZERO: Final = (
+    *((name, severity) for name in _OWN_FINDINGS for severity in ("deny", WOULD_DENY)),
+    ("break-glass", "warn"),
+)
+"""Prometheus sees an increase only of a number that was there before."""
+
+
+def _is_own(name: str) -> bool:
+    return _OWN_FINDING.fullmatch(name) is not None
+
+
+class PolicyMetrics(Collector):
+    """What the policy's rules came to, and all other findings.
+
+    Labels are the names of the rules of the policies in use, names and codes of our own, and no others.
+    """
+
+    def __init__(self) -> None:
+        self._findings: dict[tuple[str, str], int] = dict.fromkeys(_FINDINGS_FROM_ZERO, 0)
+        self._hits: dict[tuple[str, str], int] = {}
+        self._differences: dict[tuple[str, str], int] = {}
+        self._rules: frozenset[str] = frozenset()
+        self._candidate_rules: frozenset[str] = frozenset()
+        self.load_success = False
+        self.candidate_load_success: bool | None = None
+        self.hash = ""
+        """Of the policy in use; empty before the first one was looked at."""
+        self.exceptions: dict[str, float] = {}
+        """When each exception ends, in Unix time."""
+
+    def use(self, rules: Iterable[str], candidate_rules: Iterable[str]) -> None:
+        """The rules that may be counted from now on; what was counted for others is forgotten."""
+        self._rules = frozenset(rules)
+        self._candidate_rules = self._rules | frozenset(candidate_rules)
+        self._hits = {key: count for key, count in self._hits.items() if key[0] in self._rules}
+        self._findings = {
+            key: count for key, count in self._findings.items() if key[0] in self._rules or _is_own(key[0])
+        }
+        self._differences = {key: count for key, count in self._differences.items() if key[0] in self._candidate_rules}
+
+    def count(self, hits: Iterable[tuple[str, str]]) -> None:
+        """Rules that matched, each with what followed."""
+        counts = self._hits
+        for hit in hits:
+            if hit in counts:
+                counts[hit] += 1
+            elif hit[0] in self._rules:
+                counts[hit] = 1
+
+    def count_finding(self, name: str, severity: str) -> None:
+        """A finding by its name, and how much it weighs: deny, would_deny, warn or audit."""
+        name = name if name in self._rules or _is_own(name) else OTHER
+        self._findings[name, severity] = self._findings.get((name, severity), 0) + 1
+
+    def count_difference(self, rule: str, change: str) -> None:
+        """A request of which the candidate policy says something else."""
+        if rule in self._candidate_rules:
+            self._differences[rule, change] = self._differences.get((rule, change), 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        """What a scrape gets."""
+        decisions = CounterMetricFamily(
+            f"{PREFIX}_policy_decisions",
+            "Requests and tolerations that a rule matched, by the rule's action, whatever the mode makes of it.",
+            labels=["rule", "action"],
+        )
+        for (rule, action), count in self._hits.items():
+            decisions.add_metric([rule, action], count)
+        yield decisions
+        findings = CounterMetricFamily(
+            f"{PREFIX}_findings",
+            "Findings in reviews, by rule or code; would_deny is a refusal that the policy turns into a warning.",
+            labels=["rule", "severity"],
+        )
+        for (rule, severity), count in self._findings.items():
+            findings.add_metric([rule, severity], count)
+        yield findings
+        differences = CounterMetricFamily(
+            f"{PREFIX}_policy_candidate_differences",
+            "Requests and tolerations of which the candidate policy says something else.",
+            labels=["rule", "change"],
+        )
+        for (rule, change), count in self._differences.items():
+            differences.add_metric([rule, change], count)
+        yield differences
+        yield GaugeMetricFamily(
+            f"{PREFIX}_policy_load_success",
+            "1 if the policy last written is the one in use; 0 until it was read for the first time.",
+            float(self.load_success),
+        )
+        if self.candidate_load_success is not None:
+            yield GaugeMetricFamily(
+                f"{PREFIX}_policy_candidate_load_success",
+                "1 if the candidate policy last written is the one that is tried.",
+                float(self.candidate_load_success),
+            )
+        info = GaugeMetricFamily(
+            f"{PREFIX}_policy_info", "Always 1; the hash says which policy is in use.", labels=["hash"]
+        )
+        if self.hash:
+            info.add_metric([self.hash], 1)
+        yield info
+        expiry = GaugeMetricFamily(
+            f"{PREFIX}_policy_exception_expiry_timestamp_seconds",
+            "When an exception of the policy ends, in Unix time.",
+            labels=["exception"],
+        )
+        for exception, seconds in self.exceptions.items():
+            expiry.add_metric([exception], seconds)
+        yield expiry
