@@ -25,7 +25,7 @@ from webhook.commands.flags import (
 )
 from webhook.commands.keys import key_flag
 from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
-from webhook.config.texts import KEY_SECRET
+from webhook.config.namespace import key_secret, own_namespace
 from webhook.files.dump import Dump
 from webhook.files.read import STDIN, Manifest, read
 from webhook.files.render import FORMATS, as_junit, as_text
@@ -210,7 +210,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--candidate", metavar="F", help="another policy: tells what only that one would refuse, as warnings")
     add_policy_config_map(parser)
     add("--key-file", metavar="F", help="the key that proves the authors of templates; else they are believed")
-    add("--key-secret", type=named_flag, default=KEY_SECRET, metavar="NS/NAME", help=f"default {KEY_SECRET}")
+    usual = key_secret(own_namespace())
+    add("--key-secret", type=named_flag, default=usual, metavar="NS/NAME", help=f"default {usual}")
     add("--time", type=time_flag, metavar="T", help="judge as of this time (RFC 3339), for exceptions; default now")
     add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
     return parser

@@ -11,7 +11,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from webhook.commands.doctor_verdicts import Status, exit_code, worst
-from webhook.commands.flags import add_context, add_policy_config_map, colored, write
+from webhook.commands.flags import add_context, add_policy_config_map, colored, namespace_flag, write
+from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.files.render import visible
 
 if TYPE_CHECKING:
@@ -52,7 +53,9 @@ async def _examined(credentials: Credentials, options: argparse.Namespace) -> li
     """All checks, once the probes are answered if that is to be waited for; the time over, they say what is amiss."""
     from webhook.commands.doctor_cluster import Doctor, Wishes, utc_now, wait_answered  # noqa: PLC0415 -- see above
 
-    wishes = Wishes(options.probe_namespace, options.policy_configmap, options.canary)
+    namespace = options.namespace
+    policy = options.policy_configmap or policy_config_map(namespace)
+    wishes = Wishes(namespace, options.probe_namespace, policy, options.canary)
     if options.wait is not None:
         await wait_answered(Doctor(credentials, wishes, utc_now), options.wait, time.monotonic)
     return await Doctor(credentials, wishes, utc_now).examine()
@@ -105,6 +108,15 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--kubeconfig", metavar="F", help="how to reach the cluster; the pod's service account unless given")
     add_context(parser)
+    usual = own_namespace()
+    add(
+        "-n",
+        "--namespace",
+        type=namespace_flag,
+        default=usual,
+        metavar="NS",
+        help=f"where the webhook is installed; default {usual}",
+    )
     add(
         "--wait",
         nargs="?",
@@ -125,5 +137,6 @@ def _parser() -> argparse.ArgumentParser:
         help="where claims are probed, by dry runs; default default",
     )
     add_policy_config_map(parser)
+    parser.set_defaults(policy_configmap=None)  # that of --namespace
     add("-o", "--output", choices=sorted(_FORMATS), default="text", help="default text")
     return parser

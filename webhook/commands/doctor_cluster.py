@@ -44,7 +44,7 @@ from webhook.commands.doctor_verdicts import (
     webhook_clock_check,
 )
 from webhook.commands.policies import read_policy
-from webhook.config.texts import NAMESPACE
+from webhook.config.namespace import CA_NAME, KEY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -69,6 +69,8 @@ _POLL_SECONDS: Final = 1.0
 class Wishes(NamedTuple):
     """What the flags say."""
 
+    namespace: str
+    """Where the installation is."""
     probe_namespace: str
     policy: NamespacedName
     canary: bool
@@ -131,8 +133,8 @@ class Doctor:
     async def _deployments(self) -> list[Check]:
         checks = []
         for name, needed in ((_NAME, True), (_WORKER, False)):
-            found = await self._got(path_of("apps", "v1", "deployments", namespace=NAMESPACE, name=name))
-            check = deployment_check(name, found, needed=needed)
+            found = await self._got(path_of("apps", "v1", "deployments", namespace=self._wishes.namespace, name=name))
+            check = deployment_check(name, found, self._wishes.namespace, needed=needed)
             checks += [] if check is None else [check]
             if name == _NAME and found is not None:
                 checks.append(callers_check(found))
@@ -169,7 +171,7 @@ class Doctor:
 
     async def _access(self) -> list[Check]:
         denied, asked = [], 0
-        self_managed = await self._exists("secrets", "device-taint-webhook-ca")
+        self_managed = await self._exists("secrets", CA_NAME)
         worker = await self._exists("deployments", _WORKER, group="apps")
         for right in RIGHTS:
             if (right.self_managed and not self_managed) or (right.account == _WORKER and not worker):
@@ -180,10 +182,11 @@ class Doctor:
         return [access_check(denied, asked)]
 
     async def _may(self, right: Right) -> bool:
+        namespace = self._wishes.namespace
         spec = {
-            "user": f"system:serviceaccount:{NAMESPACE}:{right.account}",
-            "groups": ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"],
-            "resourceAttributes": right.attributes(NAMESPACE),
+            "user": f"system:serviceaccount:{namespace}:{right.account}",
+            "groups": ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"],
+            "resourceAttributes": right.attributes(namespace),
         }
         path = path_of("authorization.k8s.io", "v1", "subjectaccessreviews")
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
@@ -191,10 +194,10 @@ class Doctor:
         return bool(answer["status"]["allowed"])
 
     async def _exists(self, resource: str, name: str, *, group: str = "") -> bool:
-        return await self._got(path_of(group, "v1", resource, namespace=NAMESPACE, name=name)) is not None
+        return await self._got(path_of(group, "v1", resource, namespace=self._wishes.namespace, name=name)) is not None
 
     async def _key(self) -> list[Check]:
-        found = await self._got(path_of("", "v1", "secrets", namespace=NAMESPACE, name=f"{_NAME}-key"))
+        found = await self._got(path_of("", "v1", "secrets", namespace=self._wishes.namespace, name=KEY_NAME))
         if found is None:
             return [key_check(None)]
         try:
@@ -205,16 +208,16 @@ class Doctor:
     async def _policies(self) -> list[Check]:
         found = await config_map_of(self._cluster, self._wishes.policy)
         text = None if found is None else (found.get("data") or {}).get(POLICY_KEY)
-        loaded = None if text is None else read_policy(text)
+        loaded = None if text is None else read_policy(text, namespace=self._wishes.namespace)
         self._policy = None if loaded is None else loaded.policy
-        return [policy_check(loaded)]
+        return [policy_check(loaded, self._wishes.policy)]
 
     # --- probes ----------------------------------------------------------------------------------
 
     async def _probes(self) -> list[Check]:
         checks = []
         for probed, answer in await self._probed():
-            checks.append(probe_check(probed))
+            checks.append(probe_check(probed, self._wishes.namespace))
             if probed.entry.startswith("templates.") and answer.granted and probed.answered:
                 checks.append(authors_check(answer.body))
         return checks

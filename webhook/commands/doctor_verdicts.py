@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from webhook.config.texts import NamespacedName
     from webhook.policy.document import Loaded
     from webhook.policy.model import Policy
 
@@ -78,13 +79,13 @@ class Probed(NamedTuple):
         return refused or (self.code < 300 and any(f"[{MARK}]" in text for text in self.warnings))
 
 
-def probe_check(probed: Probed) -> Check:
-    """Whether the API server gets an answer from this entry."""
+def probe_check(probed: Probed, namespace: str) -> Check:
+    """Whether the API server gets an answer from this entry; our pods are in `namespace`."""
     name = f"probe {probed.entry}"
     if probed.answered:
         return ok(name, "answered through the API server")
     if _FAILED in probed.message:
-        return Check(name, Status.FAIL, probed.message, _advice_on_failure(probed.message))
+        return Check(name, Status.FAIL, probed.message, _advice_on_failure(probed.message, namespace))
     if probed.code < 300:
         text = "not asked, or not answered: what it should judge passes unjudged"
         advice = "see whether pods are ready and the API server reaches the Service; its log says why calls fail"
@@ -96,13 +97,13 @@ def probe_check(probed: Probed) -> Check:
     return Check(name, Status.WARN, text, "ask as somebody who may create such objects")
 
 
-def _advice_on_failure(message: str) -> str:
+def _advice_on_failure(message: str, namespace: str) -> str:
     if "client certificate" in message or "certificate required" in message or message.endswith("EOF"):
         return "the webhook hears only clients with an API server's certificate: see docs/callers.md"
     if "x509" in message or "certificate" in message:
         return "the caBundle does not fit the certificate: see certs/README.md; both must come from one authority"
     if "no endpoints" in message or "connection refused" in message:
-        return "no pod answers: kubectl -n device-taint-webhook get pods"
+        return f"no pod answers: kubectl -n {namespace} get pods"
     if "not found" in message and "service" in message:
         return "the Service is missing: apply the overlay again"
     return "the API server cannot reach the pods: see networks and firewalls in docs/operations.md"
@@ -235,17 +236,18 @@ def webhook_clock_check(sooner: Sequence[str], later: Sequence[str]) -> Check:
 # --- what runs ----------------------------------------------------------------------------------
 
 
-def deployment_check(name: str, deployment: Mapping[str, Any] | None, *, needed: bool) -> Check | None:
-    """Whether a Deployment has its replicas; None where there is none and none is needed."""
+def deployment_check(name: str, deployment: Mapping[str, Any] | None, namespace: str, *, needed: bool) -> Check | None:
+    """Whether a Deployment in `namespace` has its replicas; None where there is none and none is needed."""
     if deployment is None:
         if not needed:
             return None
-        return Check("deployment", Status.WARN, f"no Deployment {name}", "apply the overlay, unless it runs elsewhere")
+        advice = "apply the overlay, unless it runs elsewhere; -n names another namespace"
+        return Check("deployment", Status.WARN, f"no Deployment {name} in namespace {namespace}", advice)
     wanted = (deployment.get("spec") or {}).get("replicas", 1)
     status = deployment.get("status") or {}
     ready, updated = status.get("readyReplicas", 0), status.get("updatedReplicas", 0)
     text = f"{name}: {ready} of {wanted} replicas ready"
-    advice = f"kubectl -n device-taint-webhook describe deployment {name}"
+    advice = f"kubectl -n {namespace} describe deployment {name}"
     if not ready and wanted:
         return Check("deployment", Status.FAIL, text, advice)
     if not wanted:
@@ -284,13 +286,13 @@ def key_check(size_bytes: int | None) -> Check:
 # --- policy and evictor -------------------------------------------------------------------------
 
 
-def policy_check(loaded: Loaded | None) -> Check:
+def policy_check(loaded: Loaded | None, config_map: NamespacedName) -> Check:
     """What the ConfigMap holds; None if there is none."""
     if loaded is None:
         return ok("policy", "none is set, so the built-in one holds: all tolerations are allowed")
     if loaded.policy is None:
         text = f"it cannot be loaded: {'; '.join(str(error) for error in loaded.errors[:3])}"
-        advice = "replicas keep the last good one: correct ConfigMap device-taint-webhook-policy"
+        advice = f"replicas keep the last good one: correct ConfigMap {config_map}"
         return Check("policy", Status.FAIL, text, advice)
     policy = loaded.policy
     text = f"{policy.hash}: {len(policy.rules)} rules, {len(policy.taint_rules)} taint rules"

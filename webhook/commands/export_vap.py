@@ -7,8 +7,9 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from webhook.commands.flags import write
+from webhook.commands.flags import namespace_flag, write
 from webhook.commands.policies import policy_file
+from webhook.config.namespace import own_namespace
 from webhook.files.manifests_text import as_json_list, as_yaml_stream
 from webhook.files.render import as_text
 from webhook.files.report import Report
@@ -36,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     policy = _policy_in(options.policy)
     if policy is None:
         return _UNREADABLE
-    exported = export(policy, protect_labels=options.protect_labels)
+    exported = export(policy, protect_labels=options.protect_labels, namespace=options.namespace)
     sys.stderr.write("".join(f"{_PROGRAM}: {line}\n" for line in _told(exported)))
     return write(_FORMATS[options.output](exported.objects), int(options.strict and not exported.complete))
 
@@ -77,6 +78,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--policy", required=True, metavar="F", help="the policy, or the ConfigMap that holds it; - is standard input")
+    usual = own_namespace()
+    add(
+        "-n",
+        "--namespace",
+        type=namespace_flag,
+        default=usual,
+        metavar="NS",
+        help=f"where the webhook is installed, whose claims are left out; default {usual}",
+    )
     add("--protect-labels", action="store_true", help="also keep trustedNamespaceLabels from those without that right")
     add("--strict", action="store_true", help="exit with 1 if a rule is not exported in full")
     add("-o", "--output", choices=sorted(_FORMATS), default="yaml", help="default yaml")

@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from webhook.api.meta import parse_time
-from webhook.config.texts import POLICY_CONFIG_MAP, NamespacedName, as_namespaced
+from webhook.config.namespace import own_namespace, policy_config_map
+from webhook.config.texts import NamespacedName, as_namespace, as_namespaced
 from webhook.files.render import FORMATS, as_text
 from webhook.policy.model import NAMESPACE_NAME_LABEL
 from webhook.policy.names import KnownNames
@@ -26,6 +27,14 @@ def named_flag(text: str) -> NamespacedName:
     """`namespace/name`."""
     try:
         return as_namespaced(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
+
+
+def namespace_flag(text: str) -> str:
+    """The name of a namespace."""
+    try:
+        return as_namespace(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
 
@@ -65,12 +74,13 @@ def add_context(parser: argparse.ArgumentParser) -> None:
 
 def add_policy_config_map(parser: argparse.ArgumentParser) -> None:
     """`--policy-configmap`: where a cluster has the policy."""
+    usual = policy_config_map(own_namespace())
     parser.add_argument(
         "--policy-configmap",
         type=named_flag,
-        default=POLICY_CONFIG_MAP,
+        default=usual,
         metavar="NS/NAME",
-        help=f"default {POLICY_CONFIG_MAP}",
+        help=f"default {usual}",
     )
 
 

@@ -28,6 +28,7 @@ from webhook.api.field import (
 )
 from webhook.api.meta import OWN_GROUP, GroupVersionKind
 from webhook.commands.entries import duplicate_entries, entries_of, meta, remark_entries, text, unreadable_row
+from webhook.config.namespace import POLICY_NAME, own_namespace
 from webhook.files.embedded import with_text_read
 from webhook.files.read import documents, read
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 512 * 1024
 """Of a policy's text: half of what a ConfigMap holds, so that a candidate fits beside it."""
-CONFIG_MAP_NAME: Final = "device-taint-webhook-policy"
-"""The ConfigMap of the shipped manifests."""
 _PHASE: Final = "policy"
 _ROOT: Final = Path.root()
 _DATA: Final = _ROOT.child("data")
@@ -75,11 +74,12 @@ def _go_on(_: str) -> None:
 # --- text ---------------------------------------------------------------------------------------
 
 
-def read_policy(content: str, at: Path = _ROOT, check: Check = _go_on) -> Loaded:
+def read_policy(content: str, at: Path = _ROOT, check: Check = _go_on, namespace: str | None = None) -> Loaded:
     """The policy in a text, YAML or JSON; faults of either are errors at `at` that name line and column.
 
     A text of more than MAX_BYTES is refused unread. `check` is called with the phase's name between steps and may
-    raise to stop; nothing else is raised.
+    raise to stop; nothing else is raised. `namespace` is the one of our own service accounts, which no policy may lock
+    out; this process's unless given.
     """
     if len(content) > MAX_BYTES or len(content.encode(errors="replace")) > MAX_BYTES:
         return _refused(too_long(at, MAX_BYTES))
@@ -93,15 +93,15 @@ def read_policy(content: str, at: Path = _ROOT, check: Check = _go_on) -> Loaded
         return _refused(_unreadable(document, content, at))
     if len(found) > 1:
         return _refused(forbidden(at, "must be one document, not several"))
-    return _loaded(document, at, check)
+    return _loaded(document, at, check, namespace or own_namespace())
 
 
 def _refused(*errors: FieldError) -> Loaded:
     return Loaded(None, errors)
 
 
-def _loaded(document: Document, at: Path, check: Check) -> Loaded:
-    loaded = load(document.value, at, check)
+def _loaded(document: Document, at: Path, check: Check, namespace: str) -> Loaded:
+    loaded = load(document.value, at, check, namespace)
     twice = tuple(
         FieldError(
             ErrorType.DUPLICATE,
@@ -148,7 +148,7 @@ def holds_policy(value: JSON) -> bool:
     data = value.get("data")
     if text(value, "apiVersion") != "v1" or text(value, "kind") != "ConfigMap" or not isinstance(data, dict):
         return False
-    if text(meta(value), "name") == CONFIG_MAP_NAME:
+    if text(meta(value), "name") == POLICY_NAME:
         return any(key in data for key in _KEYS)
     return any(_SAYS_POLICY.search(text(data, key)) for key in _KEYS)
 
@@ -157,7 +157,7 @@ def judged_policy(manifest: Manifest, row: Row, *, old: JSON = None, now: dateti
     """The row of something that holds a policy. With `now`, exceptions that end are told as well."""
     duplicates = tuple(duplicate_entries(manifest))
     if text(manifest.value, "kind") == KIND:
-        loaded = load(manifest.value, _ROOT)
+        loaded = load(manifest.value, _ROOT, namespace=own_namespace())
         entries = (*duplicates, *remark_entries(manifest), *_document_entries(manifest, loaded, _ROOT, now))
         judged = _with_entries(row, entries)
         return JudgedPolicy(judged, {POLICY_KEY: loaded if not duplicates else loaded._replace(policy=None)})

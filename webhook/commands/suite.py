@@ -16,6 +16,7 @@ from webhook.commands.flags import colored, write
 from webhook.commands.policies import policy_file
 from webhook.commands.results import FORMATS, Results, Tested
 from webhook.commands.suite_cluster import cluster_of
+from webhook.config.namespace import own_namespace
 from webhook.files.read import STDIN, read
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import find
@@ -113,7 +114,7 @@ def _policy_of(suite: Suite, manifest: Manifest, folder: str, results: Results) 
         found = policy_file(os.path.join(folder, suite.policy))  # noqa: PTH118 -- as above
         results.faults.extend(row for row in found.rows if row.count(Level.ERROR))
         return found.policy if found.usable else None
-    loaded = load(suite.policy, _POLICY)
+    loaded = load(suite.policy, _POLICY, namespace=own_namespace())
     errors = (Finding(Severity.DENY, error) for error in loaded.errors)
     if loaded.policy is None:
         results.faults.append(_unusable(manifest, list(entries_of(manifest.spot, errors))))

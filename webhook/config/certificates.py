@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.api.field import FieldError, invalid, required
 from webhook.certificates.settings import CIPHER_SUITES, FileSettings, SelfManagedSettings, TLSVersion
 from webhook.config.flags import place
-from webhook.config.texts import NAMESPACE, NamespacedName
+from webhook.config.namespace import CA_NAME, SERVICE_NAME
+from webhook.config.texts import NamespacedName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+CONFIGURATIONS: Final = "device-taint-webhook"
+"""The name of both webhook configurations."""
 _SELF_MANAGED_FLAGS: Final = (
     "ca-secret",
     "validating-webhook-configuration",
@@ -24,10 +27,12 @@ _SELF_MANAGED_FLAGS: Final = (
 )
 
 
-def certificates_of(values: Mapping[str, Any], errors: list[FieldError]) -> FileSettings | SelfManagedSettings | None:
-    """Files, or a CA of our own."""
+def certificates_of(
+    values: Mapping[str, Any], namespace: str, errors: list[FieldError]
+) -> FileSettings | SelfManagedSettings | None:
+    """Files, or a CA of our own, whose Secret and Service are in `namespace` unless flags say otherwise."""
     if values["self-managed-certificates"]:
-        return _self_managed(values, errors)
+        return _self_managed(values, namespace, errors)
     errors.extend(
         required(place("--self-managed-certificates"), f"must come with --{name}")
         for name in _SELF_MANAGED_FLAGS
@@ -36,7 +41,7 @@ def certificates_of(values: Mapping[str, Any], errors: list[FieldError]) -> File
     return _certificate_files(values, errors)
 
 
-def _self_managed(values: Mapping[str, Any], errors: list[FieldError]) -> SelfManagedSettings:
+def _self_managed(values: Mapping[str, Any], namespace: str, errors: list[FieldError]) -> SelfManagedSettings:
     """A CA in a Secret, and who has to trust it."""
     own = "--self-managed-certificates"
     errors.extend(
@@ -51,12 +56,12 @@ def _self_managed(values: Mapping[str, Any], errors: list[FieldError]) -> SelfMa
     if leaf_lifetime * 4 > ca_lifetime:
         detail = "must be at most a quarter of --ca-lifetime"
         errors.append(invalid(place("--certificate-lifetime"), f"{leaf_lifetime.total_seconds():g}s", detail))
-    service = values["service"] or NamespacedName(NAMESPACE, NAMESPACE)
+    service = values["service"] or NamespacedName(namespace, SERVICE_NAME)
     name = f"{service.name}.{service.namespace}"
     return SelfManagedSettings(
-        secret=values["ca-secret"] or NamespacedName(NAMESPACE, "device-taint-webhook-ca"),
-        validating_configuration=values["validating-webhook-configuration"] or NAMESPACE,
-        mutating_configuration=values["mutating-webhook-configuration"] or NAMESPACE,
+        secret=values["ca-secret"] or NamespacedName(namespace, CA_NAME),
+        validating_configuration=values["validating-webhook-configuration"] or CONFIGURATIONS,
+        mutating_configuration=values["mutating-webhook-configuration"] or CONFIGURATIONS,
         names=(
             *(f"{name}.svc", f"{name}.svc.cluster.local", name, service.name),
             *(values["certificate-names"] or ()),

@@ -9,10 +9,18 @@ from webhook.api.field import FieldError, invalid, not_supported, required
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.environment import unknown_variables
 from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, parser_of, place, value_of
-from webhook.config.shared import KUBECONFIG, LOG_FORMAT, POLICY, PROBES, either_of, policy_config_map
+from webhook.config.namespace import KEY_NAME, LEASE_NAME, key_secret
+from webhook.config.shared import (
+    KUBECONFIG,
+    LOG_FORMAT,
+    OWN_NAMESPACE,
+    POLICY,
+    PROBES,
+    either_of,
+    followed_config_map,
+    namespace_of,
+)
 from webhook.config.texts import (
-    KEY_SECRET,
-    NAMESPACE,
     NamespacedName,
     as_count,
     as_file,
@@ -53,12 +61,13 @@ _EVICT_FLAGS: Final = (
     Flag("leader-elect", "act only while holding the lease", as_switch, "false"),
     Flag(
         "leader-elect-lease",
-        f"that lease (default {NAMESPACE}/device-taint-webhook-evict)",
+        f"that lease (default {LEASE_NAME} in --namespace)",
         as_namespaced,
         None,
         "NS/NAME",
     ),
     KUBECONFIG,
+    OWN_NAMESPACE,
     Flag("kube-api-qps", "requests to the API server a second; 0 for no limit", as_rate, "100", "N"),
     Flag("kube-api-burst", "requests that may come at once", as_count, "200", "N"),
     Flag("concurrent-evictions", "evictions asked for at the same time", as_count, "32", "N"),
@@ -66,7 +75,7 @@ _EVICT_FLAGS: Final = (
     Flag("key-file", "the key that confirmation codes are proved with; instead of the Secret", as_file, None, "F"),
     Flag(
         "key-secret",
-        f"the Secret with that key, only read (default {KEY_SECRET}; in mode observe none)",
+        f"the Secret with that key, only read (default {KEY_NAME} in --namespace; in mode observe none)",
         as_namespaced,
         None,
         "NS/NAME",
@@ -133,7 +142,8 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
         errors.append(required(place("--leader-elect"), "must come with --leader-elect-lease"))
     if errors:
         raise ConfigError(errors)
-    lease = values["leader-elect-lease"] or NamespacedName(NAMESPACE, "device-taint-webhook-evict")
+    namespace = namespace_of(values, environment)
+    lease = values["leader-elect-lease"] or NamespacedName(namespace, LEASE_NAME)
     return EvictSettings(
         worker=WorkerSettings(
             mode=values["mode"],
@@ -146,9 +156,9 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
         request_burst=values["kube-api-burst"],
         lease=lease if values["leader-elect"] else None,
         policy_file=values["policy-file"],
-        policy_config_map=policy_config_map(values),
+        policy_config_map=followed_config_map(values, namespace),
         key_file=values["key-file"],
-        key_secret=_key_secret(values),
+        key_secret=_key_secret(values, namespace),
         audit_interval=values["audit-interval"],
         health_address=values["health-probe-bind-address"],
         metrics_address=values["metrics-bind-address"],
@@ -158,9 +168,9 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
     )
 
 
-def _key_secret(values: Mapping[str, Any]) -> NamespacedName | None:
+def _key_secret(values: Mapping[str, Any], namespace: str) -> NamespacedName | None:
     """None where the key is in a file, and where nothing is evicted: what does not act needs no right to a Secret."""
     given: NamespacedName | None = values["key-secret"]
     if given is not None or values["key-file"] is not None:
         return given
-    return KEY_SECRET if values["mode"].acts else None
+    return key_secret(namespace) if values["mode"].acts else None

@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.api.field import FieldError, invalid, required
 from webhook.certificates.settings import TLSVersion
 from webhook.cluster.settings import ClusterSettings
-from webhook.config.certificates import certificates_of
+from webhook.config.certificates import CONFIGURATIONS, certificates_of
 from webhook.config.environment import unknown_variables
 from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, parser_of, place, value_of
-from webhook.config.shared import KUBECONFIG, LOG_FORMAT, POLICY, PROBES, either_of, policy_config_map
+from webhook.config.namespace import CA_NAME, KEY_NAME, SERVICE_NAME, key_secret
+from webhook.config.shared import (
+    KUBECONFIG,
+    LOG_FORMAT,
+    OWN_NAMESPACE,
+    POLICY,
+    PROBES,
+    either_of,
+    followed_config_map,
+    namespace_of,
+)
 from webhook.config.texts import (
-    KEY_SECRET,
-    NAMESPACE,
     NamespacedName,
     as_cipher_suites,
     as_file,
@@ -48,11 +56,12 @@ _SERVE_FLAGS: Final = (
         "false",
     ),
     KUBECONFIG,
+    OWN_NAMESPACE,
     *POLICY,
     Flag("key-file", "the key that signs the authors of templates; instead of the Secret", as_file, None, "F"),
     Flag(
         "key-secret",
-        f"the Secret with that key, filled if it is empty (default {KEY_SECRET})",
+        f"the Secret with that key, filled if it is empty (default {KEY_NAME} in --namespace)",
         as_namespaced,
         None,
         "NS/NAME",
@@ -65,22 +74,22 @@ _SERVE_FLAGS: Final = (
     Flag("self-managed-certificates", "sign them ourselves, with a CA that all replicas share", as_switch, "false"),
     Flag(
         "ca-secret",
-        f"the Secret with that CA, filled if it is empty (default {NAMESPACE}/device-taint-webhook-ca)",
+        f"the Secret with that CA, filled if it is empty (default {CA_NAME} in --namespace)",
         as_namespaced,
         None,
         "NS/NAME",
     ),
     Flag(
         "validating-webhook-configuration",
-        "whose caBundle is kept (default device-taint-webhook)",
+        f"whose caBundle is kept (default {CONFIGURATIONS})",
         as_object_name,
         None,
         "NAME",
     ),
-    Flag("mutating-webhook-configuration", "likewise (default device-taint-webhook)", as_object_name, None, "NAME"),
+    Flag("mutating-webhook-configuration", f"likewise (default {CONFIGURATIONS})", as_object_name, None, "NAME"),
     Flag(
         "service",
-        f"the Service that API servers call, for four names in the certificate (default {NAMESPACE}/{NAMESPACE})",
+        f"the Service that API servers call, for four names in the certificate (default {SERVICE_NAME} in --namespace)",
         as_service,
         None,
         "NS/NAME",
@@ -177,8 +186,9 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
     given = vars(parser_of(f"{program} serve", _SERVE_TEXT, _SERVE_END, _SERVE_FLAGS).parse_args(arguments))
     errors: list[FieldError] = []
     values = {flag.name: value_of(flag, given[flag.name], environment, errors) for flag in _SERVE_FLAGS}
-    certificates = certificates_of(values, errors)
-    sources = _sources(values, errors)
+    namespace = namespace_of(values, environment)
+    certificates = certificates_of(values, namespace, errors)
+    sources = _sources(values, namespace, errors)
     client_names = _client_names(values, errors)
     if errors or certificates is None:
         raise ConfigError(errors)
@@ -211,7 +221,7 @@ def _client_names(values: Mapping[str, Any], errors: list[FieldError]) -> tuple[
     return names or (CLIENT_NAME,)
 
 
-def _sources(values: Mapping[str, Any], errors: list[FieldError]) -> dict[str, Any]:
+def _sources(values: Mapping[str, Any], namespace: str, errors: list[FieldError]) -> dict[str, Any]:
     """Where the policy and the key come from: a file, or an object of the cluster."""
     standalone = values["standalone"]
     either_of("policy-file", "policy-configmap", values, errors)
@@ -223,11 +233,11 @@ def _sources(values: Mapping[str, Any], errors: list[FieldError]) -> dict[str, A
             if values[name] is not None
         )
     in_cluster = not standalone
-    secret = KEY_SECRET if in_cluster else None
+    secret = key_secret(namespace) if in_cluster else None
     return {
         "cluster": ClusterSettings(kubeconfig=values["kubeconfig"]) if in_cluster else None,
         "policy_file": values["policy-file"],
-        "policy_config_map": policy_config_map(values) if in_cluster else None,
+        "policy_config_map": followed_config_map(values, namespace) if in_cluster else None,
         "key_file": values["key-file"],
         "key_secret": None if values["key-file"] else values["key-secret"] or secret,
     }

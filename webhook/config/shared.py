@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid
 from webhook.config.flags import Flag, place
-from webhook.config.texts import POLICY_CONFIG_MAP, NamespacedName, as_address, as_file, as_namespaced
+from webhook.config.namespace import POLICY_NAME, own_namespace, policy_config_map
+from webhook.config.texts import NAMESPACE, NamespacedName, as_address, as_file, as_namespace, as_namespaced
 from webhook.telemetry.logs import LogFormat
 
 if TYPE_CHECKING:
@@ -15,11 +16,18 @@ if TYPE_CHECKING:
 KUBECONFIG: Final = Flag(
     "kubeconfig", "how to reach the cluster; the pod's service account unless given", as_file, None, "F"
 )
+OWN_NAMESPACE: Final = Flag(
+    "namespace",
+    f"where our own objects are; the pod's own namespace unless given, else {NAMESPACE}",
+    as_namespace,
+    None,
+    "NS",
+)
 POLICY: Final = (
     Flag("policy-file", "the policy, read again when it changes; instead of the ConfigMap", as_file, None, "F"),
     Flag(
         "policy-configmap",
-        f"the ConfigMap with policy.yaml (default {POLICY_CONFIG_MAP})",
+        f"the ConfigMap with policy.yaml (default {POLICY_NAME} in --namespace)",
         as_namespaced,
         None,
         "NS/NAME",
@@ -38,6 +46,11 @@ def either_of(one: str, other: str, values: Mapping[str, Any], errors: list[Fiel
         errors.append(invalid(place(f"--{one}"), str(values[one]), f"may not be given together with --{other}"))
 
 
-def policy_config_map(values: Mapping[str, Any]) -> NamespacedName | None:
-    """The ConfigMap to follow; None where the policy is in a file."""
-    return None if values["policy-file"] else values["policy-configmap"] or POLICY_CONFIG_MAP
+def namespace_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> str:
+    """The namespace that defaults of other flags are in."""
+    return values["namespace"] or own_namespace(environment)
+
+
+def followed_config_map(values: Mapping[str, Any], namespace: str) -> NamespacedName | None:
+    """The ConfigMap to follow, by default in `namespace`; None where the policy is in a file."""
+    return None if values["policy-file"] else values["policy-configmap"] or policy_config_map(namespace)

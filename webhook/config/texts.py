@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 from webhook.certificates.settings import CIPHER_SUITES, TLS13_CIPHER_SUITES
 from webhook.server.settings import Address
-from webhook.validation.formats import dns1123_subdomain
+from webhook.validation.formats import dns1123_label, dns1123_subdomain
 
 NAMESPACE: Final = "device-taint-webhook"
-"""Where the shipped manifests put everything."""
+"""Where the shipped manifests put everything, unless an overlay says otherwise."""
 _HIGHEST_PORT: Final = 65535
 _LONGEST_DELAY_SECONDS: Final = 3600.0
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
@@ -33,10 +33,6 @@ class NamespacedName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
-
-
-POLICY_CONFIG_MAP: Final = NamespacedName(NAMESPACE, "device-taint-webhook-policy")
-KEY_SECRET: Final = NamespacedName(NAMESPACE, "device-taint-webhook-key")
 
 
 def as_text(text: str) -> str:
@@ -120,6 +116,13 @@ def as_object_name(text: str) -> str:
     """The name of an object."""
     if dns1123_subdomain(text):
         raise ValueError("must be the name of an object")
+    return text
+
+
+def as_namespace(text: str) -> str:
+    """The name of a namespace."""
+    if dns1123_label(text):
+        raise ValueError("must be the name of a namespace")
     return text
 
 

@@ -15,7 +15,7 @@ from webhook.api.field import FieldError, Finding, forbidden, outline, type_inva
 from webhook.expressions.types import ObjectType
 from webhook.policy.checks import policy_errors
 from webhook.policy.lint import warnings
-from webhook.policy.lockout import lockouts
+from webhook.policy.lockout import OWN_NAMESPACE, lockouts
 from webhook.policy.model import DEFAULT_RULE, Action, InTreeEvictor, Mode, Policy, Subject, UnknownAuthor
 from webhook.policy.parts import MAX_EXPRESSIONS, Builder
 from webhook.policy.schema import MAX_ERRORS, PHASE, schema_errors
@@ -45,11 +45,12 @@ class Loaded(NamedTuple):
     warnings: tuple[Finding, ...] = ()
 
 
-def load(document: JSON, at: Path, check: Check = lambda _: None) -> Loaded:
+def load(document: JSON, at: Path, check: Check = lambda _: None, namespace: str = OWN_NAMESPACE) -> Loaded:
     """The policy in a document, or at most a hundred errors; never raises by itself.
 
     `at` is where the document stands, such as `data[policy.yaml]`. `check` is called with the phase's name between
-    entries, and may raise to stop. What depends on the time of day is not told here: `lint.expiring`.
+    entries, and may raise to stop. `namespace` has our
+    own service accounts. What depends on the time of day is not told here: `lint.expiring`.
     """
     if not isinstance(document, dict):
         return Loaded(None, (type_invalid(at, outline(document), "an object"),))
@@ -66,7 +67,7 @@ def load(document: JSON, at: Path, check: Check = lambda _: None) -> Loaded:
         )
     errors += islice(policy_errors(policy, at, check), MAX_ERRORS)
     if not errors:
-        errors += islice(lockouts(policy, at, check), MAX_ERRORS)
+        errors += islice(lockouts(policy, at, check, namespace), MAX_ERRORS)
     if errors:
         return Loaded(None, tuple(errors[:MAX_ERRORS]))
     return Loaded(policy, (), tuple(warnings(policy, at, check)))

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from webhook.policy.model import Match, Policy, RequesterMatch
 
 OWN_NAMESPACE: Final = "device-taint-webhook"
+"""Where our service accounts are, unless the program says otherwise."""
 _ACCOUNT: Final = "system:serviceaccount:"
 _ACCOUNTS: Final = "system:serviceaccounts"
-_OWN_ACCOUNTS: Final = f"{_ACCOUNT}{OWN_NAMESPACE}:"
 
 
 def service_account(namespace: str, name: str) -> Requester:
@@ -40,8 +40,6 @@ def service_account(namespace: str, name: str) -> Requester:
     return Requester(f"{_ACCOUNT}{namespace}:{name}", (_ACCOUNTS, f"{_ACCOUNTS}:{namespace}", "system:authenticated"))
 
 
-EVICTOR: Final = service_account(OWN_NAMESPACE, "device-taint-webhook-evict")
-"""Turns rules that expire to effect None."""
 _CONTROLLER: Final = service_account("kube-system", "resource-claim-controller")
 MASTERS: Final = Requester("admin", ("system:masters", "system:authenticated"))
 _ALIKE: Final = 0.9
@@ -49,17 +47,25 @@ _ALIKE: Final = 0.9
 _VITAL: Final = (
     ("system:kube-scheduler", "which makes claims for extended resources"),
     (f"{_ACCOUNT}kube-system:device-taint-eviction-controller", "which carries out NoExecute"),
-    (f"{_OWN_ACCOUNTS}device-taint-webhook", "which is this webhook"),
-    (EVICTOR.username, "which turns rules that expire to effect None"),
 )
 _EVERYBODY: Final = frozenset({"*/*", f"{_ACCOUNT}*", f"{_ACCOUNT}*:*", f"{_ACCOUNTS}:*"})
 """Patterns that mean all service accounts, and nobody by name."""
 
 
-def lockouts(policy: Policy, at: Path, check: Callable[[str], None]) -> Iterator[FieldError]:
-    """Rules that are refused, each with the name of whom it would lock out. `check` may raise."""
+def lockouts(
+    policy: Policy, at: Path, check: Callable[[str], None], namespace: str = OWN_NAMESPACE
+) -> Iterator[FieldError]:
+    """Rules that are refused, each with the name of whom it would lock out. `check` may raise.
+
+    `namespace` has our own service accounts.
+    """
+    evictor = service_account(namespace, "device-taint-webhook-evict")
+    ours = {
+        f"{_ACCOUNT}{namespace}:device-taint-webhook": "which is this webhook",
+        evictor.username: "which turns rules that expire to effect None",
+    }
     controllers = dict.fromkeys((CLAIM_CONTROLLER, *policy.trusted_controllers), "which makes claims from templates")
-    vital = {**dict(_VITAL), **controllers}
+    vital = {**dict(_VITAL), **ours, **controllers}
     for field, rules in (("rules", policy.rules), ("taintRules", policy.taint_rules)):
         for position, rule in enumerate(rules):
             if rule.action is Action.DENY and rule.match.requesters is not None:
@@ -78,10 +84,10 @@ def lockouts(policy: Policy, at: Path, check: Callable[[str], None]) -> Iterator
             yield _untrusted(
                 policy, at, f"{by} would deny claims that it makes from templates, whatever their author may"
             )
-    denied = _denies_evictor(policy.taint_rules, check)
+    denied = _denies_evictor(policy.taint_rules, evictor, check)
     if denied is not None:
         text = (
-            f"would deny {EVICTOR.username}, which turns rules that expire to effect None; "
+            f"would deny {evictor.username}, which turns rules that expire to effect None; "
             "let a rule before it allow that account, or list effects NoSchedule and NoExecute"
         )
         yield forbidden(at.child("taintRules").index(denied), text)
@@ -175,9 +181,9 @@ def denies_masters(rules: Sequence[Rule]) -> int | None:
     return None
 
 
-def _denies_evictor(rules: Sequence[Rule], check: Callable[[str], None]) -> int | None:
+def _denies_evictor(rules: Sequence[Rule], evictor: Requester, check: Callable[[str], None]) -> int | None:
     """The position of a taint rule that denies an effect None which our worker has to set."""
-    for position, rest, allowed in _denials(rules, EVICTOR):
+    for position, rest, allowed in _denials(rules, evictor):
         check(PHASE)
         taints = rest.taints or TaintMatch()
         if rest.evict is True or NONE not in (taints.effects or EFFECTS):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from webhook.policy.lockout import OWN_NAMESPACE
 from webhook.policy.model import DEFAULT_RULE, Action, Mode, Rule, Subject, UnknownAuthor
 from webhook.policy.vap_beyond import (
     Coverage,
@@ -79,8 +80,11 @@ class _Made(NamedTuple):
     rules: list[Exported]
 
 
-def export(policy: Policy, *, protect_labels: bool = False) -> Export:
-    """What can be said of the policy without us; `protect_labels` adds a guard of trustedNamespaceLabels."""
+def export(policy: Policy, *, protect_labels: bool = False, namespace: str = OWN_NAMESPACE) -> Export:
+    """What can be said of the policy without us; `protect_labels` adds a guard of trustedNamespaceLabels.
+
+    Claims and templates in `namespace`, which is our own, are left out, as they are by the webhook.
+    """
     walks = _Walks(policy)
     walked: list[tuple[Kind, _Made]] = []
     if policy.mode is not Mode.OFF:
@@ -89,7 +93,7 @@ def export(policy: Policy, *, protect_labels: bool = False) -> Export:
             (Kind.TOLERATIONS, walks.of_claims(Subject.TOLERATION)),
         ]
         walked.append((Kind.TAINTS, walks.of_taints()))
-    maker = Maker(policy, walks.scopes, with_generated=walks.with_generated)
+    maker = Maker(policy, walks.scopes, with_generated=walks.with_generated, namespace=namespace)
     objects: list[dict[str, Any]] = []
     rules: list[Exported] = []
     for kind, made in walked:

@@ -23,8 +23,6 @@ _API: Final = "admissionregistration.k8s.io/v1"
 _NAME: Final = "device-taint-webhook"
 POLICY_HASH: Final = "devicetaint.io/policy-hash"
 _SCHEDULER: Final = "system:kube-scheduler"
-_LEFT_OUT: Final = (OWN_NAMESPACE, "kube-system")
-"""Namespaces that the shipped registration leaves out."""
 ALTERNATIVES_MOST: Final = 32 * 8
 """In one claim: 32 requests with 8 alternatives each (k8s.io/api/resource/v1)."""
 TOLERATIONS_MOST: Final = 16 * ALTERNATIVES_MOST
@@ -180,7 +178,8 @@ def _conditions(kind: Kind, policy: Policy, *, with_generated: bool) -> Iterator
         yield "not-made-from-a-template", not_(_variables(policy)["generated"])
 
 
-def _constraints(kind: Kind) -> dict[str, Any]:
+def _constraints(kind: Kind, namespace: str) -> dict[str, Any]:
+    """`namespace` is ours; the shipped registration leaves it out as well."""
     names: dict[str, Any] = {}
     if kind in (Kind.TAINTS, Kind.GUARD):
         rule = _rule(GROUP, ("v1", "v1beta2", "v1alpha3"), ("CREATE", "UPDATE"), ("devicetaintrules",), "Cluster")
@@ -190,7 +189,7 @@ def _constraints(kind: Kind) -> dict[str, Any]:
     else:
         resources = ("resourceclaims", "resourceclaimtemplates")
         rule = _rule(GROUP, ("v1", "v1beta2", "v1beta1"), ("CREATE",), resources, "Namespaced")
-        out = {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": list(_LEFT_OUT)}
+        out = {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": [namespace, "kube-system"]}
         names = {"matchExpressions": [out]}
     return {
         "matchPolicy": "Equivalent",
@@ -218,9 +217,17 @@ def _rule(
 class Maker:
     """Makes the objects of one policy document."""
 
-    def __init__(self, policy: Policy, scopes: Mapping[str, str], *, with_generated: bool) -> None:
-        """`scopes` are variables beside those that are always there."""
+    def __init__(
+        self,
+        policy: Policy,
+        scopes: Mapping[str, str],
+        *,
+        with_generated: bool,
+        namespace: str = OWN_NAMESPACE,
+    ) -> None:
+        """`scopes` are variables beside those that are always there; `namespace` is our own."""
         self._policy = policy
+        self._namespace = namespace
         self._variables = {**_variables(policy), **scopes}
         self._with_generated = with_generated
         self._bounded = policy.documented_rules.at_most(policy.mode) is Mode.ENFORCE
@@ -266,7 +273,7 @@ class Maker:
         conditions = _conditions(kind, self._policy, with_generated=self._with_generated)
         spec = {
             "failurePolicy": failure_policy,
-            "matchConstraints": _constraints(kind),
+            "matchConstraints": _constraints(kind, self._namespace),
             "matchConditions": [{"name": name, "expression": text} for name, text in conditions],
             "variables": _used((each.expression for each in validations), self._variables),
             "validations": [

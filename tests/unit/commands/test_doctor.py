@@ -18,7 +18,7 @@ from webhook.commands import doctor
 from webhook.commands.doctor_access import EVICT, RIGHTS, SERVE, Right
 from webhook.commands.doctor_probes import VERSIONS, address_of, policy_probe, probe, with_time
 from webhook.commands.doctor_verdicts import AHEAD, MARK, Check, Status
-from webhook.config.texts import POLICY_CONFIG_MAP
+from webhook.config.namespace import policy_config_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,7 @@ def test_a_time_is_told_from_the_future(seconds: int, ahead: bool) -> None:  # n
 
 
 def test_the_policy_probe_is_refused() -> None:
-    made = policy_probe(POLICY_CONFIG_MAP)
+    made = policy_probe(policy_config_map("device-taint-webhook"))
     assert made.collection == "/api/v1/namespaces/device-taint-webhook/configmaps"
     resource = {"group": "", "version": "v1", "resource": "configmaps"}
     kind = {"group": "", "version": "v1", "kind": "ConfigMap"}

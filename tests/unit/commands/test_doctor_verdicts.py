@@ -31,11 +31,13 @@ from webhook.commands.doctor_verdicts import (
     worst,
 )
 from webhook.commands.policies import read_policy
+from webhook.config.texts import NamespacedName
 from webhook.eviction.modes import InTree
 from webhook.policy.model import InTreeEvictor, Policy
 
 NOW: Final = datetime(2026, 6, 1, 12, tzinfo=UTC)
 RULES: Final = "rules.validate.devicetaint.io"
+CONFIG_MAP: Final = NamespacedName("ns", "device-taint-webhook-policy")
 POLICY: Final = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
 
 
@@ -83,21 +85,21 @@ def test_a_probe_is_answered_only_by_the_webhook(
     code: int, message: str, warnings: tuple[str, ...], status: str
 ) -> None:
     probed = Probed(RULES, fails_open=False, code=code, message=message, warnings=warnings)
-    assert said(probe_check(probed))[0] == status
+    assert said(probe_check(probed, "ns"))[0] == status
     assert probed.answered == (status == "ok")
 
 
 def test_a_policy_that_is_there_already_was_not_refused_before() -> None:
     exists = Probed("policy.validate.devicetaint.io", fails_open=True, code=409, message="exists", warnings=())
-    assert said(probe_check(exists))[0] == "fail"
+    assert said(probe_check(exists, "ns"))[0] == "fail"
 
 
 @pytest.mark.parametrize(
     ("why", "advice"),
     [
         ("tls: failed to verify certificate: x509: unknown authority", "caBundle"),
-        ('no endpoints available for service "device-taint-webhook"', "no pod answers"),
-        ("dial tcp 10.0.0.1:443: connect: connection refused", "no pod answers"),
+        ('no endpoints available for service "device-taint-webhook"', "no pod answers: kubectl -n ns get pods"),
+        ("dial tcp 10.0.0.1:443: connect: connection refused", "no pod answers: kubectl -n ns get pods"),
         ('service "device-taint-webhook" not found', "Service is missing"),
         ("context deadline exceeded", "firewalls"),
         ('Post "https://device-taint-webhook.device-taint-webhook.svc:443/validate?timeout=5s": EOF', "callers.md"),
@@ -106,7 +108,7 @@ def test_a_policy_that_is_there_already_was_not_refused_before() -> None:
 )
 def test_a_failed_call_comes_with_what_to_do(why: str, advice: str) -> None:
     message = f'Internal error occurred: failed calling webhook "{RULES}": {why}'
-    assert advice in probe_check(Probed(RULES, fails_open=False, code=500, message=message, warnings=())).advice
+    assert advice in probe_check(Probed(RULES, fails_open=False, code=500, message=message, warnings=()), "ns").advice
 
 
 def test_templates_get_an_author() -> None:
@@ -181,12 +183,24 @@ def test_the_webhooks_clock_is_told_by_what_it_takes_for_the_future() -> None:
 )
 def test_deployments(wanted: int, ready: int, updated: int, status: str) -> None:
     deployment = {"spec": {"replicas": wanted}, "status": {"readyReplicas": ready, "updatedReplicas": updated}}
-    assert said(deployment_check("x", deployment, needed=True))[0] == status
+    assert said(deployment_check("x", deployment, "ns", needed=True))[0] == status
+
+
+def test_what_to_do_names_the_namespace_of_the_installation() -> None:
+    """H2."""
+    down = deployment_check("x", {"spec": {"replicas": 2}}, "platform", needed=True)
+    assert down is not None
+    assert down.advice == "kubectl -n platform describe deployment x"
+    missing = deployment_check("x", None, "platform", needed=True)
+    assert missing is not None
+    assert missing.message == "no Deployment x in namespace platform"
+    broken = policy_check(read_policy("kind: ["), NamespacedName("platform", "device-taint-webhook-policy"))
+    assert broken.advice.endswith("correct ConfigMap platform/device-taint-webhook-policy")
 
 
 def test_a_worker_need_not_be_there() -> None:
-    assert deployment_check("x", None, needed=False) is None
-    assert said(deployment_check("x", None, needed=True))[0] == "warn"
+    assert deployment_check("x", None, "ns", needed=False) is None
+    assert said(deployment_check("x", None, "ns", needed=True))[0] == "warn"
 
 
 def test_access_and_key() -> None:
@@ -202,10 +216,12 @@ def test_access_and_key() -> None:
 
 
 def test_policies() -> None:
-    assert said(policy_check(None))[0] == "ok"
-    assert said(policy_check(read_policy(POLICY)))[0] == "ok"
-    assert said(policy_check(read_policy(f"{POLICY}mode: 'off'\n")))[1].endswith("mode off: nothing is refused")
-    assert said(policy_check(read_policy("kind: [")))[0] == "fail"
+    assert said(policy_check(None, CONFIG_MAP))[0] == "ok"
+    assert said(policy_check(read_policy(POLICY), CONFIG_MAP))[0] == "ok"
+    assert said(policy_check(read_policy(f"{POLICY}mode: 'off'\n"), CONFIG_MAP))[1].endswith(
+        "mode off: nothing is refused"
+    )
+    assert said(policy_check(read_policy("kind: ["), CONFIG_MAP))[0] == "fail"
 
 
 @pytest.mark.parametrize(

@@ -75,3 +75,20 @@ def test_wrong_usage_is_two(capsys: pytest.CaptureFixture[str]) -> None:
     assert export_vap.run([]) == 2
     assert "the following arguments are required: --policy" in capsys.readouterr().err
     assert export_vap.run(["--help"]) == 0
+
+
+def test_claims_of_our_own_namespace_are_left_out_wherever_that_is(
+    policy: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H2."""
+
+    def left_out(*arguments: str) -> list[str]:
+        run(policy, WHOLE, "-o", "json", *arguments)
+        items = {each["metadata"]["name"]: each for each in json.loads(capsys.readouterr().out)["items"]}
+        constraints = items["device-taint-webhook-tolerations"]["spec"]["matchConstraints"]
+        (expression,) = constraints["namespaceSelector"]["matchExpressions"]
+        return list(expression["values"])
+
+    assert left_out("-n", "platform") == ["platform", "kube-system"]
+    monkeypatch.setenv("DEVICE_TAINT_WEBHOOK_NAMESPACE", "from-environment")
+    assert left_out() == ["from-environment", "kube-system"]

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.policy.documents import errors_in, make_entry, warnings_in
+from tests.unit.policy.documents import errors_in, make_document, make_entry, warnings_in
+from webhook.api.field import Path
+from webhook.policy.document import load
 from webhook.policy.model import CLAIM_CONTROLLER
 
 SCHEDULER = "system:kube-scheduler"
@@ -213,3 +215,25 @@ def test_locking_out_administrators_is_told() -> None:
     text = "denies every taint to everybody, system:masters included; put a rule that allows before it"
     assert warnings_in(taintRules=[ALLOW_OURS, DENY]) == [f"DT105 taintRules[1]: {text}"]
     assert warnings_in(taintRules=[ALLOW_OURS, ALLOW_ADMINS, DENY]) == []
+
+
+# --- in another namespace -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("namespace", ["device-taint-webhook", "platform"])
+def test_our_accounts_are_those_of_the_namespace_that_we_are_in(namespace: str) -> None:
+    """H2."""
+    for mentioned in ("device-taint-webhook", "platform"):
+        match = {"requesters": {"serviceAccounts": [f"{mentioned}/device-taint-webhook-evict"]}}
+        loaded = load(make_document(taintRules=[make_entry(match=match)]), Path.root(), namespace=namespace)
+        assert (loaded.policy is None) == (mentioned == namespace)
+
+
+def test_denying_effect_none_to_our_worker_in_another_namespace_is_refused() -> None:
+    """H2: only the account of this installation turns rules that expire to None."""
+    elsewhere = {"requesters": {"serviceAccounts": ["device-taint-webhook/*"]}}
+    rules = [make_entry("ours", action="allow", match=elsewhere), make_entry("rest", match={"taints": {"keys": ["*"]}})]
+    document = make_document(taintRules=rules)
+    (error,) = load(document, Path.root(), namespace="platform").errors
+    assert "would deny system:serviceaccount:platform:device-taint-webhook-evict, which turns rules" in str(error)
+    assert load(document, Path.root()).errors == ()

@@ -1,0 +1,53 @@
+"""The namespace that this program's own objects are in, unless a flag names another."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from webhook.config.texts import NAMESPACE, NamespacedName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+POLICY_NAME: Final = "device-taint-webhook-policy"
+"""The ConfigMap with the policy."""
+KEY_NAME: Final = "device-taint-webhook-key"
+"""The Secret with the key that seals authors and confirmation codes."""
+CA_NAME: Final = "device-taint-webhook-ca"
+"""The Secret with the CA of self-managed certificates."""
+SERVICE_NAME: Final = "device-taint-webhook"
+"""The Service that API servers call."""
+LEASE_NAME: Final = "device-taint-webhook-evict"
+"""The lease of the leader among `evict` processes."""
+VARIABLES: Final = ("DEVICE_TAINT_WEBHOOK_NAMESPACE", "POD_NAMESPACE")
+"""In this order. The manifests set the second by the downward API."""
+ACCOUNT_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""Mounted with a service account's token (kubernetes.io/docs/tasks/run-application/access-api-from-pod)."""
+
+
+def own_namespace(environment: Mapping[str, str] | None = None, account_file: Path = ACCOUNT_FILE) -> str:
+    """The first that says something: the two VARIABLES, the service account's file, the shipped manifests.
+
+    `environment` is the process's own unless given. Never raises: a file that cannot be read says nothing.
+    """
+    variables = os.environ if environment is None else environment
+    for name in VARIABLES:
+        if variables.get(name):
+            return variables[name]
+    try:
+        mounted = account_file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        mounted = ""
+    return mounted or NAMESPACE
+
+
+def policy_config_map(namespace: str) -> NamespacedName:
+    """Where an installation in the namespace has its policy."""
+    return NamespacedName(namespace, POLICY_NAME)
+
+
+def key_secret(namespace: str) -> NamespacedName:
+    """Where an installation in the namespace has its key."""
+    return NamespacedName(namespace, KEY_NAME)
