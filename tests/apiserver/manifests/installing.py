@@ -41,6 +41,32 @@ def rendered(assets: Assets, folder: str) -> list[Json]:
     return list(yaml.safe_load_all(done.stdout))
 
 
+def overlay_of(folder: Path, *, base: str = "base", components: Iterable[str] = (), **fields: Any) -> str:
+    """Writes a kustomization of one's own: paths are below manifests, `fields` are added. Gives it for `rendered`."""
+    folder.mkdir()
+    manifests = Path("/".join([".."] * len(folder.parts[1:]))) / MANIFESTS.relative_to("/")
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [str(manifests / base)],
+        "components": [str(manifests / each) for each in components],
+        **fields,
+    }
+    if "transformers" in fields:
+        kustomization["transformers"] = [str(manifests / each) for each in fields["transformers"]]
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return str(folder)
+
+
+def environment_of(deployment: Json, container: Json) -> dict[str, str]:
+    """What a container of the Deployment's pods finds in its environment."""
+    fields = {"metadata.namespace": deployment["metadata"]["namespace"]}
+    return {
+        each["name"]: each["value"] if "value" in each else fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
+        for each in container["env"]
+    }
+
+
 def write_registrations(assets: Assets, overlay: str, folder: Path) -> str:
     """Writes an overlay's webhook configurations into a folder: the file's name there, for `register`."""
     name = f"{overlay}.yaml"

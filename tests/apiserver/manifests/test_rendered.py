@@ -13,7 +13,14 @@ import pytest
 import yaml
 
 from tests.apiserver.accounts import rights_of
-from tests.apiserver.manifests.installing import OVERLAYS, OWN_NAMESPACE, REGISTRATIONS, ROOT, rendered
+from tests.apiserver.manifests.installing import (
+    OVERLAYS,
+    OWN_NAMESPACE,
+    REGISTRATIONS,
+    ROOT,
+    environment_of,
+    rendered,
+)
 from webhook.config.evict import parse_evict
 from webhook.config.serve import parse_serve
 from webhook.server.callers import Callers, WrongName
@@ -36,6 +43,11 @@ MODES: Final = {
     "production": "delegated",
 }
 _WRITES: Final = {"create", "update", "patch", "delete", "deletecollection"}
+_LET_OUT: Final = {
+    *(("TCP", port) for port in (443, 6443, 8443)),
+    *((protocol, port) for protocol in ("TCP", "UDP") for port in (53, 5353, 8053)),
+}
+"""The API server, and DNS: some providers give pods a name for it."""
 _WORKLOADS: Final = {"serve": "device-taint-webhook", "evict": "device-taint-webhook-evict"}
 
 
@@ -92,15 +104,23 @@ def test_pods_have_no_privilege_and_write_nowhere(render: Callable[[str], list[J
         assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & pod.keys()
         assert all("hostPath" not in volume for volume in pod.get("volumes", []))
     (namespace,) = _of_kind(render(overlay), "Namespace")
-    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    prefix = "pod-security.kubernetes.io/"
+    labels = namespace["metadata"]["labels"].items()
+    assert {key.removeprefix(prefix): text for key, text in labels if key.startswith(prefix)} == {
+        "enforce": "restricted",
+        "enforce-version": "v1.33",
+        "audit": "restricted",
+        "warn": "restricted",
+    }, "L9"
 
 
 @every_overlay
 def test_pods_keep_out_of_meshes(render: Callable[[str], list[Json]], overlay: str) -> None:
-    """A sidecar before `serve` would end TLS in its stead, and start later than the API server calls."""
+    """A sidecar before `serve` would end TLS in its stead, and start later than the API server calls. L10: ambient."""
     for deployment, _ in _workloads(render(overlay)):
         metadata = deployment["spec"]["template"]["metadata"]
         assert metadata["labels"]["sidecar.istio.io/inject"] == "false"
+        assert metadata["labels"]["istio.io/dataplane-mode"] == "none"
         assert metadata["annotations"]["linkerd.io/inject"] == "disabled"
 
 
@@ -117,6 +137,12 @@ def test_pods_stay_up_and_are_replaced_before_they_go(render: Callable[[str], li
         assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys()
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
         assert container["resources"]["limits"].keys() == {"memory"}
+        assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}, "M12"
+    budgets = {each["metadata"]["name"]: each["spec"] for each in _of_kind(render(overlay), "PodDisruptionBudget")}
+    assert set(budgets) == {deployment["metadata"]["name"] for deployment, _ in _workloads(render(overlay))}, "L8"
+    assert {(each["maxUnavailable"], each["unhealthyPodEvictionPolicy"]) for each in budgets.values()} == {
+        (1, "AlwaysAllow")
+    }
     (quota,) = _of_kind(render(overlay), "ResourceQuota")
     (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
     assert scope["values"] == ["system-cluster-critical"]
@@ -124,13 +150,10 @@ def test_pods_stay_up_and_are_replaced_before_they_go(render: Callable[[str], li
 
 @every_overlay
 def test_serve_takes_its_flags_and_outlives_its_shutdown(render: Callable[[str], list[Json]], overlay: str) -> None:
-    (pod, container) = next(
-        (deployment["spec"]["template"]["spec"], container)
-        for deployment, container in _workloads(render(overlay))
-        if container["name"] == "serve"
-    )
+    ((deployment, container),) = [found for found in _workloads(render(overlay)) if found[1]["name"] == "serve"]
+    pod = deployment["spec"]["template"]["spec"]
     verb, *flags = container["args"]
-    settings = parse_serve("x", flags, {each["name"]: each["value"] for each in container["env"]})
+    settings = parse_serve("x", flags, environment_of(deployment, container))
     assert verb == "serve"
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     assert settings.health_address is not None
@@ -149,9 +172,8 @@ def test_serve_takes_its_flags_and_outlives_its_shutdown(render: Callable[[str],
 @every_overlay
 def test_caller_without_proof_is_given_nothing_that_lasts(render: Callable[[str], list[Json]], overlay: str) -> None:
     """R2: a client without a certificate, and one with a kubelet's."""
-    (container,) = [each for _, each in _workloads(render(overlay)) if each["name"] == "serve"]
-    environment = {each["name"]: each["value"] for each in container["env"]}
-    settings = parse_serve("x", container["args"][1:], environment)
+    ((deployment, container),) = [found for found in _workloads(render(overlay)) if found[1]["name"] == "serve"]
+    settings = parse_serve("x", container["args"][1:], environment_of(deployment, container))
     callers = Callers(settings.client_names, trust_everyone=settings.trust_unauthenticated_callers)
     kubelet = {"subject": ((("organizationName", "system:nodes"),), (("commonName", "system:node:node-1"),))}
     assert callers.authenticated == (overlay == "client-certificates")
@@ -168,7 +190,7 @@ def test_evict_runs_in_the_mode_of_its_overlay(render: Callable[[str], list[Json
     assert len(found) == (overlay in MODES)
     for deployment, container in found:
         verb, *flags = container["args"]
-        settings = parse_evict("x", flags, {})
+        settings = parse_evict("x", flags, environment_of(deployment, container))
         assert (verb, settings.worker.mode) == ("evict", MODES[overlay])
         assert settings.lease == (OWN_NAMESPACE, deployment["metadata"]["name"])
         assert settings.health_address is not None
@@ -246,6 +268,11 @@ def test_what_is_called_is_open_and_nothing_else(render: Callable[[str], list[Js
     for document in _of_kind(documents, "NetworkPolicy"):
         ports = {port["port"] for rule in document["spec"]["ingress"] for port in rule["ports"]}
         opened[document["metadata"]["name"]] = ports
+        if "Egress" in document["spec"]["policyTypes"]:
+            let_out = {
+                (each["protocol"], each["port"]) for rule in document["spec"]["egress"] for each in rule["ports"]
+            }
+            assert let_out == _LET_OUT, "M20"
     monitored = overlay in {"monitoring", "production"}
     assert opened == {
         "device-taint-webhook": {9443, 8081},

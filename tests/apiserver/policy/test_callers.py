@@ -54,7 +54,7 @@ def _flags(stage: Stage, overlay: str) -> Iterator[str]:
         for container in document["spec"]["template"]["spec"]["containers"]
         if container["name"] == "serve"
     )
-    given = {each["name"].removeprefix(_PREFIX): each["value"] for each in container["env"]}
+    given = {each["name"].removeprefix(_PREFIX): each["value"] for each in container["env"] if "value" in each}
     for name in _ABOUT_CALLERS:
         if name in given:
             # the ConfigMap is mounted: here the CA lies in another place

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from tests.apiserver.manifests.installing import MANIFESTS, REGISTRATIONS, rendered
+from tests.apiserver.manifests.installing import MANIFESTS, REGISTRATIONS, overlay_of, rendered
 from tests.controlplane.registration import configurations
 
 if TYPE_CHECKING:
@@ -22,23 +22,6 @@ ENTRY: Final[Json] = _ADDED["value"]
 (_, BASE) = configurations(MANIFESTS)
 BASE_ENTRIES: Final = {entry["name"]: entry for entry in BASE["webhooks"]}
 INJECT: Final = "cert-manager.io/inject-ca-from"
-
-
-def _overlay(folder: Path, *components: str) -> str:
-    """A folder beside the overlays, as kustomize wants it, with an overlay of somebody's own."""
-    folder.mkdir()
-    manifests = "/".join([".."] * len(folder.parts[1:])) + str(MANIFESTS)
-    (folder / "kustomization.yaml").write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "kustomize.config.k8s.io/v1beta1",
-                "kind": "Kustomization",
-                "resources": [f"{manifests}/base"],
-                "components": [f"{manifests}/{component}" for component in components],
-            }
-        )
-    )
-    return str(folder)
 
 
 def test_it_is_asked_about_whatever_may_lack_tolerations() -> None:
@@ -64,7 +47,7 @@ def test_the_entry_is_the_last_of_the_configuration_whose_ca_bundle_is_looked_af
     """With either way to certificates, in either order of the components."""
     ours, theirs = "components/default-tolerations", f"../certs/{certificates}"
     for number, components in enumerate(([ours, theirs], [theirs, ours])):
-        documents = rendered(assets, _overlay(tmp_path / str(number), *components))
+        documents = rendered(assets, overlay_of(tmp_path / str(number), components=components))
         found = {each["kind"]: each for each in documents if each["kind"] in REGISTRATIONS}
         mutating = found["MutatingWebhookConfiguration"]
         assert mutating["webhooks"] == [*BASE["webhooks"], ENTRY]

@@ -14,6 +14,7 @@ from webhook.commands import export_vap
 if TYPE_CHECKING:
     from pathlib import Path
 
+POLICIES: Final = "ValidatingAdmissionPolicy"
 SAID: Final = "device-taint-webhook export-vap: "
 KEYS: Final = {"tolerations": {"keys": ["a.example.com/*"]}}
 WHOLE: Final = make_document(rules=[make_entry("no", match=KEYS, message='say: "no"')])
@@ -84,8 +85,8 @@ def test_claims_of_our_own_namespace_are_left_out_wherever_that_is(
 
     def left_out(*arguments: str) -> list[str]:
         run(policy, WHOLE, "-o", "json", *arguments)
-        items = {each["metadata"]["name"]: each for each in json.loads(capsys.readouterr().out)["items"]}
-        constraints = items["device-taint-webhook-tolerations"]["spec"]["matchConstraints"]
+        specs = [each["spec"] for each in json.loads(capsys.readouterr().out)["items"] if each["kind"] == POLICIES]
+        (constraints,) = [each["matchConstraints"] for each in specs if "toleration" in str(each["validations"])][:1]
         (expression,) = constraints["namespaceSelector"]["matchExpressions"]
         return list(expression["values"])
 

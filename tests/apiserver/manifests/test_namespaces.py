@@ -1,0 +1,188 @@
+"""Any namespace (H2): each overlay put into another one by three lines, and nothing left of the usual one."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.apiserver.manifests.installing import (
+    OVERLAYS,
+    OWN_NAMESPACE,
+    REGISTRATIONS,
+    environment_of,
+    overlay_of,
+    rendered,
+)
+from webhook.certificates.settings import SelfManagedSettings
+from webhook.config.evict import parse_evict
+from webhook.config.serve import parse_serve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.apiserver.manifests.installing import Json
+    from tests.controlplane.assets import Assets
+
+pytestmark = pytest.mark.apiserver
+
+ELSEWHERE: Final = "platform-dra"
+IN: Final = {"namespace": ELSEWHERE, "transformers": ["transformers/namespace"]}
+_NAMES: Final = frozenset(
+    {
+        "name",
+        "app.kubernetes.io/name",
+        "app.kubernetes.io/instance",
+        "app.kubernetes.io/part-of",
+        "commonName",
+        "image",
+        "resourceNames",
+        "runbook_url",
+        "serviceAccount",
+        "serviceAccountName",
+    }
+)
+"""Fields that name an object or this program, and never a namespace."""
+_OTHER_MEANINGS: Final = re.compile(
+    rf"{OWN_NAMESPACE}-[a-z]|/etc/{OWN_NAMESPACE}/|{ELSEWHERE}/{OWN_NAMESPACE}$|^{OWN_NAMESPACE}\.{ELSEWHERE}\b|"
+    rf'\bjob="{OWN_NAMESPACE}"|"uid": "{OWN_NAMESPACE}"|\bjob=\\"{OWN_NAMESPACE}\\"'
+)
+"""Texts with longer names, the Service's name before the namespace, and jobs of Prometheus."""
+
+
+@pytest.fixture(scope="module")
+def moved(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Json]]:
+    found: dict[str, list[Json]] = {}
+    folder = tmp_path_factory.mktemp("moved")
+
+    def each(overlay: str) -> list[Json]:
+        if overlay not in found:
+            found[overlay] = rendered(assets, overlay_of(folder / overlay, base=f"overlays/{overlay}", **IN))
+        return found[overlay]
+
+    return each
+
+
+every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
+
+
+def _leaves(value: object, *keys: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _leaves(each, *keys, key)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _leaves(each, *keys)
+    else:
+        yield keys, str(value)
+
+
+def traces(document: Json) -> list[str]:
+    """Texts in which the usual namespace may still be meant."""
+    found = []
+    for keys, text in _leaves(document):
+        named = keys[-1] in _NAMES and document["kind"] != "Namespace"
+        if (
+            OWN_NAMESPACE in _OTHER_MEANINGS.sub("", text)
+            and not (named or keys[-1].startswith("app.kubernetes.io/"))
+            and not (keys[-1] == "dnsNames" and text == OWN_NAMESPACE)
+        ):
+            found.append(f"{document['kind']} {'.'.join(keys)}: {text}")
+    return found
+
+
+@every_overlay
+def test_nothing_is_left_of_the_usual_namespace(moved: Callable[[str], list[Json]], overlay: str) -> None:
+    assert [trace for document in moved(overlay) for trace in traces(document)] == []
+
+
+@every_overlay
+def test_the_usual_namespace_leaves_traces_where_it_is_meant(assets: Assets, overlay: str) -> None:
+    """What the other test looks for is found where nothing was moved."""
+    found = [trace for document in rendered(assets, f"overlays/{overlay}") for trace in traces(document)]
+    assert [trace for trace in found if ".namespaceSelector." in trace]
+    assert [trace for trace in found if "service.namespace" in trace]
+    assert [trace for trace in found if trace.startswith("RoleBinding subjects.namespace")]
+    assert bool([trace for trace in found if "inject-ca-from" in trace]) == (overlay in {"cert-manager", "production"})
+
+
+@every_overlay
+def test_everything_is_in_the_other_namespace_which_comes_along(
+    assets: Assets, moved: Callable[[str], list[Json]], overlay: str
+) -> None:
+    """And nothing else is changed: objects, their order, and all that names no namespace."""
+    documents, usual = moved(overlay), rendered(assets, f"overlays/{overlay}")
+    (namespace,) = [each["metadata"] for each in documents if each["kind"] == "Namespace"]
+    assert namespace["name"] == ELSEWHERE
+    for document, before in zip(documents, usual, strict=True):
+        assert document["kind"] == before["kind"]
+        known = "namespace" in before["metadata"]
+        assert document["metadata"].get("namespace") == (ELSEWHERE if known else None)
+        texts, texts_before = [text for _, text in _leaves(document)], [text for _, text in _leaves(before)]
+        assert len(texts) == len(texts_before)
+        changed = {(was, now) for was, now in zip(texts_before, texts, strict=True) if was != now}
+        assert all(now.replace(ELSEWHERE, OWN_NAMESPACE) == was for was, now in changed)
+
+
+@every_overlay
+def test_registrations_leave_out_and_look_into_the_other_namespace(
+    moved: Callable[[str], list[Json]], overlay: str
+) -> None:
+    for configuration in (each for each in moved(overlay) if each["kind"] in REGISTRATIONS):
+        for entry in configuration["webhooks"]:
+            about = entry["name"].partition(".")[0]
+            (wanted,) = entry["namespaceSelector"].get("matchExpressions") or [{"values": None}]
+            namespaces = {"rules": None, "slices": None, "policy": [ELSEWHERE]}
+            assert wanted["values"] == namespaces.get(about, [ELSEWHERE, "kube-system"]), entry["name"]
+            assert entry["clientConfig"]["service"]["namespace"] == ELSEWHERE
+
+
+@every_overlay
+def test_serve_looks_for_the_objects_that_are_there(moved: Callable[[str], list[Json]], overlay: str) -> None:
+    documents = moved(overlay)
+    there = {(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in documents}
+    issued = {name for each in documents if each["kind"] == "Certificate" for name in each["spec"].get("dnsNames", [])}
+    called = f"device-taint-webhook.{ELSEWHERE}.svc"
+    (settings,) = [parse_serve("x", flags, given) for verb, flags, given in _started(documents) if verb == "serve"]
+    assert settings.policy_config_map == (ELSEWHERE, "device-taint-webhook-policy")
+    assert settings.key_secret is not None
+    assert ("Secret", *settings.key_secret) in there
+    certificates = settings.certificates
+    if isinstance(certificates, SelfManagedSettings):
+        assert ("Secret", *certificates.secret) in there
+        assert called in certificates.names
+    else:
+        assert called in issued
+
+
+@every_overlay
+def test_evict_looks_for_the_objects_that_are_there(moved: Callable[[str], list[Json]], overlay: str) -> None:
+    documents = moved(overlay)
+    for settings in [parse_evict("x", flags, given) for verb, flags, given in _started(documents) if verb == "evict"]:
+        assert settings.policy_config_map == (ELSEWHERE, "device-taint-webhook-policy")
+        assert settings.key_secret in {None, (ELSEWHERE, "device-taint-webhook-key")}
+        assert settings.lease is not None
+        (role,) = [
+            each
+            for each in documents
+            if (each["kind"], each["metadata"]["name"]) == ("Role", "device-taint-webhook-evict")
+        ]
+        granted = [name for rule in role["rules"] for name in rule.get("resourceNames", [])]
+        assert (role["metadata"]["namespace"], settings.lease.name in granted) == (settings.lease.namespace, True)
+
+
+def _started(documents: list[Json]) -> Iterator[tuple[str, list[str], dict[str, str]]]:
+    """(verb, flags, environment) of each workload."""
+    for deployment in (each for each in documents if each["kind"] == "Deployment"):
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        verb, *flags = container["args"]
+        yield verb, flags, environment_of(deployment, container)
+
+
+def test_an_overlay_that_names_the_usual_namespace_stays_as_it_is(assets: Assets, tmp_path: Path) -> None:
+    for overlay in ("cert-manager", "default-tolerations"):
+        fields = {**IN, "namespace": OWN_NAMESPACE}
+        made = rendered(assets, overlay_of(tmp_path / overlay, base=f"overlays/{overlay}", **fields))
+        assert made == rendered(assets, f"overlays/{overlay}")
