@@ -1,0 +1,150 @@
+"""Components combine (B7), in one kustomization or on top of an overlay: none takes away what another has added."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.apiserver.accounts import rights_of
+from tests.apiserver.manifests.installing import REGISTRATIONS, environment_of, overlay_of, rendered
+from webhook.config.serve import parse_serve
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.apiserver.manifests.installing import Json
+    from tests.controlplane.assets import Assets
+
+pytestmark = pytest.mark.apiserver
+
+CERTIFICATES: Final = ("../certs/cert-manager", "../certs/self-managed")
+MORE: Final = tuple(
+    f"components/{name}"
+    for name in (
+        "high-availability",
+        "evict-delegated",
+        "default-tolerations",
+        "monitoring",
+        "client-certificates",
+        "host-network",
+    )
+)
+
+
+def _ids(documents: list[Json]) -> set[tuple[str, str]]:
+    return {(each["kind"], each["metadata"]["name"]) for each in documents}
+
+
+def _one(documents: list[Json], kind: str, name: str = "device-taint-webhook") -> Json:
+    (found,) = [each for each in documents if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def _serve(documents: list[Json]) -> tuple[Json, Json]:
+    deployment = _one(documents, "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return deployment, container
+
+
+def _entries(documents: list[Json]) -> dict[str, Json]:
+    return {entry["name"]: entry for each in documents if each["kind"] in REGISTRATIONS for entry in each["webhooks"]}
+
+
+def _assert_whole(documents: list[Json], certificates: str) -> None:
+    """What each of the components brings is there."""
+    deployment, container = _serve(documents)
+    pod = deployment["spec"]["template"]["spec"]
+    settings = parse_serve("x", container["args"][1:], environment_of(deployment, container))
+    # high-availability
+    assert deployment["spec"]["replicas"] == 3
+    assert _entries(documents)["claims.validate.devicetaint.io"]["failurePolicy"] == "Fail"
+    # evict-delegated
+    worker = _one(documents, "Deployment", "device-taint-webhook-evict")
+    assert "--mode=delegated" in worker["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert ("ClusterRole", "device-taint-webhook-evict-acting") in _ids(documents)
+    # default-tolerations
+    assert "default-tolerations.mutate.devicetaint.io" in _entries(documents)
+    # monitoring
+    assert ("ServiceMonitor", "device-taint-webhook") in _ids(documents)
+    # client-certificates, and whichever certificates: each file that is asked for is mounted
+    assert settings.client_names == ("kube-apiserver",)
+    mounted = {each["mountPath"] for each in container["volumeMounts"]}
+    files = [settings.certificates.client_ca_file, getattr(settings.certificates, "certificate_file", None)]
+    assert {str(file.parent) for file in files if file is not None} == mounted
+    assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["volumes"]}
+    injected = {
+        each["metadata"]["annotations"].get("cert-manager.io/inject-ca-from")
+        for each in documents
+        if each["kind"] in REGISTRATIONS
+    }
+    assert injected == {"device-taint-webhook/device-taint-webhook" if "cert-manager" in certificates else None}
+    # host-network
+    assert pod["hostNetwork"] is True
+    ports = {each["name"]: each["hostPort"] for each in container["ports"]}
+    assert settings.health_address is not None
+    assert settings.metrics_address is not None
+    assert ports == {
+        "webhook": settings.address.port,
+        "probes": settings.health_address.port,
+        "metrics": settings.metrics_address.port,
+    }
+
+
+@pytest.mark.parametrize("certificates", CERTIFICATES)
+def test_all_components_at_once_keep_what_each_has_added_in_any_order(
+    assets: Assets, tmp_path: Path, certificates: str
+) -> None:
+    """Backwards, each of them comes before all that it came after; only certificates have to be the first."""
+    documents = rendered(assets, overlay_of(tmp_path / "mine", components=[certificates, *MORE]))
+    _assert_whole(documents, certificates)
+    backwards = rendered(assets, overlay_of(tmp_path / "backwards", components=[certificates, *MORE[::-1]]))
+    assert _by_id(backwards) == _by_id(documents)
+
+
+def test_components_on_top_of_an_overlay_are_the_same_installation(assets: Assets, tmp_path: Path) -> None:
+    """So an installation grows by a line; nobody has to apply another overlay over it."""
+    on_top = rendered(assets, overlay_of(tmp_path / "on-top", base="overlays/cert-manager", components=MORE))
+    beside = rendered(assets, overlay_of(tmp_path / "beside", components=[CERTIFICATES[0], *MORE]))
+    assert on_top == beside
+
+
+def _by_id(documents: list[Json]) -> dict[tuple[str, str], Any]:
+    """Without the order of documents and of lists whose entries have a name, which API servers merge by it."""
+    return {(each["kind"], each["metadata"]["name"]): _sorted(each) for each in documents}
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted(each) for key, each in value.items()}
+    if isinstance(value, list) and all(isinstance(each, dict) and "name" in each for each in value):
+        return sorted((_sorted(each) for each in value), key=lambda each: str(each["name"]))
+    return value
+
+
+@pytest.mark.parametrize("mode", ["delegated", "supplement"])
+def test_without_delete_evict_has_the_eviction_api_and_no_other_way(assets: Assets, tmp_path: Path, mode: str) -> None:
+    """L21."""
+    account = "device-taint-webhook-evict"
+    whole = [CERTIFICATES[0], f"components/evict-{mode}"]
+    before = rights_of(rendered(assets, overlay_of(tmp_path / "whole", components=whole)), account)
+    less = [*whole, "components/evict-without-delete"]
+    after = rights_of(rendered(assets, overlay_of(tmp_path / "less", components=less)), account)
+    assert {(right.resource, right.verb) for right in before - after} == {("pods", "delete"), ("pods/status", "patch")}
+    assert after < before
+
+
+def test_a_version_of_ones_own_is_in_the_image_and_in_every_label(assets: Assets, tmp_path: Path) -> None:
+    """L16, L19: as manifests/README.md has it."""
+    fields: dict[str, Any] = {
+        "images": [{"name": "device-taint-webhook", "newName": "registry.example.com/taints", "newTag": "9.9.9"}],
+        "labels": [{"pairs": {"app.kubernetes.io/version": "9.9.9"}, "includeTemplates": True}],
+    }
+    documents = rendered(assets, overlay_of(tmp_path / "mine", components=[CERTIFICATES[0], *MORE], **fields))
+    for document in documents:
+        assert document["metadata"]["labels"]["app.kubernetes.io/version"] == "9.9.9", document["kind"]
+        if document["kind"] == "Deployment":
+            template = document["spec"]["template"]
+            assert template["metadata"]["labels"]["app.kubernetes.io/version"] == "9.9.9"
+            assert template["spec"]["containers"][0]["image"] == "registry.example.com/taints:9.9.9"
+            assert "app.kubernetes.io/version" not in document["spec"]["selector"]["matchLabels"]
