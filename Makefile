@@ -33,7 +33,7 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 setup: $(INSTALLED) ## install the Python packages into .venv
 
 .PHONY: controlplane
-controlplane: setup ## build the test control plane (once; 8 to 14 minutes), or find KUBEBUILDER_ASSETS
+controlplane: setup ## build the test control plane (once; 8 to 16 minutes), or find KUBEBUILDER_ASSETS
 	@$(BIN)/python -m tests.controlplane.assets --kwok --cert-manager
 
 # --- inner loop ---------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import yaml
 
 from tests.apiserver.accounts import rights_of
-from tests.apiserver.manifests.installing import REGISTRATIONS, environment_of, overlay_of, rendered
+from tests.apiserver.manifests.installing import MANIFESTS, REGISTRATIONS, ROOT, environment_of, overlay_of, rendered
 from webhook.config.serve import parse_serve
 
 if TYPE_CHECKING:
@@ -103,7 +106,7 @@ def test_all_components_at_once_keep_what_each_has_added_in_any_order(
 
 
 def test_components_on_top_of_an_overlay_are_the_same_installation(assets: Assets, tmp_path: Path) -> None:
-    """So an installation grows by a line; nobody has to apply another overlay over it."""
+    """So an installation grows by a line, and no overlay has to be applied over another."""
     on_top = rendered(assets, overlay_of(tmp_path / "on-top", base="overlays/cert-manager", components=MORE))
     beside = rendered(assets, overlay_of(tmp_path / "beside", components=[CERTIFICATES[0], *MORE]))
     assert on_top == beside
@@ -134,17 +137,49 @@ def test_without_delete_evict_has_the_eviction_api_and_no_other_way(assets: Asse
     assert after < before
 
 
-def test_a_version_of_ones_own_is_in_the_image_and_in_every_label(assets: Assets, tmp_path: Path) -> None:
-    """L16, L19: as manifests/README.md has it."""
-    fields: dict[str, Any] = {
-        "images": [{"name": "device-taint-webhook", "newName": "registry.example.com/taints", "newTag": "9.9.9"}],
-        "labels": [{"pairs": {"app.kubernetes.io/version": "9.9.9"}, "includeTemplates": True}],
-    }
-    documents = rendered(assets, overlay_of(tmp_path / "mine", components=[CERTIFICATES[0], *MORE], **fields))
-    for document in documents:
-        assert document["metadata"]["labels"]["app.kubernetes.io/version"] == "9.9.9", document["kind"]
+@pytest.fixture(scope="module")
+def example(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> list[Json]:
+    """The kustomization of manifests/README.md with all that it says is often wanted, rendered."""
+    section = (MANIFESTS / "README.md").read_text().partition("\n## An overlay of your own\n")[2].partition("\n## ")[0]
+    whole, more = (
+        yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    )
+    for field in ("resources", "components", "transformers"):
+        whole[field] = [str((MANIFESTS / "overlays/mine" / each).resolve().relative_to(ROOT)) for each in whole[field]]
+    components = [os.path.relpath(each, "manifests") for each in whole.pop("components")]
+    (base,) = whole.pop("resources")
+    transformers = [os.path.relpath(each, "manifests") for each in whole.pop("transformers")]
+    folder = tmp_path_factory.mktemp("documented") / "mine"
+    fields = {**whole, **more, "transformers": transformers}
+    return rendered(
+        assets, overlay_of(folder, base=os.path.relpath(base, "manifests"), components=components, **fields)
+    )
+
+
+def test_the_documented_overlay_has_all_of_its_components_in_its_namespace(example: list[Json]) -> None:
+    """B7, H2: cert-manager, evict-delegated and default-tolerations in a few lines."""
+    found = _ids(example)
+    assert {("Certificate", "device-taint-webhook"), ("ClusterRole", "device-taint-webhook-evict-acting")} <= found
+    assert "default-tolerations.mutate.devicetaint.io" in _entries(example)
+    assert ("Namespace", "platform-dra") in found
+    assert {each["metadata"].get("namespace") for each in example} == {None, "platform-dra"}
+
+
+def test_the_documented_version_is_in_the_image_and_in_every_label(example: list[Json]) -> None:
+    """L16."""
+    for document in example:
+        assert document["metadata"]["labels"]["app.kubernetes.io/version"] == "0.1.1", document["kind"]
         if document["kind"] == "Deployment":
             template = document["spec"]["template"]
-            assert template["metadata"]["labels"]["app.kubernetes.io/version"] == "9.9.9"
-            assert template["spec"]["containers"][0]["image"] == "registry.example.com/taints:9.9.9"
+            assert template["metadata"]["labels"]["app.kubernetes.io/version"] == "0.1.1"
+            assert template["spec"]["containers"][0]["image"].startswith("registry.example.com/device-taint-webhook:")
             assert "app.kubernetes.io/version" not in document["spec"]["selector"]["matchLabels"]
+
+
+def test_the_documented_credentials_are_those_of_both_accounts(example: list[Json]) -> None:
+    """L19."""
+    accounts = {
+        each["metadata"]["name"]: each["imagePullSecrets"] for each in example if each["kind"] == "ServiceAccount"
+    }
+    secrets = [{"name": "registry-credentials"}]
+    assert accounts == {"device-taint-webhook": secrets, "device-taint-webhook-evict": secrets}

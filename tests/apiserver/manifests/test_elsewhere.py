@@ -202,7 +202,7 @@ def test_evict_gets_its_lease_and_evicts(installation: Installation) -> None:
         _Evict(plane, "delegated", "--leader-elect", policy=None, kubeconfig=account) as process,
     ):
         ward.admit("one")
-        process.wait_working()
+        process.process.wait_ready(lambda: bool(process.lines("working")), seconds=120)
         assert plane.client.get(lease).object["spec"]["holderIdentity"]
         ward.taint("NoSchedule", annotations={"devicetaint.io/evict": "true"})
         wait_until(lambda: not ward.present(), "evicted", seconds=60)

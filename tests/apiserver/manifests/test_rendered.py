@@ -110,7 +110,9 @@ def test_pods_have_no_privilege_and_write_nowhere(render: Callable[[str], list[J
         "enforce": "restricted",
         "enforce-version": "v1.33",
         "audit": "restricted",
+        "audit-version": "latest",
         "warn": "restricted",
+        "warn-version": "latest",
     }, "L9"
 
 

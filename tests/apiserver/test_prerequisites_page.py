@@ -1,0 +1,67 @@
+"""docs/prerequisites.md beside an API server that was told nothing of gates and versions (A7)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.controlplane import versions
+from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.webhook_process import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.controlplane.assets import Assets
+
+pytestmark = pytest.mark.apiserver
+
+PAGE: Final = (ROOT / "docs/prerequisites.md").read_text()
+GATES: Final = ("DynamicResourceAllocation", "DRADeviceTaints", "DRADeviceTaintRules")
+
+
+@pytest.fixture(scope="module")
+def untold(assets: Assets) -> Iterator[ControlPlane]:
+    """Without the switches that other tests need on older releases."""
+    with pytest.MonkeyPatch.context() as patch:
+        for switches in ("feature_gates", "runtime_config"):
+            patch.setattr(versions, switches, lambda _: {})
+        plane = ControlPlane(assets)
+    with plane:
+        yield plane
+
+
+def row(version: str) -> list[set[str]]:
+    """The names in each cell of the release's row."""
+    (line,) = [line for line in PAGE.splitlines() if line.startswith(f"| 1.{versions.minor(version)} |")]
+    return [set(re.findall(r"`([^`]+)`", cell)) for cell in line.strip("|").split("|")]
+
+
+def test_what_is_served_unasked_is_what_the_page_says(untold: ControlPlane) -> None:
+    reply = untold.client.get(path(f"{versions.GROUP}/v1", "").rpartition("/v1")[0])
+    served = {each["version"] for each in reply.object["versions"]} if reply.ok else set()
+    assert served == row(untold.server_version)[1]
+    listed = untold.client.get(f"/apis/{versions.GROUP}/v1")
+    rules = listed.ok and "devicetaintrules" in {each["name"] for each in listed.object["resources"]}
+    assert rules == ("v1" in row(untold.server_version)[2])
+
+
+def test_gates_that_are_on_unasked_are_those_that_the_page_says(untold: ControlPlane) -> None:
+    """By the metric that the page has one look at."""
+    found = re.findall(r'^kubernetes_feature_enabled\{name="(\w+)",stage="\w*"\} 1', untold.metrics(), re.MULTILINE)
+    assert set(GATES) & set(found) == row(untold.server_version)[3]
+
+
+@pytest.mark.parametrize("minor", [33, 34, 35, 36, 37])
+def test_what_the_page_has_one_switch_on_is_all_that_is_off(minor: int) -> None:
+    """In each release: what other tests switch on there, and nothing else."""
+    version = f"1.{minor}.0"
+    _, served, with_rules, on, *wanted = row(version)
+    assert with_rules == set(versions.rule_versions(version))
+    told = wanted[0] | wanted[1]
+    assert {name for name in told if name.startswith("D")} == set(versions.feature_gates(version))
+    assert on == set(GATES) - told - ({"DRADeviceTaintRules"} if minor < 35 else set()), "it came with 1.35"
+    assert (wanted[1] & with_rules == set()) == bool(served & with_rules)
