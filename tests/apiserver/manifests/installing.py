@@ -117,11 +117,12 @@ def remove_foreign_kinds(plane: ControlPlane) -> None:
 
 def remove(plane: ControlPlane, documents: Iterable[Json]) -> None:
     """Deletes what was applied; does by hand what the namespace controller would, where there is none."""
+    documents = list(documents)
     # The Service first: while a registration is still called, it shall not lead to an address of somebody else's.
     for document in sorted(documents, key=lambda document: document["kind"] != "Service"):
         plane.client.delete(url(document))
-    namespace = path("v1", "namespaces", name=OWN_NAMESPACE)
-    left = plane.client.get(namespace)
-    if left.ok:
-        emptied = {**left.object, "spec": {"finalizers": []}}
-        plane.client.replace(path("v1", "namespaces", name=OWN_NAMESPACE, subresource="finalize"), emptied)
+    for namespace in [document["metadata"]["name"] for document in documents if document["kind"] == "Namespace"]:
+        left = plane.client.get(path("v1", "namespaces", name=namespace))
+        if left.ok:
+            emptied = {**left.object, "spec": {"finalizers": []}}
+            plane.client.replace(path("v1", "namespaces", name=namespace, subresource="finalize"), emptied)

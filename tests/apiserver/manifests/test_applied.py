@@ -11,6 +11,7 @@ from tests.apiserver.manifests.installing import (
     MANIFESTS,
     OVERLAYS,
     install_foreign_kinds,
+    overlay_of,
     remove,
     remove_foreign_kinds,
     rendered,
@@ -23,6 +24,7 @@ from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.apiserver.manifests.installing import Json
     from tests.controlplane.plane import ControlPlane
@@ -33,6 +35,17 @@ HOW: Final = {
     "client-side": (),
     "server-side": ("--server-side", "--field-manager=gitops"),
 }
+EVERYTHING: Final = "all components elsewhere"
+_CERTIFICATES: Final = "../certs/self-managed"
+_COMPONENTS: Final = (
+    "high-availability",
+    "evict-delegated",
+    "evict-without-delete",
+    "default-tolerations",
+    "monitoring",
+    "client-certificates",
+    "host-network",
+)
 _SET_BY_SERVER: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 # What no manifest can know: addresses and families are the cluster's.
@@ -78,11 +91,20 @@ def _as_written(stored: Json) -> Json:
     return written
 
 
+@pytest.fixture
+def folder(overlay: str, tmp_path: Path) -> str:
+    """Of an overlay; EVERYTHING is all components at once, in a namespace that is not the usual one."""
+    if overlay != EVERYTHING:
+        return f"overlays/{overlay}"
+    components = [_CERTIFICATES, *(f"components/{name}" for name in _COMPONENTS)]
+    fields: Json = {"namespace": "platform-dra", "transformers": ["transformers/namespace"]}
+    return overlay_of(tmp_path / "everything", components=components, **fields)
+
+
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_overlay_applies_twice_and_is_stored_to_the_last_field(empty: ControlPlane, overlay: str, how: str) -> None:
+@pytest.mark.parametrize("overlay", [*OVERLAYS, EVERYTHING])
+def test_overlay_applies_twice_and_is_stored_to_the_last_field(empty: ControlPlane, folder: str, how: str) -> None:
     """No field is left to the server's defaults: GitOps tools compare, and would find a difference for ever."""
-    folder = f"overlays/{overlay}"
     documents = rendered(empty.assets, folder)
 
     def stored() -> list[Json]:
