@@ -112,7 +112,7 @@ class Installation:
         return all(each["clientConfig"].get("caBundle") for each in self.client.get(registration).object["webhooks"])
 
     def _with_port(self, registration: str, port: int) -> bool:
-        """False where somebody else has written in between."""
+        """False where another writer came in between."""
         stored = self.client.get(registration).object
         for webhook in stored["webhooks"]:
             webhook["clientConfig"]["service"]["port"] = port
