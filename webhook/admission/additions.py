@@ -99,7 +99,7 @@ def _unsigned(request: AdmissionRequest, context: AdmissionContext) -> str:
 
 
 def _lacks_key(context: AdmissionContext) -> bool:
-    """Whether the author matters and cannot be written. Files have none, as nobody creates anything from them."""
+    """Whether the author matters and cannot be written. What is read from a file needs none."""
     return context.key is None and not context.offline and claims_matter(context.judge)
 
 

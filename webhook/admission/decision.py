@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from webhook.inventory.impact import Impact
 
 BREAK_GLASS: Final = "break-glass"
-"""The name under which it is told that a refusal was waved through."""
+"""The name under which a refusal is reported that did not hold for a member of a break-glass group."""
 WARNING_MAX: Final = 256
 """Characters of one warning; the API server cuts longer ones (apiserver/pkg/endpoints/filters/warning.go)."""
 WARNINGS_MAX: Final = 4096

@@ -117,8 +117,8 @@ class ClusterCache:
         """Why the process should not count as ready, or None."""
         reflectors = (self.namespace_reflector, self.class_reflector)
         missing = [each for each in reflectors if not each.synced.is_set()]
-        told = (f"{each.resource} ({each.error})" if each.error else each.resource for each in missing)
-        return f"not read yet: {', '.join(told)}" if missing else None
+        listed = (f"{each.resource} ({each.error})" if each.error else each.resource for each in missing)
+        return f"not read yet: {', '.join(listed)}" if missing else None
 
     async def synced(self) -> None:
         """Returns once both were read in full; waits for ever if they never are."""

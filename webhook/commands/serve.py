@@ -113,7 +113,7 @@ def build(settings: ServeSettings) -> Stages:
 
 
 def _not_listening(reviews: Listener, checks: Checks) -> str | None:
-    """Why nobody can connect, or None. The listener is the last to start, so at first it waits for all others."""
+    """Why no connection is taken, or None. The listener is the last to start, so at first it waits for all others."""
     problem = reviews.problem
     missing = [] if problem is None else checks.missing(besides="listener")
     return f"{problem}: waits for {', '.join(missing)}" if missing else problem

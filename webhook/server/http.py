@@ -401,7 +401,7 @@ def _undecided(
 ) -> Outcome:
     """The answer without a decision.
 
-    Judging fails closed, as nobody else judges the object; defaulting fails open, as the object is whole without.
+    Judging fails closed, as no other webhook judges the object; defaulting fails open, as the object is whole without.
     A ResourceSlice passes: a driver whose slice is refused loses its devices, which is worse than any taint in it. One
     that is larger than any API server stores is refused all the same.
     """

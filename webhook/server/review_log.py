@@ -69,9 +69,9 @@ def log_review(log: logging.Logger, outcome: Outcome, seconds: float) -> None:
         fields.update(_about(decision))
     log.log(level, message, extra=fields, exc_info=outcome.fault)
     if decision is not None and decision.broke_glass:
-        # A line of its own, which can be alerted on: whoever keeps the cluster wants to hear of each.
-        told = {name: value for name, value in fields.items() if name in _OF_BROKEN_GLASS}
-        log.warning("impact limits passed by a member of a break-glass group", extra=told)
+        # A line of its own, so that an alert can be set on it.
+        about = {name: value for name, value in fields.items() if name in _OF_BROKEN_GLASS}
+        log.warning("impact limits passed by a member of a break-glass group", extra=about)
 
 
 def _headline(outcome: Outcome) -> tuple[str, int]:

@@ -61,6 +61,11 @@ def test_build_is_told() -> None:
     assert b'version="1.2.3"} 1.0\n' in body
 
 
+def test_counters_bring_no_series_with_the_time_of_their_making() -> None:
+    """L12."""
+    assert b"_created" not in Metrics(version="1.2.3", resources=RESOURCES).exposition("")[0]
+
+
 def test_exposition_comes_in_the_format_that_is_asked_for() -> None:
     metrics = Metrics(version="1.2.3", resources=RESOURCES)
     assert metrics.exposition("text/plain")[1].startswith("text/plain; version=")
