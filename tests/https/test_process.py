@@ -219,7 +219,7 @@ def test_process_waits_for_its_certificate_and_says_what_it_waits_for(tmp_path: 
                 [
                     f"[-]certificate failed: no certificate: {missing}",
                     "[+]policy ok",
-                    "[-]listener failed: not listening",
+                    "[-]listener failed: not listening: waits for certificate",
                     *UNPROVED.splitlines(),
                     "readyz check failed",
                 ],

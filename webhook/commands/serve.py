@@ -22,7 +22,7 @@ from webhook.config.serve import ServeSettings, parse_serve
 from webhook.runtime import Stage, Stages
 from webhook.server.callers import Callers
 from webhook.server.http import Reviews
-from webhook.server.listener import Listener
+from webhook.server.listener import NOT_LISTENING, Listener
 from webhook.server.probes import Checks, exposition, health
 from webhook.server.surroundings import Surroundings
 from webhook.telemetry import logs
@@ -115,7 +115,7 @@ def build(settings: ServeSettings) -> Stages:
 def _not_listening(reviews: Listener, checks: Checks) -> str | None:
     """Why no connection is taken, or None. The listener is the last to start, so at first it waits for all others."""
     problem = reviews.problem
-    missing = [] if problem is None else checks.missing(besides="listener")
+    missing = checks.missing(besides="listener") if problem == NOT_LISTENING else []
     return f"{problem}: waits for {', '.join(missing)}" if missing else problem
 
 

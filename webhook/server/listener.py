@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+NOT_LISTENING: Final = "not listening"
+"""The problem of a listener that has not been started, or was stopped."""
 _BACKLOG: Final = 1024
 """Connections that may wait to be accepted: every client of a restarted API server comes at once."""
 _LOGGED_CHARACTERS: Final = 256
@@ -169,7 +171,7 @@ class Listener:
     def problem(self) -> str | None:
         """Why nobody can connect, or None."""
         if self._socket is None:
-            return "not listening"
+            return NOT_LISTENING
         return "stopping" if self._draining else None
 
     @property
