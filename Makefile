@@ -19,7 +19,7 @@ WORKERS ?= 3
 
 .PHONY: help
 help: ## list the targets
-	@grep -E '^[a-z.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -E '^[a-z.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 $(INSTALLED): requirements-dev.lock pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or later is needed (set PYTHON=...)" >&2; exit 1; }
@@ -116,17 +116,42 @@ benchmark-eviction: setup ## how fast a rule empties devices, beside the in-tree
 
 # --- delivery -----------------------------------------------------------------------------------
 
-# What `make install.yaml` renders, whose image it names, and where it puts the file.
+# What `make install.yaml` renders, whose image it names, and where it puts the file. KUBECTL or KUSTOMIZE name the
+# program that renders; else kubectl is looked for on PATH, then kustomize.
 OVERLAY ?= self-managed
 IMAGE ?=
 INSTALL ?= install.yaml
+KUBECTL ?=
+KUSTOMIZE ?=
+OVERLAYS := $(sort $(patsubst manifests/overlays/%/kustomization.yaml,%,$(wildcard manifests/overlays/*/kustomization.yaml)))
 
+export INSTALL_IMAGE = $(IMAGE)
+
+# The file appears whole or not at all: a half of it would install a webhook without its pods.
 .PHONY: install.yaml
-install.yaml: setup ## the whole installation in one file (OVERLAY=self-managed IMAGE=REGISTRY/NAME:TAG)
-	@kubectl="$${KUBECTL:-$$($(BIN)/python -m tests.controlplane.assets)/kubectl}" \
-		&& "$$kubectl" kustomize manifests/overlays/$(OVERLAY) \
-		| sed -E '$(if $(IMAGE),s#^( *image: )device-taint-webhook:.*#\1$(IMAGE)#)' > $(INSTALL).part
-	@mv $(INSTALL).part $(INSTALL)
+install.yaml: ## the whole installation in one file (IMAGE=REGISTRY/NAME:TAG OVERLAY=self-managed KUBECTL=kubectl)
+	@if [ -z "$$INSTALL_IMAGE" ]; then \
+		echo "make install.yaml: IMAGE must be given: there is no image in a public registry. Build one and push it:" >&2; \
+		echo "    docker build -t REGISTRY/device-taint-webhook:0.1.0 . && docker push REGISTRY/device-taint-webhook:0.1.0" >&2; \
+		echo "    make install.yaml IMAGE=REGISTRY/device-taint-webhook:0.1.0" >&2; \
+		exit 2; \
+	elif ! [[ "$$INSTALL_IMAGE" =~ ^[A-Za-z0-9][A-Za-z0-9._:/@-]*$$ ]]; then \
+		echo "make install.yaml: IMAGE=$$INSTALL_IMAGE is not the name of an image" >&2; exit 2; \
+	elif [ ! -f "manifests/overlays/$(OVERLAY)/kustomization.yaml" ]; then \
+		echo "make install.yaml: there is no overlay \"$(OVERLAY)\"; OVERLAY is one of: $(OVERLAYS)" >&2; exit 2; \
+	fi
+	@kubectl="$(KUBECTL)"; kustomize="$(KUSTOMIZE)"; \
+	[ -n "$$kubectl$$kustomize" ] || kubectl="$$(command -v kubectl || true)"; \
+	[ -n "$$kubectl$$kustomize" ] || kustomize="$$(command -v kustomize || true)"; \
+	if [ -n "$$kubectl" ]; then render=("$$kubectl" kustomize); \
+	elif [ -n "$$kustomize" ]; then render=("$$kustomize" build); \
+	else \
+		echo "make install.yaml: neither kubectl nor kustomize is on PATH; set KUBECTL or KUSTOMIZE to one of them" >&2; exit 2; \
+	fi; \
+	trap 'rm -f "$(INSTALL).part"' EXIT; \
+	"$${render[@]}" "manifests/overlays/$(OVERLAY)" \
+		| sed -E "s#^( *(- )?image: )device-taint-webhook:.*#\1$$INSTALL_IMAGE#" > "$(INSTALL).part" \
+		&& mv "$(INSTALL).part" "$(INSTALL)"
 
 # --- upkeep -------------------------------------------------------------------------------------
 

@@ -46,3 +46,31 @@ def test_make_targets_that_pages_name_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {target for page in PAGES for target in re.findall(r"`(?:[A-Z]+=\S+ )*make ([a-z-]+)`", page.read_text())}
     assert named <= targets
+
+
+_INSTALLS = re.compile(r"kubectl apply [^`\n]*(?:-k [^`\n]*\S|-f install\.yaml)")
+_NAMES_THE_IMAGE = re.compile(r"IMAGE=\S|images:|edit set image|#the-image\)|names the image|and the image:")
+
+
+def test_h3_every_command_that_installs_comes_after_the_image_that_it_installs() -> None:
+    """In its section: there is no public image, and without one every pod is in ImagePullBackOff."""
+    installing, unsaid = 0, []
+    for page in PAGES:
+        for section in re.split(r"^(?=#+ )", page.read_text(), flags=re.MULTILINE):
+            for found in _INSTALLS.finditer(section):
+                installing += 1
+                line_end = section.index("\n", found.end())
+                if not _NAMES_THE_IMAGE.search(section[:line_end]):
+                    unsaid.append(f"{page.relative_to(ROOT)}: {found[0]}")
+    assert unsaid == []
+    assert installing >= 5
+
+
+def test_h3_make_renders_with_an_image_wherever_a_page_has_the_command() -> None:
+    commands = [
+        line
+        for page in PAGES
+        for line in re.findall(r"^(?: {4})?(make install\.yaml.*)$", page.read_text(), re.MULTILINE)
+    ]
+    assert commands
+    assert [line for line in commands if "IMAGE=" not in line] == []

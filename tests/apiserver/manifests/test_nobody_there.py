@@ -320,7 +320,7 @@ def test_the_alerts_would_see_it(cluster: Cluster) -> None:
 
 
 def _documented_command(page: Path) -> str:
-    (command,) = re.findall(r"^kubectl delete .*webhookconfiguration.*$", page.read_text(), re.MULTILINE)
+    (command,) = set(re.findall(r"^kubectl delete .*webhookconfiguration.*$", page.read_text(), re.MULTILINE))
     return str(command)
 
 
