@@ -1,0 +1,37 @@
+"""One control plane, with everything in it, for all pages; each test begins and ends without an installation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.apiserver.pages.following import Reader
+from tests.conftest import _assets, _keeping_logs_of_failures
+from tests.controlplane import versions
+from tests.controlplane.plane import ControlPlane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NODE = "node-7"
+
+
+@pytest.fixture(scope="package")
+def page_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """Controllers, scheduler, and a kubelet of the node that the pages name."""
+    assets = _assets(request, "kube-controller-manager", "kube-scheduler", "kwok")
+    if versions.minor(assets.version) < 37:
+        pytest.skip("the pages write rules in v1")
+    with ControlPlane(assets, controllers=[], scheduler=True, kwok=True) as plane:
+        plane.add_node(NODE)
+        yield from _keeping_logs_of_failures(request, plane)
+
+
+@pytest.fixture
+def reader(page_plane: ControlPlane, tmp_path: Path) -> Iterator[Reader]:
+    """Who follows a page."""
+    reader = Reader(page_plane, tmp_path)
+    yield reader
+    reader.uninstall()

@@ -1,0 +1,149 @@
+"""docs/operations.md, "Disable the webhook", followed where a GitOps tool puts back what was deleted (M4)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from tests.apiserver.manifests.installing import OVERLAYS, REGISTRATIONS, rendered
+from tests.apiserver.pages.following import DISABLE, LABELLED, OPERATIONS, blocks
+from tests.apiserver.policy.stage import POLICY_MAP, make_config_map
+from tests.builders import make_claim, make_rule, make_toleration
+from tests.controlplane.client import path
+from tests.controlplane.processes import wait_until
+
+if TYPE_CHECKING:
+    from tests.apiserver.pages.following import Reader
+    from tests.controlplane.assets import Assets
+
+pytestmark = pytest.mark.apiserver
+
+Json = dict[str, Any]
+
+GITOPS: Final = "If it must stay disabled under GitOps"
+OWN_OVERLAY: Final = "From an overlay of your own"
+CONFIGURATIONS: Final = "validatingwebhookconfiguration,mutatingwebhookconfiguration"
+RULES: Final = path("resource.k8s.io/v1", "devicetaintrules")
+CLAIMS: Final = path("resource.k8s.io/v1", "resourceclaims", namespace="default")
+APPLICATIONS: Final = path("argoproj.io/v1alpha1", "applications", namespace="argocd")
+KUSTOMIZATIONS: Final = path("kustomize.toolkit.fluxcd.io/v1", "kustomizations", namespace="flux-system")
+
+
+def _rule_is_admitted(reader: Reader) -> bool:
+    return reader.client.create(RULES, make_rule(meta={"name": "probe"}), dry_run=True).ok
+
+
+def _deploy(reader: Reader, heading: str = OWN_OVERLAY) -> None:
+    """What a GitOps tool does again and again, with the kustomization of a section."""
+    (kustomization,) = blocks(OPERATIONS, heading, "yaml")
+    reader.write("deploy/kustomization.yaml", kustomization)
+    (install,) = blocks(OPERATIONS, OWN_OVERLAY)
+    apply, _doctor = install.splitlines()
+    reader.run(apply)
+
+
+def _configurations(reader: Reader) -> int:
+    return len(reader.run(f"kubectl get {CONFIGURATIONS} {LABELLED} -o name --ignore-not-found").split())
+
+
+def test_m4_deleted_configurations_stay_away_once_the_commit_of_the_page_is_deployed(reader: Reader) -> None:
+    """No replica answers all the while."""
+    _suspend, delete = blocks(OPERATIONS, DISABLE)
+    _deploy(reader)
+    wait_until(lambda: not _rule_is_admitted(reader), "rules are refused")
+
+    reader.run(delete)
+    wait_until(lambda: _rule_is_admitted(reader), "rules are admitted")
+    _deploy(reader)
+    wait_until(lambda: not _rule_is_admitted(reader), "the tool has undone it")
+
+    _deploy(reader, GITOPS)
+    reader.run(delete)
+    wait_until(lambda: _rule_is_admitted(reader), "rules are admitted")
+    _deploy(reader, GITOPS)
+    assert _configurations(reader) == 0
+    assert _rule_is_admitted(reader)
+
+    _deploy(reader)
+    assert _configurations(reader) == 2
+    wait_until(lambda: not _rule_is_admitted(reader), "the commit is reverted")
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_m4_the_component_takes_two_configurations_out_of_every_overlay_and_nothing_else(
+    assets: Assets, reader: Reader, overlay: str
+) -> None:
+    """Which is what a tool that prunes would delete."""
+    (text,) = blocks(OPERATIONS, GITOPS, "yaml")
+    assert text.count("overlays/self-managed") == 1
+    reader.write("deploy/kustomization.yaml", text.replace("overlays/self-managed", f"overlays/{overlay}"))
+    left = list(yaml.safe_load_all(reader.run("kubectl kustomize deploy")))
+    before = rendered(assets, f"overlays/{overlay}")
+    assert {each["kind"] for each in before} >= REGISTRATIONS
+    kept = [each for each in before if each["kind"] not in REGISTRATIONS]
+    assert [_named(each) for each in left] == [_named(each) for each in kept]
+
+
+def _named(document: Json) -> tuple[str, str]:
+    return document["kind"], document["metadata"]["name"]
+
+
+def _serve_anything(reader: Reader, group: str, version: str, kind: str) -> None:
+    plural = f"{kind.lower()}s"
+    names = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+    reader.apply(
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{plural}.{group}"},
+            "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [served]},
+        }
+    )
+    wait_until(lambda: reader.client.get(path(f"{group}/{version}", plural)).ok, f"{kind} is served")
+
+
+def test_m4_the_first_commands_suspend_argo_cd_and_flux(reader: Reader) -> None:
+    """With their kinds, and none of their programs."""
+    _serve_anything(reader, "argoproj.io", "v1alpha1", "Application")
+    _serve_anything(reader, "kustomize.toolkit.fluxcd.io", "v1", "Kustomization")
+    for namespace in ("argocd", "flux-system"):
+        reader.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    automated = {"prune": True, "selfHeal": True}
+    named = {"metadata": {"name": "taints"}}
+    application = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", **named}
+    kustomization = {"apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization", **named}
+    sync = {"automated": automated, "syncOptions": ["ServerSideApply=true"]}
+    _ = reader.client.create(APPLICATIONS, {**application, "spec": {"syncPolicy": sync}}).object
+    _ = reader.client.create(KUSTOMIZATIONS, {**kustomization, "spec": {"prune": True}}).object
+
+    suspend, _delete = blocks(OPERATIONS, DISABLE)
+    reader.run(suspend.replace(" NAME ", " taints "))
+
+    policy = reader.client.get(f"{APPLICATIONS}/taints").object["spec"]["syncPolicy"]
+    assert policy == {"syncOptions": ["ServerSideApply=true"]}
+    assert reader.client.get(f"{KUSTOMIZATIONS}/taints").object["spec"] == {"prune": True, "suspend": True}
+
+
+def test_m4_mode_off_outlives_the_tool_and_leaves_field_errors(reader: Reader) -> None:
+    """The policy is in no overlay."""
+    document = {"apiVersion": "policy.devicetaint.io/v1alpha1", "kind": "DeviceTaintPolicy", "default": "deny"}
+    text = f"{yaml.safe_dump(document)}mode: enforce\n"
+    claim = make_claim([make_toleration()], meta={"name": "training", "namespace": "default"})
+    faulty = make_rule(meta={"name": "probe", "annotations": {"devicetaint.io/data": "no JSON"}})
+    _deploy(reader)
+    with reader.pod_of_serve():
+        _ = reader.client.apply(POLICY_MAP, make_config_map(text), field_manager="test").object
+        wait_until(lambda: reader.client.create(CLAIMS, claim, dry_run=True).code == 403, "the policy refuses")
+
+        (edit,) = blocks(OPERATIONS, GITOPS)
+        reader.run(edit, KUBE_EDITOR="sed -i 's/mode: enforce/mode: off/'")
+        wait_until(lambda: reader.client.create(CLAIMS, claim, dry_run=True).ok, "nothing is refused")
+        _deploy(reader)
+        assert "mode: off" in json.dumps(reader.client.get(POLICY_MAP).object["data"])
+        assert reader.client.create(CLAIMS, claim, dry_run=True).ok
+        assert reader.client.create(RULES, faulty, dry_run=True).code == 422
