@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.apiserver.pages.fleet import NODE, Fleet
 from tests.apiserver.pages.following import Reader
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
@@ -14,8 +15,6 @@ from tests.controlplane.plane import ControlPlane
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-NODE = "node-7"
 
 
 @pytest.fixture(scope="package")
@@ -35,3 +34,10 @@ def reader(page_plane: ControlPlane, tmp_path: Path) -> Iterator[Reader]:
     reader = Reader(page_plane, tmp_path)
     yield reader
     reader.uninstall()
+
+
+@pytest.fixture
+def fleet(reader: Reader) -> Iterator[Fleet]:
+    """Two pods that use devices."""
+    with Fleet(reader) as fleet:
+        yield fleet

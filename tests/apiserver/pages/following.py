@@ -38,6 +38,9 @@ REGISTRY: Final = "registry.example.com/team"
 OPERATIONS: Final = "docs/operations.md"
 GETTING_STARTED: Final = "docs/getting-started.md"
 DISABLE: Final = "Disable the webhook"
+OWN_OVERLAY: Final = "From an overlay of your own"
+APPLICATIONS: Final = path("argoproj.io/v1alpha1", "applications", namespace="argocd")
+KUSTOMIZATIONS: Final = path("kustomize.toolkit.fluxcd.io/v1", "kustomizations", namespace="flux-system")
 LABELLED: Final = "-lapp.kubernetes.io/name=device-taint-webhook"
 _SERVE: Final = path("apps/v1", "deployments", namespace=OWN_NAMESPACE, name="device-taint-webhook")
 _WORKER: Final = f"{_SERVE}-evict"
@@ -161,6 +164,14 @@ class Reader:
         )
         return self.run(f"kubectl get {kinds} {LABELLED} -o name").removesuffix("No resources found\n")
 
+    def deploy(self, heading: str = OWN_OVERLAY) -> None:
+        """What a GitOps tool does again and again, with the kustomization of a section of the operations page."""
+        (kustomization,) = blocks(OPERATIONS, heading, "yaml")
+        self.write("deploy/kustomization.yaml", kustomization)
+        (install,) = blocks(OPERATIONS, OWN_OVERLAY)
+        apply, _doctor = install.splitlines()
+        self.run(apply)
+
     # --- in the cluster --------------------------------------------------------------------------
 
     def pod_of_serve(self) -> WebhookProcess:
@@ -192,6 +203,30 @@ class Reader:
         """Objects that are no business of the page."""
         done = self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
         assert done.code == 0, done
+
+    def serve_gitops_kinds(self) -> None:
+        """Argo CD's Application and Flux's Kustomization with any field, and none of their programs."""
+        kinds = (
+            ("argoproj.io", "v1alpha1", "Application", "argocd"),
+            ("kustomize.toolkit.fluxcd.io", "v1", "Kustomization", "flux-system"),
+        )
+        for group, version, kind, namespace in kinds:
+            plural = f"{kind.lower()}s"
+            names = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
+            anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+            served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+            self.apply(
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+                {
+                    "apiVersion": "apiextensions.k8s.io/v1",
+                    "kind": "CustomResourceDefinition",
+                    "metadata": {"name": f"{plural}.{group}"},
+                    "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [served]},
+                },
+            )
+        for collection in (APPLICATIONS, KUSTOMIZATIONS):
+            wait_until(lambda url=collection: self.client.get(url).ok, f"{collection} is served")  # type: ignore[misc]
+            self.client.delete(collection)
 
     def uninstall(self) -> None:
         """Whatever is there, so that the next page begins with an empty cluster."""

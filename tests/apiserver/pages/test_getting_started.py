@@ -3,65 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.apiserver.pages.conftest import NODE
 from tests.apiserver.pages.following import GETTING_STARTED, blocks
-from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
+    from tests.apiserver.pages.fleet import Fleet
     from tests.apiserver.pages.following import Reader
 
 pytestmark = pytest.mark.apiserver
 
-Json = dict[str, Any]
-
-DRIVER: Final = "gpu.example.com"
-NAMESPACE: Final = "ml"
-PODS: Final = path("v1", "pods", namespace=NAMESPACE)
 _AMISS: Final = re.compile(r"^(?:warn|fail) +([^:]+):", re.MULTILINE)
 
 
-def _cluster() -> list[Json]:
-    """A driver with two devices on the page's node, and two pods that use them."""
-    template = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]}}}
-    pod = {
-        "terminationGracePeriodSeconds": 0,
-        "containers": [{"name": "c", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
-        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}],
-    }
-    there = {"namespace": NAMESPACE}
-    resource_slice = {
-        "driver": DRIVER,
-        "nodeName": NODE,
-        "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
-    }
-    api = "resource.k8s.io/v1"
-    classes = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
-    return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
-        {"apiVersion": api, "kind": "DeviceClass", "metadata": {"name": DRIVER}, "spec": classes},
-        {"apiVersion": api, "kind": "ResourceSlice", "metadata": {"name": NODE}, "spec": resource_slice},
-        {"apiVersion": api, "kind": "ResourceClaimTemplate", "metadata": {"name": "gpu", **there}, "spec": template},
-        *(
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"train-{n}", **there}, "spec": pod}
-            for n in range(2)
-        ),
-    ]
-
-
-def _running(reader: Reader) -> set[str]:
-    pods = reader.client.get(PODS).items
-    return {pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"}
-
-
-def test_who_follows_the_page_gets_what_it_says_at_each_step(reader: Reader) -> None:
-    reader.apply(*_cluster())
-    wait_until(lambda: _running(reader) == {"train-0", "train-1"}, "the pods run", seconds=60)
+def test_who_follows_the_page_gets_what_it_says_at_each_step(reader: Reader, fleet: Fleet) -> None:
     (install,) = blocks(GETTING_STARTED, "Install")
     installing = reader.start(install)
     with reader.pod_of_serve():
@@ -83,7 +41,7 @@ def test_who_follows_the_page_gets_what_it_says_at_each_step(reader: Reader) -> 
             printed = reader.run(observe)
         assert "ObserveOnly" in printed.splitlines()
         assert "2 pods" in printed
-        assert _running(reader) == {"train-0", "train-1"}
+        assert fleet.running() == {"train-0", "train-1"}
 
         which, evict, done = blocks(GETTING_STARTED, "Evict")
         assert re.search(r"^firmware +true$", reader.run(which), re.MULTILINE)
@@ -93,7 +51,7 @@ def test_who_follows_the_page_gets_what_it_says_at_each_step(reader: Reader) -> 
         with reader.pod_of_evict():
             printed = reader.finish(evicting)
             assert printed.splitlines()[-1].endswith("condition met")
-            assert _running(reader) == set()
+            assert fleet.running() == set()
             reader.run(done)
 
         (remove,) = blocks(GETTING_STARTED, "Remove it again")

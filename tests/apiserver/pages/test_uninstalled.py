@@ -31,6 +31,7 @@ PODS: Final = path("v1", "pods", namespace=TEAM)
 RULES: Final = path("resource.k8s.io/v1", "devicetaintrules")
 KEY: Final = path("v1", "secrets", namespace="device-taint-webhook", name="device-taint-webhook-key")
 VAPS: Final = path("admissionregistration.k8s.io/v1", "validatingadmissionpolicies")
+_FALLBACK: Final = "app.kubernetes.io/component=fallback"
 _MILA_ONLY: Final = {
     "name": "mila-is-patient",
     "action": "allow",
@@ -185,9 +186,6 @@ def test_m5_five_steps_leave_nothing_and_what_they_saved_brings_authors_back(
         _install(reader)  # as the next upgrade does
         assert reader.client.get(KEY).object["data"] == key
     assert team == TEAM
-
-
-_FALLBACK: Final = "app.kubernetes.io/component=fallback"
 
 
 def test_m5_without_the_saved_key_authors_of_older_templates_are_unknown(reader: Reader, team: str) -> None:

@@ -1,0 +1,70 @@
+"""The cluster that the pages speak of: a driver with two devices on node-7, and two pods that use them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from tests.controlplane.client import path
+from tests.controlplane.processes import wait_until
+
+if TYPE_CHECKING:
+    from tests.apiserver.pages.following import Reader
+
+Json = dict[str, Any]
+
+NODE: Final = "node-7"
+DRIVER: Final = "gpu.example.com"
+NAMESPACE: Final = "ml"
+NAMES: Final = frozenset({"train-0", "train-1"})
+RULES: Final = path("resource.k8s.io/v1", "devicetaintrules")
+_PODS: Final = path("v1", "pods", namespace=NAMESPACE)
+_API: Final = "resource.k8s.io/v1"
+
+
+class Fleet:
+    """There while the block lasts; a rule named `firmware` goes with it."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def __enter__(self) -> Self:
+        self._reader.apply(*_documents())
+        wait_until(lambda: self.running() == NAMES, "the pods run", seconds=60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.client.delete(f"{RULES}/firmware")
+        self._reader.client.delete(_PODS)
+        wait_until(lambda: not self._reader.client.get(_PODS).items, "the pods are gone", seconds=60)
+
+    def running(self) -> set[str]:
+        """Names of the pods that run."""
+        pods = self._reader.client.get(_PODS).items
+        return {pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"}
+
+
+def _documents() -> list[Json]:
+    template = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]}}}
+    pod = {
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "c", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}],
+    }
+    there = {"namespace": NAMESPACE}
+    published = {
+        "driver": DRIVER,
+        "nodeName": NODE,
+        "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
+    }
+    selectors = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+        {"apiVersion": _API, "kind": "DeviceClass", "metadata": {"name": DRIVER}, "spec": selectors},
+        {"apiVersion": _API, "kind": "ResourceSlice", "metadata": {"name": NODE}, "spec": published},
+        {"apiVersion": _API, "kind": "ResourceClaimTemplate", "metadata": {"name": "gpu", **there}, "spec": template},
+        *(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **there}, "spec": pod}
+            for name in sorted(NAMES)
+        ),
+    ]
