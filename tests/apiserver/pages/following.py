@@ -91,7 +91,7 @@ def blocks(page: str, heading: str, language: str = "") -> list[str]:
 
 
 class Reader:
-    """Somebody at a shell, in a checkout of this repository, with the cluster's admin in ~/.kube/config."""
+    """A user at a shell, in a checkout of this repository, with the cluster's admin in ~/.kube/config."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self.plane = plane

@@ -38,7 +38,7 @@ _MILA_ONLY: Final = {
     "match": {"requesters": {"users": ["mila"]}, "tolerations": {"keys": ["*"]}},
 }
 POLICY: Final = make_policy(default="deny", generatedClaims="enforce", unknownAuthor="deny", rules=[_MILA_ONLY])
-"""Nobody but the author mila gets a toleration, by a template or otherwise."""
+"""Only the author mila gets a toleration, by a template or otherwise."""
 
 
 @pytest.fixture
@@ -111,22 +111,22 @@ def _author_of_a_claim_from(reader: Reader, template: str) -> str:
         },
     }
     name = reader.client.create(PODS, pod).object["metadata"]["name"]
-    told: list[str] = []
+    said: list[str] = []
 
     def decided() -> bool:
         events = path("v1", "events", namespace=TEAM)
         refused = reader.client.get(events, fieldSelector=f"involvedObject.name={name}").items
-        told[:] = [
+        said[:] = [
             *(
                 json.loads(claim["metadata"]["annotations"][REQUESTED_BY])["username"]
                 for claim in _claims(reader, name)
             ),
             *(event["message"] for event in refused if event["reason"] == "FailedResourceClaimCreation"),
         ]
-        return bool(told)
+        return bool(said)
 
     wait_until(decided, "a claim is made or refused", seconds=60)
-    return str(told[0])
+    return str(said[0])
 
 
 def _claims(reader: Reader, pod: str) -> list[Json]:
