@@ -51,25 +51,18 @@ def claim_spec_errors(spec: Node, version: str, release: Release) -> Iterator[Fi
         for each in devices.entries("requests")
     }
     matched = _matched_attributes(devices)
-    declarative = release.declarative
     yield from list_errors(
         devices,
         "requests",
         REQUESTS_MAX,
         lambda each: _request_errors(each, version, matched, release),
-        key=lambda each: each.text("name"),
-        declarative=declarative,
+        release,
+        "name",
     )
     yield from list_errors(
-        devices,
-        "constraints",
-        CONSTRAINTS_MAX,
-        lambda each: _constraint_errors(each, names, release),
-        declarative=declarative,
+        devices, "constraints", CONSTRAINTS_MAX, lambda each: _constraint_errors(each, names, release), release
     )
-    yield from list_errors(
-        devices, "config", CONFIG_MAX, lambda each: _config_errors(each, names, release), declarative=declarative
-    )
+    yield from list_errors(devices, "config", CONFIG_MAX, lambda each: _config_errors(each, names, release), release)
 
 
 # --- requests -----------------------------------------------------------------------------------
@@ -90,6 +83,7 @@ def _request_errors(
     if exactly is None and not alternatives:
         yield required(request.path, _ONE_SHAPE)
     elif exactly is not None and alternatives:
+        # Releases before 1.35 go on and judge both.
         yield invalid(request.path, None, f"{_ONE_SHAPE}, but multiple fields are set")
     elif exactly is not None:
         yield from _device_class_errors(exactly, declarative=False)
@@ -102,8 +96,8 @@ def _request_errors(
             "firstAvailable",
             ALTERNATIVES_MAX,
             lambda each: _alternative_errors(each, name, matched, release),
-            key=lambda each: each.text("name"),
-            declarative=release.declarative,
+            release,
+            "name",
         )
 
 
@@ -182,7 +176,8 @@ def _derived_errors(asked: Node, name: str, matched: Mapping[str, set[str]], rel
         "derivedAttributes",
         None,
         lambda each: _one_derived_errors(each, used, release, crowded=count > DERIVED_MAX),
-        key=lambda each: each.text("name"),
+        replace(release, declarative=False),  # that names differ is checked after the conversion
+        "name",
     )
 
 
@@ -259,7 +254,7 @@ def _reference_list_errors(holder: Node, names: Names, release: Release) -> Iter
         "requests",
         REQUESTS_MAX,
         lambda path, text: _reference_errors(path, text, names),
-        declarative=release.declarative,
+        release,
     )
 
 

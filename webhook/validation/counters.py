@@ -1,4 +1,7 @@
-"""Counters that the devices of a pool share. Source: pkg/apis/resource/validation (validateCounterSet)."""
+"""Counters that the devices of a pool share. Source: pkg/apis/resource/validation (validateCounterSet).
+
+How many there may be in a slice of 1.34 and older, which had other limits, is not judged.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import FieldError, required, too_many
 from webhook.validation.formats import dns1123_label, each_invalid
+from webhook.validation.nodes import Node, key_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from webhook.validation.nodes import Node
     from webhook.validation.releases import Release
 
 COUNTERS_MAX: Final = 32
@@ -28,8 +31,9 @@ def counter_map_errors(holder: Node, name_field: str, release: Release) -> Itera
     counters, path = holder.get("counters") or {}, holder.at("counters")
     if not counters:
         yield required(path, declarative=declarative)
-    if len(counters) > COUNTERS_MAX:
+    crowded = len(counters) > COUNTERS_MAX and release.counters_halve_devices
+    if crowded:
         yield too_many(path, len(counters), COUNTERS_MAX)
-    if len(counters) <= COUNTERS_MAX or declarative:
+    if not crowded or declarative:
         for key in counters:
-            yield from each_invalid(path, key, dns1123_label(key), declarative=declarative)
+            yield from each_invalid(key_path(path, key, release), key, dns1123_label(key), declarative=declarative)

@@ -12,7 +12,7 @@ from webhook.api.field import FieldError, Path, duplicate, forbidden, invalid, n
 from webhook.validation.counters import counter_map_errors
 from webhook.validation.formats import dns1123_label, each_invalid, label_key, semantic_version
 from webhook.validation.node_selectors import node_name_errors, node_selector_errors
-from webhook.validation.nodes import Node, list_errors, text_list_errors
+from webhook.validation.nodes import Node, key_path, list_errors, text_list_errors
 from webhook.validation.qualified_names import qualified_name
 from webhook.validation.quantities import parse_quantity
 from webhook.validation.request_policies import request_policy_errors
@@ -55,16 +55,16 @@ def device_errors(device: Node, name: str, release: Release, *, per_device: bool
             device.path, values, f"the total number of attribute values must not exceed {ATTRIBUTE_VALUES_MAX}"
         )
     for key, attribute in device.items("attributes"):
-        yield from qualified_name(device.at("attributes"), key)
+        yield from qualified_name(key_path(device.at("attributes"), key, release), key)
         yield from _attribute_errors(attribute, Path(device.at("attributes"), f"[{key}]"), release)
-    yield from _capacity_errors(device)
+    yield from _capacity_errors(device, release)
     yield from list_errors(
         device,
         "consumesCounters",
-        CONSUMPTIONS_MAX,
+        CONSUMPTIONS_MAX if release.counters_halve_devices else None,
         lambda each: _consumption_errors(each, release),
-        key=lambda each: each.text("counterSet"),
-        declarative=release.declarative,
+        release,
+        "counterSet",
     )
     yield from _place_errors(device, per_device=per_device)
     yield from _binding_errors(device, release)
@@ -107,10 +107,10 @@ def _version_errors(path: Path, text: str) -> Iterator[FieldError]:
     yield from _size_errors(path, text)
 
 
-def _capacity_errors(device: Node) -> Iterator[FieldError]:
+def _capacity_errors(device: Node, release: Release) -> Iterator[FieldError]:
     shared = device.get("allowMultipleAllocations") is True
     for key, capacity in device.items("capacity"):
-        yield from qualified_name(device.at("capacity"), key)
+        yield from qualified_name(key_path(device.at("capacity"), key, release), key)
         if not capacity.has("requestPolicy"):
             continue
         if shared:
@@ -126,7 +126,7 @@ def _consumption_errors(consumption: Node, release: Release) -> Iterator[FieldEr
         "compatibilityGroups",
         GROUPS_MAX,
         lambda path, text: each_invalid(path, text, dns1123_label(text), declarative=True),
-        declarative=True,
+        release,
     )
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from webhook.api.field import Path, duplicate, too_many
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Iterator
 
     from webhook.api.field import JSON, FieldError
+    from webhook.validation.releases import Release
 
 _NOTHING: Final[dict[str, Any]] = {}
 
@@ -72,24 +73,27 @@ def list_errors(
     name: str,
     maximum: int | None,
     judge: Callable[[Node], Iterator[FieldError]],
-    *,
-    key: Callable[[Node], Hashable] | None = None,
-    declarative: bool = False,
+    release: Release,
+    key: str | None = None,
 ) -> Iterator[FieldError]:
-    """A list of objects: how many, each of them, and that no two have the same key.
+    """A list of objects: how many, each of them, and that no two have the same text in the field `key`.
 
-    The entries of a list that is too long are not looked at, as in the server (validateSet, validateSlice).
+    The entries of a list that is too long are not looked at from 1.35 on, which also tells a duplicate at the entry
+    and no more at its key (validateSet, validateSlice).
     """
     entries = node.entries(name)
     if maximum is not None and len(entries) > maximum:
-        yield too_many(node.at(name), len(entries), maximum, declarative=declarative)
-        return
+        yield too_many(node.at(name), len(entries), maximum, declarative=release.declarative)
+        if release.long_lists_end_the_look:
+            return
     for entry in entries:
         yield from judge(entry)
     if key is not None:
-        keys = [key(entry) for entry in entries]
+        keys = [entry.text(key) for entry in entries]
         for position in _repeated(keys):
-            yield duplicate(entries[position].path, keys[position], declarative=declarative)
+            path = entries[position].path
+            at = path if release.long_lists_end_the_look else path.child(key)
+            yield duplicate(at, keys[position], declarative=release.declarative)
 
 
 def text_list_errors(
@@ -97,25 +101,28 @@ def text_list_errors(
     name: str,
     maximum: int,
     judge: Callable[[Path, str], Iterator[FieldError]],
-    *,
-    unique: bool = True,
-    declarative: bool = False,
+    release: Release,
 ) -> Iterator[FieldError]:
     """The same for a list of texts, which are their own keys."""
     texts, path = node.texts(name), node.at(name)
     if len(texts) > maximum:
-        yield too_many(path, len(texts), maximum, declarative=declarative)
-        return
+        yield too_many(path, len(texts), maximum, declarative=release.declarative)
+        if release.long_lists_end_the_look:
+            return
     for position, text in enumerate(texts):
         yield from judge(path.index(position), text)
-    if unique:
-        for position in _repeated(texts):
-            yield duplicate(path.index(position), texts[position], declarative=declarative)
+    for position in _repeated(texts):
+        yield duplicate(path.index(position), texts[position], declarative=release.declarative)
 
 
-def _repeated(keys: list[Any]) -> Iterator[int]:
+def key_path(path: Path, key: str, release: Release) -> Path:
+    """Where a wrong key of a map is told: from 1.36 on at the map."""
+    return path if release.minor >= 36 else path.key(key)
+
+
+def _repeated(keys: list[str]) -> Iterator[int]:
     """The positions of what has been there before."""
-    seen: set[Any] = set()
+    seen: set[str] = set()
     for position, key in enumerate(keys):
         if key in seen:
             yield position

@@ -43,14 +43,14 @@ def slice_spec_errors(spec: Node, version: str, release: Release) -> Iterator[Fi
     yield from list_errors(
         spec,
         "sharedCounters",
-        SETS_MAX,
+        SETS_MAX if release.counters_halve_devices else None,
         lambda each: counter_map_errors(each, "name", release),
-        key=lambda each: each.text("name"),
-        declarative=release.declarative,
+        release,
+        "name",
     )
     if spec.has("partitionTypeAttribute"):
         yield from _partition_type_errors(spec, version, release)
-    yield from _skipped_operation_errors(spec)
+    yield from _skipped_operation_errors(spec, release)
 
 
 def _place_errors(spec: Node) -> Iterator[FieldError]:
@@ -85,7 +85,7 @@ def _devices(spec: Node, version: str) -> list[tuple[Node, str]]:
 
 def _device_list_errors(spec: Node, version: str, release: Release) -> Iterator[FieldError]:
     devices = _devices(spec, version)
-    crowded = len(devices) > _maximum(devices, release)
+    crowded = release.long_lists_end_the_look and len(devices) > _maximum(devices, release)
     per_device = spec.get("perDeviceNodeSelection") is True
     seen: set[str] = set()
     for position, (device, name) in enumerate(devices):
@@ -94,7 +94,8 @@ def _device_list_errors(spec: Node, version: str, release: Release) -> Iterator[
             if not crowded or error.declarative:
                 yield error
         if name in seen and not crowded:
-            yield duplicate(spec.at("devices").index(position), name)
+            at = spec.at("devices").index(position)
+            yield duplicate(at if release.long_lists_end_the_look else at.child("name"), name)
         seen.add(name)
 
 
@@ -139,7 +140,7 @@ def _partition_type_errors(spec: Node, version: str, release: Release) -> Iterat
             yield invalid(at, "", "must be a string value because `partitionTypeAttribute` names this attribute")
 
 
-def _skipped_operation_errors(spec: Node) -> Iterator[FieldError]:
+def _skipped_operation_errors(spec: Node, release: Release) -> Iterator[FieldError]:
     """What the kubelet need not do for these devices (1.37, alpha)."""
     operations = spec.texts("skipNodeOperations")
     yield from text_list_errors(
@@ -147,6 +148,7 @@ def _skipped_operation_errors(spec: Node) -> Iterator[FieldError]:
         "skipNodeOperations",
         len(operations),
         lambda path, text: iter(() if text in _OPERATIONS else (not_supported(path, text, _OPERATIONS),)),
+        release,
     )
     if "NodePrepareResources" in operations and not {"NodeUnprepareResources", "*"} & set(operations):
         detail = "NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped"

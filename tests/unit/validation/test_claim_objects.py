@@ -158,3 +158,14 @@ def test_before_1_37_a_domain_may_be_in_upper_case() -> None:
     claim = edited(whole(CLAIM), ("spec/devices/constraints/1/distinctAttribute", "Example.com/model"))
     assert len(told(claim)) == 1
     assert told(claim, minor=36) == []
+
+
+def test_before_1_35_a_duplicate_is_told_at_its_name() -> None:
+    claim = edited(whole(CLAIM), ("spec/devices/requests/2/name", "all"))
+    assert told(claim, minor=34) == ['spec.devices.requests[2].name: Duplicate value: "all"']
+
+
+def test_before_1_35_the_entries_of_a_long_list_are_judged_as_well() -> None:
+    claim = edited(whole(CLAIM), ("spec/devices/constraints", [{}] * 33))
+    assert sum(error.startswith("spec.devices.constraints") for error in told(claim, minor=34)) == 34
+    assert sum(error.startswith("spec.devices.constraints") for error in told(claim)) == 1

@@ -234,3 +234,16 @@ def test_in_v1beta1_false_and_empty_are_the_same_as_missing() -> None:
 def test_of_a_list_that_is_too_long_no_entry_is_judged() -> None:
     devices = [{"name": "A", "nodeName": "x"}] * 129
     assert told(edited(whole(SLICE), ("spec/devices", devices))) == []  # that it is too long, /validate says
+
+
+def test_before_1_36_a_wrong_key_is_told_at_the_key() -> None:
+    devices = edited(whole(SLICE), ("spec/devices/1/attributes", {"a-b": {"int": 1}}))
+    assert told(devices)[0].startswith('spec.devices[1].attributes: Invalid value: "a-b"')
+    assert told(devices, minor=35)[0].startswith('spec.devices[1].attributes[a-b]: Invalid value: "a-b"')
+
+
+def test_before_1_35_the_number_of_counter_sets_is_not_judged() -> None:
+    sets = [{"name": f"set{number}", "counters": {"c": {"value": "1"}}} for number in range(9)]
+    crowded = edited(whole(SLICE, form=3), ("spec/sharedCounters", sets))
+    assert told(crowded) == ["spec.sharedCounters: Too many: 9: must have at most 8 items"]
+    assert told(crowded, minor=34) == []
