@@ -80,7 +80,8 @@ test: setup format-check lint types contracts controlplane ## every test, with c
 test-matrix: setup ## older API servers (builds them), and evictions at their full scale; not in CI
 	@for version in 1.34.4 1.36.3; do \
 		$(BIN)/python -m tests.controlplane.assets --version $$version; \
-		ENVTEST_K8S_VERSION=$$version $(BIN)/python -m pytest -s tests/apiserver/test_generated.py tests/apiserver/test_cases.py; \
+		ENVTEST_K8S_VERSION=$$version $(BIN)/python -m pytest -s tests/apiserver/test_generated.py tests/apiserver/test_cases.py \
+			tests/apiserver/test_served_fields.py; \
 	done
 	@EVICTION_SCALE=all $(BIN)/python -m pytest -s -n 2 tests/apiserver/eviction
 

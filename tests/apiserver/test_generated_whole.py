@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -91,6 +92,22 @@ def _sent(client: Client, case: Case) -> Reply:
     return client.create(url, case.object, dry_run=True, field_validation="Ignore")
 
 
+def _answered(client: Client, generated: Iterator[Case]) -> Iterator[tuple[list[Case], list[Reply]]]:
+    """Batches with what the server says of them; the next one is on its way while one is judged."""
+
+    def answers(cases: list[Case]) -> list[Reply]:
+        return client.each(lambda case: _sent(client, case), cases, threads=THREADS)
+
+    with ThreadPoolExecutor(1) as ahead:
+        cases = list(islice(generated, BATCH))
+        waiting = ahead.submit(answers, cases)
+        while cases:
+            following = list(islice(generated, BATCH))
+            replies, waiting = waiting.result(), ahead.submit(answers, following)
+            yield cases, replies
+            cases = following
+
+
 def _our_verdict(case: Case, context: AdmissionContext) -> Verdict:
     """What check says of it, without the rules that only we have."""
     verdict = whole_verdict_on(request_of(case, None), context)
@@ -125,8 +142,7 @@ def test_check_refuses_what_the_api_server_refuses_anywhere_in_an_object(
     unexplained: dict[tuple[object, ...], Disagreement] = {}
     client = everything_on.client
     generated = broken_cases(SEED, _served(everything_on.server_version), OBJECTS)
-    while cases := list(islice(generated, BATCH)):
-        replies = client.each(lambda case: _sent(client, case), cases, threads=THREADS)
+    for cases, replies in _answered(client, generated):
         for case, reply in zip(cases, replies, strict=True):
             ours, theirs = _our_verdict(case, context), their_verdict(reply)
             counts["accepted"] += theirs.allowed
