@@ -241,7 +241,7 @@ def whole_object(kind: str, version: str, rng: random.Random) -> dict[str, JSON]
 
 
 def repeats_owners(value: JSON) -> bool:
-    """Whether two owner references of an object have the same uid."""
+    """Whether two owner references of an object may be the same."""
     owners = (value.get("metadata") or {}).get("ownerReferences") or []
     uids = [(each or {}).get("uid") or "" for each in owners if each is None or isinstance(each, dict)]
     return len(set(uids)) < len(uids)

@@ -60,7 +60,7 @@ GATES = (
 CEL = "types, functions and cost of CEL expressions: only parsed here"
 CLUSTER = "asks for nodes that the cluster does not have: no file says which it has"
 _NODES_WORDS = ("not found for device", "failed to create node selector", "does not support DRANode")
-OWNERS = "owner references listed twice: the server drops all but the first of a uid before it counts positions"
+OWNERS = "owner references listed twice: the server drops the second before it counts positions"
 PLACES_SEEN = 120
 """Different pairs of a field and a sort of error that the server's answers must cover."""
 

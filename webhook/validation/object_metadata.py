@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 ANNOTATIONS_MAX_BYTES: Final = 256 * 1024
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _NOT_FULLY_QUALIFIED: Final = "name is neither a standard finalizer name nor is it fully qualified"
+_OWNER_TEXTS: Final = ("apiVersion", "kind", "name", "uid")
 _GROUP_VERSION: Final = re.compile(r"[^/]*/[^/]+|[^/]+")
 _FIELDS: Final = fields_of("meta.v1.ObjectMeta").keys()
 _TEMPLATE_FIELDS: Final = frozenset({"annotations", "labels"})
@@ -72,11 +73,12 @@ def _size_bytes(annotations: dict[str, str | None]) -> int:
 
 def _owner_errors(meta: Node) -> Iterator[FieldError]:
     controllers = 0
-    seen: set[str] = set()
+    seen: set[tuple[str | bool | None, ...]] = set()
     for owner in meta.entries("ownerReferences"):
-        if owner.text("uid") in seen:
-            continue  # the server drops what has the uid of another
-        seen.add(owner.text("uid"))
+        content = (*map(owner.text, _OWNER_TEXTS), owner.get("controller"), owner.get("blockOwnerDeletion"))
+        if content in seen:
+            continue  # the server drops what is there already
+        seen.add(content)
         yield from _one_owner(owner.path, owner)
         controllers += owner.get("controller") is True
         if owner.get("controller") is True and controllers > 1:
@@ -87,7 +89,7 @@ def _one_owner(path: Path, owner: Node) -> Iterator[FieldError]:
     version = owner.text("apiVersion")
     if version and not _GROUP_VERSION.fullmatch(version):
         yield invalid(path.child("apiVersion"), version, "must be <group>/<version> or <version>")
-    for name in ("apiVersion", "kind", "name", "uid"):
+    for name in _OWNER_TEXTS:
         if not owner.text(name):
             yield required(path.child(name), "must not be empty")
     if version == "v1" and owner.text("kind") == "Event":

@@ -91,8 +91,11 @@ def test_metadata_is_refused_in_the_words_of_the_server(edits: Edits, expected: 
 
 def test_an_owner_that_is_listed_twice_is_judged_once() -> None:
     claim = whole(CLAIM)
-    claim["metadata"]["ownerReferences"] *= 2
+    owners = claim["metadata"]["ownerReferences"]
+    owners.append({**owners[0], "blockOwnerDeletion": None})  # null is the same as missing
     assert told(claim) == []
+    owners.append({**owners[0], "name": "other"})
+    assert len(told(claim)) == 1
 
 
 def test_an_update_is_not_told_what_was_wrong_before() -> None:
