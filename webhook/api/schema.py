@@ -1,4 +1,4 @@
-"""The fields that objects of each kind and version have, and what each holds: what a typo is told from.
+"""The fields that objects of each kind and version have, and what each holds: what typos are measured against.
 
 The files in `fields`, one a release, are made from the API's OpenAPI documents (`make openapi`); a test compares
 them with a running server. Our own kind, and what only the source documents have, is written here.

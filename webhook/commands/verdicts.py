@@ -65,11 +65,11 @@ def whole_verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Ve
         return verdict
     wrong = {error.path.written for error in errors if error.type is ErrorType.TYPE_INVALID}
     crowded = tuple(f"{error.path}[" for error in errors if error.type is ErrorType.TOO_MANY)
-    kept = [each for each in verdict.findings if not _told_already(each, wrong, crowded)]
+    kept = [each for each in verdict.findings if not _reported_already(each, wrong, crowded)]
     return verdict._replace(findings=(*(Finding(Severity.DENY, error) for error in errors), *kept))
 
 
-def _told_already(finding: Finding, wrong: set[str], crowded: tuple[str, ...]) -> bool:
+def _reported_already(finding: Finding, wrong: set[str], crowded: tuple[str, ...]) -> bool:
     """Whether a wrong type is known, or a field error stands in a list that the server does not look into."""
     error = finding.error
     if error.type is ErrorType.TYPE_INVALID:

@@ -1,7 +1,7 @@
 """What an API server refuses in a claim or a template beyond tolerations.
 
 Source: pkg/apis/resource/validation of Kubernetes 1.37 (validateDeviceClaim and below), and the declarative
-validation of resource/v1, which tells an error at the path as written.
+validation of resource/v1, which reports an error at the path as written.
 """
 
 from __future__ import annotations

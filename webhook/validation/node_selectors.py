@@ -21,7 +21,7 @@ _COMPARED: Final = frozenset({"Gt", "Lt"})
 
 
 def node_name_errors(holder: Node, detail: str) -> Iterator[FieldError]:
-    """A node's name; `detail` is what an empty one is told."""
+    """A node's name; `detail` is the message for an empty one."""
     name = holder.get("nodeName")
     if name == "":
         yield invalid(holder.at("nodeName"), "", detail)

@@ -78,7 +78,7 @@ def list_errors(
 ) -> Iterator[FieldError]:
     """A list of objects: how many, each of them, and that no two have the same text in the field `key`.
 
-    The entries of a list that is too long are not looked at from 1.35 on, which also tells a duplicate at the entry
+    The entries of a list that is too long are not looked at from 1.35 on, which also reports a duplicate at the entry
     and no more at its key (validateSet, validateSlice).
     """
     entries = node.entries(name)
@@ -116,7 +116,7 @@ def text_list_errors(
 
 
 def key_path(path: Path, key: str, release: Release) -> Path:
-    """Where a wrong key of a map is told: from 1.36 on at the map."""
+    """Where a wrong key of a map is reported: from 1.36 on at the map."""
     return path if release.minor >= 36 else path.key(key)
 
 

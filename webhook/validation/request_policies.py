@@ -72,7 +72,7 @@ def _range_errors(limits: Node, default: JSON, maximum: Fraction, capacity: JSON
     numbers = {name: _number(value) for name, value in given.items()}
     bounds = {**numbers, "capacity": maximum}
     texts = {**given, "capacity": capacity}
-    # Told at the first name, with the value of the second, if the third is larger than the fourth.
+    # Reported at the first name, with the value of the second, if the third is larger than the fourth.
     for at, value, larger, smaller, detail in (
         ("min", "min", "min", "capacity", "min is larger than capacity value"),
         ("default", "default", "min", "default", "default is less than min"),

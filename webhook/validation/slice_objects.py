@@ -116,7 +116,7 @@ def _has_list_attributes(device: Node) -> bool:
 
 
 def _partition_type_errors(spec: Node, version: str, release: Release) -> Iterator[FieldError]:
-    """The attribute by which partitions of hardware are told apart (1.37, alpha)."""
+    """The attribute by which partitions of hardware are distinguished (1.37, alpha)."""
     path, name = spec.at("partitionTypeAttribute"), spec.text("partitionTypeAttribute")
     yield from fully_qualified_name(path, name, release)
     consuming = [

@@ -38,7 +38,7 @@ spec:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "reported"),
     [
         ("count: 1", 'count: "2"', "11:16: error: spec.devices.requests[0].exactly.count: Invalid value"),
         ("count: 1", "count: two", "11:16: error: spec.devices.requests[0].exactly.count: Invalid value"),
@@ -76,30 +76,30 @@ spec:
     ],
 )
 def test_a_claim_that_a_server_refuses_is_refused_where_it_is_wrong(
-    before: str, after: str, told: str, run: CheckRunner
+    before: str, after: str, reported: str, run: CheckRunner
 ) -> None:
     assert run(claim=CLAIM)[0] == 0
     assert before in CLAIM
     code, output = run(claim=CLAIM.replace(before, after))
     assert code == 1
-    assert told in output
+    assert reported in output
 
 
-def test_a_wrong_type_is_told_once(run: CheckRunner) -> None:
+def test_a_wrong_type_is_reported_once(run: CheckRunner) -> None:
     claim = make_claim([make_toleration(tolerationSeconds="5")], meta=make_meta("x", annotations={"a": True}))
     code, output = run("-o", "json", claim=claim)
-    told = [field for severity, field, _ in findings(output) if severity == "error"]
-    assert (code, sorted(told)) == (
+    reported = [field for severity, field, _ in findings(output) if severity == "error"]
+    assert (code, sorted(reported)) == (
         1,
         ["metadata.annotations[a]", "spec.devices.requests[0].exactly.tolerations[0].tolerationSeconds"],
     )
 
 
-def test_of_a_list_that_is_too_long_only_that_is_told(run: CheckRunner) -> None:
+def test_of_a_list_that_is_too_long_only_that_is_reported(run: CheckRunner) -> None:
     wrong = make_alternatives(*[[make_toleration(key="a b")]] * 9, name="x")
     code, output = run("-o", "json", claim=make_claim(requests=[wrong]))
-    told = [field for severity, field, _ in findings(output) if severity == "error"]
-    assert (code, told) == (1, ["spec.devices.requests[0].firstAvailable"])
+    reported = [field for severity, field, _ in findings(output) if severity == "error"]
+    assert (code, reported) == (1, ["spec.devices.requests[0].firstAvailable"])
 
 
 def test_the_fields_are_those_of_the_release_that_is_named(run: CheckRunner) -> None:
@@ -110,7 +110,7 @@ def test_the_fields_are_those_of_the_release_that_is_named(run: CheckRunner) -> 
     assert "spec.devices[0].attributes[a].strings: Forbidden: unknown field: servers have it from 1.36 on" in output
 
 
-def test_other_findings_are_told_beside_them(run: CheckRunner) -> None:
+def test_other_findings_are_reported_beside_them(run: CheckRunner) -> None:
     rule = make_rule(selector={}, meta=make_meta("x", labels={"a b": ""}))
     _, output = run("-o", "json", rule=rule)
     severities = {each["severity"] for each in json.loads(output)["findings"]}

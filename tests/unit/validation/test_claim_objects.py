@@ -8,7 +8,17 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import make_claim, make_request
-from tests.unit.validation.whole_objects import CLAIM, DROP, LABEL, TEMPLATE, Edits, assert_told, edited, told, whole
+from tests.unit.validation.whole_objects import (
+    CLAIM,
+    DROP,
+    LABEL,
+    TEMPLATE,
+    Edits,
+    assert_reported,
+    edited,
+    reported,
+    whole,
+)
 
 REFERENCE = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 
@@ -128,44 +138,44 @@ CLAIMS: dict[str, tuple[Edits, list[str]]] = {
 
 @pytest.mark.parametrize(("edits", "expected"), CLAIMS.values(), ids=CLAIMS)
 def test_a_claim_is_refused_in_the_words_of_the_server(edits: Edits, expected: list[str]) -> None:
-    assert_told(told(edited(whole(CLAIM), *edits)), expected)
+    assert_reported(reported(edited(whole(CLAIM), *edits)), expected)
 
 
 def test_a_template_is_judged_a_level_deeper() -> None:
     template = edited(whole(TEMPLATE), ("spec/spec/devices/requests/2/name", "all"), ("spec/metadata/name", "x"))
-    assert told(template) == [
+    assert reported(template) == [
         "spec.metadata.name: Forbidden: cannot be set",
         'spec.spec.devices.requests[2]: Duplicate value: "all"',
     ]
 
 
-def test_a_flat_request_is_told_where_the_server_tells_it() -> None:
+def test_a_flat_request_is_reported_where_the_server_reports_it() -> None:
     claim = edited(
         whole(CLAIM, "v1beta1"), ("spec/devices/requests/0/count", -1), ("spec/devices/requests/0/allocationMode", "x")
     )
-    assert told(claim)[0].startswith("spec.devices.requests[0].allocationMode: Unsupported value")
+    assert reported(claim)[0].startswith("spec.devices.requests[0].allocationMode: Unsupported value")
     claim = edited(whole(CLAIM, "v1beta1"), ("spec/devices/requests/0/count", -1))
-    assert told(claim) == ["spec.devices.requests[0].exactly.count: Invalid value: -1: must be greater than zero"]
+    assert reported(claim) == ["spec.devices.requests[0].exactly.count: Invalid value: -1: must be greater than zero"]
 
 
 def test_the_spec_of_a_claim_is_not_judged_again() -> None:
     broken = make_claim(requests=[make_request(count=-1)])
-    assert told(broken, make_claim()) == []
-    assert told(broken) != []
+    assert reported(broken, make_claim()) == []
+    assert reported(broken) != []
 
 
 def test_before_1_37_a_domain_may_be_in_upper_case() -> None:
     claim = edited(whole(CLAIM), ("spec/devices/constraints/1/distinctAttribute", "Example.com/model"))
-    assert len(told(claim)) == 1
-    assert told(claim, minor=36) == []
+    assert len(reported(claim)) == 1
+    assert reported(claim, minor=36) == []
 
 
-def test_before_1_35_a_duplicate_is_told_at_its_name() -> None:
+def test_before_1_35_a_duplicate_is_reported_at_its_name() -> None:
     claim = edited(whole(CLAIM), ("spec/devices/requests/2/name", "all"))
-    assert told(claim, minor=34) == ['spec.devices.requests[2].name: Duplicate value: "all"']
+    assert reported(claim, minor=34) == ['spec.devices.requests[2].name: Duplicate value: "all"']
 
 
 def test_before_1_35_the_entries_of_a_long_list_are_judged_as_well() -> None:
     claim = edited(whole(CLAIM), ("spec/devices/constraints", [{}] * 33))
-    assert sum(error.startswith("spec.devices.constraints") for error in told(claim, minor=34)) == 34
-    assert sum(error.startswith("spec.devices.constraints") for error in told(claim)) == 1
+    assert sum(error.startswith("spec.devices.constraints") for error in reported(claim, minor=34)) == 34
+    assert sum(error.startswith("spec.devices.constraints") for error in reported(claim)) == 1

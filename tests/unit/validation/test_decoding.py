@@ -27,14 +27,14 @@ from webhook.validation.decoding import decoding_errors
 from webhook.validation.releases import NEWEST, RELEASES
 
 
-def told(manifest: Any, minor: int = 37) -> list[str]:
+def reported(manifest: Any, minor: int = 37) -> list[str]:
     return [str(error) for error in decoding_errors(manifest, kind_of(manifest), RELEASES[minor])]
 
 
 @pytest.mark.parametrize("minor", RELEASES)
 @pytest.mark.parametrize("manifest", VALID_MANIFESTS.values(), ids=VALID_MANIFESTS)
 def test_valid_manifests_can_be_decoded(manifest: Any, minor: int) -> None:
-    assert told(manifest, minor) == []
+    assert reported(manifest, minor) == []
 
 
 EXACTLY = "spec.devices.requests[0].exactly"
@@ -112,26 +112,26 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
 
 
 @pytest.mark.parametrize(("manifest", "errors"), WRONG.values(), ids=WRONG)
-def test_a_wrong_type_is_told_at_its_path(manifest: Any, errors: list[str]) -> None:
-    assert told(manifest) == errors
+def test_a_wrong_type_is_reported_at_its_path(manifest: Any, errors: list[str]) -> None:
+    assert reported(manifest) == errors
 
 
 def test_free_form_json_may_be_anything() -> None:
     opaque = [{"opaque": {"driver": "d", "parameters": parameters}} for parameters in ({"a": 1}, [1], "x", 5, None)]
     claim = make_claim()
     claim["spec"]["devices"]["config"] = opaque
-    assert told(claim) == []
+    assert reported(claim) == []
 
 
 def test_null_reads_as_missing_at_every_depth() -> None:
     claim = make_claim(requests=[None, {"exactly": None}, make_request(count=None, selectors=[None])])
-    assert told(claim) == []
+    assert reported(claim) == []
 
 
 def test_a_field_that_an_older_release_lacks_has_no_type_there() -> None:
     device = make_device(attributes={"a": {"strings": 5}})
-    assert len(told(make_slice([device]))) == 1
-    assert told(make_slice([device]), 34) == []  # there it is an unknown field
+    assert len(reported(make_slice([device]))) == 1
+    assert reported(make_slice([device]), 34) == []  # there it is an unknown field
 
 
 def test_kinds_of_others_are_left_alone() -> None:

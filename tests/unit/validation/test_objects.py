@@ -15,9 +15,9 @@ from tests.unit.validation.whole_objects import (
     SLICE,
     TEMPLATE,
     Edits,
-    assert_told,
+    assert_reported,
     edited,
-    told,
+    reported,
     whole,
 )
 from webhook.api.meta import GroupVersionKind
@@ -33,7 +33,7 @@ VERSIONS = ("v1", "v1beta2", "v1beta1")
     [(CLAIM, 0), (TEMPLATE, 0), (RULE, 0), *((SLICE, form) for form in range(4))],
 )
 def test_an_object_with_everything_in_it_is_right(kind: str, form: int, version: str) -> None:
-    assert told(whole(kind, "v1beta2" if kind == RULE else version, form)) == []
+    assert reported(whole(kind, "v1beta2" if kind == RULE else version, form)) == []
 
 
 METADATA: dict[str, tuple[Edits, list[str]]] = {
@@ -86,31 +86,31 @@ METADATA: dict[str, tuple[Edits, list[str]]] = {
 
 @pytest.mark.parametrize(("edits", "expected"), METADATA.values(), ids=METADATA)
 def test_metadata_is_refused_in_the_words_of_the_server(edits: Edits, expected: list[str]) -> None:
-    assert_told(told(edited(whole(CLAIM), *edits)), expected)
+    assert_reported(reported(edited(whole(CLAIM), *edits)), expected)
 
 
 def test_an_owner_that_is_listed_twice_is_judged_once() -> None:
     claim = whole(CLAIM)
     owners = claim["metadata"]["ownerReferences"]
     owners.append({**owners[0], "blockOwnerDeletion": None})  # null is the same as missing
-    assert told(claim) == []
+    assert reported(claim) == []
     owners.append({**owners[0], "name": "other"})
-    assert len(told(claim)) == 1
+    assert len(reported(claim)) == 1
 
 
-def test_an_update_is_not_told_what_was_wrong_before() -> None:
+def test_an_update_does_not_report_what_was_wrong_before() -> None:
     old = edited(whole(SLICE), ("spec/devices/1/name", "GPU"))
     new = edited(whole(SLICE), ("spec/devices/1/name", "GPU"), ("spec/pool/generation", -1))
-    assert told(new, old) == ["spec.pool.generation: Invalid value: -1: must be greater than or equal to zero"]
+    assert reported(new, old) == ["spec.pool.generation: Invalid value: -1: must be greater than or equal to zero"]
 
 
 def test_a_wrong_type_ends_the_walk() -> None:
     claim = make_claim(requests=[make_request(count="2"), {}])
-    assert told(claim) == ['spec.devices.requests[0].exactly.count: Invalid value: "2": must be a 64-bit integer']
+    assert reported(claim) == ['spec.devices.requests[0].exactly.count: Invalid value: "2": must be a 64-bit integer']
 
 
 def test_a_rule_and_a_patch_of_ours_are_judged_by_their_metadata_at_most() -> None:
-    assert told(make_rule(meta=make_meta("x", labels={"a b": ""}))) != []
+    assert reported(make_rule(meta=make_meta("x", labels={"a b": ""}))) != []
     assert list(object_errors(make_patch(), None, GroupVersionKind("devicetaint.io", "v1alpha1", "X"), NEWEST)) == []
 
 

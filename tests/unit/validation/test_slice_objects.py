@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.validation.whole_objects import DROP, LABEL, SLICE, Edits, assert_told, edited, told, whole
+from tests.unit.validation.whole_objects import DROP, LABEL, SLICE, Edits, assert_reported, edited, reported, whole
 
 ONE_PLACE = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 
@@ -223,27 +223,27 @@ SLICES: dict[str, tuple[int, Edits, list[str]]] = {
 
 @pytest.mark.parametrize(("form", "edits", "expected"), SLICES.values(), ids=SLICES)
 def test_a_slice_is_refused_in_the_words_of_the_server(form: int, edits: Edits, expected: list[str]) -> None:
-    assert_told(told(edited(whole(SLICE, form=form), *edits)), expected)
+    assert_reported(reported(edited(whole(SLICE, form=form), *edits)), expected)
 
 
 def test_in_v1beta1_false_and_empty_are_the_same_as_missing() -> None:
-    assert told(edited(whole(SLICE, "v1beta1"), ("spec/allNodes", False))) == []
-    assert told(edited(whole(SLICE, "v1beta1", 3), ("spec/nodeName", ""))) == []
+    assert reported(edited(whole(SLICE, "v1beta1"), ("spec/allNodes", False))) == []
+    assert reported(edited(whole(SLICE, "v1beta1", 3), ("spec/nodeName", ""))) == []
 
 
 def test_of_a_list_that_is_too_long_no_entry_is_judged() -> None:
     devices = [{"name": "A", "nodeName": "x"}] * 129
-    assert told(edited(whole(SLICE), ("spec/devices", devices))) == []  # that it is too long, /validate says
+    assert reported(edited(whole(SLICE), ("spec/devices", devices))) == []  # that it is too long, /validate says
 
 
-def test_before_1_36_a_wrong_key_is_told_at_the_key() -> None:
+def test_before_1_36_a_wrong_key_is_reported_at_the_key() -> None:
     devices = edited(whole(SLICE), ("spec/devices/1/attributes", {"a-b": {"int": 1}}))
-    assert told(devices)[0].startswith('spec.devices[1].attributes: Invalid value: "a-b"')
-    assert told(devices, minor=35)[0].startswith('spec.devices[1].attributes[a-b]: Invalid value: "a-b"')
+    assert reported(devices)[0].startswith('spec.devices[1].attributes: Invalid value: "a-b"')
+    assert reported(devices, minor=35)[0].startswith('spec.devices[1].attributes[a-b]: Invalid value: "a-b"')
 
 
 def test_before_1_35_the_number_of_counter_sets_is_not_judged() -> None:
     sets = [{"name": f"set{number}", "counters": {"c": {"value": "1"}}} for number in range(9)]
     crowded = edited(whole(SLICE, form=3), ("spec/sharedCounters", sets))
-    assert told(crowded) == ["spec.sharedCounters: Too many: 9: must have at most 8 items"]
-    assert told(crowded, minor=34) == []
+    assert reported(crowded) == ["spec.sharedCounters: Too many: 9: must have at most 8 items"]
+    assert reported(crowded, minor=34) == []

@@ -1,4 +1,4 @@
-"""Whole objects, changed in a place, and what is told of them."""
+"""Whole objects, changed in a place, and what is reported of them."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def edited(value: dict[str, Any], *edits: tuple[str, Any]) -> dict[str, Any]:
     return value
 
 
-def told(value: dict[str, Any], old: Any = None, minor: int = 37) -> list[str]:
+def reported(value: dict[str, Any], old: Any = None, minor: int = 37) -> list[str]:
     kind = GroupVersionKind.parse(value["apiVersion"], value["kind"])
     return [str(error) for error in object_errors(value, old, kind, RELEASES[minor])]
 
 
-def assert_told(found: list[str], expected: list[str]) -> None:
+def assert_reported(found: list[str], expected: list[str]) -> None:
     """Each error begins as expected, in order; long ones are cut in the table."""
     assert [message[: len(wanted)] for message, wanted in zip(found, expected, strict=False)] == expected, found
     assert len(found) == len(expected), found
