@@ -6,10 +6,9 @@ validation of resource/v1, which reports an error at the path as written.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
-
-from msgspec import json
 
 from webhook.api.claims import is_flat
 from webhook.api.field import invalid, not_supported, required, too_long, too_many
@@ -241,10 +240,15 @@ def parameter_errors(path: Path, parameters: object) -> Iterator[FieldError]:
     """A driver's parameters: a JSON object of at most 10 KiB, as it is sent without spaces."""
     if parameters is None:
         yield required(path)
-    elif len(json.encode(parameters)) > PARAMETERS_MAX_BYTES:
+    elif _size_bytes(parameters) > PARAMETERS_MAX_BYTES:
         yield too_long(path, PARAMETERS_MAX_BYTES)
     elif not isinstance(parameters, dict):
         yield invalid(path, "<value omitted>", "must be a valid JSON object")
+
+
+def _size_bytes(value: object) -> int:
+    # Not msgspec, which refuses the lone surrogates that JSON can spell.
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass"))
 
 
 def _reference_list_errors(holder: Node, names: Names, release: Release) -> Iterator[FieldError]:

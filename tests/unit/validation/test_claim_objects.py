@@ -179,3 +179,8 @@ def test_before_1_35_the_entries_of_a_long_list_are_judged_as_well() -> None:
     claim = edited(whole(CLAIM), ("spec/devices/constraints", [{}] * 33))
     assert sum(error.startswith("spec.devices.constraints") for error in reported(claim, minor=34)) == 34
     assert sum(error.startswith("spec.devices.constraints") for error in reported(claim)) == 1
+
+
+def test_parameters_may_hold_what_json_can_spell() -> None:
+    odd = {"surrogate": "\ud800", "large": 2**70, "none": None}
+    assert reported(edited(whole(CLAIM), ("spec/devices/config/0/opaque/parameters", odd))) == []
