@@ -246,8 +246,9 @@ def test_a_pair_that_is_unfit_is_told_and_the_last_good_one_goes_on(
     before = current_serial(server)
     spoil(server)
     tolerated = server.files.tolerated_failures
-    eventually(lambda: server.source.problem is not None)
-    told = server.source.problem or ""
+    eventually(lambda: server.source.remark is not None)
+    told = server.source.remark or ""
+    assert server.source.problem is None
     assert server.metric("certificate_reload_failures_total") >= tolerated
     assert "failures in a row to load the changed certificate: " + reason in told
     with server.connect() as client:
@@ -256,5 +257,5 @@ def test_a_pair_that_is_unfit_is_told_and_the_last_good_one_goes_on(
     with suppress(OSError):
         (server.folder / "tls.crt").rmdir()
     swap_certificate(server)
-    eventually(lambda: server.source.problem is None)
+    eventually(lambda: server.source.remark is None)
     assert current_serial(server) != before

@@ -95,6 +95,15 @@ def test_request_for_help_on_trust_gets_what_the_readme_says(webhook: WebhookPro
     assert b'"message":"reviews are sent with POST"' in answer
 
 
+def test_failed_handshake_is_in_metrics_and_log(webhook: WebhookProcess) -> None:
+    """M6."""
+    url = urlsplit(webhook.base_url)
+    with socket.create_connection((url.hostname or "", url.port or 0), timeout=20) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        eventually(lambda: '_tls_handshake_failures_total{reason="not_tls"} 1.0' in webhook.metrics())
+    assert '"msg":"TLS handshake failed","reason":"not_tls"' in webhook.process.log.read_text()
+
+
 def test_process_shows_its_metrics(webhook: WebhookProcess) -> None:
     metrics = webhook.metrics()
     names = {line.split()[2] for line in metrics.splitlines() if line.startswith("# TYPE")}

@@ -41,6 +41,10 @@ class CertificateSource(Protocol):
     def problem(self) -> str | None:
         """Why the process should not count as ready, or None."""
 
+    @property
+    def remark(self) -> str | None:
+        """What should be mended before it becomes a problem, or None."""
+
     async def loaded(self) -> None:
         """Returns once there is a context; waits for ever if there never is."""
 

@@ -1,18 +1,39 @@
-"""How a connection to the API server is made: by which proxy, and what is said where there is none."""
+"""The connections under requests: which way they go, how they are kept, and what is said of one that fails."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 
 import pytest
 
-from tests.unit.cluster.peer import Fixed, run
+from tests.unit.cluster.peer import Answer, Fixed, Peer, cluster_of, run
 from webhook.cluster.client import Cluster, _proxy_for
 from webhook.cluster.credentials import Access
 from webhook.cluster.errors import NoCredentials, Unavailable
 
 PROXY = "http://proxy.test:3128"
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="options have other names here")
+def test_connections_are_probed_when_nothing_is_said() -> None:
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            watch = cluster.watch("/w", {}, watch_seconds=5, silence_seconds=5)
+            await anext(watch)
+            assert cluster._session is not None
+            connector = cluster._session.connector
+            assert connector is not None
+            [protocol] = connector._acquired
+            assert protocol.transport is not None
+            open_socket = protocol.transport.get_extra_info("socket")
+            options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            assert [open_socket.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [30, 10, 3]
+            assert open_socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            await watch.aclose()
+
+    run(test())
 
 
 @pytest.mark.parametrize(
@@ -92,5 +113,34 @@ def test_failed_handshake_is_told_in_the_words_of_openssl() -> None:
                     Unavailable, match=rf"GET /x: cannot connect to 127\.0\.0\.1:{port}: \[SSL: WRONG_VER"
                 ):
                     await cluster.get("/x")
+
+    run(test())
+
+
+def test_no_thread_is_asked_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What aiohttp would ask for in threads, netrc and the environment, costs more than the request."""
+
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = lambda _: Answer(b"{}")
+            await cluster.get("/a")
+            monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", None)
+            await cluster.get("/b")
+
+    run(test())
+
+
+def test_nobody_waits_for_the_connection_of_another() -> None:
+    """However many requests have no answer yet: the number that evictions may have is set by a flag."""
+
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            watches = [cluster.watch("/w", {}, watch_seconds=5, silence_seconds=5) for _ in range(100)]
+            for watch in watches:
+                await anext(watch)
+            peer.answers.append(Answer(b"{}"))
+            assert await cluster.get("/x", timeout_seconds=2) == b"{}"
+            for watch in watches:
+                await watch.aclose()
 
     run(test())

@@ -173,6 +173,19 @@ def test_signal_ends_the_wait_for_a_certificate_and_until_then_readyz_says_who_w
 
 
 @pytest.mark.usefixtures("authority")
+def test_variable_that_nothing_reads_is_told_at_the_start(
+    tmp_path: Path, stderr: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L18."""
+    monkeypatch.setenv("DEVICE_TAINT_WEBHOOK_LOGFORMAT", "text")
+    monkeypatch.setenv("DEVICE_TAINT_WEBHOOK_PORT_443_TCP", "tcp://10.96.7.7:443")
+    assert serving(stderr, lambda: None, f"--cert-dir={tmp_path}", *NOWHERE) == 0
+    told = [record for record in stderr.records() if record["msg"] == "environment variable of no flag"]
+    assert [(record["variable"], record["hint"]) for record in told] == [
+        ("DEVICE_TAINT_WEBHOOK_LOGFORMAT", "perhaps DEVICE_TAINT_WEBHOOK_LOG_FORMAT")
+    ]
+
+
 def test_address_in_use_is_2_and_one_line(tmp_path: Path, stderr: Lines) -> None:
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
