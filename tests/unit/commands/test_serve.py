@@ -186,6 +186,7 @@ def test_variable_that_nothing_reads_is_told_at_the_start(
     ]
 
 
+@pytest.mark.usefixtures("authority")
 def test_address_in_use_is_2_and_one_line(tmp_path: Path, stderr: Lines) -> None:
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
