@@ -250,7 +250,7 @@ def test_loop_that_is_held_up_is_late_by_as_much() -> None:
 
     async def hold_up() -> None:
         async with asyncio.timeout(20):
-            while not lags:  # noqa: ASYNC110 -- the first measurement, of a loop that nobody holds up
+            while not lags:  # noqa: ASYNC110 -- the first measurement, of a loop that goes on
                 await asyncio.sleep(0.01)
             lags.clear()
             until = time.monotonic() + 0.8

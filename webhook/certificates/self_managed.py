@@ -94,7 +94,7 @@ class SelfManagedSource:
 
     @property
     def problem(self) -> str | None:
-        """There is no certificate yet, or the one in use has ended, or nobody trusts it.
+        """There is no certificate yet, or the one in use has ended, or no configuration trusts it.
 
         A Secret that cannot be used is none before: every replica would leave at once although it serves well.
         """
