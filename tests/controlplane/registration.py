@@ -67,17 +67,22 @@ def register(
     *,
     files: Iterable[str] = FILES,
     probes: Iterable[tuple[str, Mapping[str, Any]]] | None = None,
+    timeout_seconds: int | None = None,
 ) -> list[dict[str, Any]]:
     """Registers what lies in the manifests for the server at base_url, and waits until it is called.
 
     Returns the configurations as sent, for unregister. probes are (collection, object) to create as dry runs; at
     least one entry of each configuration must match one of them. Field names unknown to the API server are
-    refused.
+    refused. timeout_seconds (at most 30) is for calls that must not fail because the machine is busy; without it each
+    entry has the time that it is shipped with.
 
     Raises: NotReadyError if an entry of each is not called in time, or if a call fails.
     """
     wanted = [_pointed_at(c, base_url, ca_pem) for c in configurations(manifests_dir, files)]
     assert wanted, f"no webhook configuration in {manifests_dir}"
+    if timeout_seconds is not None:
+        for webhook in (webhook for configuration in wanted for webhook in configuration["webhooks"]):
+            webhook["timeoutSeconds"] = timeout_seconds
     chosen = list(probes) if probes is not None else default_probes(plane)
     before = calls(plane)
     for configuration in wanted:

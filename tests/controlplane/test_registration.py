@@ -121,6 +121,15 @@ def test_registration_replaces_nothing_but_where_to_call(plane: ControlPlane, tm
         assert registered == original
 
 
+def test_registration_gives_every_call_the_time_that_is_asked_for(plane: ControlPlane, tmp_path: Path) -> None:
+    authority = Authority()
+    manifests = _manifests(tmp_path, timeoutSeconds=7)
+    with _stand_in(authority, tmp_path) as (base_url, _):
+        sent = registration.register(plane, manifests, base_url, authority.pem, timeout_seconds=30)
+        registration.unregister(plane, sent)
+    assert [entry["timeoutSeconds"] for configuration in sent for entry in configuration["webhooks"]] == [30, 30]
+
+
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
 def test_a_webhook_that_cannot_be_reached_is_not_registered(plane: ControlPlane, tmp_path: Path, policy: str) -> None:
     """Also with Ignore, where every request would be granted as if nothing were wrong."""

@@ -42,6 +42,8 @@ _NAMESPACE = "device-taint-webhook"
 _ACCOUNT = f"system:serviceaccount:{_NAMESPACE}:device-taint-webhook"
 _EVICTOR = "device-taint-webhook-evict"
 _FOLLOWED_SECONDS = 600
+_CALL_SECONDS = 30
+"""The most that an API server waits. As shipped it is 3 or 5, and on a busy machine a call may take longer."""
 _ACCOUNT_GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{_NAMESPACE}", "system:authenticated")
 
 
@@ -58,7 +60,8 @@ class Cluster:
 
     def register(self) -> None:
         """Has the API server call our server. Raises: NotReadyError."""
-        register(self.plane, MANIFESTS, self.webhook.base_url, self.webhook.ca_pem)
+        where = self.webhook.base_url, self.webhook.ca_pem
+        register(self.plane, MANIFESTS, *where, timeout_seconds=_CALL_SECONDS)
         self._before = calls(self.plane)
 
     def calls(self) -> tuple[int, int]:
@@ -124,7 +127,7 @@ def tell(stage: Cluster, terminal: Terminal) -> None:
     terminal.title(BEFORE.title)
     teller.act(BEFORE)
     terminal.blank()
-    with terminal.task("registering it by manifests/base/*-webhook.yaml"):
+    with terminal.task(f"registering it by manifests/base/*-webhook.yaml, with {_CALL_SECONDS} s for each call"):
         stage.register()
     teller.tell(IN_A_CLUSTER)
 

@@ -77,7 +77,8 @@ def test_new_taint_is_told_with_whom_it_hits() -> None:
         "new NoExecute taints on 1 device; they evict 2 pods in 1 namespace: 1 at once, 1 after 5 min",
         "tolerated by 1 pod on such devices",
     ]
-    assert decision.annotations["impact"].startswith("devices=1 pools=1 allocated=3 claims=2 pods=2 now=1 later=1")
+    figures = "devices=1 pools=1 allocated=3 claims=2 pods=2 now=1 later=1 tolerating=1 unseen=0 kept=0 namespaces=1"
+    assert decision.annotations["impact"] == f"{figures} podGroups=0"
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from webhook.api.claims import (
     ResourceClaim,
     allocated_classes,
     classes_only,
+    decode_claim,
     decode_stored_claim,
 )
 from webhook.api.decode import Reader
@@ -264,3 +265,7 @@ def test_wrong_types_in_a_claim_are_told() -> None:
             *(f"status.reservedFor[0].{name}" for name in ("apiGroup", "resource", "name", "uid")),
         ]
     )
+
+
+def test_value_with_nothing_given_is_a_claim_that_says_nothing() -> None:
+    assert decode_claim(Reader.of({"metadata": {"name": "c"}}, [])) == ResourceClaim(ObjectMeta("c"))

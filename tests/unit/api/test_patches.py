@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from tests.builders import DRIVER, EARLIER_TEXT, KEY, decoded, make_patch, make_taint
+from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta, parse_time
-from webhook.api.patches import PatchedAttribute, ResourceSlicePatch
+from webhook.api.patches import PatchedAttribute, ResourceSlicePatch, decode_patch
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
 
@@ -69,3 +70,7 @@ def test_wrong_types_in_a_patch_are_told() -> None:
         "spec.devices.capacity",
         "spec.devices.taints",
     ]
+
+
+def test_value_with_nothing_given_is_a_patch_that_says_nothing() -> None:
+    assert decode_patch(Reader.of({"metadata": {"name": "p"}}, [])) == ResourceSlicePatch(ObjectMeta("p"), None)

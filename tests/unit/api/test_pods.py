@@ -8,6 +8,7 @@ import pytest
 
 from tests.builders import make_pod
 from webhook.api.decode import Reader
+from webhook.api.meta import ObjectMeta
 from webhook.api.owners import Owner
 from webhook.api.pods import HOLD, MIRROR, Pod, PodClaim, decode_pod
 
@@ -33,6 +34,11 @@ def test_pod_is_read() -> None:
     assert (pod.node_name, pod.extended_claim, pod.pod_group) == ("node-0", "p-extended", "group")
     assert (pod.phase, pod.priority, pod.owner) == ("Running", 7, Owner("ReplicaSet", "rs", "uid-of-rs"))
     assert (pod.mirror, pod.hold, pod.deleting, pod.finished) == (True, "why", False, False)
+
+
+def test_value_with_nothing_given_is_a_pod_that_says_nothing() -> None:
+    assert read({"metadata": {"name": "p", "namespace": "ml"}}) == Pod(ObjectMeta("p", namespace="ml"))
+    assert read({"metadata": {}, "spec": {"resourceClaims": [{"resourceClaimName": "c"}]}}).claims == (PodClaim("c"),)
 
 
 @pytest.mark.parametrize(

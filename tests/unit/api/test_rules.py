@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from tests.builders import DRIVER, EARLIER_TEXT, KEY, decoded, make_condition, make_rule, make_taint
+from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta, parse_time
-from webhook.api.rules import EVICT, CELSelector, Condition, DeviceSelector, DeviceTaintRule
+from webhook.api.rules import EVICT, CELSelector, Condition, DeviceSelector, DeviceTaintRule, decode_rule
 from webhook.api.taints import DeviceTaint
 
 EARLIER = parse_time(EARLIER_TEXT)
@@ -129,3 +130,8 @@ def test_wrong_types_in_a_rule_are_told() -> None:
         "status.conditions[0].observedGeneration",
         "status.conditions[0].type",
     ]
+
+
+def test_value_with_nothing_given_is_a_rule_that_says_nothing() -> None:
+    read = decode_rule(Reader.of({"metadata": {"name": "r"}}, []))
+    assert read == DeviceTaintRule(ObjectMeta("r"), None, DeviceTaint())

@@ -117,3 +117,8 @@ def test_wrong_types_in_a_slice_are_told() -> None:
         "spec.taints[0].device",
         "spec.taints[0].taint",
     ]
+
+
+def test_value_with_nothing_given_is_a_device_that_says_nothing() -> None:
+    value, _ = decoded(make_slice([{"name": "a"}]))
+    assert value.devices == (Device("a"),)
