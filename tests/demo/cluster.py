@@ -20,7 +20,7 @@ from tests.demo.telling import (
     StoryError,
     Storyteller,
     copy_story,
-    hanging_told,
+    hang_reported,
     run_program,
 )
 
@@ -82,7 +82,7 @@ class Cluster:
             # what is no kubectl needs no cluster, and gets none
             environment = {k: v for k, v in os.environ.items() if k != "KUBECONFIG"}
             return run_program(command, self.story, environment)
-        with contextlib.chdir(self.story), hanging_told(command):
+        with contextlib.chdir(self.story), hang_reported(command):
             result = self.plane.kubectl(*arguments, timeout_seconds=PROGRAM_SECONDS)
         # A warning is written when the answer comes, before the line that says what became of the object.
         return Outcome(result.stderr + result.stdout, result.code)

@@ -181,7 +181,7 @@ def run_program(command: str, folder: Path, environment: dict[str, str]) -> Outc
         found = [there]
     else:
         raise StoryError(f"the story cannot run {program}")
-    with hanging_told(command):
+    with hang_reported(command):
         done = subprocess.run(
             [*found, *arguments],
             cwd=folder,
@@ -197,8 +197,8 @@ def run_program(command: str, folder: Path, environment: dict[str, str]) -> Outc
 
 
 @contextlib.contextmanager
-def hanging_told(command: str) -> Generator[None]:
-    """Makes a StoryError of a program that hangs, with what it has written."""
+def hang_reported(command: str) -> Generator[None]:
+    """Turns a program that hangs into a StoryError with what it has written."""
     try:
         yield
     except subprocess.TimeoutExpired as e:

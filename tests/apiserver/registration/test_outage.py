@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
-# Somebody else may keep two cores busy; a third wait would be a third call, and the server's own is 30 s.
+# Other work may keep two cores busy; a third wait would be a third call, and the server's own is 30 s.
 _SLACK_SECONDS = 15.0
 
 

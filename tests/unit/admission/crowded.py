@@ -73,7 +73,7 @@ def _exists(key: str) -> dict[str, Any]:
 
 @cache
 def policy(documented: str, rules: int = len(RULES)) -> Policy:
-    """One that refuses what no rule allows, with so many rules that are about none of these tolerations."""
+    """A policy that refuses what no rule allows; its rules, the first of RULES, are about none of these tolerations."""
     return policy_of(rules=RULES[:rules], documentedRules=documented, default="deny")
 
 

@@ -154,7 +154,7 @@ def test_what_is_forbidden_cannot_stand_behind_what_is_not_judged(manifest: Any,
 
 
 def test_request_that_asks_for_nothing_is_kept_behind_as_many_as_are_judged() -> None:
-    """What is wrong with it is told all the same."""
+    """So the errors in it are still reported."""
     asking = [make_request(f"r{at}") for at in range(OBJECT_MAX - 1)]
     crowded, empty, last = make_request("crowded", harmless(LIST_MAX + 1)), {"name": "empty"}, make_request("last")
     for requests, kept in (

@@ -240,7 +240,7 @@ def test_generated_claim_is_judged_as_its_author() -> None:
     assert generated(made_from_template_of("joe"), generatedClaims="enforce") == [("deny", "no-xid")]
 
 
-def test_expression_sees_who_asks_and_nobody_where_that_is_unknown() -> None:
+def test_expression_sees_the_requester_and_fails_where_it_is_unknown() -> None:
     asks = make_entry("asks", "deny", {"when": "requester.username == 'jane'"})
     assert rules_of(judged(make_claim([XID]), asks, user="jane")) == [("deny", "asks")]
     assert judged(make_claim([XID]), asks, user="bob").allowed

@@ -341,7 +341,7 @@ def test_ten_times_as_many_rules_cost_ten_times_as_much() -> None:
     assert cost(make_document(rules=rules)) <= 10.5 * cost(make_document(rules=rules[:50]))
 
 
-def test_thousands_of_wrong_names_cost_hardly_more_than_the_hundred_that_are_told() -> None:
+def test_thousands_of_wrong_names_cost_hardly_more_than_the_hundred_that_are_reported() -> None:
     """Each is compared with the right ones, so only as many are looked for as are told."""
     rules = [make_entry(f"rule-{number}") for number in range(300)]
     wrong = [f"rul-{number}" for number in range(200)]

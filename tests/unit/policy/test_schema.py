@@ -316,11 +316,11 @@ def test_documents_with_too_many_values_are_refused_as_a_whole() -> None:
 def test_documents_with_as_many_values_as_may_be_are_looked_at() -> None:
     """Fields and entries count, at any depth; here three fields, their lists' entries, and what is left."""
 
-    def told_as_too_many(values: int) -> bool:
+    def refused_as_too_many(values: int) -> bool:
         document = {"x": [0] * (values // 2), "y": [0] * (values - values // 2 - 3), "z": 1}
         return any("must have at most" in str(error) for error in schema_errors(document, AT, lambda _: None))
 
-    assert [told_as_too_many(MAX_VALUES + more) for more in (-1, 0, 1)] == [False, False, True]
+    assert [refused_as_too_many(MAX_VALUES + more) for more in (-1, 0, 1)] == [False, False, True]
 
 
 def test_sixteen_levels_are_looked_at() -> None:

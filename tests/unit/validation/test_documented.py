@@ -34,7 +34,7 @@ def texts(errors: list[FieldError]) -> list[str]:
     return [str(error) for error in errors]
 
 
-def test_crowded_list_is_told_at_the_path_as_written() -> None:
+def test_crowded_list_is_reported_at_the_path_as_written() -> None:
     """Of a flat request, like what the server itself finds before it converts an object."""
     path = tolerations_path(False, 2, None, flat=True)  # noqa: FBT003 -- it has no name there
     assert crowded_list_error(path, 17).field == "spec.devices.requests[2].tolerations"
