@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from webhook import __version__
+from webhook.commands.program import program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,7 @@ _VERBS: Final = {
 }
 _MODULES: Final = {"export-vap": "export_vap", "test": "suite"}
 """Verbs whose module has another name; the rest are called as they are."""
+_ANYWHERE: Final = frozenset({"--context", "--kubeconfig", "--namespace", "-n"})
 _WIDTH: Final = max(map(len, _VERBS))
 _USAGE: Final = 2
 _INTERRUPTED: Final = 130
@@ -33,13 +34,13 @@ _INTERRUPTED: Final = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one verb; gives 0 for fine, 1 for findings, 2 for usage, unreadable input or no cluster."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = _verb_first(sys.argv[1:] if arguments is None else arguments)
     verb = words.pop(0) if words else ""
     if verb in {"-h", "--help", "help"}:
         sys.stdout.write(_help())
         return 0
     if verb in {"--version", "version"}:
-        sys.stdout.write(f"{_program()} {__version__}\n")
+        sys.stdout.write(f"{program()} {__version__}\n")
         return 0
     if verb not in _VERBS:
         sys.stderr.write(_unknown(verb) if verb else _help())
@@ -51,18 +52,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _program() -> str:
-    """The name this was called by; kubectl's plugins are called `kubectl x`, not `kubectl-x`."""
-    name = Path(sys.argv[0]).name
-    return name.replace("kubectl-", "kubectl ", 1) if name.startswith("kubectl-") else "device-taint-webhook"
+def _verb_first(words: Sequence[str]) -> list[str]:
+    """The words with kubectl's own flags behind the verb: many type them before it, as kubectl lets them."""
+    at = 0
+    while at < len(words) and words[at].partition("=")[0] in _ANYWHERE:
+        at += 1 if "=" in words[at] else 2
+    return [*words[at : at + 1], *words[:at], *words[at + 1 :]] if at < len(words) else list(words)
 
 
 def _help() -> str:
-    program = _program()
+    name = program()
     verbs = "".join(f"  {verb:<{_WIDTH}} {what}\n" for verb, what in _VERBS.items())
     return (
-        f"Makes Kubernetes device taints safe.\n\nUsage: {program} VERB [FLAGS]\n\nVerbs:\n{verbs}\n"
-        f"`{program} VERB --help` shows the flags of a verb; `{program} --version` what runs.\n"
+        f"Makes Kubernetes device taints safe.\n\nUsage: {name} VERB [FLAGS]\n\nVerbs:\n{verbs}\n"
+        f"`{name} VERB --help` shows the flags of a verb; `{name} --version` what runs.\n"
         "Exit codes: 0 fine, 1 findings, 2 usage or unreadable input.\n"
     )
 
@@ -70,4 +73,4 @@ def _help() -> str:
 def _unknown(verb: str) -> str:
     close = difflib.get_close_matches(verb, _VERBS, n=1)
     hint = f"; did you mean {close[0]}?" if close else f"; verbs are {', '.join(_VERBS)}"
-    return f"{_program()}: unknown verb {verb!r}{hint}\n"
+    return f"{program()}: unknown verb {verb!r}{hint}\n"

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import socket
-import ssl
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -21,6 +20,7 @@ import msgspec
 from yarl import URL
 
 from webhook.cluster.errors import NoCredentials, Silent, Unavailable, error_of
+from webhook.cluster.failures import reason_of
 from webhook.cluster.proxy import UnknownProxy, proxy_at, proxy_for
 from webhook.cluster.settings import RequestSettings
 
@@ -59,23 +59,6 @@ def _abort(response: aiohttp.ClientResponse) -> None:
     connection = response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()
-
-
-def _reason(error: Exception) -> str:
-    """What went wrong, for people: aiohttp's own text for a failed connection has the TLS context's address in it."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"{error.host}:{error.port}: {error.certificate_error}"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        cause = error.os_error
-        return f"cannot connect to {error.host}:{error.port}: {_os_reason(cause)}"
-    return str(error) or type(error).__name__
-
-
-def _os_reason(error: OSError) -> str:
-    """The system's or OpenSSL's words; asyncio puts a list of attempts before those of the system."""
-    if not isinstance(error, ssl.SSLError) and error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno)
-    return error.strerror or str(error) or type(error).__name__
 
 
 class _BrokenOff(aiohttp.ClientError):
@@ -298,7 +281,7 @@ class Cluster:
         except TimeoutError as error:
             raise Unavailable(f"{request}: no answer in time: {str(error) or request.timeout.total}") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"{request}: {_reason(error)}") from error
+            raise Unavailable(f"{request}: {reason_of(error)}") from error
 
     async def _send(self, request: _Request, access: Access) -> aiohttp.ClientResponse:
         assert self._session is not None, "not open"

@@ -18,6 +18,7 @@ import msgspec
 
 from webhook.cluster.client import JSON, Cluster, _Request
 from webhook.cluster.errors import Unavailable
+from webhook.cluster.failures import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +79,7 @@ class ProbingCluster(Cluster):
         except TimeoutError as error:
             raise Unavailable(f"{request}: no answer within {_TIMEOUT_SECONDS:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"{request}: {str(error) or type(error).__name__}") from error
+            raise Unavailable(f"{request}: {reason_of(error)}") from error
 
 
 async def certificate_end(host: str, port: int, name: str, bundle: bytes, timeout_seconds: float) -> datetime:

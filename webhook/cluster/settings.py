@@ -14,7 +14,9 @@ class ClusterSettings:
     """Which cluster."""
 
     kubeconfig: Path | None = None
-    """None: the one that the pod runs in."""
+    """None: the one that the pod runs in, else the one that kubectl would take."""
+    context: str | None = None
+    """Of the kubeconfig; None for its current one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,16 +15,19 @@ from webhook.admission.context import AdmissionContext
 from webhook.commands.asking import Unreachable, asking
 from webhook.commands.entries import LEVELS, unreadable_row
 from webhook.commands.flags import (
-    add_context,
+    add_cluster,
     add_policy_config_map,
     colored,
+    credentials_of,
     known_names,
     named_flag,
+    refuse_cluster_beside_dump,
     time_flag,
     write,
 )
 from webhook.commands.keys import key_flag
 from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
+from webhook.commands.program import program
 from webhook.config.namespace import key_secret, own_namespace
 from webhook.files.dump import Dump
 from webhook.files.read import STDIN, Manifest, read
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from webhook.policy.model import Policy
 
 _NO_POLICY: Final = "no policy: only documented rules are looked at; name one with --policy"
+_DEFAULT_NAMESPACE: Final = "default"
 _UNVERIFIED: Final = " (author as claimed, unverified)"
 _UNKNOWN: Final = " (requester unknown: rules on requesters counted as matching)"
 
@@ -59,8 +63,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = _parser()
     try:
         options = parser.parse_args(arguments)
-        if bool(options.dump) == bool(options.kubeconfig):
-            parser.error("one of --dump and --kubeconfig must be given, and not both")
+        refuse_cluster_beside_dump(options, parser)
         key = None if options.key_file is None else key_flag(options.key_file, parser)
     except SystemExit as error:  # argparse has said why
         return error.code if isinstance(error.code, int) else 2
@@ -69,7 +72,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         found = _from_files(options, report, now) if options.dump else _from_cluster(options, report, now)
     except Unreachable as error:
-        sys.stderr.write(f"device-taint-webhook audit: {error}\n")
+        sys.stderr.write(f"{program('audit')}: {error}\n")
         return 2
     if options.policy is not None:
         given = _policy_of(options.policy, report, now)
@@ -77,11 +80,12 @@ def run(arguments: Sequence[str]) -> int:
     if options.candidate is not None:
         given = _policy_of(options.candidate, report, now)
         found = found._replace(candidate=given.candidate or given.policy)
-    _audit(found, key or found.key, now, report)
+    _audit(found, key or found.key, now, report, options.namespace)
     return write(_renderer(options.output)(report), report.exit_code)
 
 
-def _audit(found: _Found, key: bytes | None, now: datetime, report: Report) -> None:
+def _audit(found: _Found, key: bytes | None, now: datetime, report: Report, namespace: str | None) -> None:
+    """Judges what there is, of one namespace unless that is None."""
     policy, candidate = found.policy, found.candidate
     if policy is None and candidate is None and not report.errors and not report.unreadable:
         report.add(Row("audit", entries=(Entry(Level.WARNING, _NO_POLICY),)))
@@ -94,6 +98,8 @@ def _audit(found: _Found, key: bytes | None, now: datetime, report: Report) -> N
     )
     caring = any(asks_who(each) for each in (policy, candidate) if each is not None)
     for manifest in found.dump.claims:
+        if namespace not in (None, row_of(manifest).namespace or _DEFAULT_NAMESPACE):
+            continue
         entries = tuple(_entry(manifest, each, caring=caring) for each in audited(manifest.value, context))
         denied = any(entry.level is Level.ERROR for entry in entries)
         report.add(replace(row_of(manifest), result=Result.DENIED if denied else Result.ALLOWED, entries=entries))
@@ -144,7 +150,7 @@ def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) ->
     config_map = None if options.policy is not None else options.policy_configmap
     key_secret = None if options.key_file is not None else options.key_secret
     with asking():
-        answer = dump_of_cluster(options.kubeconfig, options.context, config_map, key_secret)
+        answer = dump_of_cluster(credentials_of(options), config_map, key_secret, options.namespace)
     report.files, report.source = 1, "cluster"
     dump = Dump()
     dump.add(Manifest(answer.server, number, value, NOWHERE) for number, value in enumerate(answer.objects, 1))
@@ -190,7 +196,7 @@ def _renderer(output: str) -> Callable[[Report], str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="device-taint-webhook audit",
+        prog=program("audit"),
         description="Lists claims and templates at rest that the policy would refuse if they were created now.",
         epilog="Exit codes: 0 nothing is refused, 1 something is, 2 wrong usage, unreadable input or no cluster.",
         allow_abbrev=False,
@@ -202,10 +208,10 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="DIR|FILE",
         help="kubectl get resourceclaimtemplates,resourceclaims,namespaces,deviceclasses -A -o yaml; "
-        f"{STDIN} is standard input",
+        f"{STDIN} is standard input; without it a cluster is asked",
     )
-    add("--kubeconfig", metavar="F", help="ask the cluster of this file instead")
-    add_context(parser)
+    add_cluster(parser)
+    add("-n", "--namespace", metavar="NS", help="only claims and templates of this namespace; default all")
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
     add("--candidate", metavar="F", help="another policy: tells what only that one would refuse, as warnings")
     add_policy_config_map(parser)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from webhook.api.keys import KEY_FIELD, KEY_LEAST_BYTES
 from webhook.api.meta import GROUP
 from webhook.cluster.client import Cluster, path_of
-from webhook.cluster.credentials import KubeConfig
 from webhook.cluster.discovery import served_version
 from webhook.cluster.errors import NotFound, Refused
 from webhook.commands.cluster_reads import config_map_of, decoded, listed
 
 if TYPE_CHECKING:
+    from webhook.cluster.credentials import Credentials
     from webhook.config.texts import NamespacedName
 
 _VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
@@ -36,23 +36,37 @@ class ClusterDump(NamedTuple):
 
 
 def dump_of_cluster(
-    kubeconfig: str, context: str | None, config_map: NamespacedName | None, key_secret: NamespacedName | None
+    credentials: Credentials,
+    config_map: NamespacedName | None,
+    key_secret: NamespacedName | None,
+    namespace: str | None = None,
 ) -> ClusterDump:
     """What there is to audit. Raises ClusterError or NoCredentials.
 
-    With None for the ConfigMap or the Secret it is not asked for.
+    With None for the ConfigMap or the Secret it is not asked for. With a namespace only what is in it is asked for.
     """
-    return asyncio.run(_dump(Cluster(KubeConfig(kubeconfig, context)), config_map, key_secret))
+    return asyncio.run(_dump(Cluster(credentials), config_map, key_secret, namespace))
 
 
-async def _dump(cluster: Cluster, config_map: NamespacedName | None, key_secret: NamespacedName | None) -> ClusterDump:
+async def _dump(
+    cluster: Cluster,
+    config_map: NamespacedName | None,
+    key_secret: NamespacedName | None,
+    namespace: str | None,
+) -> ClusterDump:
     async with cluster:
         version = await served_version(cluster, GROUP, _VERSIONS, "resourceclaimtemplates")
         if version is None:
             raise NotFound(f"{GROUP} is not served in {', '.join(_VERSIONS)}", code=404)
-        objects = await listed(cluster, path_of("", "v1", "namespaces"), "v1", "Namespace")
+        if namespace is None:
+            objects = await listed(cluster, path_of("", "v1", "namespaces"), "v1", "Namespace")
+        else:
+            path = path_of("", "v1", "namespaces", name=namespace)
+            objects = [{"apiVersion": "v1", "kind": "Namespace", **decoded(await cluster.get(path), path)}]
         for resource, kind in _KINDS.items():
-            objects += await listed(cluster, path_of(GROUP, version, resource), f"{GROUP}/{version}", kind)
+            within = "" if namespace is None or resource == "deviceclasses" else namespace
+            path = path_of(GROUP, version, resource, namespace=within)
+            objects += await listed(cluster, path, f"{GROUP}/{version}", kind)
         found = None if config_map is None else await config_map_of(cluster, config_map)
         key = None if key_secret is None else await _key(cluster, key_secret)
         return ClusterDump(cluster.server, tuple(objects), found, key)

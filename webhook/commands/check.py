@@ -13,6 +13,7 @@ from webhook.commands.flags import class_flag, known_names, labels_flag, rendere
 from webhook.commands.keys import key_flag
 from webhook.commands.manifests import Identity, Terms, judged
 from webhook.commands.policies import PolicyFile, policy_file, read_policy
+from webhook.commands.program import program
 from webhook.files.dump import Dump
 from webhook.files.read import STDIN, read
 from webhook.files.render import FORMATS
@@ -150,7 +151,7 @@ def _release(word: str) -> Release:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="device-taint-webhook check",
+        prog=program("check"),
         description="Judges manifests as the webhook would: fields, documented rules, policy, advice, unknown fields.",
         epilog="Exit codes: 0 fine (warnings are), 1 findings, 2 wrong usage or input that cannot be read.",
         allow_abbrev=False,

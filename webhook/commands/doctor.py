@@ -5,13 +5,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
 import time
 from typing import TYPE_CHECKING, Final
 
 from webhook.commands.doctor_verdicts import Status, exit_code, worst
-from webhook.commands.flags import add_context, add_policy_config_map, colored, namespace_flag, write
+from webhook.commands.flags import (
+    add_cluster,
+    add_policy_config_map,
+    colored,
+    credentials_of,
+    namespace_flag,
+    write,
+)
+from webhook.commands.program import program
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.files.render import visible
 
@@ -21,7 +28,6 @@ if TYPE_CHECKING:
     from webhook.cluster.credentials import Credentials
     from webhook.commands.doctor_verdicts import Check
 
-_PROGRAM: Final = "device-taint-webhook doctor"
 _WAIT_SECONDS: Final = 120.0
 _UNREACHABLE: Final = 2
 _COLORS: Final = {Status.OK: "\x1b[32m", Status.WARN: "\x1b[1;33m", Status.FAIL: "\x1b[1;31m"}
@@ -35,16 +41,13 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as error:  # argparse has said why
         return error.code if isinstance(error.code, int) else 2
     # Here and not above: what asks a cluster brings its libraries, and --help needs none.
-    from webhook.cluster.credentials import InCluster, KubeConfig  # noqa: PLC0415
     from webhook.cluster.errors import ClusterError, NoCredentials  # noqa: PLC0415
 
-    credentials = (
-        InCluster(os.environ) if options.kubeconfig is None else KubeConfig(options.kubeconfig, options.context)
-    )
     try:
+        credentials = credentials_of(options)
         checks = asyncio.run(_examined(credentials, options))
     except (ClusterError, NoCredentials) as error:
-        sys.stderr.write(f"{_PROGRAM}: {error}\n")
+        sys.stderr.write(f"{program('doctor')}: {error}\n")
         return _UNREACHABLE
     return write(_FORMATS[options.output](checks), exit_code(checks))
 
@@ -100,14 +103,13 @@ def _seconds(text: str) -> float:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=_PROGRAM,
+        prog=program("doctor"),
         description="Tells whether the webhook of a cluster is installed as it should be, and answers.",
         epilog="Exit codes: 0 all is well, 1 something warns or fails, 2 wrong usage or no cluster.",
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--kubeconfig", metavar="F", help="how to reach the cluster; the pod's service account unless given")
-    add_context(parser)
+    add_cluster(parser)
     usual = own_namespace()
     add(
         "-n",

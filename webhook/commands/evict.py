@@ -18,7 +18,6 @@ from webhook.api.meta import GROUP
 from webhook.cluster.acting import ActingCluster, Throttle
 from webhook.cluster.canary import find_in_tree
 from webhook.cluster.client import Cluster
-from webhook.cluster.credentials import InCluster, KubeConfig
 from webhook.cluster.discovery import ServedCollection
 from webhook.cluster.errors import NoCredentials
 from webhook.cluster.evictions import EvictionWriter
@@ -31,6 +30,8 @@ from webhook.commands.evict_audit import Around, Judges, PeriodicAudit, periodic
 from webhook.commands.evict_ceiling import ceiling_of
 from webhook.commands.evict_key import CodeKey
 from webhook.commands.evict_policy import PolicyProfiles, profile_stages
+from webhook.commands.program import NAME, program
+from webhook.commands.sources import cluster_credentials
 from webhook.config.evict import EvictSettings, parse_evict
 from webhook.config.flags import ConfigError
 from webhook.eviction.controller import Controller
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PROGRAM: Final = "device-taint-webhook"
 _USAGE: Final = 2
 _COUNTED_SECONDS: Final = 60.0
 _KNOWN: Final = (OSError, NoCredentials, LeadershipLost)
@@ -71,10 +71,10 @@ class Unsafe(Exception):  # noqa: N818 -- it says what it would be
 def run(arguments: Sequence[str]) -> int:
     """Works until a signal. 2 for flags that make no sense, no cluster, and modes that would do harm here."""
     try:
-        settings = parse_evict(PROGRAM, arguments, os.environ)
+        settings = parse_evict(program(), arguments, os.environ)
     except ConfigError as error:
         for line in str(error).splitlines():
-            sys.stderr.write(f"{PROGRAM} evict: {line}\n")
+            sys.stderr.write(f"{program('evict')}: {line}\n")
         return _USAGE
     logs.configure(settings.log_format, verbose=settings.verbose)
     logs.warn_of_variables(settings.unknown_variables)
@@ -112,11 +112,10 @@ class Worker:
             self._metrics.registry, in_tree_names=settings.worker.mode is Mode.REPLACEMENT
         )
         self._eviction_metrics.set_mode(settings.worker.mode.value)
-        kubeconfig = settings.cluster.kubeconfig
-        credentials = InCluster(os.environ) if kubeconfig is None else KubeConfig(str(kubeconfig))
+        credentials = cluster_credentials(settings.cluster)
         self._cluster = ActingCluster(credentials, Throttle(settings.requests_per_second, settings.request_burst))
         # The lease waits for nobody: neither for evictions, nor because the server wants fewer of them.
-        self._lease_cluster = Cluster(credentials, user_agent=f"{PROGRAM}-evict")
+        self._lease_cluster = Cluster(credentials, user_agent=f"{NAME}-evict")
         self._leader: Leadership | None = None
         self._pulse = Pulse(self._clock.seconds)
         chance = random.random  # noqa: TID251 -- the shell's

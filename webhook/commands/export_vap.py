@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.commands.flags import namespace_flag, write
 from webhook.commands.policies import policy_file
+from webhook.commands.program import program
 from webhook.config.namespace import own_namespace
 from webhook.files.manifests_text import as_json_list, as_yaml_stream
 from webhook.files.render import as_text
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from webhook.policy.vap import Export
     from webhook.policy.vap_beyond import Exported
 
-_PROGRAM: Final = "device-taint-webhook export-vap"
+_VERB: Final = "export-vap"
 _FORMATS: Final = {"yaml": as_yaml_stream, "json": as_json_list}
 _UNREADABLE: Final = 2
 
@@ -38,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
     if policy is None:
         return _UNREADABLE
     exported = export(policy, protect_labels=options.protect_labels, namespace=options.namespace)
-    sys.stderr.write("".join(f"{_PROGRAM}: {line}\n" for line in _told(exported)))
+    sys.stderr.write("".join(f"{program(_VERB)}: {line}\n" for line in _told(exported)))
     return write(_FORMATS[options.output](exported.objects), int(options.strict and not exported.complete))
 
 
@@ -71,7 +72,7 @@ def _line(each: Exported) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=_PROGRAM,
+        prog=program(_VERB),
         description="Prints what of a policy Kubernetes can enforce by itself, while no pod of ours runs.",
         epilog="Exit codes: 0 fine, 1 with --strict: a rule is not exported in full, 2 wrong usage or no policy.",
         allow_abbrev=False,

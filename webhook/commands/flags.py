@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
+    from webhook.cluster.credentials import Credentials
     from webhook.files.dump import Dump
     from webhook.files.report import Report
 
@@ -67,9 +68,27 @@ def class_flag(text: str) -> tuple[str, frozenset[str]]:
     return name, found
 
 
-def add_context(parser: argparse.ArgumentParser) -> None:
-    """`--context`, for commands with `--kubeconfig`."""
-    parser.add_argument("--context", metavar="C", help="a context of that file; default its current one")
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """`--kubeconfig` and `--context`: which cluster."""
+    parser.add_argument(
+        "--kubeconfig", metavar="F", help="default $KUBECONFIG, else ~/.kube/config, else a pod's service account"
+    )
+    parser.add_argument("--context", metavar="C", help="a context of the kubeconfig; default its current one")
+
+
+def refuse_cluster_beside_dump(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """A dump is not a cluster: with `--dump`, flags that choose a cluster would mean nothing. Ends as argparse does."""
+    for name in ("kubeconfig", "context"):
+        if options.dump and getattr(options, name) is not None:
+            parser.error(f"--dump and --{name} may not be given together")
+
+
+def credentials_of(options: argparse.Namespace) -> Credentials:
+    """How to get to the cluster that the flags name, or else kubectl's. What is wrong shows when it is asked."""
+    # Here and not above: files need no client, and this one brings its libraries.
+    from webhook.cluster.credentials import find_credentials  # noqa: PLC0415
+
+    return find_credentials(options.kubeconfig, options.context, environment=os.environ)
 
 
 def add_policy_config_map(parser: argparse.ArgumentParser) -> None:

@@ -23,11 +23,20 @@ from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.commands.asking import Unreachable, asking
 from webhook.commands.entries import duplicate_entries, entries_of, text, unreadable_row
-from webhook.commands.flags import add_context, add_policy_config_map, colored, time_flag, write
+from webhook.commands.flags import (
+    add_cluster,
+    add_policy_config_map,
+    colored,
+    credentials_of,
+    refuse_cluster_beside_dump,
+    time_flag,
+    write,
+)
 from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
 from webhook.commands.preview_notes import Source, notes_of
 from webhook.commands.preview_report import Answer, Confirmation, Previews, Told, as_json, as_yaml
 from webhook.commands.preview_text import as_text
+from webhook.commands.program import program
 from webhook.files.dump import Stock, held_in
 from webhook.files.read import STDIN, Manifest, read
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
@@ -48,7 +57,7 @@ if TYPE_CHECKING:
 _KINDS: Final = frozenset({"DeviceTaintRule", "ResourceSlice"})
 _NO_SUBJECT: Final = "holds no DeviceTaintRule and no ResourceSlice"
 _NEEDS_NONE: Final = "a rule that does nothing needs none"
-_FROM_DUMP: Final = "the webhook makes it, so a dump is not enough; use --kubeconfig"
+_FROM_DUMP: Final = "the webhook makes it, so a dump is not enough; ask the cluster, without --dump"
 _SOME_VERSION: Final = "1"
 _ROWS: Final = 200
 """Of a table, unless told otherwise: more than that nobody reads."""
@@ -75,8 +84,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = _parser()
     try:
         options = parser.parse_args(arguments)
-        if bool(options.dump) == bool(options.kubeconfig):
-            parser.error("one of --dump and --kubeconfig must be given, and not both")
+        refuse_cluster_beside_dump(options, parser)
         if [*options.files, *options.dump, options.policy].count(STDIN) > 1:
             parser.error(f"only one of them can be standard input ({STDIN})")
     except SystemExit as error:  # argparse has said why
@@ -87,7 +95,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         found = _from_files(options, report) if options.dump else _from_cluster(options, subjects, report)
     except Unreachable as error:
-        sys.stderr.write(f"device-taint-webhook preview: {error}\n")
+        sys.stderr.write(f"{program('preview')}: {error}\n")
         return 2
     if options.policy is not None:
         found = found._replace(policy=_policy_in_file(options.policy, report) or found.policy)
@@ -178,7 +186,7 @@ def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject], rep
     rules = [subject.manifest.value for subject in subjects if isinstance(subject.value, DeviceTaintRule)]
     config_map = None if options.policy is not None else options.policy_configmap
     with asking():
-        sight = sight_of_cluster(options.kubeconfig, options.context, config_map, rules)
+        sight = sight_of_cluster(credentials_of(options), config_map, rules)
     report.server = sight.server
     policy = BUILTIN
     if sight.config_map is not None:
@@ -278,7 +286,7 @@ def _limit(word: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="device-taint-webhook preview",
+        prog=program("preview"),
         description="Tells which pods DeviceTaintRules and ResourceSlices would evict, when and why. Changes nothing.",
         epilog="Exit codes: 0 fine, 1 a rule would be refused for good, 2 wrong usage, unreadable input or no cluster.",
         allow_abbrev=False,
@@ -290,10 +298,10 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="DIR|FILE",
-        help="kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o yaml; repeatable",
+        help="kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o yaml; repeatable; without it a "
+        "cluster is asked, which also gives confirmation codes",
     )
-    add("--kubeconfig", metavar="F", help="ask the cluster of this file instead; this also gets confirmation codes")
-    add_context(parser)
+    add_cluster(parser)
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
     add_policy_config_map(parser)
     add("--time", type=time_flag, metavar="T", help="when the taint is set (RFC 3339); default now")

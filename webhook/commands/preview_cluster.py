@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from webhook.api.meta import GROUP, GroupVersionKind
 from webhook.api.rules import RULE_ANNOTATIONS
 from webhook.cluster.client import Cluster, path_of
-from webhook.cluster.credentials import KubeConfig
 from webhook.cluster.discovery import served_version
 from webhook.cluster.errors import ClusterError, NotFound, Refused, Unavailable
 from webhook.commands.cluster_reads import config_map_of, decoded, listed
 from webhook.commands.entries import meta, text
 from webhook.commands.preview_report import Answer, Confirmation
+from webhook.commands.program import program
 from webhook.files.dump import held_in
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from webhook.cluster.credentials import Credentials
     from webhook.config.texts import NamespacedName
     from webhook.inventory.state import Held
 
@@ -53,13 +54,13 @@ class ClusterSight(NamedTuple):
 
 
 def sight_of_cluster(
-    kubeconfig: str, context: str | None, config_map: NamespacedName | None, rules: Sequence[Mapping[str, Any]]
+    credentials: Credentials, config_map: NamespacedName | None, rules: Sequence[Mapping[str, Any]]
 ) -> ClusterSight:
     """The cluster, and its answers to the rules. Raises ClusterError or NoCredentials.
 
     Rules are manifests of known versions. With None for the ConfigMap it is not asked for.
     """
-    return asyncio.run(_sight(Cluster(KubeConfig(kubeconfig, context)), config_map, rules))
+    return asyncio.run(_sight(Cluster(credentials), config_map, rules))
 
 
 async def _sight(
@@ -124,7 +125,7 @@ class _Progress:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + _TELL_EVERY_SECONDS
-            sys.stderr.write(f"device-taint-webhook preview: {what} read\n")
+            sys.stderr.write(f"{program('preview')}: {what} read\n")
 
 
 # --- the rule itself ----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import os
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from webhook import __version__, runtime
 from webhook.admission.config_maps import CONFIG_MAPS
@@ -16,6 +16,7 @@ from webhook.certificates.contexts import listening_context
 from webhook.certificates.handshakes import HandshakeFailures
 from webhook.cluster.errors import NoCredentials
 from webhook.commands.certificates import certificate_source
+from webhook.commands.program import program
 from webhook.commands.sources import cluster_of, read_policy, surroundings_stages
 from webhook.config.flags import ConfigError
 from webhook.config.serve import ServeSettings, parse_serve
@@ -34,16 +35,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PROGRAM: Final = "device-taint-webhook"
-
 
 def run(arguments: Sequence[str]) -> int:
     """Serves until a signal. 2 for flags that make no sense and addresses that cannot be listened on."""
     try:
-        settings = parse_serve(PROGRAM, arguments, os.environ)
+        settings = parse_serve(program(), arguments, os.environ)
     except ConfigError as error:
         for line in str(error).splitlines():
-            sys.stderr.write(f"{PROGRAM} serve: {line}\n")
+            sys.stderr.write(f"{program('serve')}: {line}\n")
         return 2
     logs.configure(settings.log_format, verbose=settings.verbose)
     logs.warn_of_variables(settings.unknown_variables)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from webhook.api.field import Path
     from webhook.cluster.client import Cluster
+    from webhook.cluster.credentials import Credentials
     from webhook.cluster.names import ClusterCache
+    from webhook.cluster.settings import ClusterSettings
     from webhook.config.evict import EvictSettings
     from webhook.config.serve import ServeSettings
     from webhook.config.texts import NamespacedName
@@ -73,10 +75,16 @@ def cluster_of(settings: ServeSettings) -> Cluster | None:
         return None
     # Here and not above: standalone needs no client, and this one brings its libraries.
     from webhook.cluster.client import Cluster  # noqa: PLC0415
-    from webhook.cluster.credentials import InCluster, KubeConfig  # noqa: PLC0415
 
-    kubeconfig = settings.cluster.kubeconfig
-    return Cluster(InCluster(os.environ) if kubeconfig is None else KubeConfig(str(kubeconfig)))
+    return Cluster(cluster_credentials(settings.cluster))
+
+
+def cluster_credentials(settings: ClusterSettings) -> Credentials:
+    """How a workload gets to its cluster: as the flags say; in a pod by its service account; else as kubectl does."""
+    from webhook.cluster.credentials import find_credentials  # noqa: PLC0415 -- as above
+
+    kubeconfig = None if settings.kubeconfig is None else str(settings.kubeconfig)
+    return find_credentials(kubeconfig, settings.context, environment=os.environ, pod_first=True)
 
 
 def _cluster_stages(

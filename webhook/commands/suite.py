@@ -14,6 +14,7 @@ from webhook.commands.cases import BadCase, Runner
 from webhook.commands.entries import duplicate_entries, entries_of, text, unreadable_row
 from webhook.commands.flags import colored, write
 from webhook.commands.policies import policy_file
+from webhook.commands.program import program
 from webhook.commands.results import FORMATS, Results, Tested
 from webhook.commands.suite_cluster import cluster_of
 from webhook.config.namespace import own_namespace
@@ -152,7 +153,7 @@ def _pattern(word: str) -> re.Pattern[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="device-taint-webhook test",
+        prog=program("test"),
         description=f"Runs test suites of policies: documents of kind {KIND}.",
         epilog="Exit codes: 0 all passed, 1 a case failed, 2 wrong usage, or a suite or policy that cannot be used.",
         allow_abbrev=False,

@@ -11,7 +11,7 @@ from webhook.config.environment import unknown_variables
 from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, parser_of, place, value_of
 from webhook.config.namespace import KEY_NAME, LEASE_NAME, key_secret
 from webhook.config.shared import (
-    KUBECONFIG,
+    CLUSTER,
     LOG_FORMAT,
     OWN_NAMESPACE,
     POLICY,
@@ -66,7 +66,7 @@ _EVICT_FLAGS: Final = (
         None,
         "NS/NAME",
     ),
-    KUBECONFIG,
+    *CLUSTER,
     OWN_NAMESPACE,
     Flag("kube-api-qps", "requests to the API server a second; 0 for no limit", as_rate, "100", "N"),
     Flag("kube-api-burst", "requests that may come at once", as_count, "200", "N"),
@@ -151,7 +151,7 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
             delete_expired=values["delete-expired"],
             workers=values["concurrent-evictions"],
         ),
-        cluster=ClusterSettings(kubeconfig=values["kubeconfig"]),
+        cluster=ClusterSettings(kubeconfig=values["kubeconfig"], context=values["context"]),
         requests_per_second=values["kube-api-qps"],
         request_burst=values["kube-api-burst"],
         lease=lease if values["leader-elect"] else None,

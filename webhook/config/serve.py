@@ -13,7 +13,7 @@ from webhook.config.environment import unknown_variables
 from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, parser_of, place, value_of
 from webhook.config.namespace import CA_NAME, KEY_NAME, SERVICE_NAME, key_secret
 from webhook.config.shared import (
-    KUBECONFIG,
+    CLUSTER,
     LOG_FORMAT,
     OWN_NAMESPACE,
     POLICY,
@@ -55,7 +55,7 @@ _SERVE_FLAGS: Final = (
         as_switch,
         "false",
     ),
-    KUBECONFIG,
+    *CLUSTER,
     OWN_NAMESPACE,
     *POLICY,
     Flag("key-file", "the key that signs the authors of templates; instead of the Secret", as_file, None, "F"),
@@ -229,13 +229,13 @@ def _sources(values: Mapping[str, Any], namespace: str, errors: list[FieldError]
     if standalone:
         errors.extend(
             invalid(place(f"--{name}"), str(values[name]), "may not be given together with --standalone")
-            for name in ("kubeconfig", "policy-configmap", "key-secret")
+            for name in ("kubeconfig", "context", "policy-configmap", "key-secret")
             if values[name] is not None
         )
     in_cluster = not standalone
     secret = key_secret(namespace) if in_cluster else None
     return {
-        "cluster": ClusterSettings(kubeconfig=values["kubeconfig"]) if in_cluster else None,
+        "cluster": ClusterSettings(kubeconfig=values["kubeconfig"], context=values["context"]) if in_cluster else None,
         "policy_file": values["policy-file"],
         "policy_config_map": followed_config_map(values, namespace) if in_cluster else None,
         "key_file": values["key-file"],

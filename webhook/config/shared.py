@@ -7,14 +7,29 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.api.field import FieldError, invalid
 from webhook.config.flags import Flag, place
 from webhook.config.namespace import POLICY_NAME, own_namespace, policy_config_map
-from webhook.config.texts import NAMESPACE, NamespacedName, as_address, as_file, as_namespace, as_namespaced
+from webhook.config.texts import (
+    NAMESPACE,
+    NamespacedName,
+    as_address,
+    as_file,
+    as_namespace,
+    as_namespaced,
+    as_text,
+)
 from webhook.telemetry.logs import LogFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KUBECONFIG: Final = Flag(
-    "kubeconfig", "how to reach the cluster; the pod's service account unless given", as_file, None, "F"
+CLUSTER: Final = (
+    Flag(
+        "kubeconfig",
+        "how to reach the cluster; unless given the pod's service account, else $KUBECONFIG or ~/.kube/config",
+        as_file,
+        None,
+        "F",
+    ),
+    Flag("context", "a context of the kubeconfig; default its current one", as_text, None, "C"),
 )
 OWN_NAMESPACE: Final = Flag(
     "namespace",

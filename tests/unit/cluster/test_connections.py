@@ -79,9 +79,9 @@ def test_proxy_that_cannot_be_used_is_named_before_anything_is_asked(
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("https://127.0.0.1:1", "cannot connect to 127.0.0.1:1: Connection refused"),
-        ("http://127.0.0.1:1", "cannot connect to 127.0.0.1:1: Connection refused"),
-        ("https://name.invalid:6443", "cannot connect to name.invalid:6443: "),
+        ("https://127.0.0.1:1", "127.0.0.1:1: connection refused"),
+        ("http://127.0.0.1:1", "127.0.0.1:1: connection refused"),
+        ("https://name.invalid:6443", "name.invalid:6443: no such host"),
     ],
 )
 def test_failed_connection_is_told_without_what_python_calls_its_objects(url: str, why: str) -> None:
@@ -109,9 +109,7 @@ def test_failed_handshake_is_told_in_the_words_of_openssl() -> None:
             port = server.sockets[0].getsockname()[1]
             access = Access(f"https://127.0.0.1:{port}", ssl.create_default_context())
             async with Cluster(Fixed(access)) as cluster:
-                with pytest.raises(
-                    Unavailable, match=rf"GET /x: cannot connect to 127\.0\.0\.1:{port}: \[SSL: WRONG_VER"
-                ):
+                with pytest.raises(Unavailable, match=rf"GET /x: 127\.0\.0\.1:{port}: no TLS: wrong ver"):
                     await cluster.get("/x")
 
     run(test())

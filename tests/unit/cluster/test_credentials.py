@@ -14,7 +14,7 @@ import pytest
 
 from webhook.certificates.authority import Authority
 from webhook.cluster.client import _proxy_for
-from webhook.cluster.credentials import InCluster, KubeConfig
+from webhook.cluster.credentials import InCluster, KubeConfig, find_credentials
 from webhook.cluster.errors import NoCredentials
 
 if TYPE_CHECKING:
@@ -173,9 +173,9 @@ def test_kubeconfig_asks_its_plugin_each_time_it_is_loaded(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("plugin", "why"),
     [
-        ({"command": "/no/such-plugin"}, "No such file or directory: '/no/such-plugin'"),
-        ({"command": sys.executable, "args": ["-c", "exit('log in first')"]}, r"process returned 1.*log in first"),
-        ({"command": sys.executable, "args": ["-c", "print('no JSON')"]}, "failed to decode process output"),
+        ({"command": "/no/such-plugin"}, "the exec plugin /no/such-plugin is not there"),
+        ({"command": sys.executable, "args": ["-c", "exit('log in first')"]}, r"exec: process returned 1.*log in first"),
+        ({"command": sys.executable, "args": ["-c", "print('no JSON')"]}, "exec: failed to decode process output"),
     ],
 )
 @pytest.mark.parametrize("more", [{}, {"token": "old"}], ids=["alone", "beside a token"])
@@ -216,6 +216,160 @@ def test_kubeconfig_that_is_not_right_is_named(tmp_path: Path, content: str | No
         path.write_text(content)
     with pytest.raises(NoCredentials, match="config: "):
         asyncio.run(KubeConfig(str(path)).load())
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        pytest.param(None, "config: no such file", id="no file"),
+        pytest.param("a: [", "config: not YAML: line 1, column 5: ", id="not YAML"),
+        pytest.param("[1, 2]", "config: not a kubeconfig: must be an object", id="a list"),
+        pytest.param("contexts: 5", "config: not a kubeconfig: contexts must be a list", id="no list"),
+        pytest.param("users: [5]", "config: not a kubeconfig: users\\[0\\] must have a name and a user", id="no user"),
+        pytest.param("current-context: x", 'config: there is no context "x"$', id="no context"),
+        pytest.param("", "config: no current-context is set; choose one with --context$", id="empty"),
+        pytest.param(
+            "{current-context: a, contexts: [{name: a, context: {cluster: c}}]}",
+            'config: context "a" names the cluster "c", which is not there',
+            id="no cluster",
+        ),
+        pytest.param(
+            "{current-context: a, contexts: [{name: a, context: {cluster: c}}], clusters: [{name: c}]}",
+            'config: the cluster of context "a" has no server',
+            id="no server",
+        ),
+    ],
+)
+def test_b5_a_broken_kubeconfig_is_told_in_one_line_without_names_of_classes(
+    tmp_path: Path, content: str | None, why: str
+) -> None:
+    path = tmp_path / "config"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(NoCredentials, match=why) as error:
+        asyncio.run(KubeConfig(str(path)).load())
+    assert "\n" not in str(error.value)
+    assert "Exception" not in str(error.value)
+
+
+def test_m9_an_unknown_context_is_told_with_those_that_there_are(tmp_path: Path) -> None:
+    with pytest.raises(NoCredentials, match=r'there is no context "prod"; there are here, there$'):
+        asyncio.run(KubeConfig(kubeconfig(tmp_path, {}), "prod").load())
+
+
+@pytest.mark.parametrize(
+    ("plugin", "why"),
+    [
+        (
+            {"command": "no-such-plugin", "installHint": "get it\nhere"},
+            "plugin no-such-plugin is not there; get it here$",
+        ),
+        (
+            {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no ticket')"]},
+            "process returned 1.*no ticket",
+        ),
+        ({}, "the exec plugin must have a command"),
+    ],
+)
+def test_l2_a_plugin_that_gives_nothing_is_an_error_and_no_reason_to_ask_without_credentials(
+    tmp_path: Path, plugin: dict[str, Any], why: str
+) -> None:
+    path = kubeconfig(tmp_path, {"exec": {"apiVersion": "client.authentication.k8s.io/v1", **plugin}})
+    with pytest.raises(NoCredentials, match=why):
+        asyncio.run(KubeConfig(path).load())
+
+
+# --- which one ------------------------------------------------------------------------------------
+
+
+def small(path: Path, name: str, *, current: bool = True, **user: str) -> str:
+    """A kubeconfig of one cluster, whose host is the name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {
+        "contexts": [{"name": name, "context": {"cluster": name, "user": "me"}}],
+        "clusters": [{"name": name, "cluster": {"server": f"http://{name}.test"}}],
+        "users": [{"name": "me", "user": user}],
+    }
+    path.write_text(json.dumps({**content, "current-context": name} if current else content))
+    return str(path)
+
+
+def server_of(
+    environment: dict[str, str],
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    *,
+    folder: Path,
+    pod_first: bool = False,
+) -> str:
+    """The host that is asked with these variables, `--kubeconfig` and `--context`."""
+    found = find_credentials(kubeconfig, context, environment=environment, folder=folder, pod_first=pod_first)
+    return asyncio.run(found.load()).server.partition("://")[2].partition(":")[0]
+
+
+def test_m9_a_flag_comes_before_the_variable_and_that_before_the_home_and_all_before_the_pod(
+    pod: Path, tmp_path: Path
+) -> None:
+    flag, variable = small(tmp_path / "flag", "flag"), small(tmp_path / "variable", "variable")
+    environment = {**ENVIRONMENT, "HOME": str(tmp_path / "home"), "KUBECONFIG": variable}
+    assert server_of(environment, folder=pod) == "variable.test"
+    assert server_of(environment, flag, folder=pod) == "flag.test"
+    assert server_of({**environment, "KUBECONFIG": ""}, folder=pod) == "10.0.0.1"
+    small(tmp_path / "home" / ".kube" / "config", "home")
+    assert server_of({**environment, "KUBECONFIG": ""}, folder=pod) == "home.test"
+    assert server_of(environment, folder=pod) == "variable.test"
+
+
+def test_m9_workloads_take_the_service_account_of_their_pod_unless_a_flag_says_otherwise(
+    pod: Path, tmp_path: Path
+) -> None:
+    flag, variable = small(tmp_path / "flag", "flag"), small(tmp_path / "variable", "variable")
+    environment = {**ENVIRONMENT, "KUBECONFIG": variable}
+    assert server_of(environment, folder=pod, pod_first=True) == "10.0.0.1"
+    assert server_of(environment, flag, folder=pod, pod_first=True) == "flag.test"
+    assert server_of(environment, None, "variable", folder=pod, pod_first=True) == "variable.test"
+    assert server_of(environment, folder=tmp_path / "no pod", pod_first=True) == "variable.test"
+
+
+def test_m9_of_several_files_the_first_to_say_something_holds_as_in_kubectl(tmp_path: Path) -> None:
+    paths = [
+        str(tmp_path / "missing"),
+        small(tmp_path / "one", "one", current=False, token="first"),
+        small(tmp_path / "two", "two", token="second"),
+        small(tmp_path / "three", "three"),
+    ]
+    environment = {"KUBECONFIG": ":".join(paths)}
+    assert server_of(environment, folder=tmp_path) == "two.test"
+    assert server_of(environment, None, "three", folder=tmp_path) == "three.test"
+    access = asyncio.run(find_credentials(None, "three", environment=environment, folder=tmp_path).load())
+    assert access.authorization == "Bearer first"
+
+
+def test_m9_files_that_a_kubeconfig_names_are_looked_for_beside_it(tmp_path: Path) -> None:
+    other = small(tmp_path / "other" / "config", "other", current=False, tokenFile="token")
+    (tmp_path / "other" / "token").write_text("beside")
+    environment = {"KUBECONFIG": f"{other}:{small(tmp_path / 'one', 'one')}"}
+    assert (
+        asyncio.run(find_credentials(environment=environment, folder=tmp_path).load()).authorization == "Bearer beside"
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "why"),
+    [
+        ({"KUBECONFIG": "/no/a:/no/b"}, "no cluster: \\$KUBECONFIG names /no/a and /no/b, which is not there, and"),
+        (
+            {"HOME": "/no/home"},
+            "no cluster: there is no /no/home/.kube/config, and this is not a pod; name a file with",
+        ),
+        ({}, "no cluster: there is no ~/.kube/config, and this is not a pod"),
+    ],
+)
+def test_m9_without_any_the_error_names_what_was_looked_for(
+    tmp_path: Path, environment: dict[str, str], why: str
+) -> None:
+    with pytest.raises(NoCredentials, match=why):
+        asyncio.run(find_credentials(environment=environment, folder=tmp_path).load())
 
 
 def test_pods_do_not_load_the_generated_client() -> None:

@@ -275,8 +275,8 @@ def test_what_cannot_be_read_gives_two(run_audit: AuditRunner) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "one of --dump and --kubeconfig must be given, and not both"),
-        (["--dump", "a", "--kubeconfig", "b"], "one of --dump and --kubeconfig must be given, and not both"),
+        (["--dump", "a", "--kubeconfig", "b"], "--dump and --kubeconfig may not be given together"),
+        (["--dump", "a", "--context", "b"], "--dump and --context may not be given together"),
         (["--dump", "a", "--time", "x"], "'x' must be a time like"),
         (["--dump", "a", "--key-secret", "x"], "'x' must be \"namespace/name\""),
         (["--dump", "a", "--key-file", "gone"], "--key-file: [Errno 2] No such file"),

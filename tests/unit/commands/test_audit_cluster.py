@@ -58,6 +58,20 @@ def test_a_cluster_is_read_in_pages(forgetful: bool, api_server: ApiServer, run_
     assert "unverified" not in output
 
 
+def test_m9_with_a_namespace_audit_asks_for_nothing_outside_of_it(
+    api_server: ApiServer, run_audit: AuditRunner
+) -> None:
+    group = "/apis/resource.k8s.io/v1beta2"
+    api_server.collections = {
+        f"{group}/deviceclasses": [],
+        f"{group}/namespaces/ml/resourceclaims": [bare(claim(BROKEN, name="only"))],
+        f"{group}/namespaces/ml/resourceclaimtemplates": [],
+    }
+    api_server.objects["/api/v1/namespaces/ml"] = {"metadata": {"name": "ml"}}
+    code, output = run_audit("-o", "json", "--kubeconfig", "kubeconfig", "-n", "ml")
+    assert (code, references(output)) == (1, [("only", "refused")])
+
+
 @pytest.mark.parametrize("secret", [403, 404, {"data": {"key": "?"}}, {"data": {"key": "YQ=="}}, {}])
 def test_without_the_secret_authors_are_believed(secret: Any, api_server: ApiServer, run_audit: AuditRunner) -> None:
     api_server.objects["/api/v1/namespaces/device-taint-webhook/secrets/device-taint-webhook-key"] = secret

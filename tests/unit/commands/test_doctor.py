@@ -60,9 +60,12 @@ def test_without_a_cluster_it_is_two(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert doctor.run(["--kubeconfig", str(tmp_path / "none")]) == 2
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert f"{tmp_path / 'none'}: no such file" in capsys.readouterr().err
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
     assert doctor.run([]) == 2
-    assert "not in a cluster" in capsys.readouterr().err
+    assert "and this is not a pod; name a file with --kubeconfig" in capsys.readouterr().err
 
 
 # --- probes -------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def test_json_has_every_pod(run_preview: PreviewRunner) -> None:
                     "confirmation": {
                         "answer": "notAsked",
                         "code": None,
-                        "message": "the webhook makes it, so a dump is not enough; use --kubeconfig",
+                        "message": "the webhook makes it, so a dump is not enough; ask the cluster, without --dump",
                     },
                 }
             ],
@@ -303,8 +303,8 @@ def test_files_that_cannot_be_read_give_two(run_preview: PreviewRunner) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a"], "one of --dump and --kubeconfig must be given, and not both"),
-        (["a", "--dump", "b", "--kubeconfig", "c"], "one of --dump and --kubeconfig must be given, and not both"),
+        (["a", "--dump", "b", "--kubeconfig", "c"], "--dump and --kubeconfig may not be given together"),
+        (["a", "--dump", "b", "--context", "c"], "--dump and --context may not be given together"),
         (["--dump", "b"], "the following arguments are required: FILE|-"),
         (["-", "--dump", "-"], "only one of them can be standard input (-)"),
         (["a", "--dump", "b", "--limit", "-1"], "'-1' must be a number, 0 for all"),

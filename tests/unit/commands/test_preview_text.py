@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 EVICT = {"devicetaint.io/evict": "true"}
 HIT = make_taint(effect="NoExecute", time_added=None)
-NO_CODE = "no confirmation code: the webhook makes it, so a dump is not enough; use --kubeconfig\n"
+NO_CODE = "no confirmation code: the webhook makes it, so a dump is not enough; ask the cluster, without --dump\n"
 LAST_DEVICE = (
     "asked.yaml:7:5: warning: spec.deviceSelector: leaves driver gpu.example.com no device without a taint: claims for "
     "its devices wait, unless they tolerate [DT204]\n"
@@ -175,4 +175,4 @@ def test_every_object_of_a_file_is_told(run_preview: PreviewRunner) -> None:
     code, output = run_preview(asked, "-o", "json")
     assert (code, [each["name"] for each in json.loads(output)["previews"]]) == (0, ["a", "b"])
     _, output = run_preview(asked)
-    assert "use --kubeconfig\n\nasked.yaml:15:3: DeviceTaintRule b: " in output
+    assert "without --dump\n\nasked.yaml:15:3: DeviceTaintRule b: " in output

@@ -1,0 +1,92 @@
+"""Which cluster the verbs ask that look at one, and what the kubectl plugin calls itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.unit.commands.preview_runner import rule
+from webhook import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VERBS = (["doctor"], ["audit"], ["preview", "rule.yaml"])
+
+
+@pytest.fixture(autouse=True)
+def outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not in a pod, with an empty home, in a folder with a rule."""
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/device-taint-webhook"])
+    (tmp_path / "rule.yaml").write_text(json.dumps(rule()))
+
+
+def write_kubeconfig(path: Path, *contexts: str) -> None:
+    """Contexts whose servers are discard ports of hosts that there are not; the first one is current."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {
+        "current-context": contexts[0],
+        "contexts": [{"name": name, "context": {"cluster": name}} for name in contexts],
+        "clusters": [{"name": name, "cluster": {"server": f"http://{name}.invalid:9"}} for name in contexts],
+    }
+    path.write_text(json.dumps(content))
+
+
+def told(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.main(words) == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1, said
+    return said.err
+
+
+@pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
+def test_a3_the_cluster_of_the_variable_or_of_the_home_is_asked(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_kubeconfig(tmp_path / ".kube" / "config", "home")
+    assert "home.invalid:9: no such host" in told(words, capsys)
+    write_kubeconfig(tmp_path / "mine", "variable", "other")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "mine"))
+    assert "variable.invalid:9: no such host" in told(words, capsys)
+    assert "other.invalid:9: no such host" in told([*words, "--context", "other"], capsys)
+    assert "other.invalid:9: no such host" in told(["--context=other", *words], capsys)
+    assert "other.invalid:9: no such host" in told(["--context", "other", *words], capsys)
+    assert 'there is no context "prod"; there are other, variable' in told([*words, "--context", "prod"], capsys)
+
+
+@pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
+def test_a3_a_file_that_is_not_there_is_named(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"device-taint-webhook {words[0]}"
+    assert told([*words, "--kubeconfig", "typo"], capsys) == f"{name}: typo: no such file\n"
+    assert "no cluster: there is no " in told(words, capsys)
+    monkeypatch.setenv("KUBECONFIG", "typo")
+    assert "$KUBECONFIG names typo, which is not there" in told(words, capsys)
+
+
+@pytest.mark.parametrize("called", ["kubectl-dtaint", "kubectl-dtaint.exe"])
+@pytest.mark.parametrize(
+    "words",
+    [*VERBS, ["check"], ["test"], ["export-vap"], ["serve"], ["evict", "--mode", "x"]],
+    ids=lambda words: words[0],
+)
+def test_m9_the_plugin_calls_itself_as_kubectl_does_in_errors_and_usage(
+    called: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [f"/home/dana/.krew/bin/{called}"])
+    name = f"kubectl dtaint {words[0]}"
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert name in error
+    assert "device-taint-webhook" not in error.replace("device-taint-webhook/", "")
+    with pytest.raises(SystemExit) if words[0] in {"serve", "evict"} else pytest.MonkeyPatch.context():
+        cli.main([words[0], "--help"])
+    assert f"usage: {name} " in capsys.readouterr().out
