@@ -182,7 +182,10 @@ def test_process_imports_nothing_it_does_not_need() -> None:
 
 def start(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "webhook", "serve", *arguments]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DEVICE_TAINT_WEBHOOK_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("DEVICE_TAINT_WEBHOOK_", "KUBE"))
+    }
+    environment["HOME"] = "/nonexistent"  # no kubeconfig
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT, env=environment)
 
 
@@ -206,7 +209,7 @@ def test_without_a_cluster_and_without_standalone_it_says_what_to_do(tmp_path: P
     ended = start(f"--cert-dir={tmp_path}", "--health-probe-bind-address=0", "--metrics-bind-address=0")
     assert (ended.returncode, ended.stdout) == (2, "")
     error = json.loads(ended.stderr.splitlines()[-1])["error"]
-    assert error.startswith("not in a cluster: ")
+    assert error.startswith("no cluster: there is no ")
     assert "--kubeconfig" in error
     assert "--standalone" in error
 

@@ -160,7 +160,7 @@ def find_credentials(
     paths = kubeconfig_paths(environment)
     if any(_there(path) for path in paths):
         return KubeConfig(paths, context)
-    if in_pod and context is None:
+    if _told_where(environment) and context is None:  # without its token that says what is missing
         return InCluster(environment, folder)
     missing = " and ".join(paths) or "~/.kube/config"
     told = f"${_VARIABLE} names {missing}" if environment.get(_VARIABLE) else f"there is no {missing}"
@@ -181,8 +181,11 @@ def _there(path: str) -> bool:
 
 def _in_pod(environment: Mapping[str, str], folder: Path) -> bool:
     """As client-go finds out."""
-    told = environment.get("KUBERNETES_SERVICE_HOST") and environment.get("KUBERNETES_SERVICE_PORT")
-    return bool(told) and (folder / "token").is_file()
+    return _told_where(environment) and (folder / "token").is_file()
+
+
+def _told_where(environment: Mapping[str, str]) -> bool:
+    return bool(environment.get("KUBERNETES_SERVICE_HOST") and environment.get("KUBERNETES_SERVICE_PORT"))
 
 
 def _look_for_plugin(plugin: Any, where: str) -> None:

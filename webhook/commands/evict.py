@@ -30,6 +30,7 @@ from webhook.commands.evict_audit import Around, Judges, PeriodicAudit, periodic
 from webhook.commands.evict_ceiling import ceiling_of
 from webhook.commands.evict_key import CodeKey
 from webhook.commands.evict_policy import PolicyProfiles, profile_stages
+from webhook.commands.inputs import faults_of
 from webhook.commands.program import NAME, program
 from webhook.commands.sources import cluster_credentials
 from webhook.config.evict import EvictSettings, parse_evict
@@ -69,12 +70,14 @@ class Unsafe(Exception):  # noqa: N818 -- it says what it would be
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Works until a signal. 2 for flags that make no sense, no cluster, and modes that would do harm here."""
+    """Works until a signal. 2 for unusable flags and files, no cluster, and modes that would do harm here."""
     try:
         settings = parse_evict(program(), arguments, os.environ)
+        faults = faults_of(settings)
     except ConfigError as error:
-        for line in str(error).splitlines():
-            sys.stderr.write(f"{program('evict')}: {line}\n")
+        faults = str(error).splitlines()
+    if faults:
+        sys.stderr.write("".join(f"{program('evict')}: {line}\n" for line in faults))
         return _USAGE
     logs.configure(settings.log_format, verbose=settings.verbose)
     logs.warn_of_variables(settings.unknown_variables)
@@ -304,7 +307,9 @@ class Worker:
     def _trusted(self) -> bool:
         """Whether we know what is so, and are still the one who acts on it."""
         leads = self._leader is None or self._leader.holds
-        return leads and self._pulse.steady and self._cache.sight().inventory is not None
+        return (
+            leads and self._policy.problem is None and self._pulse.steady and self._cache.sight().inventory is not None
+        )
 
     def _totals(self) -> Numbers:
         """What shares are of, as it was at most a minute ago: to count it takes a moment, and it hardly changes."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, NoReturn
 
 from webhook.commands.keeper import PolicyKeeper
 from webhook.commands.sources import policy_stages, read_policy
 from webhook.eviction.profiles import Profiles
+from webhook.policy.decide import BUILTIN_JUDGE
 from webhook.runtime import Stage
 from webhook.server.surroundings import Surroundings
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from webhook.policy.decide import Judge
     from webhook.policy.model import Policy
     from webhook.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.5
 """How soon a policy that was read is in use."""
@@ -32,6 +36,9 @@ class PolicyProfiles:
         self.keeper = PolicyKeeper(self._around, metrics.policy, read_policy)
         self._on_change = on_change
         self._judge = self._around.judge
+        self._told = ""
+        self.usable = asyncio.Event()
+        """Set while there is a policy to act by."""
         self.profiles = Profiles(self._judge.policy.eviction)
 
     @property
@@ -51,15 +58,34 @@ class PolicyProfiles:
 
     @property
     def problem(self) -> str | None:
-        """Why it is not known yet."""
+        """Why nothing is evicted: the policy is not known yet, or could not be loaded and there is no last good one.
+
+        The built-in policy has no limits of its own, so it holds only where a cluster has no policy at all.
+        """
+        if self.keeper.problem is None and self.keeper.failure and self._around.judge is BUILTIN_JUDGE:
+            return f"no policy could be loaded, so nothing is evicted: {self.keeper.failure}"
         return self.keeper.problem
 
     def look(self) -> None:
         """Takes what the keeper has read since."""
+        self._tell()
         if self._around.judge is not self._judge:
             self._judge = self._around.judge
             self.profiles = Profiles(self._judge.policy.eviction)
             self._on_change()
+
+    def _tell(self) -> None:
+        """Logs once when acting has to wait for a policy, and when it may go on."""
+        problem = self.problem
+        if problem is None:
+            self.usable.set()
+            if self._told:
+                log.info("there is a policy to act by", extra={"policyHash": self._around.judge.policy.hash})
+        else:
+            self.usable.clear()
+            if self.keeper.loaded.is_set() and problem != self._told:
+                log.error("waiting for a policy that can be loaded", extra={"error": problem})
+        self._told = problem if problem is not None and self.keeper.loaded.is_set() else ""
 
     async def run(self) -> NoReturn:
         """Keeps looking, until it is cancelled."""
@@ -71,10 +97,11 @@ class PolicyProfiles:
 def profile_stages(
     settings: EvictSettings, cluster: Cluster, profiles: PolicyProfiles, metrics: Metrics
 ) -> list[Stage]:
-    """The document followed, read and in use."""
+    """The document followed, read and in use; the last stage has started once there is one to act by."""
 
     async def first() -> None:
         profiles.look()
+        await profiles.usable.wait()
 
     return [
         *policy_stages(cluster, settings, profiles.keeper, metrics),

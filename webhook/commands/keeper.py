@@ -84,6 +84,8 @@ class PolicyKeeper:
         """What keeps the first document from being offered, where that is known."""
         self.loaded = asyncio.Event()
         """Set once the first offer was looked at, whatever came of it."""
+        self.failure = ""
+        """Why the newest policy is not in use; empty if it is."""
 
     @property
     def problem(self) -> str | None:
@@ -115,6 +117,7 @@ class PolicyKeeper:
         self._complaint = "policy not readable; the one in use stays", {"error": why}
         self.complain()
         self._texts.pop(POLICY_KEY, None)
+        self.failure = why
         self._tell_metrics()
         self.loaded.set()
 
@@ -172,10 +175,12 @@ class PolicyKeeper:
         self._fault.ended()
         if text is None:
             self._around.judge = BUILTIN_JUDGE
+            self.failure = ""
             self._metrics.load_success = True
             log.info("no policy: the built-in one is in use", extra={"policyHash": BUILTIN_JUDGE.policy.hash})
         elif result.judge is None:
             self._metrics.load_success = False
+            self.failure = result.errors[0] if result.errors else "unusable"
             kept = self._in_use
             errors = list(result.errors[:_TOLD_ERRORS])
             self._complaint = "policy not loaded; the one in use stays", {"errors": errors}
@@ -183,6 +188,7 @@ class PolicyKeeper:
             self._tell("PolicyNotLoaded", f"policy not loaded, {kept} stays in use: {'; '.join(errors)}")
         else:
             self._around.judge = result.judge
+            self.failure = ""
             self._metrics.load_success = True
             log.info("policy in use", extra=_about(result))
 

@@ -14,8 +14,10 @@ from webhook import __version__, runtime
 from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.certificates.contexts import listening_context
 from webhook.certificates.handshakes import HandshakeFailures
+from webhook.certificates.settings import FileSettings
 from webhook.cluster.errors import NoCredentials
 from webhook.commands.certificates import certificate_source
+from webhook.commands.inputs import faults_of, folder_faults
 from webhook.commands.program import program
 from webhook.commands.sources import cluster_of, read_policy, surroundings_stages
 from webhook.config.flags import ConfigError
@@ -37,12 +39,14 @@ log = logging.getLogger(__name__)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Serves until a signal. 2 for flags that make no sense and addresses that cannot be listened on."""
+    """Serves until a signal. 2 for flags and files that cannot be used, and addresses that cannot be listened on."""
     try:
         settings = parse_serve(program(), arguments, os.environ)
+        faults = _faults(settings)
     except ConfigError as error:
-        for line in str(error).splitlines():
-            sys.stderr.write(f"{program('serve')}: {line}\n")
+        faults = str(error).splitlines()
+    if faults:
+        sys.stderr.write("".join(f"{program('serve')}: {line}\n" for line in faults))
         return 2
     logs.configure(settings.log_format, verbose=settings.verbose)
     logs.warn_of_variables(settings.unknown_variables)
@@ -57,9 +61,18 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _faults(settings: ServeSettings) -> list[str]:
+    """What is wrong with the files that the flags name."""
+    certificates = settings.certificates
+    folder = []
+    if isinstance(certificates, FileSettings):
+        folder = folder_faults(certificates.certificate_file)
+    return folder + faults_of(settings)
+
+
 def _told(cause: BaseException) -> str:
     if isinstance(cause, NoCredentials):
-        return f"{cause}; --kubeconfig says how to reach a cluster, --standalone that there is none"
+        return f"{cause}; or answer without a cluster: --standalone"
     return str(cause)
 
 

@@ -354,6 +354,11 @@ def test_m9_files_that_a_kubeconfig_names_are_looked_for_beside_it(tmp_path: Pat
     )
 
 
+def test_a_pod_without_its_token_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(NoCredentials, match=r"token: .*No such file"):
+        asyncio.run(find_credentials(environment=ENVIRONMENT, folder=tmp_path).load())
+
+
 @pytest.mark.parametrize(
     ("environment", "why"),
     [
