@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING, Final
 
 from webhook import __version__
+from webhook.commands.output import flushed, without_output, write
 from webhook.commands.program import program
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ _MODULES: Final = {"export-vap": "export_vap", "test": "suite"}
 """Verbs whose module has another name; the rest are called as they are."""
 _ANYWHERE: Final = frozenset({"--context", "--kubeconfig", "--namespace", "-n"})
 _WIDTH: Final = max(map(len, _VERBS))
+_QUIET: Final = (["serve"], ["evict"])
+"""Verbs that write nothing to standard output."""
 _USAGE: Final = 2
 _INTERRUPTED: Final = 130
 """128 + SIGINT, as shells count."""
@@ -34,14 +38,23 @@ _INTERRUPTED: Final = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one verb; gives 0 for fine, 1 for findings, 2 for usage, unreadable input or no cluster."""
+    if without_output():
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 -- for as long as we run
+        code = _main(arguments)
+        if _verb_first(sys.argv[1:] if arguments is None else arguments)[:1] not in _QUIET:
+            sys.stderr.write(f"{program()}: standard output is closed\n")
+            return _USAGE
+        return code
+    return flushed(_main(arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     words = _verb_first(sys.argv[1:] if arguments is None else arguments)
     verb = words.pop(0) if words else ""
     if verb in {"-h", "--help", "help"}:
-        sys.stdout.write(_help())
-        return 0
+        return write(_help(), 0)
     if verb in {"--version", "version"}:
-        sys.stdout.write(f"{program()} {__version__}\n")
-        return 0
+        return write(f"{program()} {__version__}\n", 0)
     if verb not in _VERBS:
         sys.stderr.write(_unknown(verb) if verb else _help())
         return _USAGE
@@ -49,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = importlib.import_module(f"webhook.commands.{_MODULES.get(verb, verb)}").run(words)
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except SystemExit as end:  # argparse, for --help
+        return end.code if isinstance(end.code, int) else _USAGE
     return code
 
 

@@ -15,8 +15,11 @@ from webhook.admission.context import AdmissionContext
 from webhook.commands.asking import Unreachable, asking
 from webhook.commands.entries import LEVELS, unreadable_row
 from webhook.commands.flags import (
+    add_allow_empty,
     add_cluster,
     add_policy_config_map,
+    add_warnings_as_errors,
+    code_of,
     colored,
     credentials_of,
     known_names,
@@ -29,7 +32,7 @@ from webhook.commands.keys import key_flag
 from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
 from webhook.commands.program import program
 from webhook.config.namespace import key_secret, own_namespace
-from webhook.files.dump import Dump
+from webhook.files.dump import Dump, lacking
 from webhook.files.read import STDIN, Manifest, read
 from webhook.files.render import FORMATS, as_junit, as_text
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
@@ -64,11 +67,13 @@ def run(arguments: Sequence[str]) -> int:
     try:
         options = parser.parse_args(arguments)
         refuse_cluster_beside_dump(options, parser)
+        if [*options.dump, options.policy, options.candidate].count(STDIN) > 1:
+            parser.error(f"only one of them can be standard input ({STDIN})")
         key = None if options.key_file is None else key_flag(options.key_file, parser)
     except SystemExit as error:  # argparse has said why
         return error.code if isinstance(error.code, int) else 2
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
-    report = Report()
+    report = Report(strict=options.warnings_as_errors)
     try:
         found = _from_files(options, report, now) if options.dump else _from_cluster(options, report, now)
     except Unreachable as error:
@@ -81,7 +86,8 @@ def run(arguments: Sequence[str]) -> int:
         given = _policy_of(options.candidate, report, now)
         found = found._replace(candidate=given.candidate or given.policy)
     _audit(found, key or found.key, now, report, options.namespace)
-    return write(_renderer(options.output)(report), report.exit_code)
+    allow_empty = options.allow_empty or not options.dump  # a cluster that has none says so itself
+    return write(_renderer(options.output)(report), code_of(report, "audit", allow_empty=allow_empty))
 
 
 def _audit(found: _Found, key: bytes | None, now: datetime, report: Report, namespace: str | None) -> None:
@@ -132,6 +138,7 @@ def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _
         if unreadable is not None:
             report.add(unreadable)
         dump.add(file.manifests)
+    report.notes += lacking(dump)
     if options.policy is not None:
         return _Found(dump)
     holding = [manifest for manifest in dump.others if holds_policy(manifest.value)]
@@ -166,7 +173,7 @@ def _policies_in(holding: Sequence[Manifest], report: Report, now: datetime) -> 
     policy = candidate = None
     for manifest in holding:
         judged = judged_policy(manifest, row_of(manifest), now=now)
-        report.add(judged.row)
+        report.add(replace(judged.row, judges=True))
         policy, candidate = (
             judged.loaded[key].policy if key in judged.loaded else None for key in (POLICY_KEY, CANDIDATE_KEY)
         )
@@ -175,9 +182,8 @@ def _policies_in(holding: Sequence[Manifest], report: Report, now: datetime) -> 
 
 def _policy_of(name: str, report: Report, now: datetime) -> PolicyFile:
     found = policy_file(name, now=now)
-    report.files += report.source == "file"
     for row in found.rows:
-        report.add(row)
+        report.add(replace(row, judges=True))
     return found
 
 
@@ -198,7 +204,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=program("audit"),
         description="Lists claims and templates at rest that the policy would refuse if they were created now.",
-        epilog="Exit codes: 0 nothing is refused, 1 something is, 2 wrong usage, unreadable input or no cluster.",
+        epilog="Exit codes: 0 nothing is refused, 1 something is, 2 wrong usage, or nothing could be read or judged.",
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -219,5 +225,7 @@ def _parser() -> argparse.ArgumentParser:
     usual = key_secret(own_namespace())
     add("--key-secret", type=named_flag, default=usual, metavar="NS/NAME", help=f"default {usual}")
     add("--time", type=time_flag, metavar="T", help="judge as of this time (RFC 3339), for exceptions; default now")
+    add_warnings_as_errors(parser)
+    add_allow_empty(parser)
     add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
     return parser

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.context import AdmissionContext
 from webhook.commands.entries import meta, text, unreadable_row
-from webhook.commands.flags import class_flag, known_names, labels_flag, renderer, time_flag, write
+from webhook.commands.flags import (
+    add_allow_empty,
+    add_warnings_as_errors,
+    class_flag,
+    code_of,
+    known_names,
+    labels_flag,
+    renderer,
+    time_flag,
+    write,
+)
 from webhook.commands.keys import key_flag
 from webhook.commands.manifests import Identity, Terms, judged
 from webhook.commands.policies import PolicyFile, policy_file, read_policy
@@ -41,10 +52,12 @@ def run(arguments: Sequence[str]) -> int:
         options = parser.parse_args(arguments)
         if not options.files and options.policy is None:
             parser.error("the following arguments are required: FILE|DIR|- (or --policy)")
+        if [*options.files, *options.old, options.policy, options.candidate].count(STDIN) > 1:
+            parser.error(f"only one of them can be standard input ({STDIN})")
         key = None if options.key_file is None else key_flag(options.key_file, parser)
     except SystemExit as error:  # argparse has said why
         return error.code if isinstance(error.code, int) else 2
-    report = Report()
+    report = Report(strict=options.warnings_as_errors)
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
     judge, candidate = _judges(options, report, now)
     files: Iterable[File] = read(options.files)
@@ -72,7 +85,8 @@ def run(arguments: Sequence[str]) -> int:
     )
     for file in files:
         _check(file, terms, report)
-    return write(renderer(options.output)(report), report.exit_code)
+    allow_empty = options.allow_empty or not options.files
+    return write(renderer(options.output)(report), code_of(report, "check", allow_empty=allow_empty))
 
 
 def _check(file: File, terms: Terms, report: Report) -> None:
@@ -92,21 +106,22 @@ def _judges(options: argparse.Namespace, report: Report, now: datetime) -> tuple
     """The policy and the candidate, as far as they are given and can be used. All about them goes into the report."""
     policy = candidate = None
     if options.policy is not None:
-        found = _policy_file(options.policy, report, now)
+        found = _policy_file(options.policy, report, now, judges=bool(options.files))
         policy, candidate = found.policy, found.candidate
         if policy is not None and options.files and not options.user and asks_who(policy):
             report.add(Row(found.rows[0].file, entries=(Entry(Level.WARNING, _NOBODY),)))
     if options.candidate is not None:
-        found = _policy_file(options.candidate, report, now)
+        found = _policy_file(options.candidate, report, now, judges=bool(options.files))
         candidate = found.candidate or found.policy
     return None if policy is None else Judge(policy), None if candidate is None else Judge(candidate)
 
 
-def _policy_file(name: str, report: Report, now: datetime) -> PolicyFile:
+def _policy_file(name: str, report: Report, now: datetime, *, judges: bool) -> PolicyFile:
+    """`judges`: there are files to judge by it; else it is what the run is about."""
     found = policy_file(name, now=now)
-    report.files += 1
+    report.files += not judges
     for row in found.rows:
-        report.add(row)
+        report.add(replace(row, judges=judges))
     return found
 
 
@@ -153,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=program("check"),
         description="Judges manifests as the webhook would: fields, documented rules, policy, advice, unknown fields.",
-        epilog="Exit codes: 0 fine (warnings are), 1 findings, 2 wrong usage or input that cannot be read.",
+        epilog="Exit codes: 0 fine (warnings are), 1 findings, 2 wrong usage, unreadable input or nothing to judge.",
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -199,5 +214,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"the release whose rules hold (default 1.{NEWEST.minor})",
     )
     add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
+    add_warnings_as_errors(parser)
+    add_allow_empty(parser)
     add("-v", "--verbose", action="store_true", help="also tell what /mutate would set, and what was skipped")
     return parser

@@ -6,9 +6,11 @@ import argparse
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from webhook.api.meta import parse_time
+from webhook.commands.output import write as write  # noqa: PLC0414 -- for those who read flags
+from webhook.commands.program import program
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import NamespacedName, as_namespace, as_namespaced
 from webhook.files.render import FORMATS, as_text
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from webhook.cluster.credentials import Credentials
     from webhook.files.dump import Dump
     from webhook.files.report import Report
+
+
+_NOTHING: Final = 2
 
 
 def named_flag(text: str) -> NamespacedName:
@@ -119,6 +124,25 @@ def known_names(
     return KnownNames({**known, **dump.namespaces}, {**classes, **dump.device_classes})
 
 
+def add_allow_empty(parser: argparse.ArgumentParser) -> None:
+    """`--allow-empty`: whether it is fine that there was nothing to look at."""
+    parser.add_argument("--allow-empty", action="store_true", help="exit with 0 even if there was nothing to judge")
+
+
+def add_warnings_as_errors(parser: argparse.ArgumentParser) -> None:
+    """`--warnings-as-errors`, as in kubectl."""
+    parser.add_argument("--warnings-as-errors", action="store_true", help="exit with 1 for warnings, too")
+
+
+def code_of(report: Report, verb: str, *, allow_empty: bool) -> int:
+    """The exit code; an empty input is not green unless that is allowed, and standard error says so."""
+    if report.exit_code or report.judged or allow_empty:
+        return report.exit_code
+    skipped = f", and {report.skipped.total()} objects were skipped" if report.skipped else ""
+    sys.stderr.write(f"{program(verb)}: nothing was judged{skipped}; --allow-empty says that this is fine\n")
+    return _NOTHING
+
+
 # --- output -------------------------------------------------------------------------------------
 
 
@@ -130,15 +154,3 @@ def colored() -> bool:
 def renderer(output: str) -> Callable[[Report], str]:
     """What prints a report as `-o` says."""
     return FORMATS[output] if output != "text" else partial(as_text, color=colored())
-
-
-def write(content: str, code: int) -> int:
-    """Writes all at once, and gives the exit code; a reader that has seen enough is no fault."""
-    try:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(content.encode())  # whatever the locale says: files and CI expect UTF-8
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        # the interpreter would try once more when it ends, and complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return code

@@ -17,10 +17,13 @@ from webhook.commands.policies import holds_policy, judged_policy, row_of
 from webhook.commands.verdicts import whole_verdict_on
 from webhook.files.report import Entry, Level, Result, Row
 from webhook.files.spots import Spot, descend, find, path_of
+from webhook.policy.model import API_VERSION as POLICY_VERSION
+from webhook.policy.model import KIND as POLICY_KIND
+from webhook.policy.suites import KIND as SUITE_KIND
 from webhook.validation.kinds import BY_KIND, KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from webhook.admission.context import AdmissionContext
     from webhook.admission.decision import Difference
@@ -32,8 +35,12 @@ NO_OBJECT: Final = "without apiVersion and kind"
 OTHER_REVIEW: Final = "review of another resource"
 
 _REVIEW: Final = GroupVersionKind("admission.k8s.io", "v1", "AdmissionReview")
-_GROUPS: Final = frozenset({GROUP, OWN_GROUP})
-_OBJECT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec"})
+_POLICY_KINDS: Final = frozenset({POLICY_KIND, SUITE_KIND})
+_OUR_KINDS: Final = {
+    **{group: frozenset(known.kind for known in BY_KIND if known.group == group) for group in (GROUP, OWN_GROUP)},
+    GroupVersionKind.parse(POLICY_VERSION, "").group: _POLICY_KINDS,
+}
+"""What is judged, or read by another verb, by group."""
 _WRAPPED_VERSION: Final = "v1beta1"
 """The version whose claims and slices have a shape of their own, so that they compare with no other."""
 _SOME_VERSION: Final = "1"
@@ -80,13 +87,13 @@ class Terms:
 
 
 def judged(manifest: Manifest, terms: Terms, *, explicit: bool = True) -> Row:
-    """The row of a manifest. `explicit`: its file was named; one found in a folder may be of no concern to us."""
+    """The row of a manifest. `explicit`: its file was named, so that it is told if there is nothing to judge in it."""
     value = manifest.value
     row = row_of(manifest)
     if row.api_version and row.kind:
         return _judged_kind(row, manifest, terms)
-    if not explicit and not (isinstance(value, dict) and _OBJECT_FIELDS & value.keys()):
-        return _skipped(row, NO_OBJECT, terms)
+    if not _meant_for_us(value):
+        return _skipped(row, NO_OBJECT, terms, told=explicit)
     return _refused(row, manifest, *_no_object_errors(value))
 
 
@@ -107,6 +114,23 @@ def _judged_kind(row: Row, manifest: Manifest, terms: Terms) -> Row:
     return _skipped(row, OTHER_KIND, terms)
 
 
+def _meant_for_us(value: JSON) -> bool:
+    """Whether a document that does not say what it is looks like an object of ours all the same.
+
+    Charts, values, workflows and playbooks are YAML too. A text is most likely not YAML at all, and is told.
+    """
+    if isinstance(value, list):
+        return any(isinstance(each, dict) and {"apiVersion", "kind"} <= each.keys() for each in value)
+    if not isinstance(value, dict):
+        return True
+    version, kind = value.get("apiVersion"), value.get("kind")
+    if isinstance(version, str) and version:
+        return GroupVersionKind.parse(version, "").group in _OUR_KINDS or version == "admission.k8s.io/v1"
+    if isinstance(kind, str) and kind:
+        return version is not None or bool(_close(kind, {each for kinds in _OUR_KINDS.values() for each in kinds}))
+    return {"metadata", "spec"} <= value.keys()
+
+
 def _no_object_errors(value: JSON) -> Iterator[FieldError]:
     """Why a document is no object of the API."""
     root = Path.root()
@@ -121,9 +145,9 @@ def _no_object_errors(value: JSON) -> Iterator[FieldError]:
             yield required(root.child(name))
 
 
-def _skipped(row: Row, reason: str, terms: Terms) -> Row:
+def _skipped(row: Row, reason: str, terms: Terms, *, told: bool = False) -> Row:
     entries: tuple[Entry, ...] = ()
-    if terms.verbose:
+    if terms.verbose or told:
         entries = (Entry(Level.INFO, f"{row.reference or 'document'}: skipped, {reason}", row.position),)
     return replace(row, result=Result.SKIPPED, skipped=reason, entries=entries)
 
@@ -134,16 +158,28 @@ def _refused(row: Row, manifest: Manifest, *errors: FieldError) -> Row:
 
 
 def _mistaken_kind(kind: GroupVersionKind) -> FieldError | None:
-    """Why a kind that nobody serves was probably meant to be one of those judged here."""
-    if kind.group not in _GROUPS:
+    """Why a kind that is not served was probably meant to be one of those judged here; in our own groups it is sure."""
+    if kind.group not in _OUR_KINDS or kind.kind in _OUR_KINDS[kind.group] - {each.kind for each in BY_KIND}:
         return None
     versions = [known.api_version for known in BY_KIND if known.kind == kind.kind]
+    if kind.kind in _POLICY_KINDS:
+        versions = [POLICY_VERSION]
     if versions:
         return not_supported(Path.root().child("apiVersion"), kind.api_version, versions)
+    known = _OUR_KINDS[kind.group]
+    close = _close(
+        kind.kind, known if kind.group == GROUP else {each for kinds in _OUR_KINDS.values() for each in kinds}
+    )
+    if not close and kind.group == GROUP:
+        return None  # DeviceClass, and what later releases add
+    return not_supported(Path.root().child("kind"), kind.kind, close or sorted(known))
+
+
+def _close(kind: str, known: Collection[str]) -> list[str]:
     from difflib import get_close_matches  # noqa: PLC0415 -- only for mistakes; its import takes longer than a file
 
-    close = get_close_matches(kind.kind, sorted({known.kind for known in BY_KIND}), 1, 0.8)
-    return not_supported(Path.root().child("kind"), kind.kind, close) if close else None
+    singular = kind[:-3] + "y" if kind.endswith("ies") else kind.removesuffix("s")  # as resources are called
+    return [singular] if singular in known else get_close_matches(kind, sorted(known), 1, 0.8)
 
 
 # --- objects and reviews ------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from webhook.api.meta import OWN_GROUP, GroupVersionKind
 from webhook.commands.entries import duplicate_entries, entries_of, meta, remark_entries, text, unreadable_row
 from webhook.config.namespace import POLICY_NAME, own_namespace
 from webhook.files.embedded import with_text_read
-from webhook.files.read import documents, read
+from webhook.files.read import documents, read, shown
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import NOWHERE, Unreadable, path_of
 from webhook.files.traps import explained
@@ -263,9 +263,11 @@ def policy_file(name: str, *, now: datetime | None = None) -> PolicyFile:
         found += [judged_policy(manifest, row_of(manifest), now=now) for manifest in holding]
     rows += [judged.row for judged in found]
     if not rows:
-        rows.append(_fault(name, f"holds no {KIND}, nor a ConfigMap with one in {POLICY_KEY}", UNREADABLE))
+        rows.append(_fault(shown(name), f"holds no {KIND}, nor a ConfigMap with one in {POLICY_KEY}", UNREADABLE))
     if len(found) > 1:
-        rows.append(_fault(name, f"holds {len(found)} policies, of which only one could hold", ErrorType.TOO_MANY))
+        rows.append(
+            _fault(shown(name), f"holds {len(found)} policies, of which only one could hold", ErrorType.TOO_MANY)
+        )
         return PolicyFile(tuple(rows))
     loaded = found[0].loaded if found else {}
     policies = (loaded[key].policy if key in loaded else None for key in _KEYS)

@@ -6,19 +6,20 @@ import argparse
 import os
 import re
 import secrets
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import Finding, Path, Severity
 from webhook.commands.cases import BadCase, Runner
 from webhook.commands.entries import duplicate_entries, entries_of, text, unreadable_row
-from webhook.commands.flags import colored, write
+from webhook.commands.flags import add_allow_empty, colored, write
 from webhook.commands.policies import policy_file
 from webhook.commands.program import program
 from webhook.commands.results import FORMATS, Results, Tested
 from webhook.commands.suite_cluster import cluster_of
 from webhook.config.namespace import own_namespace
-from webhook.files.read import STDIN, read
+from webhook.files.read import STDIN, read, shown
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import find
 from webhook.policy.document import load
@@ -49,7 +50,12 @@ def run(arguments: Sequence[str]) -> int:
         printed = FORMATS["text"](results, color=colored(), verbose=options.verbose)
     else:
         printed = FORMATS[options.output](results)
-    return write(printed, results.exit_code)
+    code = results.exit_code
+    if not code and not results.tested and not options.allow_empty:
+        why = "no case was run" if options.run is None else f"no case matches --run {options.run.pattern}"
+        sys.stderr.write(f"{program('test')}: {why}; --allow-empty says that this is fine\n")
+        code = 2
+    return write(printed, code)
 
 
 def _run_all(name: str, results: Results, pattern: re.Pattern[str] | None, now: datetime) -> None:
@@ -65,7 +71,7 @@ def _run_all(name: str, results: Results, pattern: re.Pattern[str] | None, now: 
         for manifest in suites:
             _run_suite(file, manifest, results, pattern, now)
     if not found:
-        results.faults.append(_fault(name, f"holds no {KIND}"))
+        results.faults.append(_fault(shown(name), f"holds no {KIND}"))
 
 
 def _is_suite(manifest: Manifest) -> bool:
@@ -155,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=program("test"),
         description=f"Runs test suites of policies: documents of kind {KIND}.",
-        epilog="Exit codes: 0 all passed, 1 a case failed, 2 wrong usage, or a suite or policy that cannot be used.",
+        epilog="Exit codes: 0 all passed, 1 a case failed, 2 wrong usage, or something could not be run.",
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -166,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"files; folders are searched for *.yaml, *.yml and *.json; {STDIN} is standard input",
     )
     add("--run", type=_pattern, metavar="REGEX", help="only cases whose SUITE/NAME it is found in")
+    add_allow_empty(parser)
     add("--fail-uncovered", action="store_true", help="fail if no case hits one of the policy's rules")
     add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
     add("-v", "--verbose", action="store_true", help="also tell which rules matched, and what was said")

@@ -21,7 +21,7 @@ from webhook.inventory.state import Inventory
 from webhook.policy.model import NAMESPACE_NAME_LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from webhook.api.field import FieldError, Path
     from webhook.files.read import Manifest
@@ -36,6 +36,14 @@ _DECODERS: Final[Mapping[tuple[str, str], Callable[[Reader], Held]]] = {
     ("", "Pod"): decode_pod,
 }
 """By group and kind, whatever the version: one that is newer than this code must not read as nothing."""
+
+
+_AUDIT_NEEDS: Final = {
+    "ResourceClaim": "ResourceClaims, so none was looked at",
+    "ResourceClaimTemplate": "ResourceClaimTemplates, so none was looked at",
+    "Namespace": "Namespaces, so their labels are not known",
+    "DeviceClass": "DeviceClasses, so the drivers behind them are not known",
+}
 
 
 @dataclass(slots=True)
@@ -92,6 +100,15 @@ def held_in(value: Any, path: Path | None = None) -> tuple[Held | None, list[Fie
     decode = _DECODERS.get((kind.group, kind.kind)) if kind is not None else None
     errors: list[FieldError] = []
     return (None if decode is None else decode(Reader.of(value, errors, path))), errors
+
+
+def lacking(dump: Dump) -> Iterator[str]:
+    """What a dump for audits has none of, and what is not known for want of it."""
+    kinds = {manifest.value["kind"] for manifest in dump.claims}
+    found = {"Namespace": dump.namespaces, "DeviceClass": dump.device_classes, **dict.fromkeys(kinds, True)}
+    for kind, text in _AUDIT_NEEDS.items():
+        if not found.get(kind):
+            yield f"the dump has no {text}"
 
 
 def labels_of(value: Any) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from webhook.files.spots import Spot, Steps
 
 STDIN: Final = "-"
+STDIN_NAME: Final = "<stdin>"
+"""What standard input is called in every report."""
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 MAX_BYTES: Final = 128 * 1024 * 1024
 """Of one file: a hundred objects of the largest size that an API server stores, and room."""
@@ -69,11 +72,25 @@ def read(names: Iterable[str], stdin: BinaryIO | None = None) -> Iterator[File]:
     """The files of the names, of the folders' names, and standard input for `-`; one at a time."""
     for name in names:
         if name == STDIN:
-            yield _read_stream("<stdin>", stdin or sys.stdin.buffer)
+            yield _read_standard_input(stdin)
         elif os.path.isdir(name):  # noqa: PTH112 -- a Path would shorten "./x", and names are shown as they were given
             yield from _read_folder(name)
         else:
             yield _read_file(name, explicit=True)
+
+
+def shown(name: str) -> str:
+    """A name as reports have it."""
+    return STDIN_NAME if name == STDIN else name
+
+
+def _read_standard_input(stream: BinaryIO | None) -> File:
+    if stream is None and sys.stdin is None:  # `<&-`; the types do not know of that
+        return File(STDIN_NAME, unreadable=[Unreadable("cannot be read: standard input is closed")])
+    try:
+        return _read_stream(STDIN_NAME, stream or sys.stdin.buffer)
+    except OSError as error:  # a folder, for one
+        return File(STDIN_NAME, unreadable=[Unreadable(f"cannot be read: {error.strerror or error}")])
 
 
 def parse(name: str, data: bytes, *, explicit: bool = True) -> File:
@@ -114,9 +131,22 @@ def _read_folder(name: str) -> Iterator[File]:
         for entry in sorted(files):
             if not entry.startswith(".") and os.path.splitext(entry)[1].lower() in SUFFIXES:  # noqa: PTH122 -- as above
                 found = True
-                yield _read_file(os.path.join(folder, entry), explicit=False)  # noqa: PTH118 -- as above
+                path = os.path.join(folder, entry)  # noqa: PTH118 -- as above
+                yield _read_file(path, explicit=False) if _is_file(path) else _no_file(path)
     if not found:
         yield File(name, unreadable=[Unreadable(f"holds no {', '.join(f'*{each}' for each in sorted(SUFFIXES))}")])
+
+
+def _is_file(path: str) -> bool:
+    """Whether to read it: anything but a pipe, socket or device, on which reading may wait for ever."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116 -- as above
+    except (OSError, ValueError):
+        return True  # reading tells what is wrong
+
+
+def _no_file(path: str) -> File:
+    return File(path, explicit=False, unreadable=[Unreadable("cannot be read: not a regular file")])
 
 
 def _read_file(name: str, *, explicit: bool) -> File:
@@ -177,8 +207,8 @@ def _with_template_hint(error: Unreadable, text: str) -> Unreadable:
     if match is None:
         return error
     line = text.count("\n", 0, match.start()) + 1
-    hint = f'line {line} has "{match[0]}"; render templates first: helm template ... | device-taint-webhook check -'
-    return Unreadable(f"{error.message} ({hint})", error.position)
+    hint = "render templates first: helm template ... | device-taint-webhook check -"
+    return Unreadable(f'a template: line {line} has "{match[0]}"; {hint} ({error.message})', error.position)
 
 
 def _flattened(name: str, number: int, document: Document, value: Any, spot: Spot, steps: Steps) -> Iterator[Manifest]:

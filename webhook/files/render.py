@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from webhook.files.read import STDIN_NAME
 from webhook.files.report import UNREADABLE, Level, Report, Result
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def as_text(report: Report, *, color: bool = False, named: bool = False) -> str:
     `named` also tells which object it is, for dumps, in which nobody wants to look that up.
     """
     lines = [line(row, entry, color=color, named=named) for row, entry in sorted(report.entries(), key=_Order(report))]
+    lines += [visible(f"note: {note}") for note in report.notes]
     return "\n".join([*lines, summary(report)]) + "\n"
 
 
@@ -86,8 +88,8 @@ def as_values(report: Report) -> dict[str, Any]:
     """The structure behind JSON and YAML.
 
     `findings` is flat, one entry per thing to say, each with the object it belongs to; `objects` has a row per object,
-    with the JSON patch that /mutate would answer. Lines and columns count from 1 and are null for a whole file;
-    `document` counts from 1 and is 0 for a whole file.
+    with the JSON patch that /mutate would answer; the policy that they are judged by is none of them. Lines and columns
+    count from 1 and are null for a whole file; `document` counts from 1 and is 0 for a whole file.
     """
     values = {
         "version": VERSION,
@@ -126,8 +128,9 @@ def as_values(report: Report) -> dict[str, Any]:
                 "differences": [dict(difference) for difference in row.differences],
             }
             for row in report.rows
-            if row.document
+            if row.document and not row.judges
         ],
+        "notes": list(report.notes),
     }
     cleaned: dict[str, Any] = encodable(values)
     return cleaned
@@ -173,6 +176,31 @@ def yaml_text(value: Any) -> str:
     return text
 
 
+def as_github(report: Report) -> str:
+    """Workflow commands of GitHub Actions, which shows them beside the lines they are about; and the summary."""
+    lines = []
+    for row, entry in sorted(report.entries(), key=_Order(report)):
+        command = _GITHUB[entry.level]
+        text = f"{entry.field}: {entry.message}" if entry.field else entry.message
+        about = {"file": row.file} if row.file != STDIN_NAME else {}
+        if entry.position is not None and about:
+            about |= {"line": str(entry.position.line), "col": str(entry.position.column)}
+        about["title"] = " ".join(filter(None, (entry.code or entry.rule or entry.reason, row.reference))) or command
+        properties = ",".join(f"{name}={_github(value, ':,')}" for name, value in about.items())
+        lines.append(f"::{command} {properties}::{_github(visible(text))}")
+    lines += [f"::notice::{_github(visible(note))}" for note in report.notes]
+    return "\n".join([*lines, summary(report)]) + "\n"
+
+
+_GITHUB: Final = {Level.ERROR: "error", Level.WARNING: "warning", Level.INFO: "notice"}
+
+
+def _github(text: str, more: str = "") -> str:
+    """The text with those characters escaped that end a value of a workflow command."""
+    text = encodable(text)
+    return "".join(f"%{ord(each):02X}" if each in f"%\r\n{more}" else each for each in text)
+
+
 def as_junit(report: Report, *, verb: str = "check") -> str:
     """One suite a file, one case an object; warnings go to the case's output."""
     from xml.etree import ElementTree as ET  # noqa: PLC0415 -- only here, and only to write
@@ -183,6 +211,8 @@ def as_junit(report: Report, *, verb: str = "check") -> str:
         suite = ET.SubElement(root, "testsuite", {"name": _xml(file)})
         counts = dict.fromkeys(totals, 0)
         for row in rows:
+            if row.judges and not row.entries:
+                continue
             outcome = _case(suite, row, ET.SubElement)
             counts["tests"] += 1
             if outcome:
@@ -242,4 +272,5 @@ FORMATS: Final[Mapping[str, Callable[[Report], str]]] = {
     "json": as_json,
     "yaml": as_yaml,
     "junit": as_junit,
+    "github": as_github,
 }

@@ -64,6 +64,8 @@ class Row:
     patch: tuple[dict[str, Any], ...] = ()
     differences: tuple[dict[str, Any], ...] = ()
     """What a candidate policy would say instead: path, what, rule, change."""
+    judges: bool = False
+    """It is what the others are judged by, and so no object of the run."""
     entries: tuple[Entry, ...] = ()
 
     @property
@@ -81,7 +83,8 @@ class Row:
 class Report:
     """Everything a run found. `judged` and `skipped` count objects, `skipped` by the reason.
 
-    `files` counts what was read, for which `source` is the word.
+    `files` counts what was read, for which `source` is the word. `notes` say what cannot be known. With `strict`
+    warnings count as errors for the exit code.
     """
 
     files: int = 0
@@ -92,13 +95,15 @@ class Report:
     warnings: int = 0
     unreadable: int = 0
     source: str = "file"
+    notes: list[str] = field(default_factory=list)
+    strict: bool = False
 
     def add(self, row: Row) -> None:
         """One more object or file."""
         self.rows.append(row)
-        if row.document and row.result is not Result.SKIPPED:
+        if row.document and not row.judges and row.result is not Result.SKIPPED:
             self.judged += 1
-        elif row.document:
+        elif row.document and not row.judges:
             self.skipped[row.skipped] += 1
         self.warnings += row.count(Level.WARNING)
         unreadable = sum(entry.reason == UNREADABLE for entry in row.entries)
@@ -116,4 +121,4 @@ class Report:
         """0 fine, 1 findings, 2 something could not be read."""
         if self.unreadable:
             return 2
-        return 1 if self.errors else 0
+        return 1 if self.errors or (self.strict and self.warnings) else 0

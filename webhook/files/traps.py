@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import ErrorType, FieldError, Path
+from webhook.api.taints import EQUAL, EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE
 from webhook.files.spots import find
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ _NOT_TEXT: Final = tuple(
     )
 )
 """How errors begin whose field holds something else than free text: quotes would not help."""
+_VALUES: Final = {"effect": (NO_SCHEDULE, NO_EXECUTE, NONE), "operator": (EQUAL, EXISTS)}
+"""Fields whose text is one of a few: quotes around another one would not help."""
 _KINDS: Final = {bool: "a boolean", int: "a number", float: "a number", type(None): "null"}
 _SEXAGESIMAL: Final = re.compile(r"[0-9]{1,9}(:[0-5]?[0-9]){1,3}")
 
@@ -49,6 +52,10 @@ def _hint(error: FieldError, plain: str) -> str:
         keeps = json.dumps(plain) in error.detail
     else:
         keeps = not error.detail.startswith(_NOT_TEXT)
+    if keeps and error.type is ErrorType.TYPE_INVALID and plain:
+        values = _VALUES.get(str(error.path).rpartition(".")[2])
+        if values is not None and plain not in values:
+            return f"YAML reads an unquoted {plain} as {shown}; supported values: {', '.join(map(json.dumps, values))}"
     if not plain:
         return 'YAML reads nothing as null: leave the field out, or write ""' if keeps else ""
     if not keeps:

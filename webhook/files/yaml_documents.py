@@ -40,6 +40,7 @@ MAX_ALIASED: Final = 100_000
 """How many values (keys too) of one document may come from aliases."""
 _CORE: Final = "tag:yaml.org,2002:"
 _MERGE: Final = "<<"
+_CANNOT_START: Final = "found character that cannot start any token"
 _MAX_REMARKS: Final = 100
 _OCTAL: Final = re.compile(r"[+-]?0[0-7_]*[1-7][0-7_]*")
 _HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
@@ -76,9 +77,18 @@ def yaml_documents(text: str, first_line: int = 1, parser: Callable[[str], Any] 
         words = " ".join(filter(None, (error.context, error.problem)))
         mark = error.problem_mark or error.context_mark
         at = Position(first_line + mark.line, mark.column + 1) if mark else Position(first_line, 1)
+        if error.problem == _CANNOT_START and _character(text, at, first_line) == "\t":
+            words = "a tab stands where YAML allows only spaces; indent with spaces"
         raise Unreadable(f"not YAML: {words}", at) from None
     except ReaderError as error:
         raise Unreadable(f"not YAML: {error.reason}", _reader_position(text, error, first_line)) from None
+
+
+def _character(text: str, at: Position, first_line: int) -> str:
+    """What stands there; empty at the end of the line."""
+    lines = text.split("\n", at.line - first_line + 1)
+    line = lines[at.line - first_line] if at.line - first_line < len(lines) else ""
+    return line[at.column - 1 : at.column]
 
 
 def _reader_position(text: str, error: ReaderError, first_line: int) -> Position:

@@ -16,7 +16,7 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
-from tests.unit.commands.check_runner import findings
+from tests.unit.commands.check_runner import RULE, findings
 from webhook.commands import check
 from webhook.validation.releases import NEWEST, RELEASES
 
@@ -63,8 +63,11 @@ def test_what_is_no_policy_is_of_another_kind(manifest: Any, run: CheckRunner) -
                 'YAML reads an unquoted 1 as a number: write "1" in quotes'
             ),
         ),
-        ("foo: bar\n", "1:1: error: apiVersion: Required value"),
-        ("- a\n", '1:1: error: Invalid value: "a list": must be an object with apiVersion and kind'),
+        ("metadata: {}\nspec: {}\n", "1:1: error: apiVersion: Required value"),
+        (
+            "- {apiVersion: v1, kind: Pod}\n",
+            '1:1: error: Invalid value: "a list": must be an object with apiVersion and kind',
+        ),
         ("<html>", '1:1: error: Invalid value: "<html>": must be an object with apiVersion and kind'),
         (
             "apiVersion: resource.k8s.io/v1beta1\nkind: DeviceTaintRule\n",
@@ -83,6 +86,70 @@ def test_what_is_almost_an_object_is_refused(text: str, message: str, run: Check
     code, output = run(almost=text)
     assert code == 1
     assert output.startswith(f"almost.yaml:{message}\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("apiVersion: v2\nname: chart\nversion: 1.0.0\n", id="Helm's Chart.yaml"),
+        pytest.param("repos:\n- repo: local\n", id="pre-commit"),
+        pytest.param("image: {repository: x}\nmetadata: {}\n", id="values"),
+        pytest.param("- hosts: all\n", id="playbook"),
+        pytest.param("kind: Deployment\n", id="another kind"),
+        pytest.param("apiVersion: apps/v1\n", id="another group"),
+    ],
+)
+@pytest.mark.parametrize("named", [True, False], ids=["named", "in a folder"])
+def test_b1_yaml_that_is_none_of_ours_is_skipped_with_a_remark(text: str, named: bool, run: CheckRunner) -> None:  # noqa: FBT001 -- a parameter
+    """A6: pre-commit hands over every YAML file by name."""
+    (run.folder / "folder").mkdir()
+    (run.folder / "folder" / "other.yaml").write_text(text)
+    (run.folder / "folder" / "rule.yaml").write_text(RULE)
+    code, output = run(*(["folder/other.yaml", "folder/rule.yaml"] if named else ["folder"]))
+    assert code == 0
+    assert output.endswith("2 files, 1 object: 0 errors, 0 warnings; skipped: 1 without apiVersion and kind\n")
+    assert ("folder/other.yaml:1:1: info: " in output) is named
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "message"),
+    [
+        (
+            "policy.devicetaint.io/v1alpha1",
+            "DeviceTaintPolcy",
+            'kind: Unsupported value: "DeviceTaintPolcy": supported values: "DeviceTaintPolicy"',
+        ),
+        ("policy.devicetaint.io/v1alpha1", "DeviceTaintPolicies", 'supported values: "DeviceTaintPolicy"'),
+        ("policy.devicetaint.io/v1alpha1", "DeviceTaintPolicyTests", 'supported values: "DeviceTaintPolicyTest"'),
+        ("policy.devicetaint.io/v1alpha1", "Frob", 'supported values: "DeviceTaintPolicy", "DeviceTaintPolicyTest"'),
+        (
+            "devicetaint.io/v1alpha1",
+            "ResourceSlicePach",
+            'kind: Unsupported value: "ResourceSlicePach": supported values: "ResourceSlicePatch"',
+        ),
+        ("devicetaint.io/v1alpha1", "Frob", 'supported values: "ResourceSlicePatch"'),
+        (
+            "devicetaint.io/v1alpha1",
+            "DeviceTaintPolicy",
+            'Unsupported value: "devicetaint.io/v1alpha1": supported values: "policy.devicetaint.io/v1alpha1"',
+        ),
+        (
+            "policy.devicetaint.io/v1alpha1",
+            "DeviceTaintRule",
+            'apiVersion: Unsupported value: "policy.devicetaint.io/v1alpha1"',
+        ),
+    ],
+)
+def test_b1_an_unknown_kind_of_our_own_groups_is_an_error_with_a_suggestion(
+    version: str, kind: str, message: str, run: CheckRunner
+) -> None:
+    code, output = run(one={"apiVersion": version, "kind": kind})
+    assert (code, message in output.splitlines()[0]) == (1, True), output
+
+
+def test_b1_a_suite_is_a_kind_of_our_own_that_another_verb_reads(run: CheckRunner) -> None:
+    suite = {"apiVersion": "policy.devicetaint.io/v1alpha1", "kind": "DeviceTaintPolicyTest"}
+    assert run(suite=suite, rule=RULE)[1].endswith("1 object: 0 errors, 0 warnings; skipped: 1 of other kinds\n")
 
 
 def test_files_of_a_folder_may_be_of_no_concern(run: CheckRunner, tmp_path: Path) -> None:
@@ -272,7 +339,7 @@ def test_reviews_without_sense_are_refused(review: Any, message: str, run: Check
 
 def test_reviews_of_other_resources_are_skipped(run: CheckRunner) -> None:
     review = make_review(make_rule(), resource={"group": "apps", "version": "v1", "resource": "deployments"})
-    assert run(review=review) == (
+    assert run("--allow-empty", review=review) == (
         0,
         "1 file, 0 objects: 0 errors, 0 warnings; skipped: 1 review of another resource\n",
     )

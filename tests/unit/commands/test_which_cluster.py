@@ -87,6 +87,5 @@ def test_m9_the_plugin_calls_itself_as_kubectl_does_in_errors_and_usage(
     error = capsys.readouterr().err
     assert name in error
     assert "device-taint-webhook" not in error.replace("device-taint-webhook/", "")
-    with pytest.raises(SystemExit) if words[0] in {"serve", "evict"} else pytest.MonkeyPatch.context():
-        cli.main([words[0], "--help"])
+    assert cli.main([words[0], "--help"]) == 0
     assert f"usage: {name} " in capsys.readouterr().out

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -125,6 +127,39 @@ def test_templates_are_told_to_be_rendered_first(text: str) -> None:
     ((message, position),) = troubles(parse("x", text.encode()))
     assert "render templates first: helm template ... | device-taint-webhook check -" in message
     assert position is not None
+
+
+def test_c4_a_template_is_called_that_before_its_fault_is_told() -> None:
+    ((message, _),) = troubles(parse("x", b"a: 1\nb: {{ .Values.b }}\n"))
+    assert message.startswith('a template: line 2 has "{{"; render templates first: helm template ')
+    assert "a key must be text" in message
+
+
+@pytest.mark.parametrize(("text", "position"), [("a:\n\tb: 1\n", (2, 1)), ("a: 1\n---\nb:\n\t- c: 1\n", (4, 1))])
+def test_c4_a_tab_is_called_a_tab(text: str, position: tuple[int, int]) -> None:
+    (trouble,) = troubles(parse("x", text.encode()))
+    assert trouble == ("not YAML: a tab stands where YAML allows only spaces; indent with spaces", position)
+
+
+def test_c4_other_characters_that_start_nothing_are_not_called_tabs() -> None:
+    ((message, _),) = troubles(parse("x", b"a: @b\n"))
+    assert "tab" not in message
+
+
+def test_c3_pipes_and_sockets_in_a_folder_are_told_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.yaml")
+    with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(tmp_path):
+        server.bind("b.yaml")
+    (tmp_path / "c.yaml").write_text("a: 1\n")
+    (tmp_path / "d.yaml").symlink_to("c.yaml")
+    (tmp_path / "e.yaml").symlink_to("gone")
+    files = list(read([str(tmp_path)]))
+    assert [len(file.manifests) for file in files] == [0, 0, 1, 1, 0]
+    assert [error.message for file in files for error in file.unreadable] == [
+        "cannot be read: not a regular file",
+        "cannot be read: not a regular file",
+        "cannot be read: No such file or directory",
+    ]
 
 
 def test_templates_in_quotes_are_text() -> None:

@@ -1,0 +1,182 @@
+"""Runs that looked at nothing are not green, unless that was allowed; and what counts as an object."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.builders import make_claim, make_pod, make_toleration
+from tests.unit.commands.audit_runner import HEADER, POLICY, claim, template
+from tests.unit.commands.check_runner import RULE
+from webhook import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.commands.audit_runner import AuditRunner
+    from tests.unit.commands.check_runner import CheckRunner
+
+SUITE: dict[str, Any] = {
+    "apiVersion": "policy.devicetaint.io/v1alpha1",
+    "kind": "DeviceTaintPolicyTest",
+    "policy": HEADER,
+    "cases": [{"name": "one", "requester": {"username": "dana"}, "object": claim(), "expect": {"decision": "allowed"}}],
+}
+
+
+def ran(*words: str, capsys: pytest.CaptureFixture[str], stdin: bytes = b"") -> tuple[int, str, str]:
+    """Exit code, output and errors."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = cli.main(words)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the files are that the words name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.yaml").write_text("")
+    (tmp_path / "comment.yaml").write_text("# nothing yet\n---\n")
+    (tmp_path / "pod.yaml").write_text(json.dumps(make_pod("one")))
+    (tmp_path / "chart.yaml").write_text("apiVersion: v2\nname: x\n")
+    (tmp_path / "policy.yaml").write_text(json.dumps(POLICY))
+    (tmp_path / "suite.yaml").write_text(json.dumps(SUITE))
+    (tmp_path / "rule.yaml").write_text(RULE)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", "empty.yaml"],
+        ["check", "comment.yaml"],
+        ["check", "-"],
+        ["check", "pod.yaml"],
+        ["check", "chart.yaml"],
+        ["check", "--policy", "policy.yaml", "empty.yaml"],
+        ["check", "--policy", "policy.yaml", "--candidate", "policy.yaml", "-"],
+        ["check", "-o", "json", "empty.yaml"],
+        ["audit", "--dump", "empty.yaml", "--policy", "policy.yaml"],
+        ["audit", "--dump", "pod.yaml", "--policy", "policy.yaml"],
+        ["audit", "--dump", "policy.yaml"],
+        ["audit", "--dump", "-", "--policy", "policy.yaml"],
+        ["test", "suite.yaml", "--run", "zzz"],
+    ],
+    ids=" ".join,
+)
+def test_b1_nothing_judged_is_two_and_zero_if_that_is_allowed(
+    words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, error = ran(*words, capsys=capsys)
+    assert (code, error.count("\n")) == (2, 1)
+    assert error.startswith(f"device-taint-webhook {words[0]}: no")
+    assert error.endswith("; --allow-empty says that this is fine\n")
+    assert ran(*words, "--allow-empty", capsys=capsys)[::2] == (0, "")
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", "rule.yaml", "empty.yaml", "pod.yaml"],
+        ["check", "policy.yaml"],
+        ["check", "--policy", "policy.yaml"],
+        ["test", "suite.yaml"],
+        ["test", "suite.yaml", "--run", "one"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("folder")
+def test_b1_one_object_is_enough(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert ran(*words, capsys=capsys)[::2] == (0, "")
+
+
+def test_b1_findings_and_unreadable_files_keep_their_own_exit_codes(run: CheckRunner) -> None:
+    assert run("gone.yaml")[0] == 2
+    assert run(almost="apiVersion: resource.k8s.io/v1\n")[0] == 1
+
+
+def test_b1_audit_notes_what_a_dump_lacks(run_audit: AuditRunner) -> None:
+    _, output = run_audit(dump=[claim()], policy=POLICY)
+    assert [line for line in output.splitlines() if line.startswith("note: ")] == [
+        "note: the dump has no ResourceClaimTemplates, so none was looked at",
+        "note: the dump has no Namespaces, so their labels are not known",
+        "note: the dump has no DeviceClasses, so the drivers behind them are not known",
+    ]
+    whole = [
+        claim(),
+        template(),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}},
+        {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}},
+    ]
+    assert "note: " not in run_audit(dump=whole, policy=POLICY)[1]
+    assert json.loads(run_audit("-o", "json", dump=whole[1:], policy=POLICY)[1])["notes"] == [
+        "the dump has no ResourceClaims, so none was looked at"
+    ]
+
+
+def test_c5_a_policy_is_no_object_of_the_run_that_it_judges(run: CheckRunner) -> None:
+    (run.folder / "policy.yaml").write_text(json.dumps(POLICY))
+    flags = ("--policy", "policy.yaml", "--candidate", "policy.yaml", "--user", "dana")
+    _, output = run(*flags, claim=claim())
+    assert output.splitlines()[-1] == "1 file, 1 object: 0 errors, 0 warnings"
+    report = json.loads(run(*flags, "-o", "json", claim=claim())[1])
+    assert [each["kind"] for each in report["objects"]] == ["ResourceClaim"]
+    assert 'tests="1"' in run(*flags, "-o", "junit", claim=claim())[1]
+
+
+def test_c5_faults_of_the_policy_are_told_all_the_same(run: CheckRunner) -> None:
+    (run.folder / "policy.yaml").write_text(json.dumps({**HEADER, "rules": 3}))
+    code, output = run("--policy", "policy.yaml", claim=claim())
+    assert (code, output.startswith("policy.yaml:1:")) == (1, True)
+    assert output.endswith("1 file, 1 object: 1 error, 0 warnings\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", "-", "--policy", "policy.yaml"],
+        ["check", "rule.yaml", "--policy", "-"],
+        ["test", "-"],
+        ["audit", "--dump", "-"],
+        ["audit", "--dump", "rule.yaml", "--policy", "-"],
+        ["export-vap", "--policy", "-"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("folder")
+def test_c5_standard_input_has_one_name(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, output, error = ran(*words, capsys=capsys, stdin=b"[")
+    assert code == 2
+    assert "<stdin>:" in output + error
+    code, output, error = ran(*words, capsys=capsys, stdin=RULE.encode())
+    assert "-:" not in f"{output} {error}".split()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", "-", "--policy", "-"],
+        ["check", "-", "--old", "-"],
+        ["audit", "--dump", "-", "--policy", "-"],
+        ["audit", "--dump", "-", "--candidate", "-"],
+    ],
+    ids=" ".join,
+)
+def test_c5_standard_input_cannot_be_two_things(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, error = ran(*words, capsys=capsys)
+    assert (code, "only one of them can be standard input (-)" in error) == (2, True)
+
+
+def test_a6_warnings_can_be_errors_for_the_exit_code(run: CheckRunner) -> None:
+    mild = make_claim([make_toleration(effect=None)])
+    (run.folder / "mild.yaml").write_text(json.dumps(mild))
+    assert run("mild.yaml")[0] == 0
+    assert "1 warning" in run("mild.yaml")[1]
+    assert run("mild.yaml", "--warnings-as-errors")[0] == 1
+    assert run("--warnings-as-errors", good=RULE)[0] == 0
