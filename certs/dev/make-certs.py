@@ -5,7 +5,8 @@
     certs/dev/make-certs.py --name webhook.test      # one more name; may be repeated
     certs/dev/make-certs.py --ca-bundle              # prints the CA for clientConfig.caBundle
 
-The CA's key is never written. Another certificate means another CA.
+Files of an earlier run that still hold are left as they are. The CA's key is never written. Another certificate means
+another CA.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 
 HERE: Final = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))  # from a checkout, without an installation
@@ -36,17 +40,23 @@ NAMES: Final = (
     "host.containers.internal",
     "host.minikube.internal",
 )
+CA_NAME: Final = "device-taint-webhook development CA"
+FILES: Final = ("ca.crt", "tls.crt", "tls.key")
 _OWNER_ONLY: Final = 0o600
 _READABLE: Final = 0o644
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 when the files are there, 2 when they were before or cannot be written."""
+    """0 when the files are there, 2 when other ones are in their place or they cannot be written."""
     options = _parser().parse_args(arguments)
     folder: Path = options.out
+    names = [*NAMES, socket.gethostname(), *options.name]
     try:
-        if not (options.ca_bundle and (folder / "ca.crt").exists() and not options.force):
-            write(folder, [*NAMES, socket.gethostname(), *options.name], days=options.days, force=options.force)
+        until = None if options.force else usable_until(folder, names)
+        if until is not None:
+            print(f"{folder}: {', '.join(FILES)} are there, valid until {until:%Y-%m-%d}", file=sys.stderr)
+        elif not (options.ca_bundle and (folder / "ca.crt").exists() and not options.force):
+            write(folder, names, days=options.days, force=options.force)
         if options.ca_bundle:
             print(base64.b64encode((folder / "ca.crt").read_bytes()).decode())
     except OSError as error:
@@ -55,10 +65,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def usable_until(folder: Path, names: Sequence[str]) -> datetime | None:
+    """Until when an earlier run's files hold for these names; None if they are not all there, or others' work."""
+    if not all((folder / name).exists() for name in FILES):
+        return None
+    try:
+        ca, leaf = (x509.load_pem_x509_certificate((folder / name).read_bytes()) for name in ("ca.crt", "tls.crt"))
+        leaf.verify_directly_issued_by(ca)
+        known = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        return None
+    named = {*known.get_values_for_type(x509.DNSName), *map(str, known.get_values_for_type(x509.IPAddress))}
+    ours = ca.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value == CA_NAME
+    now = datetime.now(UTC)  # noqa: TID251 -- the shell's clock
+    return leaf.not_valid_after_utc if ours and named >= set(names) and now < leaf.not_valid_after_utc else None
+
+
 def write(folder: Path, names: Sequence[str], *, days: float, force: bool) -> None:
     """A new CA's certificate, and a pair that it signed. Raises FileExistsError rather than overwrite, unless told."""
     now, lifetime = datetime.now(UTC), timedelta(days=days)  # noqa: TID251 -- the shell's clock
-    authority = Authority.create("device-taint-webhook development CA", now=now, lifetime=lifetime)
+    authority = Authority.create(CA_NAME, now=now, lifetime=lifetime)
     pair = authority.serving_pair(list(dict.fromkeys(names)), now=now, lifetime=lifetime)
     folder.mkdir(parents=True, exist_ok=True)
     files = {

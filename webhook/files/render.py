@@ -192,6 +192,13 @@ def as_github(report: Report) -> str:
     return "\n".join([*lines, summary(report)]) + "\n"
 
 
+def as_sarif(report: Report) -> str:
+    """The report as SARIF 2.1.0."""
+    from webhook.files.sarif import sarif_values  # noqa: PLC0415 -- only here
+
+    return json.dumps(encodable(sarif_values(report)), indent=2, ensure_ascii=False) + "\n"
+
+
 _GITHUB: Final = {Level.ERROR: "error", Level.WARNING: "warning", Level.INFO: "notice"}
 
 
@@ -273,4 +280,5 @@ FORMATS: Final[Mapping[str, Callable[[Report], str]]] = {
     "yaml": as_yaml,
     "junit": as_junit,
     "github": as_github,
+    "sarif": as_sarif,
 }

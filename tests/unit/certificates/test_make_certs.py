@@ -6,11 +6,13 @@ import base64
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
+from webhook.certificates.authority import Authority
 from webhook.certificates.source import usable_leaf
 
 ROOT = Path(__file__).parents[3]
@@ -49,6 +51,33 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path, left: str) -> None
     assert made.stderr == f"make-certs.py: {tmp_path / left}: exists; --force makes a new one in its place\n"
     assert make(tmp_path, "--force").returncode == 0
     assert b"mine" not in contents(tmp_path).values()
+
+
+def test_c9_a_second_run_keeps_what_still_holds(tmp_path: Path) -> None:
+    """The README's lines can be pasted twice."""
+    assert make(tmp_path).returncode == 0
+    before = contents(tmp_path)
+    again = make(tmp_path)
+    assert (again.returncode, contents(tmp_path)) == (0, before)
+    assert f"{tmp_path}: ca.crt, tls.crt, tls.key are there, valid until 20" in again.stderr
+    assert make(tmp_path, "--name=webhook.test").returncode == 2, "they are not for that name"
+    assert contents(tmp_path) == before
+
+
+def test_c9_files_that_have_ended_are_not_kept(tmp_path: Path) -> None:
+    """Nor are they overwritten."""
+    assert make(tmp_path).returncode == 0
+    leaf = x509.load_pem_x509_certificate((tmp_path / "tls.crt").read_bytes())
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    past, day = datetime(2026, 1, 1, tzinfo=UTC), timedelta(days=1)
+    authority = Authority.create("device-taint-webhook development CA", now=past, lifetime=day)
+    pair = authority.serving_pair([str(name.value) for name in names], now=past, lifetime=day)
+    (tmp_path / "ca.crt").write_bytes(authority.certificate)
+    (tmp_path / "tls.crt").write_bytes(pair.certificate)
+    before = contents(tmp_path)
+    assert (make(tmp_path).returncode, contents(tmp_path)) == (2, before)
+    assert make(tmp_path, "--force").returncode == 0
+    assert make(tmp_path).returncode == 0
 
 
 def test_ca_bundle_is_printed_for_files_that_are_there(tmp_path: Path) -> None:
