@@ -1,30 +1,36 @@
-"""`check`: manifests in files, judged as the webhook would judge them. Needs no cluster."""
+"""`check`: manifests in files, judged as the webhook would judge them. Needs no cluster, unless its policy is there."""
 
 from __future__ import annotations
 
 import argparse
 import re
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.context import AdmissionContext
+from webhook.commands.asking import Unreachable, asking
 from webhook.commands.entries import meta, text, unreadable_row
 from webhook.commands.flags import (
     add_allow_empty,
+    add_cluster,
     add_warnings_as_errors,
     class_flag,
     code_of,
+    credentials_of,
     known_names,
     labels_flag,
+    named_flag,
     renderer,
     time_flag,
     write,
 )
 from webhook.commands.keys import key_flag
 from webhook.commands.manifests import Identity, Terms, judged
-from webhook.commands.policies import PolicyFile, policy_file, read_policy
+from webhook.commands.policies import PolicyFile, policy_file, policy_in, read_policy
 from webhook.commands.program import program
+from webhook.config.texts import POLICY_CONFIG_MAP
 from webhook.files.dump import Dump
 from webhook.files.read import STDIN, read
 from webhook.files.render import FORMATS
@@ -50,8 +56,9 @@ def run(arguments: Sequence[str]) -> int:
     parser = _parser()
     try:
         options = parser.parse_args(arguments)
-        if not options.files and options.policy is None:
+        if not options.files and options.policy is None and options.policy_configmap is None:
             parser.error("the following arguments are required: FILE|DIR|- (or --policy)")
+        _refuse_two_policies(options, parser)
         if [*options.files, *options.old, options.policy, options.candidate].count(STDIN) > 1:
             parser.error(f"only one of them can be standard input ({STDIN})")
         key = None if options.key_file is None else key_flag(options.key_file, parser)
@@ -59,7 +66,11 @@ def run(arguments: Sequence[str]) -> int:
         return error.code if isinstance(error.code, int) else 2
     report = Report(strict=options.warnings_as_errors)
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
-    judge, candidate = _judges(options, report, now)
+    try:
+        judge, candidate = _judges(options, report, now)
+    except Unreachable as error:
+        sys.stderr.write(f"{program('check')}: {error}\n")
+        return 2
     files: Iterable[File] = read(options.files)
     names = NO_NAMES
     if judge is not None or candidate is not None:
@@ -105,24 +116,42 @@ def _add_unreadable(file: File, report: Report) -> None:
 def _judges(options: argparse.Namespace, report: Report, now: datetime) -> tuple[Judge | None, Judge | None]:
     """The policy and the candidate, as far as they are given and can be used. All about them goes into the report."""
     policy = candidate = None
-    if options.policy is not None:
-        found = _policy_file(options.policy, report, now, judges=bool(options.files))
+    if options.policy is not None or options.policy_configmap is not None:
+        found = _policy_in_cluster(options, now) if options.policy is None else policy_file(options.policy, now=now)
+        _add_policy(found, report, judges=bool(options.files))
         policy, candidate = found.policy, found.candidate
         if policy is not None and options.files and not options.user and asks_who(policy):
             report.add(Row(found.rows[0].file, entries=(Entry(Level.WARNING, _NOBODY),)))
     if options.candidate is not None:
-        found = _policy_file(options.candidate, report, now, judges=bool(options.files))
+        found = policy_file(options.candidate, now=now)
+        _add_policy(found, report, judges=bool(options.files))
         candidate = found.candidate or found.policy
     return None if policy is None else Judge(policy), None if candidate is None else Judge(candidate)
 
 
-def _policy_file(name: str, report: Report, now: datetime, *, judges: bool) -> PolicyFile:
+def _refuse_two_policies(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Ends as argparse does where flags name two policies, or a cluster for nothing."""
+    if options.policy is not None and options.policy_configmap is not None:
+        parser.error("--policy and --policy-configmap may not be given together")
+    for name in ("kubeconfig", "context"):
+        if getattr(options, name) is not None and options.policy_configmap is None:
+            parser.error(f"--{name} must come with --policy-configmap: nothing else is read of a cluster")
+
+
+def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile:
+    """The policy of the cluster that the flags name. Raises Unreachable."""
+    with asking():
+        # Here and not above: files need no client, and this one brings its libraries.
+        from webhook.commands.check_cluster import policy_of_cluster  # noqa: PLC0415
+
+        return policy_in(policy_of_cluster(credentials_of(options), options.policy_configmap), now=now)
+
+
+def _add_policy(found: PolicyFile, report: Report, *, judges: bool) -> None:
     """`judges`: there are files to judge by it; else it is what the run is about."""
-    found = policy_file(name, now=now)
     report.files += not judges
     for row in found.rows:
         report.add(replace(row, judges=judges))
-    return found
 
 
 def _names(files: Iterable[File], options: argparse.Namespace) -> KnownNames:
@@ -186,6 +215,13 @@ def _parser() -> argparse.ArgumentParser:
         help="objects as the cluster has them (kubectl get -o yaml): the same object in FILE is judged as an update",
     )
     add("--policy", metavar="F", help="a DeviceTaintPolicy, or the ConfigMap that holds it; without FILE it is checked")
+    add(
+        "--policy-configmap",
+        type=named_flag,
+        metavar="NS/NAME",
+        help=f"the policy that a cluster has, instead of a file; usually {POLICY_CONFIG_MAP}",
+    )
+    add_cluster(parser)
     add("--candidate", metavar="F", help="another policy: tells where its word would differ")
     add("--user", default="", metavar="U", help="who sends the request")
     add("--group", action="append", default=[], metavar="G", help="a group of the user; repeatable")

@@ -274,6 +274,17 @@ def policy_file(name: str, *, now: datetime | None = None) -> PolicyFile:
     return PolicyFile(tuple(rows), *policies)
 
 
+def policy_in(manifest: Manifest, *, now: datetime | None = None) -> PolicyFile:
+    """Likewise, of a ConfigMap that was read from a cluster."""
+    row = row_of(manifest)
+    if not holds_policy(manifest.value):
+        fault = _fault(manifest.file, f"{row.reference}: holds no {KIND} in {POLICY_KEY}", UNREADABLE)
+        return PolicyFile((fault,))
+    judged = judged_policy(manifest, row, now=now)
+    policies = (judged.loaded[key].policy if key in judged.loaded else None for key in _KEYS)
+    return PolicyFile((judged.row,), *policies)
+
+
 def _wrapped(manifest: Manifest) -> bool:
     return text(manifest.value, "kind") != KIND
 
