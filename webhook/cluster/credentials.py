@@ -214,6 +214,9 @@ async def _loaded(config: Mapping[str, Any], where: str, *, uses_plugin: bool) -
         )
         authorization = await configuration.get_api_key_with_prefix("BearerToken")
         tls = rest.RESTClientObject(configuration).ssl_context if configuration.host.startswith("https:") else None
+    except ssl.SSLError:
+        text = "its certificates or key are not PEM, or key and certificate do not belong together"
+        raise NoCredentials(f"{where}: {text}") from None
     except OSError as error:
         raise NoCredentials(f"{where}: {error.filename or 'a file it names'}: {error.strerror or error}") from None
     # The loader takes much of the shape for granted: what a wrong one raises is without end.

@@ -5,6 +5,8 @@ Nothing here asks a cluster or a plugin. Source: k8s.io/client-go/tools/clientcm
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -68,10 +70,24 @@ def context_of(config: Merged, name: str | None, where: str) -> dict[str, Any]:
         found = config.entries[names].get(wanted)
         if found is None and (wanted or what == "cluster"):
             raise NoCredentials(f'{where}: context "{name}" names the {what} "{wanted}", which is not there')
+        _check_contents(found or {}, _FILES[names], f'{where}: {what} "{wanted}"')
         chosen[names] = [] if found is None else [{"name": wanted, what: found}]
     if not _text(chosen["clusters"][0]["cluster"], "server", where):
         raise NoCredentials(f'{where}: the cluster of context "{name}" has no server')
     return chosen
+
+
+def _check_contents(entry: Mapping[str, Any], fields: Iterable[str], where: str) -> None:
+    """Whether the files that an entry names are there, and what it holds itself is base64. Raises NoCredentials."""
+    for name in fields:
+        data = entry.get(f"{name}-data")
+        if data:
+            try:
+                base64.b64decode("".join(str(data).split()), validate=True)  # lines are allowed, as in Go
+            except (binascii.Error, ValueError):
+                raise NoCredentials(f"{where}: {name}-data is not base64") from None
+        elif entry.get(name) and not Path(str(entry[name])).is_file():
+            raise NoCredentials(f"{where}: {name}: {entry[name]}: no such file")
 
 
 def _listed(names: Iterable[str]) -> str:

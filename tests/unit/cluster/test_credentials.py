@@ -252,6 +252,24 @@ def test_b5_a_broken_kubeconfig_is_told_in_one_line_without_names_of_classes(
     assert "Exception" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("user", "cluster", "why"),
+    [
+        ({}, {"certificate-authority-data": "abc"}, 'cluster "one": certificate-authority-data is not base64$'),
+        ({}, {"certificate-authority-data": "YWJj"}, "config: its certificates or key are not PEM, or key and"),
+        ({"client-certificate-data": "YWJj", "client-key-data": "YWJj"}, {}, "its certificates or key are not PEM"),
+        ({"client-certificate": "gone"}, {}, 'user "me": client-certificate: .*/gone: no such file$'),
+        ({"tokenFile": "gone"}, {}, 'user "me": tokenFile: .*/gone: no such file$'),
+    ],
+)
+def test_b5_certificates_and_files_of_a_kubeconfig_that_cannot_be_used_are_named(
+    user: dict[str, str], cluster: dict[str, str], why: str, tmp_path: Path
+) -> None:
+    with pytest.raises(NoCredentials, match=why) as error:
+        asyncio.run(KubeConfig(kubeconfig(tmp_path, user, **cluster)).load())
+    assert "_ssl" not in str(error.value)
+
+
 def test_m9_an_unknown_context_is_told_with_those_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(NoCredentials, match=r'there is no context "prod"; there are here, there$'):
         asyncio.run(KubeConfig(kubeconfig(tmp_path, {}), "prod").load())
