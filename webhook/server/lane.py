@@ -1,7 +1,7 @@
 """Where large reviews wait for each other, so that small ones need not.
 
 Their bodies are received one at a time, and judged one at a time in a thread beside the loop. The thread gives way
-every half a millisecond, so other reviews are answered between its steps. A queue has to end somewhere: a review that
+after a tenth of a millisecond, so other reviews are answered between its steps. A queue has to end somewhere: a review that
 has waited past its deadline, or comes when too much is waiting, is shed.
 """
 
@@ -95,8 +95,8 @@ class Lane:
 class Turn:
     """One large body's turn to be received, which it keeps until it ends or stalls.
 
-    Bytes that wait for their turn stay in the buffers of their connection: decrypted as they come, those of sixteen
-    clients kept the loop for 10 ms at a time.
+    Bytes that wait for their turn stay in the buffers of their connection, so that the loop decrypts those of one body
+    between two small reviews, and not those of all.
     """
 
     def __init__(self, turns: asyncio.Lock) -> None:

@@ -174,7 +174,10 @@ def test_kubeconfig_asks_its_plugin_each_time_it_is_loaded(tmp_path: Path) -> No
     ("plugin", "why"),
     [
         ({"command": "/no/such-plugin"}, "the exec plugin /no/such-plugin is not there"),
-        ({"command": sys.executable, "args": ["-c", "exit('log in first')"]}, r"exec: process returned 1.*log in first"),
+        (
+            {"command": sys.executable, "args": ["-c", "exit('log in first')"]},
+            "exec: process returned 1.*log in first",
+        ),
         ({"command": sys.executable, "args": ["-c", "print('no JSON')"]}, "exec: failed to decode process output"),
     ],
 )
