@@ -1,8 +1,8 @@
 """Where large reviews wait for each other, so that small ones need not.
 
 Their bodies are received one at a time, and judged one at a time in a thread beside the loop. The thread gives way
-after a tenth of a millisecond, so other reviews are answered between its steps. A queue has to end somewhere: a review that
-has waited past its deadline, or comes when too much is waiting, is shed.
+after a tenth of a millisecond, so other reviews are answered between its steps. A queue has to end somewhere: a review
+that has waited past its deadline, or comes when too much is waiting, is shed.
 """
 
 from __future__ import annotations
