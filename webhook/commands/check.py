@@ -30,7 +30,7 @@ from webhook.commands.keys import key_flag
 from webhook.commands.manifests import Identity, Terms, judged
 from webhook.commands.policies import PolicyFile, policy_file, policy_in, read_policy
 from webhook.commands.program import program
-from webhook.config.texts import POLICY_CONFIG_MAP
+from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.files.dump import Dump
 from webhook.files.read import STDIN, read
 from webhook.files.render import FORMATS
@@ -219,7 +219,7 @@ def _parser() -> argparse.ArgumentParser:
         "--policy-configmap",
         type=named_flag,
         metavar="NS/NAME",
-        help=f"the policy that a cluster has, instead of a file; usually {POLICY_CONFIG_MAP}",
+        help=f"the policy that a cluster has, instead of a file; usually {policy_config_map(own_namespace())}",
     )
     add_cluster(parser)
     add("--candidate", metavar="F", help="another policy: tells where its word would differ")

@@ -187,9 +187,7 @@ def test_plugin_that_fails_ends_the_matter(
 ) -> None:
     """L2: without credentials the API server would be asked as a stranger, and say no for another reason."""
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", **plugin}, **more}
-    with pytest.raises(
-        NoCredentials, match=rf"config: the exec plugin of the user gave no credentials: .*{why}"
-    ) as raised:
+    with pytest.raises(NoCredentials, match=rf"config: {why}") as raised:
         asyncio.run(KubeConfig(kubeconfig(tmp_path, user)).load())
     assert "Errno" not in str(raised.value)
     assert caplog.records == []
