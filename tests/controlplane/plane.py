@@ -203,7 +203,8 @@ class ControlPlane:
     def add_node(self, name: str, labels: Mapping[str, str] | None = None) -> None:
         """A node that does not exist, with room for 110 pods; where kwok runs, its pods come to run."""
         nodes = path("v1", "nodes")
-        metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}}
+        usual = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+        metadata = {"name": name, "labels": {**usual, **(labels or {})}}
         _ = self.client.create(nodes, {"apiVersion": "v1", "kind": "Node", "metadata": metadata}).object
         room = {"cpu": "32", "memory": "256Gi", "pods": "110"}
         status = {

@@ -47,7 +47,7 @@ _NAMES: Final = frozenset(
 """Fields that name an object or this program, and never a namespace."""
 _OTHER_MEANINGS: Final = re.compile(
     rf"{OWN_NAMESPACE}-[a-z]|/etc/{OWN_NAMESPACE}/|{ELSEWHERE}/{OWN_NAMESPACE}$|^{OWN_NAMESPACE}\.{ELSEWHERE}\b|"
-    rf'\bjob="{OWN_NAMESPACE}"|"uid": "{OWN_NAMESPACE}"|\bjob=\\"{OWN_NAMESPACE}\\"'
+    rf'\b(?:job|deployment)="{OWN_NAMESPACE}"|"uid": "{OWN_NAMESPACE}"|\b(?:job|deployment)=\\"{OWN_NAMESPACE}\\"'
 )
 """Texts with longer names, the Service's name before the namespace, and jobs of Prometheus."""
 
