@@ -19,6 +19,7 @@ from webhook.admission.config_maps import CONFIG_MAPS, config_map_decision
 from webhook.admission.decision import ALLOWED, Decision
 from webhook.admission.defaulting import edits_for
 from webhook.admission.excess import Excess, excess_of
+from webhook.admission.explanation import NOTHING, Explanation, explanation
 from webhook.admission.guard import SILENT as UNGUARDED
 from webhook.admission.guard import Guarded, guard
 from webhook.admission.jsonpatch import patch_for
@@ -158,6 +159,22 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     if not patch:
         return _decision(list(remarks)) if remarks else ALLOWED
     return Decision(remarks, patch, {"decision": "defaulted"})
+
+
+def explain(request: AdmissionRequest, context: AdmissionContext) -> Explanation:
+    """The policy's rules that `validate` asks, and why each matches or does not. Raises OutOfTime."""
+    try:
+        subject = _subject(request)
+    except RecursionError:
+        return NOTHING
+    if isinstance(subject, Decision) or subject.errors or request.sub_resource:
+        return NOTHING
+    # What ends the walk of `validate` before the policy is asked ends it here.
+    if next(_field_errors(subject, request, context), None) is not None:
+        return NOTHING
+    if not _by_controller(request, context) and any(map(_is_limit, _documented(subject, context))):
+        return NOTHING
+    return explanation(subject.new, subject.old, request, context, subject.excess)
 
 
 def _subject(request: AdmissionRequest) -> _Subject | Decision:

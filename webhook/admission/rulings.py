@@ -84,7 +84,7 @@ def claim_rulings(
             walked = scoped.walk(target, None, partial(claiming.variables, asked, target, scope, None))
             names += walked.names
             if walked.hits and (everything or not walked.silent):
-                told.append(Ruling(walked, partial(getattr, asked, "path"), partial(_request_text, target)))
+                told.append(Ruling(walked, partial(getattr, asked, "path"), partial(request_text, target)))
         for position, toleration in enumerate(asked.exact.tolerations):
             check("policy")
             # Most are remembered and allowed; for those nothing else is put together.
@@ -93,7 +93,7 @@ def claim_rulings(
             )
             names += walked.names
             if everything or not walked.silent:
-                told.append(Ruling(walked, partial(asked.toleration, position), partial(_toleration_text, toleration)))
+                told.append(Ruling(walked, partial(asked.toleration, position), partial(toleration_text, toleration)))
     return Rulings(tuple(told), tuple(names))
 
 
@@ -199,12 +199,13 @@ def who_asks(claiming: Claiming, scope: Scope) -> str:
     return f'{name} in namespace "{claiming.namespace}"' if claiming.namespace else name
 
 
-def _request_text(target: Target) -> str:
+def request_text(target: Target) -> str:
+    """What a request asks for, in words."""
     text = f'devices of class "{target.device_class}"'
     return f"{text} with admin access" if target.admin_access else text
 
 
-def _toleration_text(toleration: DeviceToleration) -> str:
+def toleration_text(toleration: DeviceToleration) -> str:
     """The toleration in words: what is left out means everything, which is easily overlooked."""
     key = f'key "{toleration.key}"' if toleration.key else "every key"
     if toleration.operator != EXISTS and toleration.value:

@@ -37,20 +37,21 @@ def taint_rulings(
 ) -> Iterator[Ruling]:
     """The rulings on every taint that is new."""
     requester = Requester(request.username, request.groups)
-    for path, place, taint, meta in _set_by(new, old, judge):
+    for path, place, taint, meta in taints_set_by(new, old, judge):
         context.budget.check("policy")
-        variables = partial(_variables, requester, place, taint, meta)
+        variables = partial(taint_variables, requester, place, taint, meta)
         hits = judge.on_taint(requester, place, taint, context.now, variables)
         if hits:
-            yield Ruling(Walked.of(hits), partial(Path.child, path), partial(_taint_text, place, taint))
+            yield Ruling(Walked.of(hits), partial(Path.child, path), partial(taint_text, place, taint))
 
 
-def _taint_text(place: Placement, taint: DeviceTaint) -> str:
+def taint_text(place: Placement, taint: DeviceTaint) -> str:
+    """The taint in words."""
     text = f"taint {taint.key}:{taint.effect}"
     return f"{text} with {EVICT}" if place.evict else text
 
 
-def _set_by(new: Any, old: Any, judge: Judge) -> Iterator[tuple[Path, Placement, DeviceTaint, ObjectMeta]]:
+def taints_set_by(new: Any, old: Any, judge: Judge) -> Iterator[tuple[Path, Placement, DeviceTaint, ObjectMeta]]:
     """Each taint that a request sets, where it stands and whose devices it is for."""
     match new:
         case DeviceTaintRule():
@@ -101,7 +102,8 @@ def _changed(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
     )
 
 
-def _variables(requester: Requester, place: Placement, taint: DeviceTaint, meta: ObjectMeta) -> Mapping[str, JSON]:
+def taint_variables(requester: Requester, place: Placement, taint: DeviceTaint, meta: ObjectMeta) -> Mapping[str, JSON]:
+    """The variables of `when`. What is not known is left out."""
     taint_variable: dict[str, JSON] = {"key": taint.key, "value": taint.value, "effect": taint.effect}
     if taint.time_added is not None:
         taint_variable["timeAdded"] = format_time(taint.time_added)

@@ -94,6 +94,10 @@ class Judge:
         """Whether anything can come of asking about taints."""
         return bool(self.policy.taint_rules)
 
+    def rules_on(self, subject: Subject) -> list[Rule]:
+        """The rules with such a subject, in order; on tolerations the default is the last."""
+        return [rule for rule, _ in self._compiled[subject]]
+
     def scoped(self, scope: Scope, now: datetime) -> ScopedJudge:
         """The rules for this requester in this namespace, at this time. To be used at once, not kept."""
         era = self._era_at(now)

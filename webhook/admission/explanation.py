@@ -1,0 +1,130 @@
+"""Why a review came out as it did: every rule that was asked, and which field kept it from matching."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from webhook.admission.facts import Claiming
+from webhook.admission.judging import claims_matter
+from webhook.admission.rulings import request_text, toleration_text, who_asks
+from webhook.admission.taint_rulings import taint_text, taint_variables, taints_set_by
+from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
+from webhook.policy.explain import ClaimQuestion, TaintQuestion, considered
+from webhook.policy.model import Action, Mode, Subject, UnknownAuthor
+from webhook.policy.names import Requester
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from webhook.admission.context import AdmissionContext
+    from webhook.admission.excess import Excess
+    from webhook.admission.review import AdmissionRequest
+    from webhook.api.field import Path
+    from webhook.policy.explain import Considered
+    from webhook.policy.walk import Hit
+
+
+class Walk(NamedTuple):
+    """The rules that one toleration, request or taint was judged by; `what` is that in words."""
+
+    path: Path
+    what: str
+    considered: tuple[Considered, ...]
+
+    @property
+    def hits(self) -> tuple[Hit, ...]:
+        """The rules that match, in order."""
+        return tuple(each.hit for each in self.considered if each.hit is not None)
+
+    @property
+    def action(self) -> Action:
+        """What it comes to: denied, or allowed, as far as the rules go."""
+        hits = self.hits
+        return Action.DENY if hits and hits[-1].action is Action.DENY else Action.ALLOW
+
+
+class Explanation(NamedTuple):
+    """All walks of a review. `who` asks; `notes` say why rules were not asked, or why their word does not refuse."""
+
+    who: str = ""
+    notes: tuple[str, ...] = ()
+    walks: tuple[Walk, ...] = ()
+
+
+NOTHING: Explanation = Explanation()
+"""Of what no rule is asked about."""
+
+
+def explanation(
+    new: Any, old: Any, request: AdmissionRequest, context: AdmissionContext, excess: Excess | None = None
+) -> Explanation:
+    """The explanation of an object without field errors; of one that was cut, of what is left. Raises OutOfTime."""
+    if isinstance(new, ResourceClaim | ResourceClaimTemplate):
+        return _of_claim(Claiming(new, request, context, excess), old, context)
+    return _of_taints(new, old, request, context)
+
+
+def _of_claim(claiming: Claiming, old: Any, context: AdmissionContext) -> Explanation:
+    judge = context.judge
+    scope = claiming.scope()
+    who = who_asks(claiming, scope)
+    if claiming.for_extended_resource:
+        return Explanation(who, ("the scheduler made this claim for an extended resource: no rule is asked",))
+    if not claims_matter(judge):
+        return Explanation(who, ("no rule of the policy is about claims, and its default is allow",))
+    if context.policy.mode is Mode.OFF:
+        return Explanation(who, ("the policy's mode is off: no rule is asked",))
+    mode = judge.claim_mode(generated=claiming.generated, updating=old is not None)
+    notes = []
+    if claiming.generated:
+        notes.append("made from a template: judged as the template's author")
+    if mode is Mode.OFF:
+        return Explanation(who, (*notes, "the policy's mode or generatedClaims is off: no rule is asked"))
+    unknown_author = scope.requester is None and judge.policy.unknown_author is UnknownAuthor.ALLOW
+    if unknown_author and not claiming.cut:
+        return Explanation(who, (*notes, "its author is not known, and unknownAuthor is allow: no rule is asked"))
+    if mode is Mode.WARN:
+        notes.append(_why_warn(claiming, old, context))
+    return Explanation(who, tuple(notes), tuple(_claim_walks(claiming, context)))
+
+
+def _why_warn(claiming: Claiming, old: Any, context: AdmissionContext) -> str:
+    if old is not None:
+        return "an update changes no toleration: refusals are warnings"
+    if claiming.generated and context.policy.mode is Mode.ENFORCE:
+        return "generatedClaims is warn: refusals are warnings"
+    return "the policy's mode is warn: refusals are warnings"
+
+
+def _claim_walks(claiming: Claiming, context: AdmissionContext) -> Iterator[Walk]:
+    judge, scope = context.judge, claiming.scope()
+    asks_requests = bool(judge.rules_on(Subject.REQUEST))
+    for asked, target in claiming.asks():
+        if asks_requests:
+            context.budget.check("policy")
+            variables = partial(claiming.variables, asked, target, scope, None)
+            question = ClaimQuestion(scope, target, None)
+            yield Walk(asked.path, request_text(target), considered(judge, question, context.now, variables))
+        for position, toleration in enumerate(asked.exact.tolerations):
+            context.budget.check("policy")
+            variables = partial(claiming.variables, asked, target, scope, toleration)
+            question = ClaimQuestion(scope, target, toleration)
+            found = considered(judge, question, context.now, variables)
+            yield Walk(asked.toleration(position), toleration_text(toleration), found)
+
+
+def _of_taints(new: Any, old: Any, request: AdmissionRequest, context: AdmissionContext) -> Explanation:
+    judge = context.judge
+    requester = Requester(request.username, request.groups)
+    who = f'"{request.username}"'
+    if context.policy.mode is Mode.OFF:
+        return Explanation(who, ("the policy's mode is off: no rule is asked",))
+    walks = []
+    for path, place, taint, meta in taints_set_by(new, old, judge):
+        context.budget.check("policy")
+        variables = partial(taint_variables, requester, place, taint, meta)
+        found = considered(judge, TaintQuestion(requester, place, taint), context.now, variables)
+        walks.append(Walk(path, taint_text(place, taint), found))
+    warned = context.policy.mode is Mode.WARN
+    return Explanation(who, ("the policy's mode is warn: refusals are warnings",) if warned else (), tuple(walks))
