@@ -11,24 +11,13 @@ from typing import TYPE_CHECKING, Final
 from webhook import __version__
 from webhook.commands.output import flushed, without_output, write
 from webhook.commands.program import program
+from webhook.commands.verbs import VERBS, module_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_VERBS: Final = {
-    "audit": "list claims and templates at rest that today's policy would refuse",
-    "check": "judge manifests in files, as the webhook would",
-    "doctor": "tell whether an installation is healthy",
-    "preview": "tell which pods a taint would evict, when and why",
-    "evict": "empty tainted devices, gently",
-    "export-vap": "print what of a policy Kubernetes can enforce by itself",
-    "serve": "answer admission reviews over HTTPS",
-    "test": "run test suites of policies",
-}
-_MODULES: Final = {"export-vap": "export_vap", "test": "suite"}
-"""Verbs whose module has another name; the rest are called as they are."""
 _ANYWHERE: Final = frozenset({"--context", "--kubeconfig", "--namespace", "-n"})
-_WIDTH: Final = max(map(len, _VERBS))
+_WIDTH: Final = max(map(len, VERBS))
 _QUIET: Final = (["serve"], ["evict"])
 """Verbs that write nothing to standard output."""
 _USAGE: Final = 2
@@ -55,11 +44,11 @@ def _main(arguments: Sequence[str] | None) -> int:
         return write(_help(), 0)
     if verb in {"--version", "version"}:
         return write(f"{program()} {__version__}\n", 0)
-    if verb not in _VERBS:
+    if verb not in VERBS:
         sys.stderr.write(_unknown(verb) if verb else _help())
         return _USAGE
     try:
-        code: int = importlib.import_module(f"webhook.commands.{_MODULES.get(verb, verb)}").run(words)
+        code: int = importlib.import_module(module_of(verb)).run(words)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except SystemExit as end:  # argparse, for --help
@@ -77,7 +66,7 @@ def _verb_first(words: Sequence[str]) -> list[str]:
 
 def _help() -> str:
     name = program()
-    verbs = "".join(f"  {verb:<{_WIDTH}} {what}\n" for verb, what in _VERBS.items())
+    verbs = "".join(f"  {verb:<{_WIDTH}} {what}\n" for verb, what in VERBS.items())
     return (
         f"Makes Kubernetes device taints safe.\n\nUsage: {name} VERB [FLAGS]\n\nVerbs:\n{verbs}\n"
         f"`{name} VERB --help` shows the flags of a verb; `{name} --version` what runs.\n"
@@ -86,6 +75,6 @@ def _help() -> str:
 
 
 def _unknown(verb: str) -> str:
-    close = difflib.get_close_matches(verb, _VERBS, n=1)
-    hint = f"; did you mean {close[0]}?" if close else f"; verbs are {', '.join(_VERBS)}"
+    close = difflib.get_close_matches(verb, VERBS, n=1)
+    hint = f"; did you mean {close[0]}?" if close else f"; verbs are {', '.join(VERBS)}"
     return f"{program()}: unknown verb {verb!r}{hint}\n"

@@ -52,7 +52,7 @@ def test_the_page_has_every_field_of_a_case() -> None:
 @pytest.mark.parametrize(("name", "verb"), [("check", check), ("test", suite), ("audit", audit)])
 def test_flags_of_the_page_are_flags(name: str, verb: ModuleType) -> None:
     """Each flag in a line that names the command is one of that command's."""
-    parser = verb._parser()
+    parser = verb.command_line()
     known = {flag for action in parser._actions for flag in action.option_strings}
     used = {
         flag

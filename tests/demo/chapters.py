@@ -98,7 +98,7 @@ _CHECK = Chapter(
             says=(
                 "wildcard-claim.yaml:13:",
                 "a toleration of every key, NoExecute, for ever",
-                "[no-work-on-broken-gpus]",
+                "(rule no-work-on-broken-gpus)",
             ),
         ),
     ),

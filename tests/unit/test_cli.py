@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from webhook import __version__, cli
+from webhook.commands.verbs import VERBS, module_of
 
 HELP = """\
 Makes Kubernetes device taints safe.
@@ -21,11 +22,14 @@ Verbs:
   audit      list claims and templates at rest that today's policy would refuse
   check      judge manifests in files, as the webhook would
   doctor     tell whether an installation is healthy
+  explain    tell why a policy allows or refuses, rule by rule; and what a code means
   preview    tell which pods a taint would evict, when and why
   evict      empty tainted devices, gently
   export-vap print what of a policy Kubernetes can enforce by itself
   serve      answer admission reviews over HTTPS
   test       run test suites of policies
+  completion print what makes a shell complete these verbs and their flags
+  schema     print the JSON Schema of policies or of test suites, for editors
 
 `device-taint-webhook VERB --help` shows the flags of a verb; `device-taint-webhook --version` what runs.
 Exit codes: 0 fine, 1 findings, 2 usage or unreadable input.
@@ -65,7 +69,10 @@ def test_plugin_calls_itself_as_kubectl_does(
     ("word", "hint"),
     [
         ("chekc", "did you mean check?"),
-        ("frobnicate", "verbs are audit, check, doctor, preview, evict, export-vap, serve, test"),
+        (
+            "frobnicate",
+            "verbs are audit, check, doctor, explain, preview, evict, export-vap, serve, test, completion, schema",
+        ),
     ],
 )
 def test_unknown_verb_is_named_with_a_hint(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,8 +99,8 @@ def test_verb_gets_the_rest_of_the_line_and_gives_the_exit_code(monkeypatch: pyt
 
 
 def test_every_verb_has_its_module() -> None:
-    for verb in cli._VERBS:
-        assert importlib.util.find_spec(f"webhook.commands.{cli._MODULES.get(verb, verb)}") is not None
+    for verb in VERBS:
+        assert importlib.util.find_spec(module_of(verb)) is not None
 
 
 def test_interrupt_is_the_shells_130(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,8 +171,8 @@ def test_switches_can_be_off_in_the_environment(text: str) -> None:
         ("--metrics-bind-address=::1:80", f'--metrics-bind-address: Invalid value: "::1:80": {ADDRESSES}'),
         ("--metrics-bind-address=host:", f'--metrics-bind-address: Invalid value: "host:": {ADDRESSES}'),
         ("--metrics-bind-address=:x", '--metrics-bind-address: Invalid value: ":x": must be between 0 and 65535'),
-        ("--polcy-file=x", "unrecognized arguments: --polcy-file=x"),
-        ("--por=1", "unrecognized arguments: --por=1"),
+        ("--polcy-file=x", "unknown flag --polcy-file; did you mean --policy-file?"),
+        ("--por=1", "unknown flag --por; did you mean --port?"),
         ("file", "unrecognized arguments: file"),
     ],
 )

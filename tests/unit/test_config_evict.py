@@ -8,6 +8,7 @@ import pytest
 
 from webhook.config.evict import EvictSettings, parse_evict
 from webhook.config.flags import ConfigError
+from webhook.config.serve import parse_serve
 from webhook.config.texts import NamespacedName
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.settings import WorkerSettings
@@ -64,6 +65,12 @@ def test_flags_and_environment_are_read() -> None:
     assert settings.requests_per_second == 0
 
 
+def test_last_of_two_values_holds_as_overlays_add_flags_to_those_of_a_deployment() -> None:
+    assert parsed("--mode=observe", "--mode=delegated").worker.mode is Mode.DELEGATED
+    serving = parse_serve("program", ["--cert-dir=c", "--port=1", "--port", "2"], {})
+    assert serving.address.port == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -78,7 +85,7 @@ def test_flags_and_environment_are_read() -> None:
         (["--key-file=a", "--key-secret=a/b"], "--key-file: Invalid value: "),
         (["--kube-api-qps=many"], "--kube-api-qps: Invalid value: "),
         (["--concurrent-evictions=0"], "--concurrent-evictions: Invalid value: 0: must be between 1 and 10000"),
-        (["--nonsense"], "unrecognized arguments: --nonsense"),
+        (["--nonsense"], "unknown flag --nonsense"),
     ],
 )
 def test_what_makes_no_sense_is_said(arguments: list[str], expected: str) -> None:

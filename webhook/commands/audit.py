@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import json
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,34 +13,40 @@ from webhook.admission.audit import AtRest, Author, audited
 from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY
 from webhook.admission.context import AdmissionContext
 from webhook.commands.asking import Unreachable, asking
-from webhook.commands.entries import LEVELS, unreadable_row
+from webhook.commands.entries import LEVELS, message_of, unreadable_row
 from webhook.commands.flags import (
     add_allow_empty,
     add_cluster,
+    add_color,
     add_policy_config_map,
     add_warnings_as_errors,
     code_of,
     colored,
     credentials_of,
     known_names,
+    limit_flag,
     named_flag,
+    namespace_flag,
     refuse_cluster_beside_dump,
     time_flag,
     write,
 )
+from webhook.commands.groups import LINES, as_grouped_text, as_grouped_values
 from webhook.commands.keys import key_flag
 from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
 from webhook.commands.program import program
+from webhook.config.command_line import CommandLine
 from webhook.config.namespace import key_secret, own_namespace
 from webhook.files.dump import Dump, lacking
 from webhook.files.read import STDIN, Manifest, read
-from webhook.files.render import FORMATS, as_junit, as_text
+from webhook.files.render import FORMATS, as_junit, yaml_text
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
 from webhook.files.spots import NOWHERE, find
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.requesters import asks_who
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Sequence
 
     from webhook.commands.policies import PolicyFile
@@ -63,7 +69,7 @@ class _Found(NamedTuple):
 
 def run(arguments: Sequence[str]) -> int:
     """Prints what is refused; gives 0 for nothing, 1 for something, 2 for wrong usage or what cannot be read."""
-    parser = _parser()
+    parser = command_line()
     try:
         options = parser.parse_args(arguments)
         refuse_cluster_beside_dump(options, parser)
@@ -87,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
         found = found._replace(candidate=given.candidate or given.policy)
     _audit(found, key or found.key, now, report, options.namespace)
     allow_empty = options.allow_empty or not options.dump  # a cluster that has none says so itself
-    return write(_renderer(options.output)(report), code_of(report, "audit", allow_empty=allow_empty))
+    return write(_renderer(options)(report), code_of(report, "audit", allow_empty=allow_empty))
 
 
 def _audit(found: _Found, key: bytes | None, now: datetime, report: Report, namespace: str | None) -> None:
@@ -118,7 +124,7 @@ def _entry(manifest: Manifest, told: AtRest, *, caring: bool) -> Entry:
     place = None if spot is NOWHERE else find(spot, error.path)[0].position
     return Entry(
         LEVELS[told.finding.severity],
-        error.body + (note if caring else ""),
+        message_of(told.finding) + (note if caring else ""),
         place,
         error.field,
         told.reason.value,
@@ -194,18 +200,32 @@ def _fault(file: str, message: str) -> Row:
 # --- flags --------------------------------------------------------------------------------------
 
 
-def _renderer(output: str) -> Callable[[Report], str]:
-    if output == "text":
-        return partial(as_text, color=colored(), named=True)
-    return partial(as_junit, verb="audit") if output == "junit" else FORMATS[output]
+def _renderer(options: argparse.Namespace) -> Callable[[Report], str]:
+    match options.output:
+        case "text":
+            return partial(as_grouped_text, limit=options.limit, color=colored(options.color))
+        case "json":
+            return lambda report: json.dumps(as_grouped_values(report), indent=2, ensure_ascii=False) + "\n"
+        case "yaml":
+            return lambda report: yaml_text(as_grouped_values(report))
+        case "junit":
+            return partial(as_junit, verb="audit")
+        case _:
+            return FORMATS[options.output]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=program("audit"),
-        description="Lists claims and templates at rest that the policy would refuse if they were created now.",
-        epilog="Exit codes: 0 nothing is refused, 1 something is, 2 wrong usage, or nothing could be read or judged.",
-        allow_abbrev=False,
+def command_line() -> CommandLine:
+    """The flags of the verb."""
+    parser = CommandLine(
+        program("audit"),
+        "Lists claims and templates at rest that the policy would refuse if they were created now.",
+        "Exit codes: 0 nothing is refused, 1 something is, 2 wrong usage, or nothing could be read or judged.",
+        (
+            "device-taint-webhook audit -n ml",
+            "device-taint-webhook audit --kubeconfig kubeconfig.yaml --candidate next.yaml",
+            "device-taint-webhook audit --dump dump.json --policy policy.yaml",
+            "device-taint-webhook audit --dump dump.json --policy policy.yaml --time 2026-12-31T00:00:00Z",
+        ),
     )
     add = parser.add_argument
     add(
@@ -213,11 +233,18 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="DIR|FILE",
-        help="kubectl get resourceclaimtemplates,resourceclaims,namespaces,deviceclasses -A -o yaml; "
+        help="kubectl get resourceclaimtemplates,resourceclaims,namespaces,deviceclasses -A -o json; "
+        "yaml will do, json is read three times as fast; "
         f"{STDIN} is standard input; without it a cluster is asked",
     )
     add_cluster(parser)
-    add("-n", "--namespace", metavar="NS", help="only claims and templates of this namespace; default all")
+    add(
+        "-n",
+        "--namespace",
+        type=namespace_flag,
+        metavar="NS",
+        help="only claims and templates of this namespace; default all",
+    )
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
     add("--candidate", metavar="F", help="another policy: tells what only that one would refuse, as warnings")
     add_policy_config_map(parser)
@@ -225,7 +252,9 @@ def _parser() -> argparse.ArgumentParser:
     usual = key_secret(own_namespace())
     add("--key-secret", type=named_flag, default=usual, metavar="NS/NAME", help=f"default {usual}")
     add("--time", type=time_flag, metavar="T", help="judge as of this time (RFC 3339), for exceptions; default now")
+    add("--limit", type=limit_flag, default=LINES, metavar="N", help=f"lines of text, 0 for all; default {LINES}")
     add_warnings_as_errors(parser)
     add_allow_empty(parser)
     add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
+    add_color(parser)
     return parser

@@ -24,8 +24,10 @@ from webhook.api.taints import EQUAL, DeviceToleration, decode_toleration
 from webhook.commands.entries import meta, text
 from webhook.commands.outcomes import Mismatch, Outcome, listed, mismatches_of
 from webhook.commands.trial import Trial
+from webhook.commands.walks import values_of
 from webhook.files.dump import Dump
 from webhook.files.read import read
+from webhook.files.spots import NOWHERE
 from webhook.policy.decide import Judge
 from webhook.policy.expectations import Word
 from webhook.policy.model import CLAIM_CONTROLLER, NAMESPACE_NAME_LABEL, Action
@@ -95,7 +97,10 @@ class Runner:
             refused = tuple(self._refusals_before(case, trial, now))
             request = self._request(case, case.author)
             self._check_stored(case, request, trial)
-            outcome = self._compared(case, request, trial.verdict_on(request, now))
+            verdict = trial.verdict_on(request, now)
+            outcome = self._compared(case, request, verdict)
+            if outcome.mismatches:
+                outcome = replace(outcome, explanation=values_of(trial.explanation_of(verdict), NOWHERE))
         finally:
             trial.undo()
         return replace(outcome, mismatches=(*refused, *outcome.mismatches)) if refused else outcome

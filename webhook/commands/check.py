@@ -15,13 +15,16 @@ from webhook.commands.entries import meta, text, unreadable_row
 from webhook.commands.flags import (
     add_allow_empty,
     add_cluster,
+    add_color,
     add_warnings_as_errors,
     class_flag,
     code_of,
     credentials_of,
+    group_flag,
     known_names,
     labels_flag,
     named_flag,
+    namespace_flag,
     renderer,
     time_flag,
     write,
@@ -30,12 +33,14 @@ from webhook.commands.keys import key_flag
 from webhook.commands.manifests import Identity, Terms, judged
 from webhook.commands.policies import PolicyFile, policy_file, policy_in, read_policy
 from webhook.commands.program import program
+from webhook.config.command_line import CommandLine
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.files.dump import Dump
-from webhook.files.read import STDIN, read
+from webhook.files.read import STDIN, read, shown
 from webhook.files.render import FORMATS
 from webhook.files.report import Entry, Level, Report, Row
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
+from webhook.policy.model import CLAIM_CONTROLLER
 from webhook.policy.names import NO_NAMES
 from webhook.policy.requesters import asks_who, authenticated
 from webhook.validation.releases import NEWEST, RELEASES, Release
@@ -48,29 +53,61 @@ if TYPE_CHECKING:
     from webhook.policy.names import KnownNames
 
 _VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})(?:[.+-].*)?")
+_NO_OLD: Final = "holds none of the objects: each is judged as if it were created"
 _NOBODY: Final = 'rules of this policy look at who asks; without --user that is "system:anonymous"'
 
 
 def run(arguments: Sequence[str]) -> int:
     """Prints what is wrong; gives 0 for nothing, 1 for errors, 2 for wrong usage or input that cannot be read."""
-    parser = _parser()
+    parser = command_line()
     try:
         options = parser.parse_args(arguments)
         if not options.files and options.policy is None and options.policy_configmap is None:
             parser.error("the following arguments are required: FILE|DIR|- (or --policy)")
-        _refuse_two_policies(options, parser)
         if [*options.files, *options.old, options.policy, options.candidate].count(STDIN) > 1:
             parser.error(f"only one of them can be standard input ({STDIN})")
+        refuse_two_policies(options, parser)
+        if options.policy is None and options.policy_configmap is None and options.candidate is None:
+            _refuse_idle(options, parser)
+        refuse_nameless(options, parser)
         key = None if options.key_file is None else key_flag(options.key_file, parser)
     except SystemExit as error:  # argparse has said why
         return error.code if isinstance(error.code, int) else 2
     report = Report(strict=options.warnings_as_errors)
-    now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
     try:
-        judge, candidate = _judges(options, report, now)
+        files, terms = terms_of(options, key, report)
     except Unreachable as error:
         sys.stderr.write(f"{program('check')}: {error}\n")
         return 2
+    for file in files:
+        _check(file, terms, report)
+    if options.old and report.judged and not any(row.operation == "UPDATE" for row in report.rows):
+        report.add(Row(", ".join(map(shown, options.old)), entries=(Entry(Level.WARNING, _NO_OLD),)))
+    allow_empty = options.allow_empty or not options.files
+    return write(renderer(options.output, options.color)(report), code_of(report, "check", allow_empty=allow_empty))
+
+
+def _refuse_idle(options: argparse.Namespace, parser: CommandLine) -> None:
+    """Flags that only a policy asks about; without one they would be passed over in silence."""
+    for flag in ("user", "group", "namespace_labels", "device_class"):
+        # What the controller brings is not judged by documented rules, whatever the policy.
+        if getattr(options, flag) and options.user != CLAIM_CONTROLLER:
+            parser.error(f"--{flag.replace('_', '-')} means nothing without --policy")
+
+
+def refuse_nameless(options: argparse.Namespace, parser: CommandLine) -> None:
+    """Groups of no user: they would be passed over in silence."""
+    if options.group and not options.user:
+        parser.error("--group needs --user: groups are those of a user")
+
+
+def terms_of(options: argparse.Namespace, key: bytes | None, report: Report) -> tuple[Iterable[File], Terms]:
+    """The files of a command line, and what they are judged by; what is amiss with that goes into the report.
+
+    Raises Unreachable where the policy is in a cluster that cannot be asked.
+    """
+    now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
+    judge, candidate = _judges(options, report, now)
     files: Iterable[File] = read(options.files)
     names = NO_NAMES
     if judge is not None or candidate is not None:
@@ -86,7 +123,7 @@ def run(arguments: Sequence[str]) -> int:
         key=key,
         read_policy=read_policy,
     )
-    terms = Terms(
+    return files, Terms(
         context,
         options.user,
         authenticated(options.user, options.group).groups if options.user else (),
@@ -94,10 +131,6 @@ def run(arguments: Sequence[str]) -> int:
         _old_objects(options.old, report),
         options.verbose,
     )
-    for file in files:
-        _check(file, terms, report)
-    allow_empty = options.allow_empty or not options.files
-    return write(renderer(options.output)(report), code_of(report, "check", allow_empty=allow_empty))
 
 
 def _check(file: File, terms: Terms, report: Report) -> None:
@@ -129,7 +162,7 @@ def _judges(options: argparse.Namespace, report: Report, now: datetime) -> tuple
     return None if policy is None else Judge(policy), None if candidate is None else Judge(candidate)
 
 
-def _refuse_two_policies(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+def refuse_two_policies(options: argparse.Namespace, parser: CommandLine) -> None:
     """Ends as argparse does where flags name two policies, or a cluster for nothing."""
     if options.policy is not None and options.policy_configmap is not None:
         parser.error("--policy and --policy-configmap may not be given together")
@@ -193,20 +226,9 @@ def _release(word: str) -> Release:
     return RELEASES.get(int(match[1]), NEWEST)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=program("check"),
-        description="Judges manifests as the webhook would: fields, documented rules, policy, advice, unknown fields.",
-        epilog="Exit codes: 0 fine (warnings are), 1 findings, 2 wrong usage, unreadable input or nothing to judge.",
-        allow_abbrev=False,
-    )
+def add_terms(parser: argparse.ArgumentParser) -> None:
+    """Who asks, when and where, and what the cluster is said to have."""
     add = parser.add_argument
-    add(
-        "files",
-        nargs="*",
-        metavar="FILE|DIR|-",
-        help=f"YAML or JSON files; folders are searched for *.yaml, *.yml and *.json; {STDIN} is standard input",
-    )
     add(
         "--old",
         action="append",
@@ -214,19 +236,17 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="objects as the cluster has them (kubectl get -o yaml): the same object in FILE is judged as an update",
     )
-    add("--policy", metavar="F", help="a DeviceTaintPolicy, or the ConfigMap that holds it; without FILE it is checked")
-    add(
-        "--policy-configmap",
-        type=named_flag,
-        metavar="NS/NAME",
-        help=f"the policy that a cluster has, instead of a file; usually {policy_config_map(own_namespace())}",
-    )
-    add_cluster(parser)
-    add("--candidate", metavar="F", help="another policy: tells where its word would differ")
     add("--user", default="", metavar="U", help="who sends the request")
-    add("--group", action="append", default=[], metavar="G", help="a group of the user; repeatable")
+    add("--group", type=group_flag, action="append", default=[], metavar="G", help="a group of the user; repeatable")
     add("--key-file", metavar="F", help="the key that signs authors of templates; else claims made from them have none")
-    add("-n", "--namespace", default="default", metavar="NS", help="of claims and templates that do not name theirs")
+    add(
+        "-n",
+        "--namespace",
+        type=namespace_flag,
+        default="default",
+        metavar="NS",
+        help="of claims and templates that do not name theirs",
+    )
     add(
         "--namespace-labels",
         type=labels_flag,
@@ -249,8 +269,53 @@ def _parser() -> argparse.ArgumentParser:
         metavar="1.N",
         help=f"the release whose rules hold (default 1.{NEWEST.minor})",
     )
+
+
+def add_policy(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """The policy: a file, or what a cluster has. `more` ends the help of the first."""
+    add = parser.add_argument
+    add("--policy", metavar="F", help=f"a DeviceTaintPolicy, or the ConfigMap that holds it{more}")
+    add(
+        "--policy-configmap",
+        type=named_flag,
+        metavar="NS/NAME",
+        help=f"the policy that a cluster has, instead of a file; usually {policy_config_map(own_namespace())}",
+    )
+    add_cluster(parser)
+
+
+def command_line() -> CommandLine:
+    """The flags of the verb."""
+    parser = CommandLine(
+        program("check"),
+        "Judges manifests as the webhook would: fields, documented rules, policy, advice, unknown fields.",
+        "Exit codes: 0 fine (warnings are), 1 findings, 2 wrong usage, unreadable input or nothing to judge.",
+        (
+            "device-taint-webhook check claim.yaml rule.yaml",
+            "device-taint-webhook check --policy policy.yaml --user mila --group ml-team -n research claim.yaml",
+            "device-taint-webhook check --policy policy.yaml -v claim.yaml",
+            "device-taint-webhook check --policy-configmap device-taint-webhook/device-taint-webhook-policy claim.yaml",
+            "kubectl kustomize overlays/prod | device-taint-webhook check --policy policy.yaml -o junit -",
+        ),
+    )
+    add = parser.add_argument
+    add(
+        "files",
+        nargs="*",
+        metavar="FILE|DIR|-",
+        help=f"YAML or JSON files; folders are searched for *.yaml, *.yml and *.json; {STDIN} is standard input",
+    )
+    add_terms(parser)
+    add_policy(parser, more="; without FILE it is checked")
+    add("--candidate", metavar="F", help="another policy: tells where its word would differ")
     add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
     add_warnings_as_errors(parser)
     add_allow_empty(parser)
-    add("-v", "--verbose", action="store_true", help="also tell what /mutate would set, and what was skipped")
+    add(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="also tell what /mutate would set, what was skipped, and why each rule of the policy matched or did not",
+    )
+    add_color(parser)
     return parser

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from webhook.commands.doctor_verdicts import Status, exit_code, worst
 from webhook.commands.flags import (
     add_cluster,
+    add_color,
     add_policy_config_map,
     colored,
     credentials_of,
@@ -19,11 +20,12 @@ from webhook.commands.flags import (
     write,
 )
 from webhook.commands.program import program
+from webhook.config.command_line import CommandLine
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.files.render import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from webhook.cluster.credentials import Credentials
     from webhook.commands.doctor_verdicts import Check
@@ -37,7 +39,7 @@ _PLAIN: Final = "\x1b[0m"
 def run(arguments: Sequence[str]) -> int:
     """Prints a line for each check; 0 all is well, 1 something is amiss, 2 wrong usage or no cluster."""
     try:
-        options = _parser().parse_args(arguments)
+        options = command_line().parse_args(arguments)
     except SystemExit as error:  # argparse has said why
         return error.code if isinstance(error.code, int) else 2
     # Here and not above: what asks a cluster brings its libraries, and --help needs none.
@@ -49,7 +51,9 @@ def run(arguments: Sequence[str]) -> int:
     except (ClusterError, NoCredentials) as error:
         sys.stderr.write(f"{program('doctor')}: {error}\n")
         return _UNREACHABLE
-    return write(_FORMATS[options.output](checks), exit_code(checks))
+    if options.output == "text":
+        return write(as_text(checks, color=colored(options.color)), exit_code(checks))
+    return write(as_json(checks), exit_code(checks))
 
 
 async def _examined(credentials: Credentials, options: argparse.Namespace) -> list[Check]:
@@ -85,12 +89,6 @@ def as_json(checks: Sequence[Check]) -> str:
     )
 
 
-_FORMATS: Final[dict[str, Callable[[Sequence[Check]], str]]] = {
-    "text": lambda checks: as_text(checks, color=colored()),
-    "json": as_json,
-}
-
-
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -101,12 +99,16 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=program("doctor"),
-        description="Tells whether the webhook of a cluster is installed as it should be, and answers.",
-        epilog="Exit codes: 0 all is well, 1 something warns or fails, 2 wrong usage or no cluster.",
-        allow_abbrev=False,
+def command_line() -> CommandLine:
+    """The flags of the verb."""
+    parser = CommandLine(
+        program("doctor"),
+        "Tells whether the webhook of a cluster is installed as it should be, and answers.",
+        "Exit codes: 0 all is well, 1 something warns or fails, 2 wrong usage or no cluster.",
+        (
+            "device-taint-webhook doctor",
+            "device-taint-webhook doctor --context staging -n taints --wait 60 -o json",
+        ),
     )
     add = parser.add_argument
     add_cluster(parser)
@@ -140,5 +142,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_policy_config_map(parser)
     parser.set_defaults(policy_configmap=None)  # that of --namespace
-    add("-o", "--output", choices=sorted(_FORMATS), default="text", help="default text")
+    add("-o", "--output", choices=("json", "text"), default="text", help="default text")
+    add_color(parser)
     return parser

@@ -14,7 +14,7 @@ from webhook.policy.lint import MISREAD
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from webhook.api.field import JSON, Finding
+    from webhook.api.field import JSON, FieldError, Finding
     from webhook.files.read import File, Manifest
     from webhook.files.spots import Position, Spot
 
@@ -30,16 +30,25 @@ def entries_of(spot: Spot, findings: Iterable[Finding], *, at_keys: bool = False
         error = explained(finding.error, spot)
         place, found = find(spot, error.path)
         position = place.key_position if at_keys and found else None
-        advice = finding.code is not None and finding.severity is Severity.WARN
         yield Entry(
             LEVELS[finding.severity],
-            error.detail if advice else error.body,
+            message_of(finding, error),
             position or place.position,
             error.field,
             error.type.value,
             finding.code,
             finding.rule,
         )
+
+
+def message_of(finding: Finding, error: FieldError | None = None) -> str:
+    """What a finding says at its place, as in the webhook's answers: what refuses nothing is a sentence alone.
+
+    `error` stands in for the finding's own where that was explained further.
+    """
+    error = error or finding.error
+    speaks = finding.code is not None or finding.rule is not None
+    return error.detail if speaks and finding.severity is not Severity.DENY else error.body
 
 
 def duplicate_entries(manifest: Manifest) -> Iterator[Entry]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Final
@@ -10,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 from webhook.commands.flags import namespace_flag, write
 from webhook.commands.policies import policy_file
 from webhook.commands.program import program
+from webhook.config.command_line import CommandLine
 from webhook.config.namespace import own_namespace
 from webhook.files.manifests_text import as_json_list, as_yaml_stream
-from webhook.files.render import as_text
-from webhook.files.report import Report
+from webhook.files.render import line, visible
+from webhook.files.report import Level, Report
 from webhook.policy.vap import export
 from webhook.policy.vap_beyond import Coverage
 
@@ -27,20 +27,30 @@ if TYPE_CHECKING:
 _VERB: Final = "export-vap"
 _FORMATS: Final = {"yaml": as_yaml_stream, "json": as_json_list}
 _UNREADABLE: Final = 2
+_ALL: Final = "all"
+_RULES: Final = "rules"
 
 
 def run(arguments: Sequence[str]) -> int:
     """Prints policies and bindings, and on stderr what they lack; 1 for that with --strict, 2 without a policy."""
     try:
-        options = _parser().parse_args(arguments)
+        options = command_line().parse_args(arguments)
     except SystemExit as error:  # argparse has said why
         return error.code if isinstance(error.code, int) else _UNREADABLE
     policy = _policy_in(options.policy)
     if policy is None:
         return _UNREADABLE
     exported = export(policy, protect_labels=options.protect_labels, namespace=options.namespace)
-    sys.stderr.write("".join(f"{program(_VERB)}: {line}\n" for line in _told(exported)))
-    return write(_FORMATS[options.output](exported.objects), int(options.strict and not exported.complete))
+    sys.stderr.write("".join(f"{program(_VERB)}: {told}\n" for told in _told(exported)))
+    return write(_FORMATS[options.output](exported.objects), int(_lacks(exported, options.strict)))
+
+
+def _lacks(exported: Export, strict: str | None) -> bool:
+    """Whether `--strict` minds what is not exported in full."""
+    if strict is None:
+        return False
+    beyond = strict == _ALL and any(each.coverage is not Coverage.FULL for each in exported.beyond)
+    return beyond or not exported.complete
 
 
 def _policy_in(name: str) -> Policy | None:
@@ -50,7 +60,10 @@ def _policy_in(name: str) -> Policy | None:
     for row in found.rows:
         report.add(row)
     if found.policy is None or report.errors or report.unreadable:
-        sys.stderr.write(as_text(report))
+        faults = [line(row, entry, color=False) for row, entry in report.entries() if entry.level is Level.ERROR]
+        cause = "cannot be read" if report.unreadable else "has errors"
+        faults.append(f"{program(_VERB)}: nothing is exported: the policy in {visible(name)} {cause}")
+        sys.stderr.write("".join(f"{each}\n" for each in faults))
         return None
     return found.policy
 
@@ -60,22 +73,31 @@ def _told(exported: Export) -> Iterable[str]:
     for each in (*exported.rules, *exported.beyond):
         if each.coverage is not Coverage.FULL:
             yield _line(each)
-    counted = Counter(each.coverage for each in exported.rules)
-    yield f"rules: {', '.join(f'{counted[coverage]} exported: {coverage}' for coverage in Coverage)}"
+    yield f"rules: {_counted(exported.rules)}"
+    yield f"everything else: {_counted(exported.beyond)}"
     if not exported.objects:
         yield "nothing is refused by this policy, so there is nothing to export"
+
+
+def _counted(parts: Iterable[Exported]) -> str:
+    counts = Counter(each.coverage for each in parts)
+    return ", ".join(f"{counts[coverage]} exported: {coverage}" for coverage in Coverage)
 
 
 def _line(each: Exported) -> str:
     return f"{each.name}: exported: {each.coverage}: {'; '.join(each.why)}"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=program(_VERB),
-        description="Prints what of a policy Kubernetes can enforce by itself, while no pod of ours runs.",
-        epilog="Exit codes: 0 fine, 1 with --strict: a rule is not exported in full, 2 wrong usage or no policy.",
-        allow_abbrev=False,
+def command_line() -> CommandLine:
+    """The flags of the verb."""
+    parser = CommandLine(
+        program(_VERB),
+        "Prints what of a policy Kubernetes can enforce by itself, while no pod of ours runs.",
+        "Exit codes: 0 fine, 1 with --strict: something is not exported in full, 2 wrong usage or no policy.",
+        (
+            "device-taint-webhook export-vap --policy policy.yaml > vap.yaml",
+            "device-taint-webhook export-vap --policy policy.yaml --protect-labels --strict=rules -o json",
+        ),
     )
     add = parser.add_argument
     add("--policy", required=True, metavar="F", help="the policy, or the ConfigMap that holds it; - is standard input")
@@ -89,6 +111,14 @@ def _parser() -> argparse.ArgumentParser:
         help=f"where the webhook is installed, whose claims are left out; default {usual}",
     )
     add("--protect-labels", action="store_true", help="also keep trustedNamespaceLabels from those without that right")
-    add("--strict", action="store_true", help="exit with 1 if a rule is not exported in full")
+    add(
+        "--strict",
+        nargs="?",
+        choices=(_ALL, _RULES),
+        const=_ALL,
+        metavar="WHAT",
+        help=f"exit with 1 if anything that a line names is not exported in full; {_RULES}: count the rules only, not "
+        "documentedRules, impact and unknownAuthor",
+    )
     add("-o", "--output", choices=sorted(_FORMATS), default="yaml", help="default yaml")
     return parser

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from webhook.files.dump import Dump
     from webhook.files.report import Report
 
-
 _NOTHING: Final = 2
 
 
@@ -53,6 +52,13 @@ def time_flag(text: str) -> datetime:
     return time
 
 
+def group_flag(text: str) -> str:
+    """The name of a group; anything but nothing."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
+
+
 def labels_flag(text: str) -> dict[str, str]:
     """`key=value,...`."""
     labels: dict[str, str] = {}
@@ -71,6 +77,13 @@ def class_flag(text: str) -> tuple[str, frozenset[str]]:
     if not equals or not name or not found:
         raise argparse.ArgumentTypeError(f"{text!r} must be a class and its drivers, such as gpu=gpu.example.com")
     return name, found
+
+
+def limit_flag(text: str) -> int:
+    """How much is shown at most; 0 for all."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number, 0 for all")
+    return int(text)
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +107,16 @@ def credentials_of(options: argparse.Namespace) -> Credentials:
     from webhook.cluster.credentials import find_credentials  # noqa: PLC0415
 
     return find_credentials(options.kubeconfig, options.context, environment=os.environ)
+
+
+def add_color(parser: argparse.ArgumentParser) -> None:
+    """`--color`, for commands that print text."""
+    parser.add_argument(
+        "--color",
+        choices=("always", "auto", "never"),
+        default="auto",
+        help="colors in text; auto uses them on a terminal, unless NO_COLOR is set, and if FORCE_COLOR is",
+    )
 
 
 def add_policy_config_map(parser: argparse.ArgumentParser) -> None:
@@ -146,11 +169,15 @@ def code_of(report: Report, verb: str, *, allow_empty: bool) -> int:
 # --- output -------------------------------------------------------------------------------------
 
 
-def colored() -> bool:
-    """Whether people look at standard output, and want colors."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+def colored(choice: str = "auto") -> bool:
+    """Whether to use colors: as `--color` says, else by NO_COLOR, then FORCE_COLOR, else if this is a terminal."""
+    if choice != "auto":
+        return choice == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
 
 
-def renderer(output: str) -> Callable[[Report], str]:
-    """What prints a report as `-o` says."""
-    return FORMATS[output] if output != "text" else partial(as_text, color=colored())
+def renderer(output: str, color: str = "auto") -> Callable[[Report], str]:
+    """What prints a report as `-o` and `--color` say."""
+    return FORMATS[output] if output != "text" else partial(as_text, color=colored(color))

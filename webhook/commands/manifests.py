@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
+from webhook.admission.chain import explain
 from webhook.admission.decision import Change
 from webhook.admission.review import AdmissionRequest, BadReview, decode_review
 from webhook.api.field import Finding, Path, Severity, not_supported, required, type_invalid
@@ -15,8 +16,11 @@ from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
 from webhook.commands.entries import BAD_REQUEST, duplicate_entries, entries_of, meta, position_of, remark_entries, text
 from webhook.commands.policies import holds_policy, judged_policy, row_of
 from webhook.commands.verdicts import whole_verdict_on
+from webhook.commands.walks import entries_of as walk_entries
+from webhook.commands.walks import values_of
 from webhook.files.report import Entry, Level, Result, Row
 from webhook.files.spots import Spot, descend, find, path_of
+from webhook.policy.decide import BUILTIN_JUDGE
 from webhook.policy.model import API_VERSION as POLICY_VERSION
 from webhook.policy.model import KIND as POLICY_KIND
 from webhook.policy.suites import KIND as SUITE_KIND
@@ -230,8 +234,12 @@ def _reviewed(
         entries.append(Entry(Level.ERROR, decision.problem, row.position, reason=BAD_REQUEST))
     entries.extend(entries_of(spot, (*verdict.remarks, *verdict.findings)))
     entries.extend(_differences(spot, decision.differences))
+    explanation = None
     if terms.verbose:
         entries.extend(_changes(spot, verdict.patch))
+    if terms.verbose and terms.context.judge is not BUILTIN_JUDGE:
+        explanation = values_of(explain(verdict.request, terms.context), spot)
+        entries.extend(walk_entries(explanation, spot))
     denied = any(entry.level is Level.ERROR for entry in entries)
     return replace(
         row,
@@ -239,6 +247,7 @@ def _reviewed(
         result=Result.DENIED if denied else Result.ALLOWED,
         patch=verdict.patch,
         differences=tuple(each._asdict() for each in decision.differences),
+        explanation=explanation,
         entries=tuple(sorted(entries, key=lambda entry: entry.position or (0, 0))),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.policy.defaults import rendered
 
@@ -43,6 +43,8 @@ class Outcome:
     messages: tuple[str, ...]
     measured: Measured | None = None
     mismatches: tuple[Mismatch, ...] = ()
+    explanation: Mapping[str, Any] | None = None
+    """Why the policy says so, of a case that failed: who, notes, walks."""
 
 
 def mismatches_of(outcome: Outcome, fields: set[str], defaulted: tuple[DeviceToleration, ...]) -> Iterator[Mismatch]:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from webhook.commands.walks import walk_lines
 from webhook.files.render import as_junit, encodable, line, visible, yaml_text
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
 from webhook.policy.expectations import FIGURES
@@ -136,6 +137,8 @@ def _case_lines(tested: Tested, *, color: bool, verbose: bool) -> Iterator[str]:
     if verbose or not tested.passed:
         for message in outcome.messages:
             yield visible(f"          said: {message}")
+    if outcome.explanation is not None and not tested.passed:
+        yield from (visible(f"          {told}") for told in walk_lines(outcome.explanation))
 
 
 def _impact_text(measured: Measured) -> str:
@@ -198,6 +201,7 @@ def _case_values(tested: Tested) -> dict[str, Any]:
         "impact": None if outcome.measured is None else dict(outcome.measured.figures),
         "reasons": [] if outcome.measured is None else sorted(outcome.measured.over),
         "messages": list(outcome.messages),
+        "explanation": None if outcome.explanation is None else dict(outcome.explanation),
         "mismatches": [mismatch._asdict() for mismatch in outcome.mismatches],
     }
 

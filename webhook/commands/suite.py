@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 from webhook.api.field import Finding, Path, Severity
 from webhook.commands.cases import BadCase, Runner
 from webhook.commands.entries import duplicate_entries, entries_of, text, unreadable_row
-from webhook.commands.flags import add_allow_empty, colored, write
+from webhook.commands.flags import add_allow_empty, add_color, colored, write
 from webhook.commands.policies import policy_file
 from webhook.commands.program import program
 from webhook.commands.results import FORMATS, Results, Tested
 from webhook.commands.suite_cluster import cluster_of
+from webhook.config.command_line import CommandLine
 from webhook.config.namespace import own_namespace
 from webhook.files.read import STDIN, read, shown
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
@@ -39,7 +40,7 @@ _KEY_BYTES: Final = 32
 def run(arguments: Sequence[str]) -> int:
     """Prints what became of each case; gives 0 if all passed, 1 if not, 2 for what could not be run or read."""
     try:
-        options = _parser().parse_args(arguments)
+        options = command_line().parse_args(arguments)
     except SystemExit as error:  # argparse has said why
         return error.code if isinstance(error.code, int) else 2
     results = Results(fail_uncovered=options.fail_uncovered, partial=options.run is not None)
@@ -47,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     for name in options.suites:
         _run_all(name, results, options.run, now)
     if options.output == "text":
-        printed = FORMATS["text"](results, color=colored(), verbose=options.verbose)
+        printed = FORMATS["text"](results, color=colored(options.color), verbose=options.verbose)
     else:
         printed = FORMATS[options.output](results)
     code = results.exit_code
@@ -157,12 +158,17 @@ def _pattern(word: str) -> re.Pattern[str]:
         raise argparse.ArgumentTypeError(f"{word!r} must be a regular expression: {error}") from None
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=program("test"),
-        description=f"Runs test suites of policies: documents of kind {KIND}.",
-        epilog="Exit codes: 0 all passed, 1 a case failed, 2 wrong usage, or something could not be run.",
-        allow_abbrev=False,
+def command_line() -> CommandLine:
+    """The flags of the verb."""
+    parser = CommandLine(
+        program("test"),
+        f"Runs test suites of policies: documents of kind {KIND}.",
+        "Exit codes: 0 all passed, 1 a case failed, 2 wrong usage, or something could not be run.",
+        (
+            "device-taint-webhook test policy_test.yaml",
+            "device-taint-webhook test manifests/policies --fail-uncovered",
+            "device-taint-webhook test tests --run 'lab/.*expired' -v",
+        ),
     )
     add = parser.add_argument
     add(
@@ -176,4 +182,5 @@ def _parser() -> argparse.ArgumentParser:
     add("--fail-uncovered", action="store_true", help="fail if no case hits one of the policy's rules")
     add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
     add("-v", "--verbose", action="store_true", help="also tell which rules matched, and what was said")
+    add_color(parser)
     return parser

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from webhook.admission.chain import explain
 from webhook.admission.context import UNLIMITED
 from webhook.api.decode import Reader
 from webhook.api.rules import decode_rule
@@ -19,6 +20,7 @@ from webhook.server.promises import Promises
 from webhook.server.surroundings import Surroundings
 
 if TYPE_CHECKING:
+    from webhook.admission.explanation import Explanation
     from webhook.admission.review import AdmissionRequest
     from webhook.api.field import JSON
     from webhook.api.rules import DeviceTaintRule
@@ -52,6 +54,10 @@ class Trial:
         """The verdict at that time, which must not be before that of the last one."""
         self._now = now
         return verdict_on(request, self._around.context(now, UNLIMITED, self._names))
+
+    def explanation_of(self, verdict: Verdict) -> Explanation:
+        """Why the policy said what it said in the last verdict."""
+        return explain(verdict.request, self._around.context(self._now, UNLIMITED, self._names))
 
     def admit(self, verdict: Verdict) -> None:
         """A rule that was allowed is stored, and the server remembers whom it hit."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.api.field import FieldError, invalid, not_supported, required
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.environment import unknown_variables
-from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, parser_of, place, value_of
+from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, Parser, parser_of, place, value_of
 from webhook.config.namespace import KEY_NAME, LEASE_NAME, key_secret
 from webhook.config.shared import (
     CLUSTER,
@@ -96,6 +96,10 @@ _EVICT_END: Final = (
     f"Each flag can also be given in the environment, as {ENVIRONMENT_PREFIX}MODE for --mode. SIGTERM stops in order:"
     " no further eviction, those under way finish, conditions are written, the lease is given back."
 )
+_EXAMPLES: Final = (
+    "device-taint-webhook evict --mode observe --kubeconfig kubeconfig.yaml --log-format text",
+    "device-taint-webhook evict --mode delegated --leader-elect",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +129,16 @@ class EvictSettings:
     """As for `serve`."""
 
 
+def command_line(program: str) -> Parser:
+    """The flags of `evict`."""
+    parser = parser_of(f"{program} evict", _EVICT_TEXT, _EVICT_END, _EVICT_FLAGS, _EXAMPLES)
+    parser.values["in-tree"] = (InTree.ACTIVE.value, InTree.ABSENT.value)  # the third is for those who do not give it
+    return parser
+
+
 def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> EvictSettings:
     """The settings of `evict`, likewise."""
-    given = vars(parser_of(f"{program} evict", _EVICT_TEXT, _EVICT_END, _EVICT_FLAGS).parse_args(arguments))
+    given = vars(command_line(program).parse_args(arguments))
     errors: list[FieldError] = []
     values = {flag.name: value_of(flag, given[flag.name], environment, errors) for flag in _EVICT_FLAGS}
     either_of("policy-file", "policy-configmap", values, errors)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import textwrap
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from webhook.api.field import JSON, FieldError, Path, invalid, not_supported
+from webhook.config.command_line import CommandLine
 from webhook.config.environment import PREFIX, text_in
 from webhook.config.texts import as_switch
 
@@ -47,24 +47,23 @@ class Flag:
         return ENVIRONMENT_PREFIX + self.name.upper().replace("-", "_")
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse, with its complaints raised rather than printed."""
+class Parser(CommandLine):
+    """A command line whose complaints are raised rather than printed. Overlays add to the flags of a Deployment."""
+
+    last_wins = True
 
     def error(self, message: str) -> NoReturn:
-        """A command line that argparse cannot read."""
+        """A command line that cannot be read."""
         raise ConfigError([message])
 
 
-def parser_of(program: str, description: str, end: str, flags: Sequence[Flag]) -> Parser:
+def parser_of(program: str, description: str, end: str, flags: Sequence[Flag], examples: Sequence[str]) -> Parser:
     """The command line of a verb."""
-    parser = Parser(
-        prog=program,
-        description=description,
-        epilog=textwrap.fill(end, width=100),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(program, description, textwrap.fill(end, width=100), examples)
     for flag in flags:
+        parser.variables[flag.name] = flag.variable
+        if isinstance(flag.parse, type) and issubclass(flag.parse, StrEnum):
+            parser.values[flag.name] = tuple(flag.parse)
         names = [flag.short, flag.option] if flag.short else [flag.option]
         if flag.parse is as_switch:
             parser.add_argument(*names, dest=flag.name, action="store_const", const="true", help=flag.help)

@@ -10,7 +10,7 @@ from webhook.certificates.settings import TLSVersion
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.certificates import CONFIGURATIONS, certificates_of
 from webhook.config.environment import unknown_variables
-from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, parser_of, place, value_of
+from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, Parser, parser_of, place, value_of
 from webhook.config.namespace import CA_NAME, KEY_NAME, SERVICE_NAME, key_secret
 from webhook.config.shared import (
     CLUSTER,
@@ -151,6 +151,11 @@ _SERVE_END: Final = (
     f"Each flag can also be given in the environment, as {ENVIRONMENT_PREFIX}PORT for --port. SIGTERM stops"
     " in order: not ready, the delay, no new connections, requests in flight finish; a second one at once."
 )
+_EXAMPLES: Final = (
+    "device-taint-webhook serve --standalone --cert-dir certs/dev --policy-file policy.yaml",
+    "device-taint-webhook serve --self-managed-certificates --client-ca-file /etc/callers/ca.crt",
+    "device-taint-webhook serve --kubeconfig kubeconfig.yaml --cert-dir certs/dev --log-format text -v",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,9 +186,14 @@ class ServeSettings:
     """Variables of the environment that nothing reads, each with the one that was most likely meant, or nothing."""
 
 
+def command_line(program: str) -> Parser:
+    """The flags of `serve`."""
+    return parser_of(f"{program} serve", _SERVE_TEXT, _SERVE_END, _SERVE_FLAGS, _EXAMPLES)
+
+
 def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> ServeSettings:
     """The settings of `serve`. Raises ConfigError with every fault; `--help` prints and raises SystemExit."""
-    given = vars(parser_of(f"{program} serve", _SERVE_TEXT, _SERVE_END, _SERVE_FLAGS).parse_args(arguments))
+    given = vars(command_line(program).parse_args(arguments))
     errors: list[FieldError] = []
     values = {flag.name: value_of(flag, given[flag.name], environment, errors) for flag in _SERVE_FLAGS}
     namespace = namespace_of(values, environment)

@@ -1,7 +1,7 @@
 """What manifests say about a cluster: a dump, or the Namespaces and DeviceClasses that stand among other files.
 
-`kubectl get resourceclaimtemplates,resourceclaims,namespaces,deviceclasses -A -o yaml` makes a dump for audits,
-`kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o yaml` one for previews. Nothing is judged here.
+`kubectl get resourceclaimtemplates,resourceclaims,namespaces,deviceclasses -A -o json` makes a dump for audits,
+`kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o json` one for previews. Nothing is judged here.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ The structure of JSON and YAML is stable: fields may be added, none goes or chan
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.files.read import STDIN_NAME
@@ -26,11 +27,22 @@ _PLAIN: Final = "\x1b[0m"
 def as_text(report: Report, *, color: bool = False, named: bool = False) -> str:
     """`FILE:LINE:COL: error: path: message [DT001]`, by file and position, and a summary.
 
-    `named` also tells which object it is, for dumps, in which nobody wants to look that up.
+    Which object it is stands there as well for standard input and for files with several objects, and with `named`
+    for all.
     """
-    lines = [line(row, entry, color=color, named=named) for row, entry in sorted(report.entries(), key=_Order(report))]
+    crowded = _crowded(report)
+    lines = [
+        line(row, entry, color=color, named=named or row.file in crowded)
+        for row, entry in sorted(report.entries(), key=_Order(report))
+    ]
     lines += [visible(f"note: {note}") for note in report.notes]
     return "\n".join([*lines, summary(report)]) + "\n"
+
+
+def _crowded(report: Report) -> set[str]:
+    """The files of which a line number alone does not tell the object."""
+    objects = Counter(row.file for row in report.rows if row.document)
+    return {file for file, number in objects.items() if number > 1 or file == STDIN_NAME}
 
 
 class _Order:
@@ -51,10 +63,11 @@ def line(row: Row, entry: Entry, *, color: bool, named: bool = False) -> str:
     """One entry of a text report."""
     where = row.file if entry.position is None else f"{row.file}:{entry.position.line}:{entry.position.column}"
     text = f"{entry.field}: {entry.message}" if entry.field else entry.message
-    if named and row.reference:
+    if named and row.reference and not text.startswith(f"{row.reference}: "):
         text = f"{row.reference}: {text}"
-    tags = " | ".join(filter(None, (entry.code, entry.rule)))
-    tail = f" [{tags}]" if tags else ""
+    # as in the answers of the webhook
+    tail = f" [{entry.code}]" if entry.code else ""
+    tail += f" (rule {entry.rule})" if entry.rule else ""
     level = entry.level.value
     if color:
         return f"{_BOLD}{visible(where)}:{_PLAIN} {_COLORS[entry.level]}{level}:{_PLAIN} {visible(text + tail)}"
@@ -126,6 +139,7 @@ def as_values(report: Report) -> dict[str, Any]:
                 "skipped": row.skipped or None,
                 "patch": list(row.patch),
                 "differences": [dict(difference) for difference in row.differences],
+                "explanation": None if row.explanation is None else dict(row.explanation),
             }
             for row in report.rows
             if row.document and not row.judges

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from webhook.files.spots import Position
 
@@ -66,6 +66,8 @@ class Row:
     """What a candidate policy would say instead: path, what, rule, change."""
     judges: bool = False
     """It is what the others are judged by, and so no object of the run."""
+    explanation: Mapping[str, Any] | None = None
+    """Why the policy says what it says, where that was asked for: who, notes, walks."""
     entries: tuple[Entry, ...] = ()
 
     @property

@@ -125,11 +125,11 @@ def test_without_a_key_authors_are_believed_and_said_to_be_unverified(run_audit:
     assert run_audit.told(forged, key=False) == []
     assert run_audit.told(template(BROKEN, author=DANA), key=False) == [REFUSED_TEMPLATE]
     _, output = run_audit(dump=[template(BROKEN, author=DANA)], policy=POLICY)
-    assert "(author as claimed, unverified) [no-broken]" in output
+    assert "(author as claimed, unverified) (rule no-broken)" in output
 
 
 def test_who_is_unknown_is_said_where_rules_ask_who(run_audit: AuditRunner) -> None:
-    text = "(requester unknown: rules on requesters counted as matching) [no-broken]"
+    text = "(requester unknown: rules on requesters counted as matching) (rule no-broken)"
     assert text in run_audit(dump=[claim(BROKEN)], policy=POLICY)[1]
     assert "(requester unknown" not in run_audit(dump=[claim(BROKEN)], policy={**HEADER, "rules": [NO_BROKEN]})[1]
 
@@ -165,9 +165,12 @@ def test_an_exception_is_known_to_end_before_it_does(run_audit: AuditRunner) -> 
 
     assert at("2026-06-01T00:00:00Z") == (0, "")
     code, line = at("2026-06-29T00:00:00Z")
-    assert (code, "until 2026-07-01T00:00:00Z only; rule no-broken will refuse it then [once]" in line) == (0, True)
+    assert (code, "until 2026-07-01T00:00:00Z only; rule no-broken will refuse it then (rule once)" in line) == (
+        0,
+        True,
+    )
     code, line = at("2026-07-01T00:00:00Z")
-    assert (code, line.endswith("[no-broken]")) == (1, True)
+    assert (code, line.endswith("(rule no-broken)")) == (1, True)
 
 
 def test_names_of_the_dump_are_facts(run_audit: AuditRunner) -> None:
@@ -229,7 +232,7 @@ def test_text_names_the_objects(run_audit: AuditRunner) -> None:
     assert output == (
         f"dump.yaml:17:15: error: ResourceClaimTemplate ml/train: {TEMPLATE_PLACE}: Forbidden: "
         '"dana" in namespace "ml" may not use a toleration of key "health.example.com/x", NoSchedule; ask for less, or '
-        "your cluster's admins for an exception [no-broken]\n"
+        "your cluster's admins for an exception (rule no-broken)\n"
         "note: the dump has no Namespaces, so their labels are not known\n"
         "note: the dump has no DeviceClasses, so the drivers behind them are not known\n"
         "1 file, 2 objects: 1 error, 0 warnings\n"

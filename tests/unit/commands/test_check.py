@@ -78,7 +78,9 @@ def test_unreadable_input_gives_two_and_the_rest_is_judged(run: CheckRunner) -> 
     missing, invalid, unreadable, summary = output.splitlines()
     assert missing == "missing.yaml: error: cannot be read: No such file or directory"
     assert invalid.startswith("rule.yaml:13:1: error: not YAML: ")
-    assert unreadable.startswith('rule.yaml:23:13: error: spec.taint.effect: Unsupported value: "x"')
+    assert unreadable.startswith(
+        'rule.yaml:23:13: error: DeviceTaintRule gpu-7: spec.taint.effect: Unsupported value: "x"'
+    )
     assert summary == "2 files, 2 objects: 1 error, 0 warnings, 2 unreadable"
 
 
@@ -112,7 +114,7 @@ def test_valid_manifests_pass(manifest: Any, run: CheckRunner) -> None:
         (["-o", "xml", "x"], "invalid choice: 'xml'"),
         (["--kubernetes-version", "1.32", "x"], "'1.32' must be a version from 1.33 on, such as 1.37"),
         (["--kubernetes-version", "latest", "x"], "'latest' must be a version"),
-        (["--unknown", "x"], "unrecognized arguments: --unknown"),
+        (["--unknown", "x"], "unknown flag --unknown\nusage: device-taint-webhook check [FLAGS] FILE|DIR|- (--help"),
     ],
 )
 def test_wrong_usage_gives_two(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +131,7 @@ def test_standard_input_is_read_for_a_dash(run: CheckRunner, monkeypatch: pytest
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(RULE.replace("key", "kye").encode())))
     code, output = run("-")
     assert code == 1
-    assert "<stdin>:9:5: error: spec.taint.kye: Forbidden: unknown field" in output
+    assert "<stdin>:9:5: error: DeviceTaintRule gpu-7: spec.taint.kye: Forbidden: unknown field" in output
 
 
 def test_color_is_for_terminals(run: CheckRunner, monkeypatch: pytest.MonkeyPatch) -> None:

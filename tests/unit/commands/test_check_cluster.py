@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.commands.api_server import ApiServer, serving
 from tests.unit.commands.audit_runner import BROKEN, HEADER, NO_BROKEN, claim
-from webhook.commands import check
+from webhook.commands import check, explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,9 +33,20 @@ def api_server(run: CheckRunner) -> Iterator[ApiServer]:
 
 def test_m9_files_are_judged_by_the_policy_of_a_cluster(api_server: ApiServer, run: CheckRunner) -> None:
     code, output = run(*FLAGS, "--context", "here", claim=claim(BROKEN))
-    assert (code, "[no-broken]" in output) == (1, True)
+    assert (code, "(rule no-broken)" in output) == (1, True)
     assert output.endswith("1 file, 1 object: 1 error, 0 warnings\n")
     assert api_server.asked == [PATH], "and nothing else is asked for"
+
+
+def test_m9_explain_asks_the_policy_of_a_cluster(
+    api_server: ApiServer, run: CheckRunner, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run.folder / "claim.yaml").write_text(json.dumps(claim(BROKEN)))
+    assert explain.run([*FLAGS, "--user", "dana", "claim.yaml"]) == 1
+    assert "no-broken (deny): matches, refuses and decides\n" in capsys.readouterr().out
+    api_server.objects[PATH] = 403
+    assert explain.run([*FLAGS, "--user", "dana", "claim.yaml"]) == 2
+    assert capsys.readouterr().err.startswith("device-taint-webhook explain: ")
 
 
 def test_m9_that_policy_alone_is_checked(api_server: ApiServer, run: CheckRunner) -> None:

@@ -187,7 +187,7 @@ def test_a_refusal_in_text(run: CheckRunner) -> None:
     assert refusal == (
         'c.yaml:12:11: error: spec.devices.requests[0].exactly.tolerations[0]: Forbidden: "dana" in namespace "train" '
         f'may not use a toleration of key "{BROKEN}", NoSchedule; ask for less, or your cluster\'s admins for an '
-        "exception [no-broken]"
+        "exception (rule no-broken)"
     )
     assert summary == "2 files, 2 objects: 1 error, 0 warnings"
 
@@ -361,7 +361,7 @@ def test_a_candidate_tells_where_its_word_differs(run: CheckRunner) -> None:
     (line,) = [each for each in output.splitlines() if ": info: " in each]
     assert line == (
         f'c.yaml:12:11: info: {place}: the candidate policy would not refuse a toleration of key "{BROKEN}", '
-        "NoSchedule any more [no-broken]"
+        "NoSchedule any more (rule no-broken)"
     )
     _, output = run("-o", "json", *words, **files)
     (judged,) = [each for each in json.loads(output)["objects"] if each["file"] == "c.yaml"]

@@ -45,8 +45,26 @@ def test_what_is_missing_is_told_and_strict_minds(policy: Path, capsys: pytest.C
     assert run(policy, VAGUE) == 0
     told = capsys.readouterr().err.splitlines()
     assert told[0] == f"{SAID}vague: exported: none: only the webhook can judge its drivers"
-    assert told[-1] == f"{SAID}rules: 0 exported: full, 0 exported: partial, 1 exported: none"
-    assert [run(policy, document, "--strict") for document in (VAGUE, WHOLE)] == [1, 0]
+    assert told[-2] == f"{SAID}rules: 0 exported: full, 0 exported: partial, 1 exported: none"
+    assert [run(policy, document, "--strict=rules") for document in (VAGUE, WHOLE)] == [1, 0]
+
+
+def test_strict_counts_every_line(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """B4: what is no rule is counted as well, and minded unless only rules are asked for."""
+    assert run(policy, WHOLE, "--strict") == 1
+    *lines, rules, rest = capsys.readouterr().err.splitlines()
+    assert {line.split(": ")[1] for line in lines} == {"documentedRules", "impact"}
+    assert rules == f"{SAID}rules: 1 exported: full, 0 exported: partial, 0 exported: none"
+    assert rest == f"{SAID}everything else: 0 exported: full, 2 exported: partial, 0 exported: none"
+    assert run(policy, make_document(mode="off"), "--strict") == 0
+
+
+def test_policy_that_is_not_there_is_named_with_the_reason(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert export_vap.run(["--policy", str(policy)]) == 2
+    assert capsys.readouterr().err == (
+        f"{policy}: error: cannot be read: No such file or directory\n"
+        f"{SAID}nothing is exported: the policy in {policy} cannot be read\n"
+    )
 
 
 def test_nothing_refused_is_nothing_to_export(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:

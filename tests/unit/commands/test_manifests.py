@@ -173,7 +173,9 @@ def test_items_of_lists_are_judged_one_by_one(run: CheckRunner) -> None:
     code, output = run(rules=lists)
     first, summary = output.splitlines()
     assert code == 1
-    assert first.startswith('rules.yaml:22:15: error: spec.taint.effect: Unsupported value: "x"')
+    assert first.startswith(
+        'rules.yaml:22:15: error: DeviceTaintRule unhealthy-gpu: spec.taint.effect: Unsupported value: "x"'
+    )
     assert summary == "1 file, 2 objects: 1 error, 0 warnings"
 
 
@@ -189,9 +191,9 @@ def test_the_release_decides(run: CheckRunner) -> None:
     ("text", "minor"), [("1.34", 34), ("v1.35.2", 35), ("1.36.0-rc.1", 36), ("1.99", 37), ("v1.37+", 37)]
 )
 def test_versions_name_their_release(text: str, minor: int) -> None:
-    options = check._parser().parse_args(["x", "--kubernetes-version", text])
+    options = check.command_line().parse_args(["x", "--kubernetes-version", text])
     assert options.kubernetes_version == RELEASES[minor]
-    assert check._parser().parse_args(["x"]).kubernetes_version == NEWEST
+    assert check.command_line().parse_args(["x"]).kubernetes_version == NEWEST
 
 
 def test_advice_on_fields_is_not_given_twice(run: CheckRunner) -> None:
@@ -257,7 +259,7 @@ def test_what_cannot_change_is_compared(run: CheckRunner) -> None:
 def test_other_objects_are_not_its_old_form(old: Any, run: CheckRunner) -> None:
     _, output = run("-o", "json", new=make_claim([make_toleration()]), old=old)
     assert json.loads(output)["objects"][0]["operation"] == "CREATE"
-    assert findings(output) == []
+    assert findings(output) == [("warning", "", None)], "it holds none of the objects"
 
 
 def test_no_namespace_means_the_default_one(run: CheckRunner) -> None:
@@ -320,6 +322,7 @@ def test_a_review_has_its_own_old_object_and_user(run: CheckRunner) -> None:
         "skipped": None,
         "patch": [],
         "differences": [],
+        "explanation": None,
     }
 
 

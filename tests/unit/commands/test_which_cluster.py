@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.commands.preview_runner import rule
 from webhook import cli
+from webhook.commands.verbs import VERBS as VERBS_BY_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,3 +90,14 @@ def test_m9_the_plugin_calls_itself_as_kubectl_does_in_errors_and_usage(
     assert "device-taint-webhook" not in error.replace("device-taint-webhook/", "")
     assert cli.main([words[0], "--help"]) == 0
     assert f"usage: {name} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", VERBS_BY_NAME)
+def test_m9_the_examples_of_the_help_are_those_of_the_plugin(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/home/dana/.krew/bin/kubectl-dtaint"])
+    assert cli.main([verb, "--help"]) == 0
+    _, examples = capsys.readouterr().out.split("examples:\n")
+    assert f"kubectl dtaint {verb}" in examples.splitlines()[0]
+    assert f"device-taint-webhook {verb}" not in examples

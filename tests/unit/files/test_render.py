@@ -58,8 +58,8 @@ FULL = make_report(
 
 def test_text_has_a_line_per_entry_by_position_and_a_summary() -> None:
     assert as_text(FULL) == (
-        "a.yaml:2:5: error: spec.taint.effect: Required value\n"
-        "a.yaml:3:5: warning: spec.taint.effect: is empty [DT001]\n"
+        "a.yaml:2:5: error: DeviceTaintRule gpu-7: spec.taint.effect: Required value\n"
+        "a.yaml:3:5: warning: DeviceTaintRule gpu-7: spec.taint.effect: is empty [DT001]\n"
         "b.yaml:3:5: info: would set x\n"
         "c.yaml: error: cannot be read: no\n"
         "3 files, 3 objects: 1 error, 1 warning, 1 unreadable; skipped: 1 of other kinds\n"
@@ -68,7 +68,7 @@ def test_text_has_a_line_per_entry_by_position_and_a_summary() -> None:
 
 def test_text_names_code_and_rule() -> None:
     report = make_report(make_row(make_entry(code="DT001", rule="no-wildcards")))
-    assert as_text(report).splitlines()[0].endswith("Required value [DT001 | no-wildcards]")
+    assert as_text(report).splitlines()[0].endswith("Required value [DT001] (rule no-wildcards)")
 
 
 def test_color_marks_place_and_level_only() -> None:
@@ -138,6 +138,7 @@ def test_values_are_what_the_reference_says() -> None:
         "skipped": None,
         "patch": list(PATCH),
         "differences": [],
+        "explanation": None,
     }
     assert [row["result"] for row in values["objects"]] == ["denied", "allowed", "skipped", "allowed"]
 

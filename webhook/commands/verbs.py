@@ -1,0 +1,43 @@
+"""The verbs: what each does, and where its command line and its `run` are. Imports none of them unless asked."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+from webhook.commands.program import NAME
+
+if TYPE_CHECKING:
+    from webhook.config.command_line import CommandLine
+
+VERBS: Final = {
+    "audit": "list claims and templates at rest that today's policy would refuse",
+    "check": "judge manifests in files, as the webhook would",
+    "doctor": "tell whether an installation is healthy",
+    "explain": "tell why a policy allows or refuses, rule by rule; and what a code means",
+    "preview": "tell which pods a taint would evict, when and why",
+    "evict": "empty tainted devices, gently",
+    "export-vap": "print what of a policy Kubernetes can enforce by itself",
+    "serve": "answer admission reviews over HTTPS",
+    "test": "run test suites of policies",
+    "completion": "print what makes a shell complete these verbs and their flags",
+    "schema": "print the JSON Schema of policies or of test suites, for editors",
+}
+_MODULES: Final = {"export-vap": "export_vap", "test": "suite"}
+"""Verbs whose module has another name; the rest are called as they are."""
+_CONFIGURED: Final = frozenset({"evict", "serve"})
+"""Verbs whose flags can be set in the environment too; `webhook.config` has their command lines."""
+
+
+def module_of(verb: str) -> str:
+    """The module that runs a verb."""
+    return f"webhook.commands.{_MODULES.get(verb, verb)}"
+
+
+def command_line_of(verb: str) -> CommandLine:
+    """The command line of a verb."""
+    if verb in _CONFIGURED:
+        made: CommandLine = importlib.import_module(f"webhook.config.{verb}").command_line(NAME)
+    else:
+        made = importlib.import_module(module_of(verb)).command_line()
+    return made

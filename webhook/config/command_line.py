@@ -1,0 +1,90 @@
+"""Command lines: argparse with short complaints, examples in the help, and no flag that wins in silence."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["CommandLine", "misspelt"]
+
+_NAME: Final = "device-taint-webhook"
+
+
+class CommandLine(argparse.ArgumentParser):
+    """The command line of a verb. `examples` are whole command lines, `end` the last words of the help.
+
+    `program` is what the program was called by, with the verb. Examples call it device-taint-webhook; the help shows
+    them with the name that it was called by.
+    Of flags whose values are read elsewhere, `values` has those that can be chosen from; `variables` has the names of
+    flags in the environment. Both are by `dest`.
+    """
+
+    last_wins: ClassVar[bool] = False
+    """Whether a flag may be given again, and has the last of its values."""
+
+    def __init__(self, program: str, description: str, end: str, examples: Sequence[str]) -> None:
+        self.examples = tuple(examples)
+        self.end = end
+        self.values: dict[str, tuple[str, ...]] = {}
+        self.variables: dict[str, str] = {}
+        usual = f"{_NAME} {program.rpartition(' ')[2]}"
+        shown = "\n".join(f"  {example.replace(usual, program)}" for example in self.examples)
+        super().__init__(
+            prog=program,
+            description=description,
+            epilog=f"examples:\n{shown}\n\n{end}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        if not self.last_wins:
+            self.register("action", None, _StoreOnce)
+            self.register("action", "store", _StoreOnce)
+
+    def parse_args(  # type: ignore[override]  # argparse also has an overload for namespaces of other types
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """As argparse does, but a misspelt flag is what is complained of first."""
+        words = sys.argv[1:] if args is None else list(args)
+        complaint = misspelt(self, words)
+        if complaint is not None:
+            self.error(complaint)
+        return super().parse_args(words, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Says in one line what is wrong, and in the next how the verb is used, without its flags."""
+        wanted = [f" {each.metavar}" for each in self._get_positional_actions()]
+        usage = f"usage: {self.prog} [FLAGS]{''.join(wanted)}"
+        self.exit(2, f"{self.prog}: {message}\n{usage} (--help lists flags and examples)\n")
+
+
+class _StoreOnce(argparse.Action):
+    """A flag with one value; which of two values was meant is not for us to say."""
+
+    def __call__(
+        self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        given: set[str] = vars(namespace).setdefault("_given", set())
+        if option is not None and self.dest in given:
+            raise argparse.ArgumentError(self, "given more than once")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
+def misspelt(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:
+    """A complaint about the first long flag that a command line does not have; None if it has them all."""
+    known = list(parser._option_string_actions)  # noqa: SLF001 -- argparse has no other way to list them
+    for word in words:
+        if word == "--":
+            return None
+        name = word.partition("=")[0]
+        if name.startswith("--") and name not in known:
+            # Here and not above: only for mistakes; its import takes longer than a small command line.
+            from difflib import get_close_matches  # noqa: PLC0415
+
+            close = get_close_matches(name, [each for each in known if each.startswith("--")], n=1)
+            return f"unknown flag {name}{f'; did you mean {close[0]}?' if close else ''}"
+    return None
