@@ -168,6 +168,11 @@ lock: setup ## resolve the dependencies again and write both lock files, with ha
 openapi: setup ## write the fields that each release serves (webhook/api/fields), from Kubernetes' own OpenAPI documents
 	@$(BIN)/python -m tests.controlplane.served_fields
 
+.PHONY: docs
+docs: setup ## write the pages that are made from code: the policy's fields, the command line
+	@$(BIN)/python -m tests.architecture.policy_reference
+	@$(BIN)/python -m tests.architecture.cli_reference
+
 .PHONY: clean
 clean: ## remove what the tests and tools left in the tree (not the caches outside)
 	@rm -rf .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

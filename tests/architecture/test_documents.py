@@ -5,10 +5,16 @@ from __future__ import annotations
 import itertools
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from webhook.admission.cluster_lint import CLUSTER_LINTS
 from webhook.admission.lint import LINTS
+from webhook.commands import suite
+from webhook.commands.codes import codes
 from webhook.policy.lint import POLICY_LINTS
+
+if TYPE_CHECKING:
+    import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("certs/*.md"), *ROOT.glob("manifests/*.md")])
@@ -17,6 +23,22 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("cert
 def test_every_warning_code_has_its_entry_and_title() -> None:
     page = (ROOT / "docs" / "admission.md").read_text()
     assert dict(re.findall(r"^### (DT\d{3}): (.+)$", page, re.MULTILINE)) == {**LINTS, **CLUSTER_LINTS, **POLICY_LINTS}
+
+
+def test_page_says_of_each_code_what_explain_prints() -> None:
+    """B3: the package has the text (webhook/commands/codes.md), the page is a copy."""
+    page = (ROOT / "docs" / "admission.md").read_text()
+    sections = re.findall(r"^### (DT\d{3}): ([^\n]+)\n\n(.+?)\n(?=\n##|\Z)", page, re.MULTILINE | re.DOTALL)
+    assert [tuple(code) for code in codes().values()] == sections
+
+
+def test_suites_that_the_readme_runs_pass(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """C6: the command works as it is pasted."""
+    monkeypatch.chdir(ROOT)
+    named = re.findall(r"^device-taint-webhook test (\S+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert named
+    assert [suite.run([name]) for name in named] == [0] * len(named)
+    assert " 0 failed" in capsys.readouterr().out
 
 
 def test_links_between_pages_lead_somewhere() -> None:
