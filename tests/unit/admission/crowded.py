@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from webhook.admission.decision import Decision
+    from webhook.admission.review import AdmissionRequest
     from webhook.policy.decide import Judge
     from webhook.policy.model import Policy
 
@@ -79,8 +80,12 @@ def policy(documented: str, rules: int = len(RULES)) -> Policy:
 
 def reviewed(body: bytes, judge: Judge) -> list[Decision]:
     """What both passes decide, from the bytes that come to the bytes that go."""
+    return decided(decode_review(body), judge)
+
+
+def decided(request: AdmissionRequest, judge: Judge) -> list[Decision]:
+    """The same for a review that is decoded, which costs more the larger it is."""
     context = make_context(judge=judge, key=_KEY)
-    request = decode_review(body)
     decisions = [decide(request, context) for decide in (validate, mutate)]
     for decision in decisions:
         encode_response(request, decision)

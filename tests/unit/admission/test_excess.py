@@ -22,12 +22,13 @@ from tests.builders import (
     make_toleration,
 )
 from tests.costs import calls_of
-from tests.unit.admission.crowded import LARGEST, RULES, SHAPES, body_of, policy, reviewed
+from tests.unit.admission.crowded import LARGEST, RULES, SHAPES, body_of, decided, policy, reviewed
 from tests.unit.policy.documents import judge_of, make_entry
 from webhook.admission.author import REQUESTED_BY, digest, signed
 from webhook.admission.chain import MAX_FINDINGS, mutate, validate
 from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.excess import LIST_MAX, OBJECT_MAX, excess_of
+from webhook.admission.review import decode_review
 from webhook.admission.rulings import NOT_JUDGED
 from webhook.api.claims import decode_claim
 from webhook.api.decode import Reader
@@ -305,8 +306,8 @@ _CROWDED: Final = 5120
 
 def cost(shape: Any, tolerations: int, documented: str, rules: int = len(RULES)) -> int:
     """Calls of functions for both passes. A judge remembers what it has decided, so each time begins with a new one."""
-    body, holds = body_of(shape(tolerations)), policy(documented, rules)
-    return calls_of(lambda judge: reviewed(body, judge), lambda: Judge(holds))
+    request, holds = decode_review(body_of(shape(tolerations))), policy(documented, rules)
+    return calls_of(lambda judge: decided(request, judge), lambda: Judge(holds))
 
 
 @pytest.mark.parametrize("documented", ["enforce", "warn", "off"])
