@@ -6,8 +6,9 @@ sent: an object, for an update with the name of the stored one it changes.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import strategies as st
 
@@ -43,6 +44,9 @@ JSON = Any
 
 GROUP = "resource.k8s.io"
 NAMESPACE = "default"
+OBJECTS: Final = int(os.environ.get("GENERATED_OBJECTS", "20000"))
+"""How many objects a comparison with an API server makes."""
+SEED: Final = int(os.environ.get("GENERATED_SEED", "1"))
 PLURALS = {
     "ResourceClaim": "resourceclaims",
     "ResourceClaimTemplate": "resourceclaimtemplates",

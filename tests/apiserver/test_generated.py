@@ -5,7 +5,6 @@ GENERATED_SEED and GENERATED_OBJECTS choose other ones; both are printed.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from tests.apiserver.changes import updates
 from tests.apiserver.comparison import Comparison, stored_objects
 from tests.apiserver.facts import facts_of, visible_facts
-from tests.apiserver.generator import PLURALS, Case, creations
+from tests.apiserver.generator import OBJECTS, PLURALS, SEED, Case, creations
 from tests.apiserver.stored import store
 from tests.controlplane import arguments, versions
 from tests.controlplane.plane import ControlPlane
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
 
-OBJECTS = int(os.environ.get("GENERATED_OBJECTS", "20000"))
-SEED = int(os.environ.get("GENERATED_SEED", "1"))
 BATCH = 20
 ENOUGH = 50
 """Objects in which each fact must occur."""

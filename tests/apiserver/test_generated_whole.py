@@ -7,7 +7,6 @@ are on there: a server drops what belongs to a gate that is off, and nothing is 
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ import pytest
 
 from tests.apiserver.breakage import broken_cases, repeats_owners
 from tests.apiserver.comparison import Disagreement, Verdict, request_of, their_verdict
-from tests.apiserver.generator import NAMESPACE, NAMESPACED, PLURALS
+from tests.apiserver.generator import NAMESPACE, NAMESPACED, OBJECTS, PLURALS, SEED
 from tests.builders import make_context
 from tests.controlplane import versions
 from tests.controlplane.client import path
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
 
-OBJECTS = int(os.environ.get("GENERATED_OBJECTS", "20000"))
-SEED = int(os.environ.get("GENERATED_SEED", "1"))
 BATCH = 500
 THREADS = 4
 KNOWN_NODE = "node-1"

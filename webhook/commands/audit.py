@@ -29,10 +29,10 @@ from webhook.commands.flags import (
     namespace_flag,
     refuse_cluster_beside_dump,
     time_flag,
-    write,
 )
 from webhook.commands.groups import LINES, as_grouped_text, as_grouped_values
 from webhook.commands.keys import key_flag
+from webhook.commands.output import write
 from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
 from webhook.commands.program import program
 from webhook.config.command_line import CommandLine

@@ -27,10 +27,10 @@ from webhook.commands.flags import (
     namespace_flag,
     renderer,
     time_flag,
-    write,
 )
 from webhook.commands.keys import key_flag
 from webhook.commands.manifests import Identity, Terms, judged
+from webhook.commands.output import write
 from webhook.commands.policies import PolicyFile, policy_file, policy_in, read_policy
 from webhook.commands.program import program
 from webhook.config.command_line import CommandLine

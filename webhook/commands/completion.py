@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.commands.flags import write
+from webhook.commands.output import write
 from webhook.commands.program import NAME as PROGRAM
 from webhook.commands.program import program
 from webhook.commands.verbs import VERBS, command_line_of

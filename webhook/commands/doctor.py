@@ -17,8 +17,8 @@ from webhook.commands.flags import (
     colored,
     credentials_of,
     namespace_flag,
-    write,
 )
+from webhook.commands.output import write
 from webhook.commands.program import program
 from webhook.config.command_line import CommandLine
 from webhook.config.namespace import own_namespace, policy_config_map

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.commands.asking import Unreachable
 from webhook.commands.check import add_policy, add_terms, refuse_nameless, refuse_two_policies, terms_of
 from webhook.commands.codes import CODE, Code, codes
-from webhook.commands.flags import add_color, colored, write
+from webhook.commands.flags import add_color, colored
 from webhook.commands.keys import key_flag
 from webhook.commands.manifests import judged
+from webhook.commands.output import write
 from webhook.commands.program import program
 from webhook.commands.walks import walk_lines
 from webhook.config.command_line import CommandLine

@@ -6,7 +6,8 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from webhook.commands.flags import namespace_flag, write
+from webhook.commands.flags import namespace_flag
+from webhook.commands.output import write
 from webhook.commands.policies import policy_file
 from webhook.commands.program import program
 from webhook.config.command_line import CommandLine

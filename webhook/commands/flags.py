@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.meta import parse_time
-from webhook.commands.output import write as write  # noqa: PLC0414 -- for those who read flags
 from webhook.commands.program import program
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import NamespacedName, as_namespace, as_namespaced

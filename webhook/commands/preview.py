@@ -31,8 +31,8 @@ from webhook.commands.flags import (
     limit_flag,
     refuse_cluster_beside_dump,
     time_flag,
-    write,
 )
+from webhook.commands.output import write
 from webhook.commands.policies import holds_policy, judged_policy, policy_file, row_of
 from webhook.commands.preview_notes import Source, notes_of
 from webhook.commands.preview_report import Answer, Confirmation, Previews, Told, as_json, as_yaml

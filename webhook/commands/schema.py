@@ -7,7 +7,7 @@ import pkgutil
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.meta import OWN_GROUP
-from webhook.commands.flags import write
+from webhook.commands.output import write
 from webhook.commands.program import program
 from webhook.config.command_line import CommandLine
 

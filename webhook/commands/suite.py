@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from webhook.api.field import Finding, Path, Severity
 from webhook.commands.cases import BadCase, Runner
 from webhook.commands.entries import duplicate_entries, entries_of, text, unreadable_row
-from webhook.commands.flags import add_allow_empty, add_color, colored, write
+from webhook.commands.flags import add_allow_empty, add_color, colored
+from webhook.commands.output import write
 from webhook.commands.policies import policy_file
 from webhook.commands.program import program
 from webhook.commands.results import FORMATS, Results, Tested

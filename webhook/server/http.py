@@ -132,11 +132,11 @@ class Reviews:
 
     def _caller_trusted(self, request: web.BaseRequest) -> bool:
         """What the connection's certificate says; the transport knows it since the handshake."""
-        callers, transport = self._callers, request.transport
+        callers = self._callers
+        # Where no certificate is asked for, none is looked for: a fiftieth of a small review.
+        transport = request.transport if callers.authenticated else None
         try:
-            # Where no certificate is asked for, none is looked for: a fiftieth of a small review.
-            asked = callers.authenticated and transport is not None
-            return callers.trusted(transport.get_extra_info("peercert") if asked and transport else None)
+            return callers.trusted(None if transport is None else transport.get_extra_info("peercert"))
         except WrongName as error:
             raise _Refused(403, str(error)) from None
 

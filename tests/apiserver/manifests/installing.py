@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tests.controlplane.assets import Assets
     from tests.controlplane.plane import ControlPlane
+    from webhook.config.serve import ServeSettings
 
 Json = dict[str, Any]
 
@@ -56,6 +57,17 @@ def overlay_of(folder: Path, *, base: str = "base", components: Iterable[str] = 
         kustomization["transformers"] = [str(manifests / each) for each in fields["transformers"]]
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return str(folder)
+
+
+def ports_of(settings: ServeSettings) -> dict[str, int]:
+    """The ports that `serve` listens on, by the names that the manifests give them."""
+    assert settings.health_address is not None
+    assert settings.metrics_address is not None
+    return {
+        "webhook": settings.address.port,
+        "probes": settings.health_address.port,
+        "metrics": settings.metrics_address.port,
+    }
 
 
 def environment_of(deployment: Json, container: Json) -> dict[str, str]:

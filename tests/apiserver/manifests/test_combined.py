@@ -10,7 +10,15 @@ import pytest
 import yaml
 
 from tests.apiserver.accounts import rights_of
-from tests.apiserver.manifests.installing import MANIFESTS, REGISTRATIONS, ROOT, environment_of, overlay_of, rendered
+from tests.apiserver.manifests.installing import (
+    MANIFESTS,
+    REGISTRATIONS,
+    ROOT,
+    environment_of,
+    overlay_of,
+    ports_of,
+    rendered,
+)
 from webhook.config.serve import parse_serve
 
 if TYPE_CHECKING:
@@ -85,13 +93,7 @@ def _assert_whole(documents: list[Json], certificates: str) -> None:
     # host-network
     assert pod["hostNetwork"] is True
     ports = {each["name"]: each["hostPort"] for each in container["ports"]}
-    assert settings.health_address is not None
-    assert settings.metrics_address is not None
-    assert ports == {
-        "webhook": settings.address.port,
-        "probes": settings.health_address.port,
-        "metrics": settings.metrics_address.port,
-    }
+    assert ports == ports_of(settings)
 
 
 @pytest.mark.parametrize("certificates", CERTIFICATES)

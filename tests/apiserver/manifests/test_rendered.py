@@ -19,6 +19,7 @@ from tests.apiserver.manifests.installing import (
     REGISTRATIONS,
     ROOT,
     environment_of,
+    ports_of,
     rendered,
 )
 from webhook.config.evict import parse_evict
@@ -158,13 +159,7 @@ def test_serve_takes_its_flags_and_outlives_its_shutdown(render: Callable[[str],
     settings = parse_serve("x", flags, environment_of(deployment, container))
     assert verb == "serve"
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
-    assert settings.health_address is not None
-    assert settings.metrics_address is not None
-    assert ports == {
-        "webhook": settings.address.port,
-        "probes": settings.health_address.port,
-        "metrics": settings.metrics_address.port,
-    }
+    assert ports == ports_of(settings)
     listener = settings.listener
     longest = settings.shutdown_delay_seconds + listener.drain_seconds + listener.close_seconds
     assert settings.shutdown_delay_seconds >= 5
