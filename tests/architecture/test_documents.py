@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from webhook.admission.additions import ADDITION_REMARKS
 from webhook.admission.cluster_lint import CLUSTER_LINTS
 from webhook.admission.lint import LINTS
 from webhook.commands import suite
@@ -22,7 +23,13 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("cert
 
 def test_every_warning_code_has_its_entry_and_title() -> None:
     page = (ROOT / "docs" / "admission.md").read_text()
-    assert dict(re.findall(r"^### (DT\d{3}): (.+)$", page, re.MULTILINE)) == {**LINTS, **CLUSTER_LINTS, **POLICY_LINTS}
+    titles = {**LINTS, **CLUSTER_LINTS, **POLICY_LINTS, **ADDITION_REMARKS}
+    assert dict(re.findall(r"^### (DT\d{3}): (.+)$", page, re.MULTILINE)) == titles
+
+
+def test_every_code_that_the_program_prints_can_be_explained() -> None:
+    printed = {code for file in ROOT.glob("webhook/**/*.py") for code in re.findall(r'"(DT\d{3})"', file.read_text())}
+    assert printed == set(codes())
 
 
 def test_page_says_of_each_code_what_explain_prints() -> None:
