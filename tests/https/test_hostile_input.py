@@ -266,7 +266,7 @@ def test_bodies_of_many_clients_are_bounded_together(start_server: StartServer) 
     with server.connect() as patient, server.connect() as late:
         patient.send(post(padded)[:-1])
         # Else the surplus might be the first one's.
-        eventually(lambda: server.handler._buffered_bytes == len(padded) - 1)
+        eventually(lambda: server.handler._bodies.buffered_bytes == len(padded) - 1)
         late.send(post(padded))
         response = json.loads(late.answer().partition(b"\r\n\r\n")[2])["response"]
         assert (response["uid"], response["allowed"], response["status"]["code"]) == (UID, False, 429)

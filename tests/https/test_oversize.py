@@ -26,6 +26,12 @@ def chunked(body: bytes, size: int = 64 * 1024) -> bytes:
     return post(b"", Content_Length="", Transfer_Encoding="chunked") + framed + b"0\r\n\r\n"
 
 
+def without_end(body: bytes, more_bytes: int) -> bytes:
+    """A body that goes on with blanks and does not end."""
+    head = post(b"", Content_Length="", Transfer_Encoding="chunked")
+    return head + b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in (body, b" " * more_bytes))
+
+
 @pytest.mark.parametrize("send", [post, chunked])
 def test_review_over_the_body_limit_is_refused_by_its_uid(send: Callable[[bytes], bytes], server: Server) -> None:
     """Answered with 413 alone it would be let in where the registration says `Ignore`."""
@@ -61,13 +67,23 @@ def test_oversize_review_whose_end_does_not_come_is_refused_in_its_time(start_se
         assert client.closed()
 
 
-def test_oversize_review_without_end_is_answered_and_cut_off(start_server: StartServer) -> None:
-    server = start_server(reviews=ReviewSettings(body_limit_bytes=100_000))
+@pytest.mark.parametrize("size_bytes", [250_000, 600_000], ids=["waited for", "cut off"])
+def test_oversize_review_without_end_is_answered_as_too_large(start_server: StartServer, size_bytes: int) -> None:
+    """Also when time ran out while its rest was read: a client that tries again, as 504 has it, would not help."""
+    server = start_server(reviews=ReviewSettings(body_limit_bytes=100_000, body_seconds=0.5))
     with server.connect() as client:
-        head = post(b"", Content_Length="", Transfer_Encoding="chunked")
-        client.send(head + b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in (FORBIDDEN, b" " * 600_000)))
+        client.send(without_end(FORBIDDEN, size_bytes))
         answer = response_in(client.answer())
         assert (answer["uid"], answer["allowed"], answer["status"]["code"]) == (UID, False, 413)
+        assert client.closed()
+
+
+def test_review_without_end_and_without_room_is_answered_as_one_of_too_many(start_server: StartServer) -> None:
+    server = start_server(reviews=ReviewSettings(buffered_limit_bytes=100_000, body_seconds=0.5))
+    with server.connect() as client:
+        client.send(without_end(FORBIDDEN, 250_000))
+        answer = response_in(client.answer())
+        assert (answer["uid"], answer["allowed"], answer["status"]["code"]) == (UID, False, 429)
         assert client.closed()
 
 

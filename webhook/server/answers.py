@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 JSON_TYPE: Final = "application/json"
+CLIENT_GONE: Final = 499
+"""Never sent: the label under which clients are counted that went away in the middle of a body."""
 _REASONS: Final = {
     400: "BadRequest",
     403: "Forbidden",
@@ -33,6 +35,15 @@ _REASONS: Final = {
 }
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
 _encoder: Final = msgspec.json.Encoder()
+
+
+class Refused(Exception):  # noqa: N818 -- not an error of ours
+    """The request is no review; `code` and text make the Status."""
+
+    def __init__(self, code: int, message: str, *, allow: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.allow = allow
 
 
 class _Date:

@@ -10,7 +10,7 @@ import logging
 import time
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.admission.chain import mutate, validate
 from webhook.admission.config_maps import CONFIG_MAPS
@@ -26,10 +26,11 @@ from webhook.admission.review import (
     encode_unchanged,
 )
 from webhook.api.field import Severity
-from webhook.server.answers import Answer, failure, unfitness
+from webhook.server.answers import CLIENT_GONE, Answer, Refused, failure, unfitness
+from webhook.server.bodies import Bodies
 from webhook.server.callers import Callers, WrongName
 from webhook.server.durations import timeout_seconds
-from webhook.server.lane import ANSWERS, Lane, Reason, Shed, Turn
+from webhook.server.lane import ANSWERS, Lane, Reason, Shed
 from webhook.server.review_log import Outcome, Unjudged, log_review
 from webhook.server.surroundings import Misses, Surroundings
 from webhook.telemetry.policy import WOULD_DENY
@@ -38,7 +39,7 @@ from webhook.validation.kinds import KINDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aiohttp import StreamReader, web
+    from aiohttp import web
 
     from webhook.admission.decision import Decision
     from webhook.policy.names import ClusterNames
@@ -52,20 +53,7 @@ log = logging.getLogger(__name__)
 _PATHS: Final = {"/validate": validate, "/mutate": mutate}
 _COSTLY: Final = frozenset({"resourceclaims", "resourceclaimtemplates"})
 """Resources of which a review's cost grows with what rules say about each of its entries."""
-_THROWN_AWAY_SHARE: Final = 3
-"""How many times the limit of a body is read of one that is not kept."""
 _OK: Final = 200
-_CLIENT_GONE: Final = 499
-"""Never sent: the label under which clients are counted that went away in the middle of a body."""
-
-
-class _Refused(Exception):  # noqa: N818 -- not an error of ours
-    """The request is no review; `code` and text make the Status."""
-
-    def __init__(self, code: int, message: str, *, allow: str = "") -> None:
-        super().__init__(message)
-        self.code = code
-        self.allow = allow
 
 
 class _Route(NamedTuple):
@@ -92,9 +80,8 @@ class Reviews:
         self._settings = settings
         self._metrics = metrics
         self._in_flight = 0
-        self._buffered_bytes = 0
         self._lane = Lane(settings.buffered_limit_bytes)
-        self._receiving = asyncio.Lock()
+        self._bodies = Bodies(settings)
         metrics.reviews_in_flight.set_function(lambda: self._in_flight)
         self._clock = time.monotonic
         # The same few targets come all the time: one per path and timeout, from the same few callers. Arguments have no
@@ -106,26 +93,26 @@ class Reviews:
         self._in_flight += 1
         try:
             return await self._answer(request)
-        except _Refused as refusal:
+        except Refused as refusal:
             return self._refuse(refusal)
         finally:
             self._in_flight -= 1
 
     async def _answer(self, request: web.BaseRequest) -> Answer:
-        """The answer to a review; raises _Refused for what is none."""
+        """The answer to a review; raises Refused for what is none."""
         # The header was complete a while ago if the loop had other things to do: the caller has waited since then.
         started: float = getattr(request.protocol, "received_at", 0.0) or self._clock()
         route = self._route(request.raw_path, self._caller_trusted(request))
         if route is None:
-            raise _Refused(404, "no such path: send reviews to /validate or /mutate")
+            raise Refused(404, "no such path: send reviews to /validate or /mutate")
         unfit = unfitness(request.method, request.headers)
         if unfit is not None:
-            raise _Refused(*unfit, allow="POST" if unfit[0] == 405 else "")
+            raise Refused(*unfit, allow="POST" if unfit[0] == 405 else "")
         budget = Budget(route.seconds, self._clock, started)
         content = request.content
         # Most bodies come together with their header; a timer for each would cost a tenth of the answer.
         try:
-            body = content.read_nowait() if content.is_eof() else await self._receive(request, route.seconds)
+            body = content.read_nowait() if content.is_eof() else await self._bodies.receive(request, route.seconds)
             return await self._review(route, body, budget, started)
         except Shed as shed:
             return self._shed(route, shed, self._clock() - started)
@@ -138,7 +125,7 @@ class Reviews:
         try:
             return callers.trusted(None if transport is None else transport.get_extra_info("peercert"))
         except WrongName as error:
-            raise _Refused(403, str(error)) from None
+            raise Refused(403, str(error)) from None
 
     def _route_to(self, target: str, caller_trusted: bool = True) -> _Route | None:  # noqa: FBT001, FBT002 -- see above
         """Where a request target leads. The answer gets a share of the caller's patience, so that it is heard."""
@@ -151,95 +138,11 @@ class Reviews:
         seconds = settings.deadline_share * min(patience, settings.longest_timeout_seconds)
         return _Route(path, decide, seconds, caller_trusted)
 
-    async def _receive(self, request: web.BaseRequest, seconds: float) -> bytes:
-        """A body that is not all there yet, within its bounds in bytes and seconds."""
-        oversize = (request.content_length or 0) > self._settings.body_limit_bytes
-        seconds = min(seconds, self._settings.body_seconds)
-        if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
-            if oversize:
-                raise self._too_large()
-            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        chunks: list[bytes] = []
-        try:
-            async with asyncio.timeout(seconds):
-                if oversize:
-                    await self._shed_oversize(request.content, chunks)
-                return await self._read(request.content, chunks)
-        except TimeoutError:
-            head = _beginning(chunks)
-            if request_in(head) is not None:
-                raise Shed(Reason.OVERSIZE if oversize else Reason.DEADLINE, head) from None
-            if oversize:
-                raise self._too_large() from None
-            raise _Refused(408, f"the body did not arrive within {seconds:g} s") from None
-        except OSError:
-            raise _Refused(_CLIENT_GONE, "the client went away") from None
-        except (_Refused, Shed):
-            raise
-        except Exception as error:  # noqa: BLE001 -- the parser has a handful of types for a broken body
-            log.debug("body not readable", extra={"error": str(error)})
-            raise _Refused(400, "the body is not what its header announced: check Transfer-Encoding") from None
-
-    async def _read(self, content: StreamReader, chunks: list[bytes]) -> bytes:
-        """The whole body; what came of it is in `chunks` when the caller gives up."""
-        settings, size = self._settings, 0
-        turn = Turn(self._receiving)
-        try:
-            while chunk := await (turn.chunk(content) if size > settings.large_bytes else content.readany()):
-                size += len(chunk)
-                self._buffered_bytes += len(chunk)
-                if size > settings.body_limit_bytes:
-                    self._buffered_bytes -= size
-                    size = 0
-                    chunks[:] = [_beginning([*chunks, chunk])]
-                    turn.end()
-                    await self._shed_oversize(content, chunks)
-                if self._buffered_bytes > settings.buffered_limit_bytes and size > settings.large_claim_bytes:
-                    self._buffered_bytes -= size
-                    head, size = _beginning([*chunks, chunk]), 0
-                    chunks[:] = [head]
-                    turn.end()
-                    await self._thrown_away(content)
-                    raise Shed(Reason.CROWDED, head)
-                chunks.append(chunk)
-            return b"".join(chunks)
-        finally:
-            turn.end()
-            self._buffered_bytes -= size
-
-    async def _shed_oversize(self, content: StreamReader, chunks: list[bytes]) -> NoReturn:
-        """Of a body over the limit `chunks` holds what has come of it, and from here on no more than its beginning.
-
-        Raises Shed, _Refused where the beginning has no uid, and TimeoutError where it does not come soon.
-        """
-        head = _beginning(chunks)
-        async with asyncio.timeout(self._settings.beginning_seconds):
-            while len(head) < HEAD_BYTES and (chunk := await content.readany()):
-                head = (head + chunk)[:HEAD_BYTES]
-                chunks[:] = [head]
-        if request_in(head) is None:
-            raise self._too_large()
-        await self._thrown_away(content)
-        raise Shed(Reason.OVERSIZE, head)
-
-    async def _thrown_away(self, content: StreamReader) -> None:
-        """The rest of a body that there is no room for: a caller that still sends would not see the answer.
-
-        No API server sends as much as is read here at most. The connection ends with an answer before the body's end.
-        """
-        left = _THROWN_AWAY_SHARE * self._settings.body_limit_bytes
-        while left > 0 and (chunk := await content.readany()):
-            left -= len(chunk)
-
-    def _too_large(self) -> _Refused:
-        mebibytes = self._settings.body_limit_bytes / 1024 / 1024
-        return _Refused(413, f"the body must not be larger than {mebibytes:g} MiB")
-
-    def _refuse(self, refusal: _Refused) -> Answer:
+    def _refuse(self, refusal: Refused) -> Answer:
         self._metrics.count_bad_request(refusal.code)
         log.debug("request refused", extra={"code": refusal.code, "error": str(refusal)})
-        answer = failure(400 if refusal.code == _CLIENT_GONE else refusal.code, str(refusal), allow=refusal.allow)
-        if refusal.code in {400, 408, 413, 429, _CLIENT_GONE}:
+        answer = failure(400 if refusal.code == CLIENT_GONE else refusal.code, str(refusal), allow=refusal.allow)
+        if refusal.code in {400, 408, 413, 429, CLIENT_GONE}:
             answer.keep_alive = False
         return answer
 
@@ -373,27 +276,17 @@ class Reviews:
         request = request_in(shed.head)
         if request is None:
             # There is no uid to answer to.
-            raise self._too_large() if shed.reason is Reason.OVERSIZE else _Refused(429, text)
+            raise self._bodies.too_large() if shed.reason is Reason.OVERSIZE else Refused(429, text)
         self._metrics.count_shed(shed.reason)
         outcome = _undecided(route, request, code, text, Unjudged(shed.reason.value))
         return self._told(outcome._replace(shed=shed.reason.value), seconds)
-
-
-def _beginning(chunks: list[bytes]) -> bytes:
-    """Enough of a body to answer it by; what may be megabytes is not put together for that."""
-    head = b""
-    for chunk in chunks:
-        head += chunk[: HEAD_BYTES - len(head)]
-        if len(head) == HEAD_BYTES:
-            break
-    return head
 
 
 def _decoded(body: bytes, rest: Callable[[], None] | None = None) -> AdmissionRequest:
     try:
         return decode_review(body, rest)
     except BadReview as error:
-        raise _Refused(400, str(error)) from None
+        raise Refused(400, str(error)) from None
 
 
 def _undecided(
