@@ -91,21 +91,30 @@ def holds(condition: str, new: Json, old: Json | None) -> bool:
     """Whether a condition on object and oldObject is true.
 
     Evaluating takes milliseconds, so what the condition cannot see is taken out of the objects first, and the answer
-    for what is left is remembered: a spec that is only compared is replaced by its text.
+    for what is left is remembered: of specs that are only compared it is left whether they are the same.
     """
     seen: dict[str, Json | None] = {"object": new, "oldObject": old}
     if "oldObject" not in condition:
         del seen["oldObject"]
     elif "spec" not in _COMPARED.sub("", condition):
-        seen = {name: None if each is None else _with_spec_as_text(each) for name, each in seen.items()}
+        seen = _with_specs_named(seen)
     return _evaluated(condition, json.dumps(seen, sort_keys=True))
 
 
 _COMPARED: Final = re.compile(r"has\((?:object|oldObject)\.spec\)|object\.spec != oldObject\.spec")
 
 
-def _with_spec_as_text(value: Json) -> Json:
-    return value if "spec" not in value else {**value, "spec": json.dumps(value["spec"], sort_keys=True)}
+def _with_specs_named(seen: dict[str, Json | None]) -> dict[str, Json | None]:
+    """The objects, each with the position of the first equal spec in place of its own."""
+    texts: list[str] = []
+    named: dict[str, Json | None] = {}
+    for name, each in seen.items():
+        if each is None or "spec" not in each:
+            named[name] = each
+            continue
+        texts.append(json.dumps(each["spec"], sort_keys=True))
+        named[name] = {**each, "spec": texts.index(texts[-1])}
+    return named
 
 
 @lru_cache(maxsize=16384)

@@ -85,7 +85,9 @@ class EvictProcess:
             "-v",
             *self._arguments,
         ]
-        self.process = Process("evict", command, self.folder / "evict.log", environment=our_environment())
+        self.process = Process(
+            "evict", command, self.folder / "evict.log", environment=our_environment(), grace_seconds=90
+        )
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -100,7 +102,7 @@ class EvictProcess:
 
     def wait_working(self) -> Self:
         """Returns once it has begun to work."""
-        self.process.wait_ready(lambda: bool(self.lines("working")), seconds=40)
+        self.process.wait_ready(lambda: bool(self.lines("working")), seconds=180)
         return self
 
     def lines(self, message: str) -> list[Json]:
@@ -115,7 +117,7 @@ class EvictProcess:
 
     def metric(self, name: str) -> dict[str, float]:
         """Samples of a metric by their labels, as text."""
-        connection = http.client.HTTPConnection(self._metrics, timeout=5)
+        connection = http.client.HTTPConnection(self._metrics, timeout=30)
         with contextlib.closing(connection):
             connection.request("GET", "/metrics")
             text = connection.getresponse().read().decode()

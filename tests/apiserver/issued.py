@@ -24,6 +24,7 @@ from tests.apiserver.manifests.installing import REGISTRATIONS, rendered
 from tests.apiserver.replicas import CERTS, COMMAND, NAMESPACE, Replicas
 from tests.controlplane.client import path
 from tests.controlplane.processes import Process, wait_until
+from tests.controlplane.registration import MOST_SECONDS
 from tests.controlplane.webhook_process import WebhookProcess
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class CertManager:
         done = self.plane.kubectl("apply", "--server-side", *options)
         assert done.code == 0, done
         named = [f"crd/{file.stem.partition('_')[2]}.cert-manager.io" for file in files]
-        done = self.plane.kubectl("wait", "--for=condition=Established", *named)
+        done = self.plane.kubectl("wait", "--for=condition=Established", "--timeout=240s", *named)
         assert done.code == 0, done
 
     def start(self) -> None:
@@ -145,7 +146,7 @@ class Kubelet:
     def mount(self, lag_seconds: float) -> Path:
         """A folder with what the Secret holds now; waits until there is one, as a pod does."""
         mount = Mount(Path(tempfile.mkdtemp(prefix="secret-")), lag_seconds)
-        wait_until(lambda: self._client.get(LEAF_SECRET).ok, "there is a Secret to mount", seconds=60)
+        wait_until(lambda: self._client.get(LEAF_SECRET).ok, "there is a Secret to mount", seconds=240)
         mount.write(self._client.get(LEAF_SECRET).object)
         self._mounts.append(mount)
         return mount.folder
@@ -181,6 +182,7 @@ class Issued(Replicas):
             if document["kind"] in REGISTRATIONS:
                 for webhook in document["webhooks"]:
                     webhook["clientConfig"]["service"]["port"] = self.balancer.address[1]
+                    webhook["timeoutSeconds"] = MOST_SECONDS  # a call that a busy machine delays has not failed
         done = self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
         assert done.code == 0, done
 
@@ -201,7 +203,7 @@ class Issued(Replicas):
 def served(process: WebhookProcess) -> x509.Certificate:
     """What a replica shows whoever connects."""
     parts = urlsplit(process.base_url)
-    pem = ssl.get_server_certificate((parts.hostname or "", parts.port or 0), timeout=10)
+    pem = ssl.get_server_certificate((parts.hostname or "", parts.port or 0), timeout=60)
     return x509.load_pem_x509_certificate(pem.encode())
 
 
@@ -225,6 +227,6 @@ def run_documented(plane: ControlPlane, block: str) -> str:
         "HOME": str(plane.folder),
     }
     command = ["bash", "-euo", "pipefail", "-c", block]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done
     return done.stdout

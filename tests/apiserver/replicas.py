@@ -19,7 +19,7 @@ from tests.apiserver.registration.samples import MANIFESTS
 from tests.apiserver.traffic import Balancer, Load
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-from tests.controlplane.registration import calls, configurations, default_probes
+from tests.controlplane.registration import MOST_SECONDS, calls, configurations, default_probes
 from tests.controlplane.webhook_process import SERVE, WebhookProcess
 from webhook.certificates.stored import authorities_in
 
@@ -122,7 +122,7 @@ class Replicas(abc.ABC):
         time.sleep(max(0.0, told + lag_seconds - time.monotonic()))
         self.running.pop(0)
         self._lead_there()
-        wait_until(lambda: leaving.process.code is not None, "it has ended", seconds=60)
+        wait_until(lambda: leaving.process.code is not None, "it has ended")
         code = leaving.stop()
         leaving.__exit__(None, None, None)
         return code
@@ -163,6 +163,7 @@ class SelfManaged(Replicas):
             changed = copy.deepcopy(configuration)
             for webhook in changed["webhooks"]:
                 webhook["clientConfig"] = {"url": self.balancer.url + webhook["clientConfig"]["service"]["path"]}
+                webhook["timeoutSeconds"] = MOST_SECONDS  # a call that a busy machine delays has not failed
             _ = self.client.apply(url, changed, field_manager="test-registration").object
 
     def new_process(self) -> WebhookProcess:
@@ -186,8 +187,15 @@ class SelfManaged(Replicas):
 
     def wait(self, condition: Callable[[Authorities], bool], what: str, seconds: float) -> Authorities:
         """Until the Secret is as it is waited for."""
-        wait_until(lambda: condition(self.authorities), what, seconds=seconds)
-        return self.authorities
+        found = self.authorities
+
+        def held() -> bool:
+            nonlocal found
+            found = self.authorities
+            return condition(found)
+
+        wait_until(held, what, seconds=seconds)
+        return found  # and not a later one, of which the condition may no longer hold
 
     def issuers_trusted(self) -> bool:
         """Whether every caBundle is the one CA that signs, and nothing else is stored."""

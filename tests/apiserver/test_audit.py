@@ -13,6 +13,7 @@ import yaml
 from tests.builders import decoded, make_claim, make_meta, make_template, make_toleration
 from tests.controlplane import versions
 from tests.controlplane.client import path
+from tests.controlplane.processes import wait_until
 from webhook.admission.author import REQUESTED_BY, digest, signed
 from webhook.commands import audit
 from webhook.policy.names import Requester
@@ -142,6 +143,9 @@ def test_who_may_not_read_the_secret_is_told_that_authors_are_believed(
         "roleRef": {"kind": "ClusterRole", "name": user, "apiGroup": rbac},
     }
     cluster.create(f"{rbac}/v1", "clusterrolebindings", binding, namespace="")
+    reader = cluster.plane.client.acting_as(user)
+    readable = path("v1", "configmaps", namespace=cluster.namespace, name="policy")
+    wait_until(lambda: reader.get(readable).ok, "the authorizer knows the role")
     kubeconfig = str(cluster.plane.kubeconfig_of(user))
     where = [f"--policy-configmap={cluster.namespace}/policy", f"--key-secret={cluster.namespace}/key"]
     assert audit.run(["-o", "json", "--kubeconfig", kubeconfig, *where]) == 1

@@ -25,7 +25,7 @@ from tests.apiserver.issued import (
     run_documented,
 )
 from tests.apiserver.replicas import CONFIGURATIONS, NAMESPACE, bundles
-from tests.apiserver.traffic import FLOOR_PER_SECOND, PER_SECOND
+from tests.apiserver.traffic import FLOOR, PER_SECOND
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
@@ -39,9 +39,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
 
 REQUESTS: Final = path("cert-manager.io/v1", "certificaterequests", namespace=NAMESPACE)
-SHORT: Final = {"spec": {"duration": "90s", "renewBefore": "60s"}}
-"""Renewed every 30 s. cert-manager's own webhook would refuse it (an hour at least), but it is not installed."""
-TAKEN_UP_SECONDS: Final = 30
+SHORT: Final = {"spec": {"duration": "270s", "renewBefore": "180s"}}
+"""Renewed every 90 s, and what is done in between has that time.
+
+cert-manager's own webhook would refuse it (an hour at least), but it is not installed.
+"""
+TAKEN_UP_SECONDS: Final = 80
 """For each replica to show a certificate that is in the Secret: up to 3 s on the way, and looked at every 10."""
 
 
@@ -149,21 +152,21 @@ def test_renewals_and_new_cas_under_load_fail_no_call(replicas: Issued) -> None:
     first_ca, shipped = replicas.stored(CA_SECRET), replicas.stored(LEAF_SECRET)
     with replicas.load(per_second=PER_SECOND) as load:
         _ = replicas.client.patch(certificate_url(LEAF), SHORT).object
-        short = follow(replicas, shipped, "a short-lived certificate", 30)
+        short = follow(replicas, shipped, "a short-lived certificate", 180)
 
         run_documented(replicas.plane, new_ca)
         second_ca = replicas.stored(CA_SECRET)
         assert second_ca != first_ca
         # The trap: nothing else has changed, nor does it until the serving certificate is renewed.
         assert (replicas.stored(LEAF_SECRET), trusted(replicas)) == (short, [first_ca])
-        renewed = follow(replicas, short, "renewed by the clock", 60)
+        renewed = follow(replicas, short, "renewed by the clock", 300)
         renewed.verify_directly_issued_by(second_ca)
         assert renewed.public_key() != short.public_key()
         assert trusted(replicas) == [first_ca, second_ca]
 
         run_documented(replicas.plane, new_ca)
         run_documented(replicas.plane, new_leaf)
-        last = follow(replicas, renewed, "renewed at once", 30)
+        last = follow(replicas, renewed, "renewed at once", 180)
         third_ca = replicas.stored(CA_SECRET)
         last.verify_directly_issued_by(third_ca)
         assert trusted(replicas) == [first_ca, second_ca, third_ca]
@@ -171,9 +174,9 @@ def test_renewals_and_new_cas_under_load_fail_no_call(replicas: Issued) -> None:
         assert trusted(replicas) == [third_ca]
         go_on(load)
     assert load.lost == (Counter(), Counter())
-    assert load.rate > FLOOR_PER_SECOND
+    assert load.sent > FLOOR
     assert [each.ready() for each in replicas.running] == [True, True, True]
-    assert len(requests_for(replicas, LEAF)) == 1, "revisionHistoryLimit"
+    wait_until(lambda: len(requests_for(replicas, LEAF)) == 1, "older requests are deleted: revisionHistoryLimit")
     print(f"\n{load}")
 
 
@@ -186,6 +189,8 @@ def requests_for(replicas: Issued, name: str) -> list[dict[str, Any]]:
 def test_controllers_killed_in_mid_issue_finish_it_later(replicas: Issued, cert_manager: CertManager) -> None:
     """Between key and signature: there is a request, and nobody to sign it. Replicas go on with what they have."""
     issuer = replicas.client.get(issuer_url("device-taint-webhook")).object
+    # It is still renewed by the clock, perhaps just now.
+    wait_until(lambda: replicas.all_serve(replicas.stored(LEAF_SECRET)), "each replica shows the newest")
     before = replicas.stored(LEAF_SECRET)
     _ = replicas.client.delete(issuer_url("device-taint-webhook")).object
     _ = replicas.client.delete(LEAF_SECRET).object
@@ -200,7 +205,7 @@ def test_controllers_killed_in_mid_issue_finish_it_later(replicas: Issued, cert_
         issuer["metadata"].pop(name)
     _ = replicas.client.create(issuer_url(""), issuer).object
     cert_manager.start()
-    after = follow(replicas, before, "issued after all", 60)
+    after = follow(replicas, before, "issued after all", 300)
     after.verify_directly_issued_by(replicas.stored(CA_SECRET))
     assert replicas.called()
     assert [each.ready() for each in replicas.running] == [True, True, True]

@@ -15,7 +15,7 @@ import yaml
 
 from tests.apiserver.policy.stage import ACCOUNT
 from tests.apiserver.replicas import CERTS, SECRET, SelfManaged, bundles, logged
-from tests.apiserver.traffic import FLOOR_PER_SECOND, PER_SECOND
+from tests.apiserver.traffic import FLOOR, PER_SECOND
 from tests.conftest import _keeping_logs_of_failures
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
 
-CA_SECONDS: Final = 60
-LEAF_SECONDS: Final = 15
-"""Renewed after 10; a caBundle settles in 3, and an old CA is trusted for 19 more."""
+CA_SECONDS: Final = 120
+LEAF_SECONDS: Final = 30
+"""Renewed after 20; a caBundle settles in 6, and an old CA is trusted for 37 more: a machine may pause for seconds."""
 LIMIT_SECONDS: Final = 3 * CA_SECONDS
-DELAY_SECONDS: Final = 2.0
+DELAY_SECONDS: Final = 8.0
 """For which a replica that is told to stop still serves whoever comes."""
+LAG_SECONDS: Final = 1.0
+"""Somebody does come for so long; the rest is for a machine that pauses before the balancer hears of it."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,7 @@ def metric(process: WebhookProcess, name: str, labels: str = "") -> float:
 
 
 def verbose(process: WebhookProcess) -> str:
-    with contextlib.closing(http.client.HTTPConnection(urlsplit(process.health_url).netloc, timeout=5)) as connection:
+    with contextlib.closing(http.client.HTTPConnection(urlsplit(process.health_url).netloc, timeout=30)) as connection:
         connection.request("GET", "/readyz?verbose")
         return connection.getresponse().read().decode()
 
@@ -75,9 +77,9 @@ def test_rolling_restart_under_load_fails_no_call(replicas: SelfManaged) -> None
     wait_until(replicas.called, "the webhook is called")
     before = list(replicas.running)
     with replicas.load(per_second=PER_SECOND) as load:
-        codes = [replicas.replace_first(lag_seconds=DELAY_SECONDS / 2) for _ in before]
+        codes = [replicas.replace_first(lag_seconds=LAG_SECONDS) for _ in before]
     assert load.lost == (Counter(), Counter())
-    assert load.rate > FLOOR_PER_SECOND
+    assert load.sent > FLOOR
     assert codes == [0, 0, 0]
     assert not set(before) & set(replicas.running)
     assert [each.ready() for each in replicas.running] == [True, True, True]
@@ -95,7 +97,7 @@ def test_rotation_of_leaf_and_ca_under_load_fails_no_call(replicas: SelfManaged)
         wait_until(replicas.issuers_trusted, "the old CA is gone", seconds=LIMIT_SECONDS)
     assert second != first
     assert load.lost == (Counter(), Counter())
-    assert load.rate > FLOOR_PER_SECOND
+    assert load.sent > FLOOR
     renewed = [metric(each, "rotations_total", '{certificate="leaf"}') for each in replicas.running]
     # How often depends on how long a busy machine takes for the rest of it.
     assert all(after > before for before, after in zip(leaves, renewed, strict=True))
@@ -140,7 +142,7 @@ def test_a_garbled_secret_is_told_and_does_no_harm_until_the_certificate_ends(re
     assert replicas.called()
     assert served == [True, True, True]
     # Nobody mends it, and certificates near their end: readiness fails, and they still serve.
-    wait_until(lambda: not any(each.ready() for each in replicas.running), "nobody is ready", seconds=30)
+    wait_until(lambda: not any(each.ready() for each in replicas.running), "nobody is ready", seconds=LIMIT_SECONDS)
     told = verbose(replicas.running[0])
     assert "[-]certificate failed: the certificate end" in told
     replicas.write({"tls.crt": base64.b64encode(good["tls.crt"]).decode()})
@@ -163,16 +165,21 @@ def test_an_emptied_secret_gets_a_new_ca_without_a_failed_call(replicas: SelfMan
             "every leaf is of the new CA",
         )
     assert load.lost == (Counter(), Counter())
-    assert load.rate > FLOOR_PER_SECOND
+    assert load.sent > 50  # as long as it takes to make a CA and a leaf
 
 
 def test_a_wiped_bundle_is_put_back(replicas: SelfManaged) -> None:
     """Somebody applies the configuration with an empty caBundle, or a tool reverts it."""
     url = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/device-taint-webhook"
-    configuration = replicas.client.get(url).object
-    for webhook in configuration["webhooks"]:
-        webhook["clientConfig"].pop("caBundle")
-    _ = replicas.client.replace(url, configuration).object
+
+    def wiped() -> bool:
+        """False where a replica has written in between."""
+        configuration = replicas.client.get(url).object
+        for webhook in configuration["webhooks"]:
+            webhook["clientConfig"].pop("caBundle", None)
+        return replicas.client.replace(url, configuration).ok
+
+    wait_until(wiped, "there is no caBundle")
     wait_until(lambda: all(each for webhooks in bundles(replicas.plane) for each in webhooks), "caBundle is back")
     wait_until(replicas.called, "the webhook is called")
 

@@ -40,7 +40,7 @@ def played(chapters: int, environment: Mapping[str, str]) -> str:
         env=dict(environment),
         capture_output=True,
         text=True,
-        timeout=1200,
+        timeout=3600,
         check=False,
     )
     assert done.returncode == 0, _ended(done)
@@ -134,7 +134,7 @@ def test_demo_that_is_kept_serves_until_it_is_interrupted_and_leaves_nothing_beh
     ):
         try:
             wait_until(
-                lambda: "to stop all of it" in output.read_text() or demo.poll() is not None, "kept", seconds=180
+                lambda: "to stop all of it" in output.read_text() or demo.poll() is not None, "kept", seconds=300
             )
             told = output.read_text()
             server = re.search(r"export URL=(\S+) CA=(\S+)", told)
@@ -156,6 +156,6 @@ def test_demo_that_is_kept_serves_until_it_is_interrupted_and_leaves_nothing_beh
 def _answers(url: str, ca: str, certificate: str, key: str) -> bool:
     context = ssl.create_default_context(cafile=ca)
     context.load_cert_chain(certificate, key)
-    with contextlib.closing(http.client.HTTPSConnection(urlsplit(url).netloc, timeout=5, context=context)) as server:
+    with contextlib.closing(http.client.HTTPSConnection(urlsplit(url).netloc, timeout=60, context=context)) as server:
         server.request("GET", "/validate")
         return server.getresponse().status == 405

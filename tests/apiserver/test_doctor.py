@@ -81,7 +81,7 @@ def doctor(plane: ControlPlane, *arguments: str, kubeconfig: Any = None) -> Exam
         "-o",
         "json",
     ]
-    return Examined(subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=120))
+    return Examined(subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=600))
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def once(stage: Stage, name: str) -> Examined:
 
 
 def test_a_healthy_installation_is_well(stage: Stage) -> None:
-    found = doctor(stage.plane, "--wait", "30")
+    found = doctor(stage.plane, "--wait", "300")
     assert (found.code, found.amiss) == (0, {}), found.error
     assert found.names == WELL
     assert "this machine's agrees with the API server's" in [each["message"] for each in found.checks]
@@ -158,7 +158,7 @@ def test_a_healthy_installation_is_well(stage: Stage) -> None:
 
 def test_text_is_a_line_for_each_check(stage: Stage) -> None:
     command = [sys.executable, "-m", "webhook", "doctor", f"--kubeconfig={stage.plane.kubeconfig}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done
     assert {line[:4] for line in done.stdout.splitlines()} == {"ok  "}
 
@@ -184,7 +184,7 @@ def test_a_ca_that_signed_something_else_is_told(stage: Stage) -> None:
         assert "no caBundle in rules.validate" in doctor(stage.plane).amiss["registration"]
     finally:
         bundles(stage, right)
-    assert doctor(stage.plane, "--wait", "30").amiss == {}
+    assert doctor(stage.plane, "--wait", "300").amiss == {}
 
 
 def test_nobody_there_and_waiting_for_somebody(stage: Stage) -> None:
@@ -193,11 +193,11 @@ def test_nobody_there_and_waiting_for_somebody(stage: Stage) -> None:
     assert found.code == 1
     assert "failed calling webhook" in found.amiss["probe rules.validate.devicetaint.io"]
     assert found.amiss["probe slices.validate.devicetaint.io"].startswith("fail not asked, or not answered")
-    command = [sys.executable, "-m", "webhook", "doctor", f"--kubeconfig={stage.plane.kubeconfig}", "--wait", "60"]
+    command = [sys.executable, "-m", "webhook", "doctor", f"--kubeconfig={stage.plane.kubeconfig}", "--wait", "500"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waiting:
         stage.start_webhook()
         stage.register()
-        output, _ = waiting.communicate(timeout=90)
+        output, _ = waiting.communicate(timeout=600)
     assert waiting.returncode == 0, output
 
 
@@ -298,7 +298,10 @@ def test_no_cluster_is_two(stage: Stage, tmp_path: Any) -> None:
 
 def test_the_in_tree_evictor_is_found_by_a_rule_that_is_gone_afterwards(full_plane: ControlPlane) -> None:
     before = canaries(full_plane)
-    (check,) = [each for each in doctor(full_plane, "--canary").checks if each["name"] == "evictor"]
+    for _ in range(3):  # it waits 5 s for an answer: a busy machine may take longer once, not every time
+        (check,) = [each for each in doctor(full_plane, "--canary").checks if each["name"] == "evictor"]
+        if check["status"] == "ok":
+            break
     assert (check["status"], check["message"]) == ("ok", "the in-tree evictor is active, as the policy says")
     wait_until(lambda: canaries(full_plane) <= before, "it is gone")
 

@@ -33,7 +33,7 @@ def kubectl(assets: Assets) -> Read:
     def read(data: str) -> Any:
         manifest = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: x}}\n{data}"
         command = [str(assets.program("kubectl")), "annotate", "--local", "-f", "-", "-o", "json", "a=b"]
-        done = subprocess.run(command, input=manifest, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, input=manifest, capture_output=True, text=True, check=False, timeout=300)
         if done.returncode:
             return None
         return json.loads(done.stdout)["data"]

@@ -125,7 +125,7 @@ def _given(folder: Path, wanted: str) -> Assets:
         raise AssetsUnavailableError(f"KUBEBUILDER_ASSETS={folder} has no {', '.join(missing)}")
     try:
         answer = subprocess.run(
-            [folder / "kube-apiserver", "--version"], check=True, capture_output=True, text=True, timeout=30
+            [folder / "kube-apiserver", "--version"], check=True, capture_output=True, text=True, timeout=300
         ).stdout
     except (OSError, subprocess.SubprocessError) as e:
         raise AssetsUnavailableError(f"KUBEBUILDER_ASSETS={folder}: kube-apiserver --version: {e}") from e

@@ -115,7 +115,7 @@ class Client:
         context: ssl.SSLContext,
         *,
         headers: Mapping[str, str | list[str]] | None = None,
-        timeout_seconds: float = 30.0,
+        timeout_seconds: float = 120.0,
     ) -> None:
         self.server = server
         self._connections = _Connections(server, context, timeout_seconds)

@@ -127,7 +127,7 @@ def _module_folder(go: str, program: GoProgram, module: str) -> Path:
     """Where Go keeps a module that the program was built with."""
     command = [go, "list", "-m", f"-modfile={program.modfile}", "-f", "{{.Dir}}", module]
     done = subprocess.run(
-        command, cwd=program.module, env=_environment(), capture_output=True, text=True, check=False, timeout=60
+        command, cwd=program.module, env=_environment(), capture_output=True, text=True, check=False, timeout=600
     )
     if done.returncode != 0:
         raise AssetsUnavailableError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")

@@ -122,7 +122,7 @@ class ControlPlane:
         stdin: str | None = None,
         user: str = "",
         groups: Iterable[str] = (),
-        timeout_seconds: float = 60.0,
+        timeout_seconds: float = 300.0,
     ) -> Result:
         """kubectl of the server's own release as the admin, or as another user by impersonation."""
         command = [str(self.assets.program("kubectl")), *map(str, args)]
@@ -192,6 +192,8 @@ class ControlPlane:
         """What the API server was asked so far, completed requests only (needs audit=True)."""
         with (self.folder / "audit.log").open() as log:
             for line in log:
+                if not line.endswith("\n"):
+                    return  # of a request that is not answered yet: the server is writing it
                 yield json.loads(line)
 
     def metrics(self, component: str = "kube-apiserver") -> str:
@@ -304,7 +306,7 @@ class ControlPlane:
             client = self._clients[name] = self._new_client(f"https://127.0.0.1:{port}")
             process = self._run(name, arguments_on(port))
             try:
-                process.wait_ready(functools.partial(_answers, client, ready_path), seconds=90)
+                process.wait_ready(functools.partial(_answers, client, ready_path), seconds=240)
             except NotReadyError:
                 client.close()
                 if attempt == _ATTEMPTS or "address already in use" not in process.tail(100):

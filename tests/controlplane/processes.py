@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import socket
 import subprocess
 import sys
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 POLL_SECONDS = 0.05
+# Below the ports that kernels hand out by themselves (Linux: from 32768), so neither a connection nor a listener on
+# port 0 takes one of these between the look and its use; above those that programs have by default.
+_PORTS = range(12_000, 32_000)
 
 # Asks the kernel to end the child when the thread that started it dies (PR_SET_PDEATHSIG is 1, SIGTERM 15), so
 # that a test run killed without a chance to clean up leaves nothing behind. Survives execv.
@@ -25,14 +29,17 @@ class NotReadyError(Exception):
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on right now; somebody may take it before you do."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """A TCP port of 127.0.0.1 that nobody listens on right now; another caller of this may take it before you do."""
+    while True:
+        port = _PORTS[secrets.randbelow(len(_PORTS))]
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
-def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 30.0, every: float = POLL_SECONDS) -> None:
+def wait_until(
+    condition: Callable[[], bool], what: str, *, seconds: float = 120.0, every: float = POLL_SECONDS
+) -> None:
     """Polls until the condition holds, with a pause of so many seconds in between.
 
     Raises: NotReadyError after the given seconds, naming what was waited for.
@@ -93,7 +100,7 @@ class Process:
         """The end of what the process has written."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
-    def wait_ready(self, ready: Callable[[], bool], *, seconds: float = 60.0) -> None:
+    def wait_ready(self, ready: Callable[[], bool], *, seconds: float = 180.0) -> None:
         """Polls until ready() holds.
 
         Raises: NotReadyError if it does not in time, or if the process ends before.

@@ -132,7 +132,7 @@ def _run_pod(scene: Scene) -> str:
     pods = path("v1", "pods", namespace=scene.name)
     pod = scene.create(pods, {"apiVersion": "v1", "kind": "Pod", "spec": spec})
     client = scene.plane.client
-    wait_until(lambda: client.get(pod).object["status"].get("phase") == "Running", "the pod runs", seconds=60)
+    wait_until(lambda: client.get(pod).object["status"].get("phase") == "Running", "the pod runs", seconds=180)
     return pod
 
 
@@ -159,7 +159,7 @@ def test_pod_is_scheduled_onto_a_device_and_evicted_by_a_rule(scene: Scene) -> N
     taint = make_taint(effect="NoExecute", time_added=None)
     rule = make_rule(selector={"driver": scene.driver}, taint=taint, version=scene.rule_version)
     scene.create(path(f"{GROUP}/{scene.rule_version}", "devicetaintrules"), rule)
-    wait_until(lambda: client.get(pod).code == 404, "the pod is evicted", seconds=60)
+    wait_until(lambda: client.get(pod).code == 404, "the pod is evicted", seconds=180)
 
     def event_messages() -> list[str]:
         events = client.get(path("v1", "events", namespace=scene.name)).items
@@ -171,9 +171,13 @@ def test_pod_is_scheduled_onto_a_device_and_evicted_by_a_rule(scene: Scene) -> N
 
 
 def test_every_component_serves_its_metrics(full_plane: ControlPlane) -> None:
-    assert "apiserver_request_total" in full_plane.metrics()
-    assert "scheduler_pending_pods" in full_plane.metrics("kube-scheduler")
-    assert 'name="garbage_collector_attempt_to_delete"' in full_plane.metrics("kube-controller-manager")
+    for component, metric in (
+        ("kube-apiserver", "apiserver_request_total"),
+        ("kube-scheduler", "scheduler_pending_pods"),
+        ("kube-controller-manager", 'name="garbage_collector_attempt_to_delete"'),
+    ):
+        # healthy before it has started all that it counts
+        wait_until(lambda name=component, text=metric: text in full_plane.metrics(name), f"{component}: {metric}")  # type: ignore[misc]
 
 
 # --- start and stop -------------------------------------------------------------------------------

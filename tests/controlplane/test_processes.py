@@ -28,7 +28,7 @@ def _alive(pid: int) -> bool:
 def _start(folder: Path, code: str, grace_seconds: float = 10.0) -> Process:
     process = Process("child", [sys.executable, "-c", code], folder / "log", grace_seconds=grace_seconds)
     try:
-        process.wait_ready(lambda: "up" in process.tail(), seconds=10)
+        process.wait_ready(lambda: "up" in process.tail(), seconds=60)
     except BaseException:
         process.stop()
         raise
@@ -75,4 +75,4 @@ def test_children_die_with_a_test_run_that_is_killed(tmp_path: Path) -> None:
         child = int(parent.stdout.readline())
         assert _alive(child)
         parent.kill()
-    wait_until(lambda: not _alive(child), "the child is gone", seconds=10)
+    wait_until(lambda: not _alive(child), "the child is gone", seconds=60)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SERVE = (sys.executable, "-m", "webhook", "serve")
 _HOST = "127.0.0.1"
+_GRACE_SECONDS = 90.0  # it waits for reviews under way, up to 25 s by its own clock, and tests look at its exit code
 _ATTEMPTS = 3  # as for the control plane: free ports are only very probably free
 
 
@@ -99,7 +100,7 @@ class WebhookProcess:
             for attempt in range(1, _ATTEMPTS + 1):
                 self._start()
                 try:
-                    self.process.wait_ready(self.ready, seconds=30)
+                    self.process.wait_ready(self.ready, seconds=180)
                     break
                 except NotReadyError:
                     self.stop()
@@ -128,7 +129,13 @@ class WebhookProcess:
             f"--metrics-bind-address={_HOST}:{metrics}",
             *self._arguments,
         ]
-        self.process = Process("webhook", command, self.folder / "webhook.log", environment=our_environment())
+        self.process = Process(
+            "webhook",
+            command,
+            self.folder / "webhook.log",
+            environment=our_environment(),
+            grace_seconds=_GRACE_SECONDS,
+        )
 
     def _clean_up(self, *, keep: bool) -> None:
         if keep:
@@ -140,7 +147,7 @@ class WebhookProcess:
 def _get(url: str) -> tuple[int, str]:
     """(status, body), whatever proxies the environment names."""
     parts = urlsplit(url)
-    with contextlib.closing(http.client.HTTPConnection(parts.netloc, timeout=5)) as connection:
+    with contextlib.closing(http.client.HTTPConnection(parts.netloc, timeout=30)) as connection:
         connection.request("GET", parts.path)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()

@@ -154,14 +154,15 @@ def _close(terminal: Terminal, ending: str, *, keep: bool) -> None:
 def _keep(terminal: Terminal, webhook: WebhookProcess, processes: Mapping[str, Process], lines: Iterable[str]) -> None:
     """Waits until it is interrupted, or until one of the processes ends by itself."""
     pids = ", ".join(f"{name} {process.pid}" for name, process in processes.items())
-    terminal.blank()
-    terminal.title("Everything goes on running. In another terminal:")
-    terminal.lines(*lines)
-    terminal.blank()
-    terminal.entry("webhook's log", str(webhook.process.log))
-    terminal.entry("webhook's metrics", webhook.metrics_url)
-    terminal.entry("to stop all of it", f"Ctrl-C here, or kill {os.getpid()}, which runs {pids}")
+    # From before anybody can read how to stop it.
     with contextlib.suppress(KeyboardInterrupt):
+        terminal.blank()
+        terminal.title("Everything goes on running. In another terminal:")
+        terminal.lines(*lines)
+        terminal.blank()
+        terminal.entry("webhook's log", str(webhook.process.log))
+        terminal.entry("webhook's metrics", webhook.metrics_url)
+        terminal.entry("to stop all of it", f"Ctrl-C here, or kill {os.getpid()}, which runs {pids}")
         while all(process.code is None for process in processes.values()):
             time.sleep(_WATCH_SECONDS)
         ended = ", ".join(f"{name} with {p.code}" for name, p in processes.items() if p.code is not None)

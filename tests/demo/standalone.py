@@ -124,7 +124,7 @@ class Standalone:
 
     def _post(self, path: str, review: JSON) -> tuple[int, JSON]:
         host = urlsplit(self.webhook.base_url).netloc
-        with contextlib.closing(http.client.HTTPSConnection(host, timeout=10, context=self._context)) as connection:
+        with contextlib.closing(http.client.HTTPSConnection(host, timeout=60, context=self._context)) as connection:
             connection.request("POST", path, json.dumps(review), {"Content-Type": "application/json"})
             answer = connection.getresponse()
             return answer.status, json.load(answer)

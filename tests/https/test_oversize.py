@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.builders import UID
+from tests.https.conftest import QUICK_END
 from tests.https.serving import Server, post
 from tests.https.test_crowds import FORBIDDEN, response_in
 from webhook.server.settings import ReviewSettings
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from tests.https.conftest import StartServer
 
 LIMIT: Final = ReviewSettings().body_limit_bytes
+READS_ON: Final = replace(QUICK_END, lingering_seconds=1.0)
+"""For a client that is slow and still sends when it is answered."""
 
 
 def chunked(body: bytes, size: int = 64 * 1024) -> bytes:
@@ -70,7 +74,7 @@ def test_oversize_review_whose_end_does_not_come_is_refused_in_its_time(start_se
 @pytest.mark.parametrize("size_bytes", [250_000, 600_000], ids=["waited for", "cut off"])
 def test_oversize_review_without_end_is_answered_as_too_large(start_server: StartServer, size_bytes: int) -> None:
     """Also when time ran out while its rest was read: a client that tries again, as 504 has it, would not help."""
-    server = start_server(reviews=ReviewSettings(body_limit_bytes=100_000, body_seconds=0.5))
+    server = start_server(READS_ON, reviews=ReviewSettings(body_limit_bytes=100_000, body_seconds=0.5))
     with server.connect() as client:
         client.send(without_end(FORBIDDEN, size_bytes))
         answer = response_in(client.answer())
@@ -79,7 +83,7 @@ def test_oversize_review_without_end_is_answered_as_too_large(start_server: Star
 
 
 def test_review_without_end_and_without_room_is_answered_as_one_of_too_many(start_server: StartServer) -> None:
-    server = start_server(reviews=ReviewSettings(buffered_limit_bytes=100_000, body_seconds=0.5))
+    server = start_server(READS_ON, reviews=ReviewSettings(buffered_limit_bytes=100_000, body_seconds=0.5))
     with server.connect() as client:
         client.send(without_end(FORBIDDEN, 250_000))
         answer = response_in(client.answer())

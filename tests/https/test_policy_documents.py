@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.builders import encoded, make_claim, make_review
 from tests.controlplane.webhook_process import WebhookProcess
-from tests.https.serving import SECONDS, post
-from tests.https.test_process import connect
+from tests.https.serving import post
+from tests.https.test_process import connect, processor_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HEAD = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
 CLAIM = encoded(make_review(make_claim()))
-TIMEOUT_SECONDS = 10
+LONGEST_SECONDS = 30
+"""The API's maximum for timeoutSeconds: how long a loaded machine may take for what needs a second of a processor."""
+PROCESSOR_SECONDS = 8
+"""What a document may cost: 80 % of the 10 s that an API server waits by default."""
 LARGE = f"{HEAD}rules:\n" + "".join(
     f"- {{name: r{n}, action: deny, match: {{namespaces: {{names: [ns-{n}]}}, drivers: ['d{n}.example.com']}}}}\n"
     for n in range(2000)
@@ -60,17 +62,17 @@ def config_map(policy: str) -> bytes:
 
 def asked(webhook: WebhookProcess, body: bytes) -> dict[str, Any]:
     with connect(webhook) as client:
-        client.socket.settimeout(SECONDS)
-        client.send(post(body, f"/validate?timeout={TIMEOUT_SECONDS}s"))
+        client.socket.settimeout(LONGEST_SECONDS)
+        client.send(post(body, f"/validate?timeout={LONGEST_SECONDS}s"))
         response: dict[str, Any] = json.loads(client.answer().partition(b"\r\n\r\n")[2])["response"]
     return response
 
 
 @pytest.mark.parametrize("policy", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_document_is_refused_at_its_path_before_the_deadline(webhook: WebhookProcess, policy: str) -> None:
-    started = time.monotonic()
+    before = processor_seconds(webhook)
     response = asked(webhook, config_map(policy))
-    assert time.monotonic() - started < TIMEOUT_SECONDS
+    assert processor_seconds(webhook) - before < PROCESSOR_SECONDS
     assert (response["allowed"], response["status"]["code"]) == (False, 422)
     assert all(cause["field"].startswith("data[policy.yaml]") for cause in response["status"]["details"]["causes"])
 

@@ -108,6 +108,8 @@ class Clients:
     context: ssl.SSLContext
     answered: int = 0
     last: int = 0
+    served: set[int] = field(default_factory=set)
+    """Threads that got an answer."""
     lost: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -131,6 +133,7 @@ class Clients:
             return b""
         with self.lock:
             self.answered += 1
+            self.served.add(threading.get_ident())
             self.last += answer == LAST
         return answer
 
@@ -145,7 +148,7 @@ def test_no_request_is_lost_when_the_process_is_told_to_stop_under_load(delay: s
             thread = threading.Thread(target=clients.run)
             thread.start()
             stack.callback(thread.join, SECONDS)
-        eventually(lambda: clients.answered > 500)
+        eventually(lambda: clients.answered > 500 and len(clients.served) == 8)
         assert webhook.stop() == 0
     assert clients.lost == []
     assert clients.last >= 8, "each connection's last answer says so"

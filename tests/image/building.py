@@ -36,7 +36,7 @@ class Builder:
 
     folder: Path
 
-    def buildah(self, *arguments: str, timeout_seconds: float = 900) -> str:
+    def buildah(self, *arguments: str, timeout_seconds: float = 3600) -> str:
         """What the command printed. Raises AssertionError with its output if it failed."""
         where = ["--root", str(self.folder / "store"), "--runroot", str(self.folder / "run"), "--storage-driver", "vfs"]
         return _run(["buildah", *where, *arguments], timeout_seconds)
@@ -45,7 +45,7 @@ class Builder:
         """Debian with Python."""
         bootstrapped = self.folder / "debian"
         packages = "--include=python3-venv,ca-certificates"
-        _run(["debootstrap", "--variant=minbase", packages, _SUITE, str(bootstrapped)], 900)
+        _run(["debootstrap", "--variant=minbase", packages, _SUITE, str(bootstrapped)], 3600)
         for needless in ("var/cache/apt/archives", "var/log"):
             shutil.rmtree(bootstrapped / needless)
             (bootstrapped / needless).mkdir()

@@ -166,7 +166,10 @@ def test_any_user_can_run_it_on_a_root_that_is_read_only(files: Path, tmp_path: 
             device-taint-webhook serve --standalone --cert-dir /mnt --bind-address 127.0.0.1 --port {review_port} \\
             --health-probe-bind-address 127.0.0.1:{health_port} --metrics-bind-address 0"""
     process = Process(
-        "image", ["/usr/bin/env", "unshare", "--mount", "sh", "-c", script], tmp_path.parent / "image.log"
+        "image",
+        ["/usr/bin/env", "unshare", "--mount", "sh", "-c", script],
+        tmp_path.parent / "image.log",
+        grace_seconds=90,
     )
 
     def ready() -> bool:
@@ -176,7 +179,7 @@ def test_any_user_can_run_it_on_a_root_that_is_read_only(files: Path, tmp_path: 
             return False
 
     try:
-        process.wait_ready(ready, seconds=60)
+        process.wait_ready(ready, seconds=180)
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": _rule_review()}
         answer = _post(review_port, authority.pem, review)
         assert answer["response"]["uid"] == "1"
@@ -187,7 +190,7 @@ def test_any_user_can_run_it_on_a_root_that_is_read_only(files: Path, tmp_path: 
 
 
 def _get(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.request("GET", "/readyz")
     status = connection.getresponse().status
     connection.close()
@@ -196,7 +199,7 @@ def _get(port: int) -> bool:
 
 def _post(port: int, ca_pem: bytes, body: object) -> dict[str, dict[str, object]]:
     context = ssl.create_default_context(cadata=ca_pem.decode())
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
     connection.request("POST", "/validate", json.dumps(body), {"Content-Type": "application/json"})
     answer: dict[str, dict[str, object]] = json.loads(connection.getresponse().read())
     connection.close()
@@ -229,7 +232,7 @@ def test_both_workloads_are_verbs_of_its_only_program(files: Path) -> None:
         ["chroot", f"--userspec={_SOMEBODY}", str(files), f"/{OURS}/bin/device-taint-webhook", "--help"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done

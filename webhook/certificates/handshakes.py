@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 _LOGGED_EVERY_SECONDS: Final = 60.0
 """At most one line for each reason in this time: an API server with a wrong caBundle tries again with each request."""
+_TIMER_SLACK_SECONDS: Final = 0.05
+"""The loop's timer starts before ours, counts whole milliseconds, and may end by this much earlier by our clock."""
 _REASONS: Final[tuple[tuple[str, HandshakeFailure], ...]] = (
     # Parts of OpenSSL's names for what went wrong; the first that is found counts. An alert is what the client sent.
     ("ALERT_UNKNOWN_CA", HandshakeFailure.CERTIFICATE_REJECTED),
@@ -92,7 +94,7 @@ class WatchedHandshake(ssl.SSLObject):
         """The end of the connection."""
         if self._over or self._begun_at is None:
             return
-        if time.monotonic() - self._begun_at >= self.timeout_seconds:
+        if time.monotonic() - self._begun_at >= self.timeout_seconds - _TIMER_SLACK_SECONDS:
             type(self).tell(HandshakeFailure.TIMEOUT, f"not done after {self.timeout_seconds:g} s", self.server_name)
         elif self._heard:
             type(self).tell(HandshakeFailure.CLOSED, "the connection ended in the middle of it", self.server_name)

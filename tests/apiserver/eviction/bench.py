@@ -31,7 +31,7 @@ RULES: Final = path(VERSION, "devicetaintrules")
 SLICES: Final = path(VERSION, "resourceslices")
 POLICIES: Final = path("admissionregistration.k8s.io/v1", "validatingadmissionpolicies")
 BINDINGS: Final = path("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings")
-SOON_SECONDS: Final = 20.0
+SOON_SECONDS: Final = 60.0
 """The longest that an evictor may need for what is due, with forty other scenarios on the same machine."""
 CONDITION: Final = "EvictionInProgress"
 _POLL_SECONDS: Final = 0.25
@@ -293,7 +293,7 @@ class Bench:
         """Time has to pass for what must not happen in it."""
         until = self.due_at(due) + timedelta(seconds=seconds)
         left = (until - now()).total_seconds()
-        wait_until(lambda: now() >= until, f"{until}", seconds=max(left, 0) + 5, every=_POLL_SECONDS)
+        wait_until(lambda: now() >= until, f"{until}", seconds=max(left, 0) + SOON_SECONDS, every=_POLL_SECONDS)
 
     def _acted(self) -> None:
         self.acted_at = now()

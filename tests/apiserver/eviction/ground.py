@@ -226,7 +226,7 @@ class Fleet:
             status = client.get(f"{deployments}/{name}").object.get("status", {})
             return bool(status.get("readyReplicas", 0) == replicas)
 
-        wait_until(ready, f"{replicas} pods are ready", seconds=120, every=0.5)
+        wait_until(ready, f"{replicas} pods are ready", seconds=300, every=0.5)
         ground.publish("new", [f"device-{number}" for number in range(replicas)])
 
 

@@ -16,7 +16,7 @@ from tests.apiserver.eviction.bench import now
 from tests.apiserver.eviction.play import NO_CEILING, OUR_USER
 from tests.apiserver.eviction.refusing import RefusingWebhook
 from tests.apiserver.eviction.shifted import set_shift
-from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness
+from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness, whole_events
 from tests.apiserver.policy.stage import RestartablePlane
 from tests.controlplane import versions
 from tests.controlplane.processes import wait_until
@@ -167,11 +167,11 @@ class Ward(evicting.Ward):
         """How many went already, as the audit log has it."""
         return len(self._witness.evicted().keys() & self.due.keys())
 
-    def wait_evicted(self, pods: int, seconds: float = 60.0) -> None:
+    def wait_evicted(self, pods: int, seconds: float = 180.0) -> None:
         """Returns as soon as so many are gone."""
         wait_until(lambda: self.evicted() >= pods, f"{pods} evicted of {self.name}", seconds=seconds, every=0.02)
 
-    def wait_empty(self, seconds: float = 60.0) -> None:
+    def wait_empty(self, seconds: float = 180.0) -> None:
         """Returns once nobody is left that has to go."""
         going = {uid for uid, due in self.due.items() if due is not None}
         wait_until(lambda: going <= self.gone(), f"all of {self.name} gone", seconds=seconds, every=0.3)
@@ -308,7 +308,7 @@ class Stage:
     def _too_soon(self) -> list[str]:
         """Rules for whose present generation `kubectl wait` returned before the last of their pods went."""
         ends: dict[str, tuple[int, datetime]] = {}
-        for event in self.plane.audit_events():
+        for event in whole_events(self.plane.folder / "audit.log"):
             about = event["objectRef"]
             if (about["resource"], about.get("subresource")) == ("devicetaintrules", "status"):
                 for condition in event["requestObject"]["status"]["conditions"]:

@@ -137,14 +137,19 @@ class Play:
             self._benches[scenario.name] = Bench(self._plane.client, self._witness, f"scenario-{number}")
         try:
             self._evictor.start()
-            self._all(self._whole, [each for each in scenarios if not each.restarts and not each.alone])
-            self._restart([each for each in scenarios if each.restarts])
-            self._wait_for_nothing()
+            together = [each for each in scenarios if not each.alone]
+            self._all(self._admit, together)
+            self._wait_seen("arrived")
+            self._all(self._whole, [each for each in together if not each.restarts])
+            self._restart([each for each in together if each.restarts])
+            self._wait_seen("done")
             for scenario in scenarios:
                 if not scenario.alone:
                     self._collect(scenario)
             for scenario in scenarios:
                 if scenario.alone:
+                    self._all(self._admit, [scenario])
+                    self._wait_seen(f"arrived-{self._benches[scenario.name].name}")
                     self._all(self._whole, [scenario])
                     self._collect(scenario)
         finally:
@@ -179,12 +184,13 @@ class Play:
         self._begin(scenario)
         self._finish(scenario)
 
-    def _begin(self, scenario: Scenario) -> None:
-        bench = self._benches[scenario.name]
+    def _admit(self, scenario: Scenario) -> None:
         for pod in scenario.pods:
-            bench.admit(pod)
+            self._benches[scenario.name].admit(pod)
+
+    def _begin(self, scenario: Scenario) -> None:
         for step in scenario.steps:
-            step.do(bench)
+            step.do(self._benches[scenario.name])
 
     def _meanwhile(self, scenario: Scenario) -> None:
         for step in scenario.while_down:
@@ -206,9 +212,12 @@ class Play:
         wanted = events(scenario, evicted)
         wait_until(lambda: self._told(bench) >= wanted, f"told: {wanted}", seconds=SOON_SECONDS, every=0.5)
 
-    def _wait_for_nothing(self) -> None:
-        """Another pod, of which every watch has news after all that was done: whoever is not gone now stays."""
-        bench = Bench(self._plane.client, self._witness, "sentinel")
+    def _wait_seen(self, name: str) -> None:
+        """Until the evictor has seen all that was done to pods and claims: two more pods, which it evicts, came later.
+
+        Each kind is watched by itself, so the news of a taint may pass the news of a pod that is to stay.
+        """
+        bench = Bench(self._plane.client, self._witness, name)
         for pod in ("by-rule", "by-slice"):
             bench.admit(Pod(pod))
         Publish({"by-slice-0": (Marked("s"),), "by-rule-0": ()}).do(bench)

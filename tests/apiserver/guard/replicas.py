@@ -10,7 +10,7 @@ from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS
 from tests.apiserver.registration.samples import MANIFESTS
 from tests.controlplane.pki import Authority
 from tests.controlplane.processes import wait_until
-from tests.controlplane.registration import register, unregister
+from tests.controlplane.registration import MOST_SECONDS, register, unregister
 from tests.controlplane.webhook_process import WebhookProcess
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Replicas:
             urls = [each.base_url for each in self.all]
             self.balancer = balancer = stack.enter_context(Balancer(urls))
             plane = self._stage.plane
-            wanted = register(plane, MANIFESTS, balancer.url, self._authority.pem)
+            wanted = register(plane, MANIFESTS, balancer.url, self._authority.pem, timeout_seconds=MOST_SECONDS)
             stack.callback(unregister, plane, wanted)
             self._stack = stack.pop_all()
         return self

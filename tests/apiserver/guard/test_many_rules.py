@@ -27,7 +27,7 @@ LIMIT: Final = 50
 """Pods, by the built-in policy."""
 FEWER: Final = LIMIT * 4
 """More than three replicas let through at their worst."""
-_REVIEWS: Final = re.compile(r'reviews_total\{[^}]*resource="devicetaintrules"[^}]*\} (\S+)')
+_REVIEWS: Final = re.compile(r'reviews_total\{[^}]*path="([^"]+)"[^}]*resource="devicetaintrules"[^}]*\} (\S+)')
 
 
 def _send(stage: Stage, number: int) -> Reply:
@@ -39,7 +39,7 @@ def _stored(stage: Stage) -> int:
 
 
 def _judged(webhook: WebhookProcess) -> float:
-    return sum(float(value) for value in _REVIEWS.findall(webhook.metrics()))
+    return sum(float(value) for where, value in _REVIEWS.findall(webhook.metrics()) if "validate" in where)
 
 
 def _only_for_the_window(replies: list[Reply]) -> bool:
@@ -59,8 +59,14 @@ def test_rules_sent_in_parallel_hit_at_most_the_limit_of_each_replica(stage: Sta
 
 
 def test_rules_sent_one_after_the_other_hit_at_most_the_limit(stage: Stage, replicas: Replicas) -> None:
+    """By one of them, as long as the API server keeps its connection; each that takes over may know a little less."""
+    before = [_judged(each) for each in replicas.all]
     replies = [_send(stage, number) for number in range(COUNT)]
-    assert sum(reply.ok for reply in replies) == _stored(stage) == LIMIT
+    by = sum(_judged(each) > number for each, number in zip(replicas.all, before, strict=True))
+    admitted = sum(reply.ok for reply in replies)
+    print(f"\n{admitted} of {COUNT} rules admitted by {by} replicas")
+    assert admitted == _stored(stage)
+    assert LIMIT <= admitted <= LIMIT * by
     assert [reply.ok for reply in replies[:LIMIT]] == [True] * LIMIT
     assert _only_for_the_window(replies)
     assert len(replicas.all) == 3
@@ -72,7 +78,7 @@ def test_replica_reckons_with_what_others_let_through(stage: Stage, replicas: Re
         assert _send(stage, number).ok
     for webhook in replicas.all:
         stage.webhook = webhook
-        wait_until(lambda: not stage.ask(make_rule(COUNT - 1))["allowed"], "the replica has seen the rules", seconds=10)
+        wait_until(lambda: not stage.ask(make_rule(COUNT - 1))["allowed"], "the replica has seen the rules")
 
 
 @pytest.fixture
@@ -132,7 +138,7 @@ def _wait_shown(replicas: Replicas, rules: int) -> None:
     """Until the watch of every replica has shown that many rules."""
     line = f'inventory_objects{{resource="devicetaintrules"}} {rules}.0'
     for webhook in replicas.all:
-        wait_until(lambda: line in webhook.metrics(), f"{rules} rules are known", seconds=10)  # noqa: B023 -- waited for
+        wait_until(lambda: line in webhook.metrics(), f"{rules} rules are known")  # noqa: B023 -- waited for
 
 
 @pytest.mark.usefixtures("occupied_again")

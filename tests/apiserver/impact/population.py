@@ -40,7 +40,7 @@ RULES: Final = path(VERSION, "devicetaintrules")
 SLICES: Final = path(VERSION, "resourceslices")
 CLAIMS: Final = path(VERSION, "resourceclaims")
 PODS: Final = path("v1", "pods")
-SETTLED_WITHIN_SECONDS: Final = 120.0
+SETTLED_WITHIN_SECONDS: Final = 300.0
 _POLL_SECONDS: Final = 0.4
 """Four benches are looked after at a time, and the control plane has the same two cores."""
 _THREADS: Final = 8

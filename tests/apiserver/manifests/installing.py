@@ -37,7 +37,7 @@ FOREIGN_KINDS: Final = {
 def rendered(assets: Assets, folder: str) -> list[Json]:
     """The documents of a folder below manifests, as kustomize puts them together and in its order."""
     command = [str(assets.program("kubectl")), "kustomize", str(MANIFESTS / folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done
     return list(yaml.safe_load_all(done.stdout))
 

@@ -56,7 +56,7 @@ pytestmark = pytest.mark.apiserver
 
 OPERATIONS: Final = ROOT / "docs" / "operations.md"
 COLUMNS: Final = {"self-managed": "default", "high-availability": "high availability"}
-_SOON_SECONDS: Final = 60.0
+_SOON_SECONDS: Final = 240.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ def tree(tmp_path: Path) -> Path:
 
 def rendered(assets: Assets, folder: Path) -> list[dict[str, Any]]:
     command = [str(assets.program("kubectl")), "kustomize", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done
     return list(yaml.safe_load_all(done.stdout))
 

@@ -29,13 +29,13 @@ class Fleet:
 
     def __enter__(self) -> Self:
         self._reader.apply(*_documents())
-        wait_until(lambda: self.running() == NAMES, "the pods run", seconds=60)
+        wait_until(lambda: self.running() == NAMES, "the pods run", seconds=240)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._reader.client.delete(f"{RULES}/firmware")
         self._reader.client.delete(_PODS)
-        wait_until(lambda: not self._reader.client.get(_PODS).items, "the pods are gone", seconds=60)
+        wait_until(lambda: not self._reader.client.get(_PODS).items, "the pods are gone", seconds=240)
 
     def running(self) -> set[str]:
         """Names of the pods that run."""

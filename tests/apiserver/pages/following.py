@@ -1,7 +1,8 @@
 """What a reader does who follows a page: its commands in a shell, with a real API server behind kubectl.
 
 Images are neither built nor run: `docker` does nothing, and the programs run as processes beside the control plane. So
-webhook configurations lead to such a process, by url, wherever kubectl renders an overlay.
+webhook configurations lead to such a process, by url, wherever kubectl renders an overlay; calls have all the time that
+API servers give, for the sake of a busy machine.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tests.apiserver.registration.samples import OWN_NAMESPACE
 from tests.controlplane.client import path
 from tests.controlplane.pki import Authority
 from tests.controlplane.processes import free_port, wait_until
+from tests.controlplane.registration import MOST_SECONDS
 from tests.controlplane.webhook_process import ROOT, WebhookProcess, our_environment
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ def rendered(folder):
         for webhook in document.get("webhooks", []):
             url = "{url}" + webhook["clientConfig"]["service"]["path"]
             webhook["clientConfig"] = {{"url": url, "caBundle": "{bundle}"}}
+            webhook["timeoutSeconds"] = {most}
     return yaml.safe_dump_all(documents)
 
 arguments = sys.argv[1:]
@@ -112,6 +115,7 @@ class Reader:
             real=plane.assets.program("kubectl"),
             url=f"https://127.0.0.1:{self._port}",
             bundle=base64.b64encode(self._authority.pem).decode(),
+            most=MOST_SECONDS,
         )
         for name, text in (("kubectl", kubectl), ("docker", "#!/bin/sh\n")):
             (self._programs / name).write_text(text)
@@ -141,11 +145,11 @@ class Reader:
             text=True,
         )
 
-    def run(self, commands: str, *, codes: Collection[int] = (0,), seconds: float = 300, **environment: str) -> str:
+    def run(self, commands: str, *, codes: Collection[int] = (0,), seconds: float = 900, **environment: str) -> str:
         """What they print, to both outputs; the first one that fails is the last, as with `bash -e`."""
         return self.finish(self.start(commands, **environment), codes=codes, seconds=seconds)
 
-    def finish(self, running: subprocess.Popen[str], *, codes: Collection[int] = (0,), seconds: float = 300) -> str:
+    def finish(self, running: subprocess.Popen[str], *, codes: Collection[int] = (0,), seconds: float = 900) -> str:
         """The same of what was started."""
         with running:
             try:
@@ -176,7 +180,7 @@ class Reader:
 
     def pod_of_serve(self) -> WebhookProcess:
         """A replica, not started yet, to which the configurations lead; only API servers are heard."""
-        wait_until(lambda: self.client.get(_SERVE).ok, "there is a Deployment", seconds=60)
+        wait_until(lambda: self.client.get(_SERVE).ok, "there is a Deployment", seconds=240)
         kubeconfig = self.plane.kubeconfig_of(ACCOUNT, ACCOUNT_GROUPS)
         return WebhookProcess(
             f"--kubeconfig={kubeconfig}",
@@ -236,4 +240,4 @@ class Reader:
             kinds = (
                 "validatingadmissionpolicy,validatingadmissionpolicybinding,clusterrole,clusterrolebinding,namespace"
             )
-            self.run(f"kubectl delete {kinds} {LABELLED}", seconds=120)
+            self.run(f"kubectl delete {kinds} {LABELLED}")

@@ -47,7 +47,7 @@ def test_who_follows_the_page_gets_what_it_says_at_each_step(reader: Reader, fle
         assert re.search(r"^firmware +true$", reader.run(which), re.MULTILINE)
         before = reader.worker_arguments()
         evicting = reader.start(evict)
-        wait_until(lambda: reader.worker_arguments() != before, "the mode is another", seconds=120)
+        wait_until(lambda: reader.worker_arguments() != before, "the mode is another", seconds=600)
         with reader.pod_of_evict():
             printed = reader.finish(evicting)
             assert printed.splitlines()[-1].endswith("condition met")

@@ -81,7 +81,7 @@ def _answering(reader: Reader) -> Iterator[None]:
     """With a replica, and called."""
     with reader.pod_of_serve():
         spec = make_rule(meta={"name": "probe"})
-        wait_until(lambda: reader.client.create(RULES, spec, dry_run=True).ok, "rules are judged", seconds=60)
+        wait_until(lambda: reader.client.create(RULES, spec, dry_run=True).ok, "rules are judged", seconds=240)
         yield
 
 
@@ -125,7 +125,7 @@ def _author_of_a_claim_from(reader: Reader, template: str) -> str:
         ]
         return bool(said)
 
-    wait_until(decided, "a claim is made or refused", seconds=60)
+    wait_until(decided, "a claim is made or refused", seconds=240)
     return str(said[0])
 
 

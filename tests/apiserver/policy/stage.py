@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import http.client
 import json
 import re
 import time
@@ -14,14 +15,14 @@ from tests.builders import make_review
 from tests.controlplane.client import Client, path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-from tests.controlplane.registration import FILES, register, unregister
+from tests.controlplane.registration import FILES, MOST_SECONDS, register, unregister
 from tests.controlplane.versions import GROUP
 from tests.controlplane.webhook_process import WebhookProcess, _get
 from webhook.api.field import Path
 from webhook.policy.document import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path as FilePath
 
     from tests.controlplane.client import Reply
@@ -71,7 +72,7 @@ class RestartablePlane(ControlPlane):
     def start_api_server(self) -> None:
         """Starts it with the arguments that it had."""
         process = self._run("kube-apiserver", self._commands["kube-apiserver"])
-        process.wait_ready(functools.partial(answers, self.client, "/readyz"), seconds=90)
+        process.wait_ready(functools.partial(answers, self.client, "/readyz"), seconds=240)
 
     def serve(self, versions: Mapping[str, bool]) -> None:
         """Starts it anew, with some versions or resources switched on or off."""
@@ -87,7 +88,7 @@ def answers(client: Client, url_path: str) -> bool:
     """Whether a GET is granted; no if nobody listens."""
     try:
         return client.get(url_path).ok
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return False
 
 
@@ -97,6 +98,19 @@ def health(webhook: WebhookProcess, probe: str) -> tuple[int, str]:
         return _get(f"{webhook.health_url}/{probe}")
     except OSError:
         return 0, ""
+
+
+def answered(webhook: WebhookProcess, probe: str) -> tuple[int, str]:
+    """The same of one that runs: what it answers as soon as it does."""
+    given = 0, ""
+
+    def there() -> bool:
+        nonlocal given
+        given = health(webhook, probe)
+        return given[0] != 0
+
+    wait_until(there, f"an answer to {probe}")
+    return given
 
 
 class Stage:
@@ -158,7 +172,7 @@ class Stage:
         webhook.cert_dir = webhook.folder / "certs"
         webhook.authority.server("127.0.0.1").write(webhook.cert_dir)
         webhook._start()
-        webhook.process.wait_ready(lambda: health(webhook, "livez")[0] == 200, seconds=30)
+        webhook.process.wait_ready(lambda: health(webhook, "livez")[0] == 200)
         return webhook
 
     def start_webhook(self) -> None:
@@ -176,11 +190,27 @@ class Stage:
         self.start_webhook()
         self.register(files)
 
-    def register(self, files: Iterable[str] = FILES, manifests: FilePath = MANIFESTS) -> None:
-        """Has the API server call it."""
+    def register(
+        self,
+        files: Iterable[str] = FILES,
+        manifests: FilePath = MANIFESTS,
+        *,
+        timeout_seconds: int | None = MOST_SECONDS,
+    ) -> None:
+        """Has the API server call it.
+
+        As shipped, which is None for timeout_seconds, most entries let through unseen what takes longer than 3 s.
+        """
         self._files = tuple(files)
         webhook = self.webhook
-        self._registered = register(self.plane, manifests, webhook.base_url, webhook.ca_pem, files=self._files)
+        self._registered = register(
+            self.plane,
+            manifests,
+            webhook.base_url,
+            webhook.ca_pem,
+            files=self._files,
+            timeout_seconds=timeout_seconds,
+        )
 
     def unregister(self) -> None:
         """Has it call nobody."""
@@ -216,20 +246,31 @@ class Stage:
     # --- what the API server remembers ------------------------------------------------------------
 
     def audited(self, entry: str, verb: str, url: str) -> dict[str, str]:
-        """What an entry annotated when the object at that URL was created or changed, without the entry's name."""
+        """What an entry annotated when the object at that URL was created or changed, without the entry's name.
+
+        Others see an object before the audit log has the request that made it, so this is waited for.
+        """
+        found: list[Json] = []
+
+        def there() -> bool:
+            found[:] = self._audit_events_of(verb, url)
+            return bool(found)
+
+        wait_until(there, f"{verb} {url} in the audit log", every=0.2)
+        annotations = found[-1].get("annotations", {}).items()
+        return {key.removeprefix(f"{entry}/"): text for key, text in annotations if key.startswith(entry)}
+
+    def _audit_events_of(self, verb: str, url: str) -> Iterator[Json]:
         collection, _, name = url.rpartition("/")
-        found: dict[str, str] = {}
         with (self.plane.folder / "audit.log").open() as log:
             for line in log:
-                if f'"{name}"' not in line or f'"verb":"{verb}"' not in line:
+                if f'"{name}"' not in line or f'"verb":"{verb}"' not in line or not line.endswith("\n"):
                     continue
                 event = json.loads(line)
                 stored = (event.get("responseObject") or {}).get("metadata", {}).get("name")
                 path_asked = event["requestURI"].partition("?")[0]
                 if path_asked in (url, collection) and name == stored:
-                    annotations = event.get("annotations", {}).items()
-                    found = {key.removeprefix(f"{entry}/"): text for key, text in annotations if key.startswith(entry)}
-        return found
+                    yield event
 
     # --- its policy ------------------------------------------------------------------------------
 
@@ -257,5 +298,5 @@ class Stage:
     def wait_policy(self, wanted: str) -> float:
         """Waits until that policy is in use; gives the seconds that took."""
         before = time.monotonic()
-        wait_until(lambda: self.policy_hash == wanted, f"policy {wanted} in use", seconds=15)
+        wait_until(lambda: self.policy_hash == wanted, f"policy {wanted} in use")
         return time.monotonic() - before

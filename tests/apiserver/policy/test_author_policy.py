@@ -105,11 +105,16 @@ def alone(guarded: Stage) -> Iterator[Stage]:
 
 @pytest.fixture
 def hanging(guarded: Stage) -> Iterator[Stage]:
-    """The webhook is called and does not answer; entries for templates ignore that."""
+    """The webhook is called and does not answer; entries for templates ignore that, after the time they come with."""
+    files = guarded._files
+    guarded.unregister()
+    guarded.register(files, timeout_seconds=None)
     os.kill(guarded.webhook.process.pid, signal.SIGSTOP)
     yield guarded
     os.kill(guarded.webhook.process.pid, signal.SIGCONT)
     wait_until(guarded.webhook.ready, "it answers again")
+    guarded.unregister()
+    guarded.register(files)
 
 
 def test_policy_is_one_that_the_api_server_finds_nothing_wrong_with(guarded: Stage) -> None:

@@ -234,6 +234,7 @@ def injected(stage: Stage, tmp_path: Any) -> Iterator[_Injected]:
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
             "failurePolicy": "Fail",
+            "timeoutSeconds": 30,
         }
         configuration = {"metadata": {"name": "zz-injector"}, "webhooks": [entry]}
         collection = path("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")

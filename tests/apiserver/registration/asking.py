@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.apiserver.registration.samples import collection, url
+from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,10 +53,21 @@ def steps(
         stored = action().object
         answer[name] = asked(webhook, obj)
         if "resourceVersion" in stored["metadata"]:
-            # Waits until the API server's cache has it. The next update starts from there, and from an older object
-            # it would ask about the wrong change first, then fail to store it and try again.
-            client.get(url(obj), resourceVersion=stored["metadata"]["resourceVersion"])
+            wait_cached(client, obj, stored)
     return answer
+
+
+def wait_cached(client: Client, obj: Json, stored: Json) -> None:
+    """Waits until the API server's cache has what was stored.
+
+    The next update starts from there, and from an older object it would ask about the wrong change first, then fail to
+    store it and try again.
+    """
+    version = stored["metadata"]["resourceVersion"]
+    # A server whose cache is three seconds late says so with 504.
+    wait_until(
+        lambda: client.get(url(obj), resourceVersion=version).code != HTTPStatus.GATEWAY_TIMEOUT, "the cache has it"
+    )
 
 
 def put_as_by_author(client: Client, obj: Json) -> Reply:

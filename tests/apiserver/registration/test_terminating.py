@@ -19,6 +19,7 @@ from tests.apiserver.registration.asking import (
     in_every_rule_version,
     in_every_version,
     steps,
+    wait_cached,
 )
 from tests.apiserver.registration.samples import (
     FINALIZER,
@@ -77,6 +78,7 @@ def _going(client: Client, webhook: RecordingWebhook, obj: Json) -> Json:
     _ = client.delete(url(obj)).object
     stored = client.get(url(obj)).object
     assert "deletionTimestamp" in stored["metadata"]
+    wait_cached(client, obj, stored)
     webhook.take()
     return stored
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 from tests.unit.cluster.peer import Fixed
@@ -10,11 +11,15 @@ from webhook.cluster.credentials import Access
 from webhook.cluster.discovery import FixedCollection
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.unit.cluster.peer import Peer
 
 RULES_PATH: Final = "/apis/resource.k8s.io/v1/devicetaintrules"
 RULES: Final = FixedCollection("resource.k8s.io", "v1", "devicetaintrules")
 
 
-def acting_cluster(peer: Peer, per_second: float = 0.0, burst: int = 1) -> ActingCluster:
-    return ActingCluster(Fixed(Access(peer.url)), Throttle(per_second, burst))
+def acting_cluster(
+    peer: Peer, per_second: float = 0.0, burst: int = 1, clock: Callable[[], float] = time.monotonic
+) -> ActingCluster:
+    return ActingCluster(Fixed(Access(peer.url)), Throttle(per_second, burst, clock))

@@ -22,7 +22,7 @@ from webhook.cluster.settings import RequestSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     """Runs a test on the loop that the product runs on, and fails it if it hangs."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             await test
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -202,7 +202,8 @@ def test_lost_watch_is_trusted_for_as_long_as_the_settings_say() -> None:
         async with caching(a_slice(), a_claim("a"), a_rule(), settings=patient) as bench:
             await bench.settles()
             await bench.peer.stop()
-            await until(lambda: bench.count("reflector_errors_total", resource=CLAIMS) >= 2, "failed attempts")
+            for resource in (SLICES, CLAIMS, RULES):
+                await until(lambda: bench.count("reflector_errors_total", resource=resource) >= 2, "failed attempts")  # noqa: B023 -- waited for
             bench.now[0] += 15.0
             assert bench.cache.sight().inventory is not None
             bench.now[0] += 1.0

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow  # leases last for seconds
 
 SETTINGS = LeaderSettings(namespace="ns", name="evict", lease_seconds=4, renew_seconds=2, retry_seconds=1)
+KEPT = LeaderSettings(namespace="ns", name="evict", lease_seconds=30, renew_seconds=20, retry_seconds=1)
+"""For a lease that must not be lost, also when the machine stands still for a few seconds."""
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
 MICRO_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z")
 
@@ -58,8 +61,8 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def candidate(cluster: Cluster, identity: str) -> Any:
-    leadership = Leadership(cluster, SETTINGS, identity=identity)
+async def candidate(cluster: Cluster, identity: str, settings: LeaderSettings = SETTINGS) -> Any:
+    leadership = Leadership(cluster, settings, identity=identity)
     task = asyncio.create_task(leadership.run())
     try:
         yield leadership, task
@@ -73,19 +76,19 @@ def test_lease_is_made_kept_and_given_back_to_whoever_waits() -> None:
         server = Server()
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = server.answer
-            async with candidate(cluster, "one") as (one, _):
+            async with candidate(cluster, "one", KEPT) as (one, _):
                 await until(one.acquired.is_set, "somebody leads")
                 assert server.holder == "one"
                 assert server.lease is not None
                 spec = server.lease["spec"]
                 assert all(MICRO_TIME.fullmatch(spec[name]) for name in ("acquireTime", "renewTime"))
-                async with candidate(cluster, "two") as (two, _):
+                async with candidate(cluster, "two", KEPT) as (two, _):
                     renewed = server.version + 1
                     await until(lambda: server.version > renewed, "renewed")
                     assert not two.acquired.is_set()
                     await one.release()
                     assert server.holder == ""
-                    await until(two.acquired.is_set, "the other leads", seconds=SETTINGS.lease_seconds - 1)
+                    await until(two.acquired.is_set, "the other leads", seconds=KEPT.lease_seconds - 10)
                     assert server.holder == "two"
 
     run(test())
@@ -96,7 +99,7 @@ def test_no_answer_for_less_than_the_deadline_costs_nothing() -> None:
         server = Server()
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = server.answer
-            async with candidate(cluster, "one") as (one, task):
+            async with candidate(cluster, "one", KEPT) as (one, task):
                 await until(one.acquired.is_set, "it leads")
                 server.broken = True
                 asked = len(peer.requests) + 1
@@ -169,9 +172,9 @@ def test_wall_clock_set_forward_takes_no_lease_that_is_kept(monkeypatch: pytest.
         wall, server = Wall(monkeypatch), Server()
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = server.answer
-            async with candidate(cluster, "one") as (one, _):
+            async with candidate(cluster, "one", KEPT) as (one, _):
                 await until(one.acquired.is_set, "it leads")
-                async with candidate(cluster, "two") as (two, _):
+                async with candidate(cluster, "two", KEPT) as (two, _):
                     for _ in range(3):
                         wall.ahead_seconds += 3600
                         renewed = server.version + 1
@@ -184,16 +187,17 @@ def test_wall_clock_set_forward_takes_no_lease_that_is_kept(monkeypatch: pytest.
 def test_wall_clock_set_back_leaves_no_lease_that_nobody_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         wall, server = Wall(monkeypatch), Server()
+        settings = replace(SETTINGS, lease_seconds=8, renew_seconds=4)  # not over before it was seen
         then = "2026-01-01T00:00:00.000000Z"
-        spec = {"holderIdentity": "dead", "leaseDurationSeconds": 4, "acquireTime": then, "renewTime": then}
+        spec = {"holderIdentity": "dead", "leaseDurationSeconds": 8, "acquireTime": then, "renewTime": then}
         server.lease = {"metadata": {"name": "evict", "resourceVersion": "0"}, "spec": spec}
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = server.answer
-            async with candidate(cluster, "two") as (two, _):
+            async with candidate(cluster, "two", settings) as (two, _):
                 await until(lambda: len(peer.requests) > 1, "seen")
                 assert server.holder == "dead"
                 wall.ahead_seconds -= 3600
-                await until(two.acquired.is_set, "taken over", seconds=SETTINGS.lease_seconds + 4)
+                await until(two.acquired.is_set, "taken over", seconds=settings.lease_seconds + 20)
                 assert server.holder == "two"
 
     run(test())
@@ -204,9 +208,9 @@ def test_lease_that_is_deleted_is_free() -> None:
         server = Server()
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = server.answer
-            async with candidate(cluster, "one") as (one, _):
+            async with candidate(cluster, "one", KEPT) as (one, _):
                 await until(one.acquired.is_set, "it leads")
-                async with candidate(cluster, "two") as (two, _):
+                async with candidate(cluster, "two", KEPT) as (two, _):
                     seen = len(peer.requests) + 4
                     await until(lambda: len(peer.requests) > seen, "seen by both")
                     server.broken, server.lease = True, None
@@ -222,12 +226,12 @@ def test_leader_that_was_held_up_knows_before_it_asks() -> None:
         server, seconds = Server(), [0.0]
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = server.answer
-            leadership = Leadership(cluster, SETTINGS, identity="one", clock=lambda: seconds[0])
+            leadership = Leadership(cluster, KEPT, identity="one", clock=lambda: seconds[0])
             held = [leadership.holds]
             task = asyncio.create_task(leadership.run())
             await until(leadership.acquired.is_set, "it leads")
             held.append(leadership.holds)
-            seconds[0] += SETTINGS.renew_seconds + SETTINGS.retry_seconds
+            seconds[0] += KEPT.renew_seconds + KEPT.retry_seconds
             held.append(leadership.holds)
             assert held == [False, True, False]
             task.cancel()
@@ -244,12 +248,12 @@ def test_renewal_counts_from_when_it_was_sent() -> None:
 
         def late(request: Request) -> Reply:
             if request.method != "GET":
-                seconds[0] += SETTINGS.lease_seconds
+                seconds[0] += KEPT.lease_seconds
             return server.answer(request)
 
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = late
-            leadership = Leadership(cluster, SETTINGS, identity="one", clock=lambda: seconds[0])
+            leadership = Leadership(cluster, KEPT, identity="one", clock=lambda: seconds[0])
             task = asyncio.create_task(leadership.run())
             await until(leadership.acquired.is_set, "it leads")
             assert not leadership.holds

@@ -115,14 +115,14 @@ CHANGES: Final = (
     Scenario(
         name="a rule that acts again begins anew",
         shows="E-8 E-23",
-        pods=(holding("a", "*:NoExecute:14"), holding("b", "*:NoExecute:15"), Pod("now")),
+        pods=(holding("a", "*:NoExecute:34"), holding("b", "*:NoExecute:35"), Pod("now")),
         steps=(
             Taint(),
             Gone(),
             Change(taint={"effect": "NoSchedule"}),
             Change(taint={"effect": "NoExecute"}),
         ),
-        evicted={"a": Due("r 2", 14), "b": Due("r 2", 15), "now": Due("r 0")},
+        evicted={"a": Due("r 2", 34), "b": Due("r 2", 35), "now": Due("r 0")},
         cancelled=("a", "b"),
         conditions={"r": "False Completed: 3 pods evicted since starting the controller."},
     ),
@@ -196,9 +196,9 @@ CHANGES: Final = (
     Scenario(
         name="a claim that changes otherwise changes nothing",
         shows="E-14",
-        pods=(holding("a", "*:NoExecute:6"), Pod("now")),
+        pods=(holding("a", "*:NoExecute:30"), Pod("now")),
         steps=(Taint(), Gone(), LabelClaim("a-0"), LabelPod("a")),
-        evicted={"now": Due(), "a": Due("r", 6)},
+        evicted={"now": Due(), "a": Due("r", 30)},
         conditions={"r": TWO_GONE},
     ),
     Scenario(
@@ -232,7 +232,7 @@ CHANGES: Final = (
         shows="E-11 E-26",
         pods=(
             holding("forward", f"{KEY}:NoExecute:3600", "example.com/second:NoExecute:5"),
-            holding("back", f"{KEY}:NoExecute:3600", "example.com/third:NoExecute:15"),
+            holding("back", f"{KEY}:NoExecute:3600", "example.com/third:NoExecute:35"),
             Pod("now"),
         ),
         steps=(
@@ -242,7 +242,7 @@ CHANGES: Final = (
             Taint("s", key="example.com/third", selects={"device": "back-0"}),
             Says(ONE_PENDING, "s"),
             Untaint("s"),
-            Pass(Due("s", 15)),
+            Pass(Due("s", 35)),
         ),
         evicted={"now": Due("p"), "forward": Due("q", 5)},
         conditions={

@@ -11,14 +11,14 @@ DELETIONS: Final = (
     Scenario(
         name="a pod's namesake is another pod",
         shows="E-25 E-28",
-        pods=(Pod("later", (Claim(("*:NoExecute:15",), name="claim"),)), Pod("now")),
+        pods=(Pod("later", (Claim(("*:NoExecute:30",), name="claim"),)), Pod("now")),
         steps=(
             Taint(),
             Gone(),
             Delete("later"),
             # its claim is still reserved for the other one
             Admit(Pod("later", (Claim(name="claim", allocated=False),), called="namesake")),
-            Pass(Due("r", 15)),
+            Pass(Due("r", 30)),
         ),
         evicted={"now": Due()},
         conditions={"r": ONE_GONE},
@@ -26,8 +26,8 @@ DELETIONS: Final = (
     Scenario(
         name="a pod that goes meanwhile by itself is not deleted when its time comes",
         shows="E-29",
-        pods=(Pod("a", (Claim(("*:NoExecute:15",)),), grace_seconds=300), Pod("now")),
-        steps=(Taint(), Gone(), Delete("a"), Pass(Due("r", 15))),
+        pods=(Pod("a", (Claim(("*:NoExecute:30",)),), grace_seconds=300), Pod("now")),
+        steps=(Taint(), Gone(), Delete("a"), Pass(Due("r", 30))),
         evicted={"now": Due()},
         conditions={"r": ONE_GONE},
         in_tree_conditions={"r": TWO_GONE},

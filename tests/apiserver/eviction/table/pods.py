@@ -3,7 +3,7 @@
 from typing import Final
 
 from tests.apiserver.eviction.scenario import GROUP, NOBODY, Claim, Due, Pod, Scenario, holding
-from tests.apiserver.eviction.steps import Admit, Bind, Budget, Delete, Taint, Tell
+from tests.apiserver.eviction.steps import Admit, Bind, Budget, Delete, Gone, Taint, Tell
 from tests.apiserver.eviction.table.taints import AN_HOUR, FOR_EVER
 from tests.apiserver.eviction.table.texts import NOT_STARTED, ONE_GONE, TWO_GONE
 
@@ -112,31 +112,38 @@ PODS: Final = (
     Scenario(
         name="a pod that is being deleted is not deleted again",
         shows="E-19 E-29",
-        pods=(Pod("a", grace_seconds=300), Pod("now")),
-        steps=(Delete("a"), Taint()),
-        evicted={"now": Due()},
-        conditions={"r": ONE_GONE},
-        in_tree_conditions={"r": TWO_GONE},
+        pods=(Pod("a", grace_seconds=300), Pod("later")),
+        steps=(
+            Delete("a"),
+            # Evicted only after the news of the deletion, which the same watch brings.
+            Admit(Pod("now")),
+            Taint("p", selects={"device": "now-0"}),
+            Gone(),
+            Taint(),
+        ),
+        evicted={"now": Due("p"), "later": Due()},
+        conditions={"p": ONE_GONE, "r": ONE_GONE},
+        in_tree_conditions={"p": ONE_GONE, "r": TWO_GONE},
         why="the in-tree controller counts it as evicted",
     ),
     Scenario(
         name="of several claims the earliest counts, and the reasons of all",
         shows="E-20 E-33",
-        pods=(Pod("a", (Claim(("*:NoExecute:4",)), Claim((AN_HOUR,)), Claim((FOR_EVER,)))),),
+        pods=(Pod("a", (Claim(("*:NoExecute:20",)), Claim((AN_HOUR,)), Claim((FOR_EVER,)))),),
         steps=(
             Taint("p", selects={"device": "a-0"}),
             Taint("q", selects={"device": "a-1"}),
             Taint("s", selects={"device": "a-2"}),
         ),
-        evicted={"a": Due("p", 4)},
+        evicted={"a": Due("p", 20)},
         conditions={"p": ONE_GONE, "q": ONE_GONE, "s": NOT_STARTED},
     ),
     Scenario(
         name="the later claim's taint may be the earlier one",
         shows="E-20",
-        pods=(Pod("a", (Claim((AN_HOUR,)), Claim(("*:NoExecute:6",)))),),
+        pods=(Pod("a", (Claim((AN_HOUR,)), Claim(("*:NoExecute:20",)))),),
         steps=(Taint("p", selects={"device": "a-1"}), Taint("q", selects={"device": "a-0"})),
-        evicted={"a": Due("p", 6)},
+        evicted={"a": Due("p", 20)},
         conditions={"p": ONE_GONE, "q": ONE_GONE},
     ),
     Scenario(

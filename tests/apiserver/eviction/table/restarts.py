@@ -11,10 +11,10 @@ RESTARTS: Final = (
     Scenario(
         name="a restart makes no toleration longer or shorter",
         shows="E-27",
-        pods=(holding("a", "*:NoExecute:30"), holding("later", AN_HOUR), Pod("now")),
+        pods=(holding("a", "*:NoExecute:45"), holding("later", AN_HOUR), Pod("now")),
         steps=(Taint(), Gone()),
-        after=(Pass(Due("r", 30), 0),),
-        evicted={"now": Due(), "a": Due("r", 30)},
+        after=(Pass(Due("r", 45), 0),),
+        evicted={"now": Due(), "a": Due("r", 45)},
         conditions={"r": ONE_PENDING_ONE_GONE},
     ),
     Scenario(
