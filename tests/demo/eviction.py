@@ -16,10 +16,6 @@ _PROGRESS = (
     r"""-o jsonpath='{.status.conditions[?(@.type=="devicetaint.io/Eviction")].message}{"\n"}'"""
 )
 _DONE = "; 2 pods pending in 1 namespace; 1 held"
-_LEFT = (
-    "kubectl wait -n rack --for=delete pod --timeout=4m "
-    "--field-selector spec.nodeName=node-1,metadata.name!=train-7,metadata.name!=notebook"
-)
 _FIRMWARE_REMARK = (
     "28 have moved, never more than three at a time: the worker goes through the Eviction API and waits for the "
     "budget. The one that is held stays, and the notebook has its hour."
@@ -48,8 +44,7 @@ EVICTION = (
                 says=("evicts 30 pods in 1 namespace", "firmware created"),
             ),
             Step(command=_PROGRESS, until=_DONE),
-            Step(command=_LEFT),
-            Step(command=_STAYED, says=("train-7 ", "notebook"), never=("train-6 ", "train-8 ")),
+            Step(command=_STAYED, says=("train-7 ", "notebook"), never=("train-6 ", "train-8 "), again=True),
         ),
         remark=_FIRMWARE_REMARK,
         asked=True,

@@ -32,6 +32,8 @@ class Step:
 
     The dry runs are neither shown nor counted.
     """
+    again: bool = False
+    """Runs until it comes out so, as a pod that is evicted takes a moment to be gone; only the last run is shown."""
     keeps: str = ""
     """A regular expression; what its group finds stands for {kept} in later commands."""
     logged: str = ""

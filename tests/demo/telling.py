@@ -100,7 +100,7 @@ class Storyteller:
             self._await_ripe(command, step.ripe)
         self._terminal.command(command, "$ " if step.typed else "")
         log = len(self._stage.log()) if step.logged else 0
-        outcome = self._followed(command, step.until) if step.until else self._stage.run(command)
+        outcome = self._followed(command, step.until) if step.until else self._run(command, step)
         if outcome.output and not step.until:
             self._terminal.output(outcome.output)
         if step.typed and outcome.code != 0:
@@ -114,6 +114,14 @@ class Storyteller:
             self._kept = found[1]
         if step.logged:
             self._await_log(step.logged, log)
+
+    def _run(self, command: str, step: Step) -> Outcome:
+        outcome = self._stage.run(command)
+        end = time.monotonic() + _RIPE_SECONDS
+        while step.again and any(self._problems(step, outcome)) and time.monotonic() < end:
+            time.sleep(_RIPE_PAUSE_SECONDS)
+            outcome = self._stage.run(command)
+        return outcome
 
     def _followed(self, command: str, until: str) -> Outcome:
         lines: list[str] = []

@@ -132,6 +132,18 @@ def test_command_whose_dry_run_never_answers_what_it_waits_for_fails(monkeypatch
         told(FixedStage([Outcome("5 pods", 1)]), chapter(Step(command="x", ripe="6 pods")))
 
 
+def test_step_that_runs_again_is_shown_as_it_came_out_at_last() -> None:
+    step = Step(command="x", says=("train-7",), never=("train-6",), again=True)
+    text = told(FixedStage(outcomes("train-6 train-7", "train-7")), chapter(step))
+    assert ("train-6" in text, text.count("train-7")) == (False, 1)
+
+
+def test_step_that_never_comes_out_right_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.demo.telling._RIPE_SECONDS", 0.0)
+    with pytest.raises(StoryError, match="does not say that it answers: train-6"):
+        told(FixedStage(outcomes("train-6")), chapter(Step(command="x", never=("train-6",), again=True)))
+
+
 def test_program_that_hangs_fails_the_story_with_what_it_has_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
