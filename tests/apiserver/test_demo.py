@@ -78,7 +78,6 @@ def test_demo_tells_its_story_with_a_real_control_plane(assets: Assets) -> None:
         f'The ResourceClaim "careless" is invalid: * spec.devices.requests[0].exactly.{refused}',
         "devicetaintrule.resource.k8s.io/gpu-7 configured",
         "spec.deviceSelector: Forbidden: hits 8 devices, 6 pods in 1 namespace: an empty selector is every device",
-        "training/serve-1 - 0 node-2/gpu-",
         "evicts 6 pods in 1 namespace: 4 at once, 2 after 1 h (rule impact)",
         " pods evicted; 2 pods pending in 1 namespace; 1 held; next due",
         "EvictionCancelled",
@@ -91,6 +90,7 @@ def test_demo_tells_its_story_with_a_real_control_plane(assets: Assets) -> None:
         "9 errors, 4 warnings; skipped: 18 of other kinds (exit code 1)",
     ):
         assert expected in text
+    assert re.search(r"training/serve-1 - 0 node-[12]/gpu-", text), "on whichever node the scheduler put it"
     made, failed = re.findall(r"the API server called our webhook (\d+) times; (\d+) calls failed\.", text)[0]
     # Two for each of the claims, templates and rules that the server finds valid (more if it tries an update again),
     # one for the others; one for each of the three ConfigMaps; and those that pods have made.
