@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -34,6 +35,9 @@ Json = dict[str, Any]
 CERTS: Final = Path(__file__).parents[2] / "certs"
 NAMESPACE: Final = "device-taint-webhook"
 SECRET: Final = path("v1", "secrets", namespace=NAMESPACE, name="device-taint-webhook-ca")
+POLICY: Final = (
+    f"{path('v1', 'configmaps', namespace=NAMESPACE)}?fieldSelector=metadata.name%3Ddevice-taint-webhook-policy"
+)
 CONFIGURATIONS: Final = tuple(
     path("admissionregistration.k8s.io/v1", plural, name="device-taint-webhook")
     for plural in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
@@ -165,6 +169,13 @@ class SelfManaged(Replicas):
                 webhook["clientConfig"] = {"url": self.balancer.url + webhook["clientConfig"]["service"]["path"]}
                 webhook["timeoutSeconds"] = MOST_SECONDS  # a call that a busy machine delays has not failed
             _ = self.client.apply(url, changed, field_manager="test-registration").object
+        self._wait_granted()
+
+    def _wait_granted(self) -> None:
+        """Until the API server's authorizer knows the roles, which it hears of by a watch of its own."""
+        account = self.client.acting_as(ACCOUNT, ACCOUNT_GROUPS)
+        for url in (SECRET, POLICY, path("v1", "namespaces"), *CONFIGURATIONS):
+            wait_until(lambda url=url: account.get(url).code != HTTPStatus.FORBIDDEN, f"{url} may be read")  # type: ignore[misc]
 
     def new_process(self) -> WebhookProcess:
         """One that signs for itself."""
