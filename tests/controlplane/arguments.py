@@ -97,6 +97,7 @@ def api_server(
         # blocking (the default mode): once a request is answered, its line is there
         flags += [
             f"--audit-log-path={folder / 'audit.log'}",
+            "--audit-log-maxsize=10000",  # in MB: at 100 it would begin another file, and what came before be missed
             f"--audit-policy-file={folder / 'audit-policy.yaml'}",
         ]
     return flags
