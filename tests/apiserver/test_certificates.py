@@ -33,9 +33,9 @@ LEAF_SECONDS: Final = 30
 """Renewed after 20; a caBundle settles in 6, and an old CA is trusted for 37 more: a machine may pause for seconds."""
 LIMIT_SECONDS: Final = 3 * CA_SECONDS
 DELAY_SECONDS: Final = 8.0
-"""For which a replica that is told to stop still serves whoever comes."""
+"""How long a replica that is stopping still serves new connections."""
 LAG_SECONDS: Final = 1.0
-"""Somebody does come for so long; the rest is for a machine that pauses before the balancer hears of it."""
+"""The balancer sends it connections for that long; the rest is for a machine that pauses before the balancer hears."""
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_a_garbled_secret_is_told_and_does_no_harm_until_the_certificate_ends(re
     assert replicas.called()
     assert served == [True, True, True]
     # Nobody mends it, and certificates near their end: readiness fails, and they still serve.
-    wait_until(lambda: not any(each.ready() for each in replicas.running), "nobody is ready", seconds=LIMIT_SECONDS)
+    wait_until(lambda: not any(each.ready() for each in replicas.running), "no replica is ready", seconds=LIMIT_SECONDS)
     told = verbose(replicas.running[0])
     assert "[-]certificate failed: the certificate end" in told
     replicas.write({"tls.crt": base64.b64encode(good["tls.crt"]).decode()})

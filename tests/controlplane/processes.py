@@ -29,7 +29,7 @@ class NotReadyError(Exception):
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on right now; another caller of this may take it before you do."""
+    """A TCP port of 127.0.0.1 that no process listens on right now; another caller may take it before you do."""
     while True:
         port = _PORTS[secrets.randbelow(len(_PORTS))]
         with socket.socket() as listener, contextlib.suppress(OSError):

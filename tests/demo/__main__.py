@@ -154,7 +154,7 @@ def _close(terminal: Terminal, ending: str, *, keep: bool) -> None:
 def _keep(terminal: Terminal, webhook: WebhookProcess, processes: Mapping[str, Process], lines: Iterable[str]) -> None:
     """Waits until it is interrupted, or until one of the processes ends by itself."""
     pids = ", ".join(f"{name} {process.pid}" for name, process in processes.items())
-    # From before anybody can read how to stop it.
+    # From before the terminal says how to stop it.
     with contextlib.suppress(KeyboardInterrupt):
         terminal.blank()
         terminal.title("Everything goes on running. In another terminal:")

@@ -16,7 +16,7 @@ from tests.apiserver.eviction.bench import now
 from tests.apiserver.eviction.play import NO_CEILING, OUR_USER
 from tests.apiserver.eviction.refusing import RefusingWebhook
 from tests.apiserver.eviction.shifted import set_shift
-from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness, whole_events
+from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness
 from tests.apiserver.policy.stage import RestartablePlane
 from tests.controlplane import versions
 from tests.controlplane.processes import wait_until
@@ -308,7 +308,7 @@ class Stage:
     def _too_soon(self) -> list[str]:
         """Rules for whose present generation `kubectl wait` returned before the last of their pods went."""
         ends: dict[str, tuple[int, datetime]] = {}
-        for event in whole_events(self.plane.folder / "audit.log"):
+        for event in self.plane.audit_events():
             about = event["objectRef"]
             if (about["resource"], about.get("subresource")) == ("devicetaintrules", "status"):
                 for condition in event["requestObject"]["status"]["conditions"]:

@@ -175,7 +175,7 @@ class Three(Stage):
 
     def _wait_taken_over(self, wards: list[Ward], at: datetime, old: Deceived) -> None:
         names = {ward.name for ward in wards}
-        wait_until(lambda: any(each is not old for each in self.working()), "somebody else works")
+        wait_until(lambda: any(each is not old for each in self.working()), "another process works")
 
         def after() -> list[float]:
             delays = [(each.at - at).total_seconds() for each in self.witness.deletions() if each.pod[0] in names]

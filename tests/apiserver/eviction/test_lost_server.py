@@ -16,7 +16,6 @@ import pytest
 from tests.apiserver.evicting import stays
 from tests.apiserver.eviction.ledger import Stage, Told, Ward, clean
 from tests.apiserver.eviction.refusing import Refusal
-from tests.apiserver.eviction.witness import whole_events
 from tests.controlplane import arguments
 from tests.controlplane.processes import wait_until
 
@@ -112,7 +111,7 @@ class One(Stage):
             assert all(gone < MANY for gone in known)
             return stays(([ward.evicted() for ward in wards] == known for _ in iter(int, 1)), 2.0)
 
-        wait_until(still, "nobody goes")
+        wait_until(still, "no pod is evicted")
 
     # --- the API server --------------------------------------------------------------------------
 
@@ -154,8 +153,7 @@ class One(Stage):
 
     def open_watches(self) -> set[str]:
         """Those that the server has begun to answer, and has not ended."""
-        events = whole_events(self.plane.folder / "audit.log")
-        watches = [(each["stage"], each["auditID"]) for each in events if each["verb"] == "watch"]
+        watches = [(each["stage"], each["auditID"]) for each in self.plane.audit_events() if each["verb"] == "watch"]
         begun = {number for stage, number in watches if stage == "ResponseStarted"}
         assert begun
         return begun - {number for stage, number in watches if stage == "ResponseComplete"}

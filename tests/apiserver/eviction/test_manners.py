@@ -134,7 +134,7 @@ def changed_taint_of_a_slice_starts_a_fresh_burst(stage: Stage) -> None:
     ground.wait_gone(11)
     ground.publish(ground.name, sorted(ground.uids), taint | {"value": "another"})
     evictions = ground.wait_gone(30, seconds=120)
-    # Sooner than one burst and the rate would let anybody go, so there was another burst.
+    # Sooner than one burst and the rate would allow, so there was another burst.
     assert any(each.at < since + timedelta(seconds=number - 10) for number, each in enumerate(evictions, 1))
     check_rate(evictions, since, 1, burst=20)
 

@@ -9,7 +9,7 @@ from tests.apiserver.evicting import EvictProcess
 from tests.apiserver.eviction.bench import now
 from tests.apiserver.eviction.ground import Ground
 from tests.apiserver.eviction.play import OUR_USER
-from tests.apiserver.eviction.witness import Witness, whole_events
+from tests.apiserver.eviction.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +59,7 @@ class Stage:
 
     def waits(self, ground: Ground) -> bool:
         """Whether that `kubectl wait` follows the rule by now."""
-        events = whole_events(self._plane.folder / "audit.log")
+        events = self._plane.audit_events()
         waiting = [each["requestURI"] for each in events if each["user"]["username"] == WAITER]
         return any("watch=true" in uri and ground.rule() in uri for uri in waiting)
 

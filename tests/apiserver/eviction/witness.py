@@ -7,14 +7,14 @@ import threading
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tests.controlplane.plane import AUDIT_EVENT
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 Json = dict[str, Any]
 
-_BEGIN: Final = b'{"kind":"Event","apiVersion":"audit.k8s.io/v1"'
-"""A server that was killed may have left half a line, and its successor goes on right behind it."""
 AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -30,15 +30,6 @@ AUDIT_POLICY: Final = {
         {"level": "None"},
     ],
 }
-
-
-def whole_events(log: Path) -> Iterator[Json]:
-    """All that stands in an audit log by now, but for what is still being written, or never will be."""
-    with log.open("rb") as lines:
-        for line in lines:
-            if not line.endswith(b"\n"):
-                return
-            yield json.loads(line[line.rindex(_BEGIN) :])
 
 
 class Deletion(NamedTuple):
@@ -128,7 +119,7 @@ class Witness:
                 if not line.endswith(b"\n"):
                     break
                 self._offset += len(line)
-                event = json.loads(line[line.rindex(_BEGIN) :])
+                event = json.loads(line[line.rindex(AUDIT_EVENT) :])
                 if event["user"]["username"] == self._user:
                     self._note(event)
 

@@ -52,11 +52,6 @@ def _stored(stage: Stage, name: str) -> Json | None:
     return reply.object if reply.ok else None
 
 
-def _told(stage: Stage, rule: Json) -> str:
-    """Why the webhook refuses a rule now."""
-    return str(stage.ask(rule).get("status", {}).get("message", ""))
-
-
 # --- ways to send ---------------------------------------------------------------------------------
 
 
@@ -135,10 +130,10 @@ def test_impact_that_has_grown_must_be_confirmed_anew(guarded: Stage) -> None:
         confirmed = _confirmed(rule, _code(refused.stderr))
         for number in late:
             crowd.occupy(guarded.client, number)
-        wait_until(lambda: "hits 500 devices, 33 pods" in _told(guarded, rule), "the webhook knows of 33 pods")
+        wait_until(lambda: "hits 500 devices, 33 pods" in guarded.refusal(rule), "the webhook knows of 33 pods")
         assert _apply(guarded, confirmed, "--dry-run=server").code == 0
         crowd.occupy(guarded.client, 403)
-        wait_until(lambda: "hits 500 devices, 34 pods" in _told(guarded, rule), "the webhook knows of 34 pods")
+        wait_until(lambda: "hits 500 devices, 34 pods" in guarded.refusal(rule), "the webhook knows of 34 pods")
         grown = _apply(guarded, confirmed)
         assert grown.code == 1, grown
         assert "was made for less: now 34 claims (at most 33), 34 pods (at most 33)" in grown.stderr

@@ -76,7 +76,7 @@ def test_the_admission_answer_gives_these_numbers(outcomes: dict[Row, Outcome], 
     sets = ("claims", "pods", "tolerating", "unseen", "kept", "namespaces")
     expected = {name: len(getattr(impact, name)) for name in sets}
     expected |= {"devices": impact.devices, "pools": impact.pools, "allocated": impact.allocated, "podGroups": 0}
-    # Whoever became due while the request was under way may be in either.
+    # A pod that became due during the request may be counted in either.
     now, now_at_last = len(impact.now), len(told.impact_at(outcome.noted_by).now)
     assert now <= outcome.noted.numbers["now"] <= now_at_last
     expected |= {"now": outcome.noted.numbers["now"], "later": len(impact.pods) - outcome.noted.numbers["now"]}

@@ -41,16 +41,12 @@ def guarded(installed: Stage, population: Population, witness: Witness) -> Itera
     before = len(witness.evictions())
     installed.use_nothing()
     installed.wait_policy("builtin")
-    wait_until(lambda: PODS in _told(installed), f"the webhook knows of {PODS}")
+    # Its watches may be behind what the API server has.
+    wait_until(lambda: PODS in installed.refusal(_rule({}, "NoExecute")), f"the webhook knows of {PODS}")
     yield installed
     for rule in population.client.get(RULES).items:
         population.client.delete(f"{RULES}/{rule['metadata']['name']}")
     assert len(witness.evictions()) == before
-
-
-def _told(stage: Stage) -> str:
-    """What the webhook knows of the whole fleet at this moment: its watches may be behind what the API server has."""
-    return str(stage.ask(_rule({}, "NoExecute")).get("status", {}).get("message", ""))
 
 
 def _rule(selector: Json | None, effect: str, version: str = "v1", key: str = OTHER, **metadata: Any) -> Json:

@@ -243,6 +243,10 @@ class Stage:
         response: Json = answer.object["response"]
         return response
 
+    def refusal(self, obj: Json) -> str:
+        """Why our server refuses a new object now; empty if it does not."""
+        return str(self.ask(obj).get("status", {}).get("message", ""))
+
     # --- what the API server remembers ------------------------------------------------------------
 
     def audited(self, entry: str, verb: str, url: str) -> dict[str, str]:

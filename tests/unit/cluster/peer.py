@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 DEADLINE_SECONDS = 30.0
+TEST_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -232,17 +233,17 @@ async def until(condition: Callable[[], bool], what: str, seconds: float = DEADL
     """Polls until the condition holds."""
     try:
         async with asyncio.timeout(seconds):
-            while not condition():  # noqa: ASYNC110 -- any state, not only those that somebody announces
+            while not condition():  # noqa: ASYNC110 -- any state, also one that no event announces
                 await asyncio.sleep(0.001)
     except TimeoutError:
         raise AssertionError(f"not within {seconds:g} s: {what}") from None
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
+def run(test: Coroutine[Any, Any, None], seconds: float = TEST_SECONDS) -> None:
     """Runs a test on the loop that the product runs on, and fails it if it hangs."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(seconds):
             await test
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
