@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from tests.unit.eviction.objects import claim, owned, rule, slice_of, taint
 from tests.unit.eviction.world import FREE, World
 from webhook.eviction import decider
-from webhook.eviction.limits import MINUTE_SECONDS, Rate, SlidingMinute, TokenBucket
+from webhook.eviction.limits import MINUTE_SECONDS, SlidingMinute
 from webhook.eviction.line import Line, Pause, Place
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Outcome, Result
+from webhook.flowcontrol.token_bucket import Rate, TokenBucket
 from webhook.policy.model import EvictionProfile
 
 if TYPE_CHECKING:

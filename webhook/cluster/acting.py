@@ -6,7 +6,6 @@ Watches are not counted: they are few, and last for minutes.
 from __future__ import annotations
 
 import asyncio
-import time
 from contextvars import ContextVar
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -16,9 +15,10 @@ from webhook.cluster.client import JSON, Cluster
 from webhook.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from webhook.cluster.credentials import Credentials
+    from webhook.flowcontrol.throttle import Throttle
 
 FIELD_MANAGER: Final = "device-taint-webhook"
 APPLY: Final = "application/apply-patch+yaml"
@@ -29,29 +29,6 @@ BUDGET: Final = "disruption budget"
 WEBHOOK: Final = "admission webhook"
 """Stands in whatever a webhook says through the server, which then is neither busy nor knows better
 (k8s.io/apiserver pkg/admission/plugin/webhook/errors/statuserror.go)."""
-_PAUSE_MOST_SECONDS: Final = 30.0
-
-
-class Throttle:
-    """So many requests a second, and so many at once: those that come too fast wait in the order in which they come."""
-
-    def __init__(self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Not above zero: as fast as they come."""
-        self._interval = 1.0 / per_second if per_second > 0 else 0.0
-        self._ahead = self._interval * max(burst - 1, 0)
-        self._clock = clock
-        self._next = clock() - self._ahead
-
-    def delay_seconds(self) -> float:
-        """How long the request that comes now has to wait; it counts."""
-        now = self._clock()
-        at = max(self._next, now - self._ahead)
-        self._next = at + self._interval
-        return max(at - now, 0.0)
-
-    def pause(self, seconds: float) -> None:
-        """Nothing for so long, and no burst afterwards."""
-        self._next = max(self._next, self._clock() + min(seconds, _PAUSE_MOST_SECONDS))
 
 
 class ActingCluster(Cluster):

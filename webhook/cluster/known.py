@@ -10,7 +10,7 @@ from webhook.cluster.wire import Kept, V, is_newer, key_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from webhook.cluster.turns import Turns
+    from webhook.flowcontrol.timeslice import TimeSlice
 
 _GRAVES: Final = 1024
 """So many deleted objects are remembered, lest an event that comes late brings one back."""
@@ -57,15 +57,15 @@ class Known(Generic[V]):
         known = self.items.get(key)
         found[key] = known if known is not None and _same_state(known, new) else new
 
-    async def replace(self, found: Mapping[str, V], turns: Turns) -> None:
+    async def replace(self, found: Mapping[str, V], timeslice: TimeSlice) -> None:
         """What is known becomes what was found, change by change. Others have the loop in between."""
         self._graves.clear()
         for key in [key for key in self.items if key not in found]:
             self._drop(key)
-            await turns.pause()
+            await timeslice.pause()
         for key, new in found.items():
             self._put(key, new)
-            await turns.pause()
+            await timeslice.pause()
 
     def _put(self, key: str, new: V) -> None:
         """The object is there now; one of the same name but another uid is another object."""

@@ -15,13 +15,13 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Generic, NoReturn
 
-from webhook.cluster.backoff import Backoff
 from webhook.cluster.errors import ClusterError, Gone, NotFound, Refused, Silent, Unavailable
 from webhook.cluster.feed import LIST_FIRST, Feed
 from webhook.cluster.known import Known
 from webhook.cluster.settings import ReflectorSettings
-from webhook.cluster.turns import Turns
 from webhook.cluster.wire import V, is_newer, key_of
+from webhook.flowcontrol.backoff import Backoff
+from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
 from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Reflector(Generic[V]):
         self._clock = clock
         self._random = random
         self._backoff = Backoff(settings.backoff_seconds, settings.backoff_most_seconds, random)
-        self._turns = Turns()
+        self._timeslice = TimeSlice(REVIEW_SECONDS)
         self._streams = settings.stream
         self._known = Known(items)
         self._version = ""
@@ -178,7 +178,7 @@ class Reflector(Generic[V]):
             elif event.version:
                 # A server that does not know the question tells what there is, and never that this was all.
                 raise Refused(f"WATCH {self.resource}: a bookmark before the end of the list")
-            await self._turns.pause()
+            await self._timeslice.pause()
         raise Unavailable(f"WATCH {self.resource}: ended before the list did")
 
     async def _pages(self) -> None:
@@ -198,13 +198,13 @@ class Reflector(Generic[V]):
                 version = of
                 for item in items:
                     self._known.gather(found, item)
-                    await self._turns.pause()
+                    await self._timeslice.pause()
         return found, version
 
     async def _take(self, found: dict[str, V], version: str) -> None:
         """What is known becomes what was found, change by change."""
         self.settled = False
-        await self._known.replace(found, self._turns)
+        await self._known.replace(found, self._timeslice)
         self._version = version
         self._fault.ended()
         self.settled, self.unserved = True, False
@@ -253,7 +253,7 @@ class Reflector(Generic[V]):
                     self._handle(event)
                     self._well()
                     told = True
-                await self._turns.pause()
+                await self._timeslice.pause()
         finally:
             self._lose(self._clock())
         return told

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from webhook.api.keys import KEY_FIELD, KEY_LEAST_BYTES
-from webhook.cluster.backoff import Backoff
 from webhook.cluster.client import path_of
 from webhook.cluster.errors import ClusterError, Conflict, NotFound, Unavailable
+from webhook.flowcontrol.backoff import Backoff
 from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:

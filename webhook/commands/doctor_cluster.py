@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.config_maps import POLICY_KEY
 from webhook.api.meta import GROUP, format_time
-from webhook.cluster.acting import ActingCluster, Throttle
+from webhook.cluster.acting import ActingCluster
 from webhook.cluster.canary import find_in_tree
 from webhook.cluster.client import path_of
 from webhook.cluster.discovery import ServedCollection, served_version
@@ -45,6 +45,7 @@ from webhook.commands.doctor_verdicts import (
 )
 from webhook.commands.policies import read_policy
 from webhook.config.namespace import CA_NAME, KEY_NAME
+from webhook.flowcontrol.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from webhook import __version__, runtime
 from webhook.admission.window import totals
 from webhook.api.meta import GROUP
-from webhook.cluster.acting import ActingCluster, Throttle
+from webhook.cluster.acting import ActingCluster
 from webhook.cluster.canary import find_in_tree
 from webhook.cluster.client import Cluster
 from webhook.cluster.discovery import ServedCollection
@@ -41,6 +41,7 @@ from webhook.eviction.profiles import classes_of
 from webhook.eviction.pulse import Pulse
 from webhook.eviction.reporter import Reporter
 from webhook.eviction.setup import Setup
+from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.model import InTreeEvictor
 from webhook.runtime import Stage, Stages
 from webhook.server.listener import Listener

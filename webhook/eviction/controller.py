@@ -2,8 +2,8 @@
 
 `observe` never awaits, so plans need no lock. The plans are the truth; what waits in the queue or stands in line is
 only a hint, and is looked at again when its time has come. A change that hits a few hundred pods is decided before
-`observe` returns. What hits more is decided in slices, and until it is, nobody is evicted and no condition written:
-so in whatever order changes come, and however many, the worker acts on the plans that all of them together make.
+`observe` returns. What hits more is decided in time slices; until then no pod is evicted and no condition written, so
+in whatever order changes come, and however many, the worker acts on the plans that all of them together make.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from webhook.eviction.plans import Plans
 from webhook.eviction.rules import Rules
 from webhook.eviction.teller import Teller
 from webhook.eviction.usher import Item, Sort, Usher
-from webhook.eviction.workqueue import WorkQueue
+from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.state import key_of
 
@@ -87,7 +87,7 @@ class Controller:
     @property
     def behind(self) -> bool:
         """Whether something that is known is not decided yet: then nobody is evicted and no condition written."""
-        return self.decider.open or self.decider.slices.paused
+        return self.decider.open or self.decider.timeslice.paused
 
     def start(self) -> None:
         """Plans everything from what the inventory holds now; from here on `observe` keeps it so."""
@@ -196,7 +196,7 @@ class Controller:
                 await self.handle(item)
             finally:
                 self.queue.done(item)
-            if await self.decider.slices.pause():
+            if await self.decider.timeslice.pause():
                 self._actor.news.set()  # whoever has a turn waited for this pause to end
 
     async def handle(self, item: Item) -> None:

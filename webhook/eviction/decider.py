@@ -1,4 +1,4 @@
-"""Brings plans up to date with what has changed, at once or in slices, in an order that lets nobody go too soon."""
+"""Brings plans up to date with what changed, at once or in time slices, in an order that evicts no pod too soon."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from webhook.eviction.backlog import Backlog, Slices
+from webhook.eviction.backlog import Backlog
 from webhook.eviction.notes import Kind
 from webhook.eviction.usher import Item, Sort
+from webhook.flowcontrol.timeslice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from webhook.eviction.setup import Setup
     from webhook.eviction.teller import Teller
     from webhook.eviction.usher import Usher
-    from webhook.eviction.workqueue import WorkQueue
+    from webhook.flowcontrol.workqueue import WorkQueue
     from webhook.inventory.evictions import Evictions
 
 _AT_ONCE: Final = 256
@@ -49,7 +50,7 @@ class Decider:
         self._setup = setup
         self._desk = desk
         self._decided = decided
-        self.slices = Slices(setup.clock.seconds)
+        self.timeslice = TimeSlice(clock=setup.clock.seconds)
         self.claims = Backlog()
         """Claims whose pods are to be planned anew."""
         self.pods = Backlog()
@@ -98,9 +99,9 @@ class Decider:
 
         Nobody is shown to a place before all are planned, and before rules that hit more than they may are stopped.
         """
-        desk, slices = self._desk, self.slices
-        slices.begin()
-        while not slices.over:
+        desk, timeslice = self._desk, self.timeslice
+        timeslice.begin()
+        while not timeslice.over:
             if len(self.claims):
                 self.pods.add(self._setup.inventory.pods_using(self.claims.take(_STRIDE)))
             elif len(self.pods):

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from webhook.api.rules import own_rate
-from webhook.eviction.limits import Buckets, Rate, SlidingMinute
+from webhook.eviction.limits import Buckets, SlidingMinute
 from webhook.eviction.line import Place
 from webhook.eviction.profiles import unavailable_most
+from webhook.flowcontrol.token_bucket import Rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping

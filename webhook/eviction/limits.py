@@ -1,4 +1,6 @@
-"""How fast and how many: token buckets, a sliding minute, and what is under way. Pure: seconds come in as arguments.
+"""How fast and how many: a bucket for each taint, a sliding minute, and what is under way.
+
+Pure: seconds come in as arguments.
 
 Source: `semantics.md` N-13 to N-18; the policy's eviction profiles.
 """
@@ -7,63 +9,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from webhook.flowcontrol.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from webhook.flowcontrol.token_bucket import Rate
+
 MINUTE_SECONDS: Final = 60.0
-_HAIR: Final = 1e-9
-"""What adding up fractions of a token may leave short of a whole one."""
-
-
-class Rate(NamedTuple):
-    """Evictions per second, and how many may come at once (N-13)."""
-
-    per_second: float
-    burst: int
-
-
-class TokenBucket:
-    """Starts full; a token for each eviction."""
-
-    __slots__ = ("_at", "_tokens", "rate")
-
-    def __init__(self, rate: Rate, now: float) -> None:
-        self.rate = rate
-        self._tokens = float(rate.burst)
-        self._at = now
-
-    def _refill(self, now: float) -> None:
-        gained = max(now - self._at, 0.0) * self.rate.per_second
-        self._tokens = min(self._tokens + gained, float(self.rate.burst))
-        self._at = now
-
-    def change(self, rate: Rate, now: float) -> None:
-        """Another rate from now on; what it has is kept (N-18: a rule that changes starts no fresh burst)."""
-        if rate != self.rate:
-            self._refill(now)
-            self.rate = rate
-
-    def wait_seconds(self, now: float) -> float:
-        """Until there is a token; 0 if there is one."""
-        self._refill(now)
-        missing = 1.0 - self._tokens
-        return 0.0 if missing <= _HAIR else missing / self.rate.per_second
-
-    def take(self, now: float) -> None:
-        """One eviction; an empty bucket goes into no debt for what another one, of a higher rate, let through."""
-        self._refill(now)
-        self._tokens = max(self._tokens - 1.0, 0.0)
-
-    def give_back(self) -> None:
-        """Nothing was evicted after all."""
-        self._tokens = min(self._tokens + 1.0, float(self.rate.burst))
-
-    def full(self, now: float) -> bool:
-        """Whether it is as good as new, so that it can be forgotten (N-16)."""
-        self._refill(now)
-        return self._tokens >= self.rate.burst - _HAIR
 
 
 class Buckets:

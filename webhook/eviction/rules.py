@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.taints import NO_EXECUTE, NONE
-from webhook.eviction.backlog import Slices
 from webhook.eviction.conditions import (
     EVICTION,
     IN_TREE,
@@ -23,6 +22,7 @@ from webhook.eviction.modes import Mode
 from webhook.eviction.notes import rule_note
 from webhook.eviction.schedule import Wait, Why, exemption, next_step
 from webhook.eviction.tally import Tally, code_of
+from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.scope import can_judge, is_ours, tolerating_scheduling
 
@@ -222,13 +222,13 @@ class Rules:
         return in_tree_condition(effect, progress.pending, progress.namespaces, state.tally.evicted, state.would)
 
     async def _progress(self, rule: DeviceTaintRule, state: _State) -> tuple[Progress, float | None]:
-        slices = Slices(self._setup.clock.seconds)
+        timeslice = TimeSlice(clock=self._setup.clock.seconds)
         now = self._setup.clock.now()
         namespaces: set[str] = set()
         pending = due = blocked = held = skipped = 0
         next_due = None
         for plan in self._plans.of_rule(rule.meta.uid):
-            await slices.pause()
+            await timeslice.pause()
             if self._plans.scheduled.get(plan.uid) is not plan:
                 continue
             facts = self._facts_of(plan)

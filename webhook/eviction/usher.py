@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from webhook.eviction.plans import Plan, Plans
     from webhook.eviction.setup import Setup
     from webhook.eviction.teller import Teller
-    from webhook.eviction.workqueue import WorkQueue
+    from webhook.flowcontrol.workqueue import WorkQueue
 
 
 class Sort(StrEnum):

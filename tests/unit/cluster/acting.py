@@ -6,9 +6,10 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from tests.unit.cluster.peer import Fixed
-from webhook.cluster.acting import ActingCluster, Throttle
+from webhook.cluster.acting import ActingCluster
 from webhook.cluster.credentials import Access
 from webhook.cluster.discovery import FixedCollection
+from webhook.flowcontrol.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,6 @@ from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
 from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, run, status
 from tests.unit.eviction.objects import rule
 from webhook.api.rules import Condition
-from webhook.cluster.acting import Throttle
 from webhook.cluster.errors import ClusterError, Unavailable
 from webhook.cluster.evictions import EvictionWriter
 from webhook.cluster.writer import EventWriter
@@ -295,27 +294,6 @@ def test_events_are_about_pods_and_rules() -> None:
 
 
 # --- throttle -----------------------------------------------------------------------------------
-
-
-def test_throttle_lets_a_burst_through_and_then_one_after_the_other() -> None:
-    clock = [50.0]
-    throttle = Throttle(10, 3, lambda: clock[0])
-    assert [throttle.delay_seconds() for _ in range(5)] == pytest.approx([0, 0, 0, 0.1, 0.2])
-    clock[0] += 0.3
-    assert throttle.delay_seconds() == pytest.approx(0)
-    clock[0] += 100
-    assert [throttle.delay_seconds() for _ in range(4)] == pytest.approx([0, 0, 0, 0.1])
-
-
-def test_throttle_without_a_rate_never_waits() -> None:
-    throttle = Throttle(0, 1, lambda: 5.0)
-    assert {throttle.delay_seconds() for _ in range(1000)} == {0.0}
-
-
-def test_throttle_waits_as_long_as_the_server_asks() -> None:
-    throttle = Throttle(0, 1, lambda: 5.0)
-    throttle.pause(7)
-    assert throttle.delay_seconds() == pytest.approx(7)
 
 
 def test_busy_server_is_left_alone_by_every_request_and_a_budget_by_none() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from tests.unit.cluster.api_peer import list_end
 from tests.unit.cluster.following import EXPIRED, QUICK, bookmark, event, following, page, thing
 from tests.unit.cluster.peer import Answer, Lines, Reply, run, status, until
-from webhook.cluster.turns import Turns
 
 STREAM = replace(QUICK, stream=True)
 REFUSED = Answer(status(422, "sendInitialEvents: Forbidden", reason="Invalid"), 422)
@@ -129,24 +127,5 @@ def test_stream_after_a_lost_watch_tells_the_difference_and_keeps_what_is_the_sa
             await bench.settles("same@3", "changed@8", "new@9")
             assert bench.told[3:] == [("deleted@3", "-"), ("changed@3", "changed@8"), ("-", "new@9")]
             assert bench.reflector.items["same"] is same
-
-    run(test())
-
-
-@pytest.mark.parametrize(("taken_seconds", "pauses"), [(0.0004, 0), (0.0011, 1)])
-def test_long_work_lets_others_have_the_loop(taken_seconds: float, pauses: int) -> None:
-    async def test() -> None:
-        now, others = [50.0], 0
-
-        async def other() -> None:
-            nonlocal others
-            others += 1
-
-        turns = Turns(0.001, clock=lambda: now[0])
-        task = asyncio.ensure_future(other())
-        now[0] += taken_seconds
-        await turns.pause()
-        assert others == pauses
-        await task
 
     run(test())

@@ -1,4 +1,4 @@
-"""What hits more pods than one turn of the loop can plan: slices, and that nobody goes before all is decided."""
+"""What hits more pods than one turn of the loop can plan: time slices, and that nobody goes before all is decided."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.test_order import CASES, Case
 from tests.unit.eviction.world import FREE, World
 from webhook.eviction import decider
-from webhook.eviction.backlog import Backlog, Slices
+from webhook.eviction.backlog import Backlog
 from webhook.eviction.line import Line, Pause, Place
 from webhook.eviction.modes import Mode
 from webhook.policy.model import EvictionProfile
@@ -32,33 +32,6 @@ def test_things_are_in_a_backlog_once() -> None:
     taken = [*backlog.take(3), *backlog.take(3)]
     assert sorted(taken) == ["a", "b", "c", "d"]
     assert backlog.take(3) == []
-
-
-def test_tasks_that_share_slices_take_turns_with_others() -> None:
-    now = [0.0]
-    slices = Slices(lambda: now[0], seconds=1.0)
-    order: list[str] = []
-
-    async def work(name: str) -> None:
-        for _ in range(4):
-            now[0] += 0.5
-            order.append(name)
-            await slices.pause()
-
-    async def test() -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(work("a"))
-            group.create_task(work("b"))
-            group.create_task(other())
-
-    async def other() -> None:
-        assert slices.paused
-        order.append("other")
-
-    asyncio.run(test())
-    assert order[:4] == ["a", "a", "b", "other"]
-    assert sorted(order) == ["a"] * 4 + ["b"] * 4 + ["other"]
-    assert not slices.paused
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -113,7 +86,7 @@ def test_nobody_goes_and_nothing_is_said_before_all_is_decided() -> None:
             world.add(claim(f"p{number}"), pod(f"p{number}", priority=priority))
         lowest = f"p{priorities.index(0)}"
         later = claim("later", tolerates(60))
-        world.worker.decider.slices._seconds = 0.0005
+        world.worker.decider.timeslice._seconds = 0.0005
         tasks = [asyncio.create_task(world.worker.run()), asyncio.create_task(impatient(world))]
         await asyncio.sleep(0)
         world.add(later, pod("later", priority=-1), rule())

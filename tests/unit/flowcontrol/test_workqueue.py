@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from webhook.eviction.workqueue import WorkQueue
+from webhook.flowcontrol.workqueue import WorkQueue
 
 
 class Seconds:

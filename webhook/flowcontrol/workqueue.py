@@ -10,6 +10,8 @@ import heapq
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from webhook.flowcontrol.backoff import exponential_seconds
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
@@ -18,7 +20,6 @@ K = TypeVar("K", bound="Hashable")
 # As client-go's ItemExponentialFailureRateLimiter, but for the most: nobody waits a quarter of an hour for a retry.
 FIRST_SECONDS: Final = 0.005
 MOST_SECONDS: Final = 30.0
-_DOUBLINGS_MOST: Final = 30
 
 
 class WorkQueue(Generic[K]):
@@ -81,8 +82,8 @@ class WorkQueue(Generic[K]):
         """Ready after a wait that doubles with each failure, cut by up to half at random; gives the wait."""
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
-        most = min(self._first_seconds * 2.0 ** min(failures, _DOUBLINGS_MOST), self._most_seconds)
-        seconds = max(most * (1 - self._random() / 2), at_least_seconds)
+        wait = exponential_seconds(failures, self._first_seconds, self._most_seconds, self._random)
+        seconds = max(wait, at_least_seconds)
         self.add_after(item, seconds)
         return seconds
 

@@ -1,0 +1,33 @@
+"""Requests to one server, no faster than allowed, in the order in which they come."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PAUSE_MOST_SECONDS: Final = 30.0
+
+
+class Throttle:
+    """So many requests a second, and so many at once: those that come too fast wait in the order in which they come."""
+
+    def __init__(self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Not above zero: as fast as they come."""
+        self._interval = 1.0 / per_second if per_second > 0 else 0.0
+        self._ahead = self._interval * max(burst - 1, 0)
+        self._clock = clock
+        self._next = clock() - self._ahead
+
+    def delay_seconds(self) -> float:
+        """How long the request that comes now has to wait; it counts."""
+        now = self._clock()
+        at = max(self._next, now - self._ahead)
+        self._next = at + self._interval
+        return max(at - now, 0.0)
+
+    def pause(self, seconds: float) -> None:
+        """Nothing for so long, and no burst afterwards."""
+        self._next = max(self._next, self._clock() + min(seconds, _PAUSE_MOST_SECONDS))

@@ -1,0 +1,52 @@
+"""Long work in short pieces: reviews, probes, watches and leases are served by the same event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SLICE_SECONDS: Final = 0.005
+"""For a daemon that evicts: a probe or a lease waits for one slice, and not for 100,000 pods."""
+REVIEW_SECONDS: Final = 0.001
+"""For a daemon that answers reviews: about what a large one takes."""
+
+
+class TimeSlice:
+    """Says when work has had the event loop for long enough. Tasks may share one: together they get one slice."""
+
+    def __init__(self, seconds: float = SLICE_SECONDS, clock: Callable[[], float] = time.perf_counter) -> None:
+        """`clock` returns any seconds."""
+        self._seconds = seconds
+        self._clock = clock
+        self._began = clock()
+        self._waiting = 0
+
+    @property
+    def paused(self) -> bool:
+        """Whether a task has more to do and waits for the loop."""
+        return self._waiting > 0
+
+    @property
+    def over(self) -> bool:
+        """Whether it is time to let others have the loop."""
+        return self._clock() - self._began >= self._seconds
+
+    def begin(self) -> None:
+        """A slice begins now."""
+        self._began = self._clock()
+
+    async def pause(self) -> bool:
+        """Lets others have the loop if it is time to; returns whether it was. Call it after each small step."""
+        if not self.over:
+            return False
+        self._waiting += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._waiting -= 1
+        self.begin()
+        return True
