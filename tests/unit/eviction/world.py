@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -64,6 +65,27 @@ class Clock:
         self.elapsed += self.step
         return time.monotonic() if self.real else self.elapsed
 
+    def passed(self) -> float:
+        """Seconds since the beginning."""
+        return self.elapsed - 1000.0
+
+
+@dataclass
+class Budget:
+    """A disruption budget over the pods whose names begin with `selects`."""
+
+    selects: str = ""
+    every_seconds: float = math.inf
+    """How long after an eviction it allows the next one."""
+    allows_at: float = math.inf
+    """When it allows one, in seconds since the beginning; infinite for never."""
+
+    def covers(self, name: str) -> bool:
+        return name.startswith(self.selects)
+
+
+BLOCKED = Outcome(Result.BLOCKED, "Cannot evict pod as it would violate the pod's disruption budget.")
+
 
 @dataclass
 class FakeCluster:
@@ -74,6 +96,10 @@ class FakeCluster:
     """For the next evictions; without any, they go well."""
     calls: list[tuple[str, str, float]] = field(default_factory=list)
     """(verb, pod, seconds since the beginning) of what went well."""
+    requests: list[tuple[str, str, float]] = field(default_factory=list)
+    """Likewise, of every request to evict or delete a pod."""
+    request_seconds: float = 0.0
+    """How much time passes before each of them, as with a limit on requests."""
     notes: list[Note] = field(default_factory=list)
     writes: list[tuple[str, str, str, str]] = field(default_factory=list)
     """(rule, type, reason, message) of each condition written anew."""
@@ -89,6 +115,8 @@ class FakeCluster:
     condition_error: str = ""
 
     async def prepare(self, pod: PodRef, *, delete: bool, unsure: bool) -> bool:  # noqa: ARG002 -- the port's
+        if self.request_seconds:
+            self.world._move(self.request_seconds)
         if self.meanwhile:
             self.meanwhile.popleft()()
         if unsure:
@@ -103,6 +131,13 @@ class FakeCluster:
         return self._remove("delete", pod)
 
     def _remove(self, verb: str, ref: PodRef) -> Outcome:
+        now = self.world.clock.passed()
+        self.requests.append((verb, str(ref), round(now, 6)))
+        budgets = [budget for budget in self.world.budgets if verb == "evict" and budget.covers(ref.name)]
+        if any(now < budget.allows_at for budget in budgets):
+            return BLOCKED
+        for budget in budgets:
+            budget.allows_at = now + budget.every_seconds
         if self.answers:
             answer = self.answers.popleft()
             if answer.result is not Result.EVICTED:
@@ -110,7 +145,7 @@ class FakeCluster:
         pod = self.world.inventory.pods.get(str(ref))
         if pod is None or pod.meta.uid != ref.uid:
             return Outcome(Result.GONE)
-        self.calls.append((verb, str(ref), round(self.world.clock.elapsed - 1000.0, 6)))
+        self.calls.append((verb, str(ref), round(now, 6)))
         self.world.change(pod, structs.replace(pod, deleting=True))
         if not self.lingering:
             self.world.remove(self.world.inventory.pods[str(ref)])
@@ -150,22 +185,28 @@ class World:
         in_tree: InTree = InTree.ABSENT,
         ceiling_of: Callable[[DeviceTaintRule], Ceiling | None] = lambda _: None,
         budgeted: frozenset[str] = frozenset(),
+        clock: Clock | None = None,
+        cluster: type[FakeCluster] = FakeCluster,
         **settings: Any,
     ) -> None:
         self.inventory = Inventory()
-        self.clock = Clock()
-        self.cluster = FakeCluster(self)
+        self.clock = clock or Clock()
+        self.cluster = cluster(self)
         self.profiles = Profiles(profiles or (BLUNT,))
         self.holds: dict[str, str] = {}
         self.budgeted = budgeted
+        self.budgets: list[Budget] = []
+        """Beside those of `budgeted`, which never say no."""
+        self.registry = CollectorRegistry()
         self.trusted = True
+        self._end = math.inf
         self.setup = Setup(
             inventory=self.inventory,
             writer=self.cluster,
             budgets=self,
             namespaces=self,
             clock=self.clock,
-            metrics=EvictionMetrics(CollectorRegistry(), in_tree_names=mode is Mode.REPLACEMENT),
+            metrics=EvictionMetrics(self.registry, in_tree_names=mode is Mode.REPLACEMENT),
             profiles=lambda: self.profiles,
             profile_of=lambda pod: self.profiles.of(pod, None),
             random=lambda: 0.0,
@@ -178,10 +219,12 @@ class World:
 
     def known(self, pod: Pod) -> bool | None:
         """Only who has no owner is known without asking."""
+        if any(budget.covers(pod.meta.name) for budget in self.budgets):
+            return True
         return False if pod.owner is None else None
 
     async def covers(self, pod: Pod) -> bool:
-        return pod.owner is not None and pod.owner.uid in self.budgeted
+        return bool(self.known(pod)) or (pod.owner is not None and pod.owner.uid in self.budgeted)
 
     def hold_of(self, namespace: str) -> str | None:
         return self.holds.get(namespace)
@@ -207,6 +250,12 @@ class World:
     def pod(self, name: str) -> Pod:
         return self.inventory.pods[f"ml/{name}"]
 
+    def change_policy(self, *profiles: EvictionProfile) -> None:
+        """Other profiles hold from now on."""
+        self.profiles = Profiles(profiles)
+        self.worker.replan_all()
+        self.settle()
+
     def catch_up(self) -> None:
         """All that is undecided is decided."""
         while self.worker.behind:
@@ -220,7 +269,7 @@ class World:
 
     async def _settle(self) -> None:
         worker = self.worker
-        while True:
+        while not self._late:
             if worker.decider.undecided:
                 worker.decider.catch_up()
                 continue
@@ -239,16 +288,22 @@ class World:
 
     def advance(self, seconds: float) -> None:
         """Time passes, and everything happens at its time."""
-        end = self.clock.elapsed + seconds
+        end = self._end = self.clock.elapsed + seconds
         self.settle()
-        while True:
+        while not self._late:
             wait = self._next_wait()
             if self.clock.elapsed + wait > end:
                 break
             self._move(wait)
             self.settle()
-        self._move(end - self.clock.elapsed)
+        self._move(max(end - self.clock.elapsed, 0.0))
         self.settle()
+        self._end = math.inf
+
+    @property
+    def _late(self) -> bool:
+        """Whether requests have taken all the time that there was."""
+        return self.cluster.request_seconds > 0 and self.clock.elapsed > self._end
 
     def _next_wait(self) -> float:
         queue = self.worker.queue
@@ -279,6 +334,10 @@ class World:
         """Names of what Events with that reason are about."""
         found = [note.about for note in self.cluster.notes if note.reason == reason]
         return [about.name if isinstance(about, PodRef) else about.meta.name for about in found]
+
+    def sample(self, name: str, **labels: str) -> float | None:
+        """A value of the worker's metrics; None if there is none."""
+        return self.registry.get_sample_value(f"device_taint_webhook_eviction_{name}", labels)
 
     def condition(self, rule: str, kind: str = "devicetaint.io/Eviction") -> tuple[str, str, str]:
         """Status, reason and message of a condition."""

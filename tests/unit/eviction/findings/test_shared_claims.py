@@ -1,0 +1,161 @@
+"""Claims that several pods use, and claims of PodGroups: a device is free only once its last consumer has gone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import structs
+
+from tests.builders import KEY, NOW
+from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.world import FREE, Budget, World
+from webhook.admission.confirmation import Confirmed, Hit, Numbers, make_code
+from webhook.api.claims import Consumer
+from webhook.api.pods import PodClaim
+from webhook.api.rules import CONFIRM_IMPACT
+from webhook.commands.evict_ceiling import ceiling_of
+from webhook.eviction.modes import Mode
+from webhook.inventory.impact import Taint, impact_of
+from webhook.policy.model import EvictionProfile, Policy
+
+if TYPE_CHECKING:
+    from webhook.api.claims import ResourceClaim
+    from webhook.api.pods import Pod
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.eviction.ports import Ceiling
+
+SHARED = "shared-claim"
+GROUP = Consumer("scheduling.k8s.io", "podgroups", "gang", "uid-gang")
+
+
+def shared(*pods: Pod) -> ResourceClaim:
+    """One device, reserved for these pods."""
+    consumers = tuple(Consumer("", "pods", each.meta.name, each.meta.uid) for each in pods)
+    return claim("shared", consumers=consumers)
+
+
+def replica(number: int) -> Pod:
+    """A pod of a Deployment whose template names a ResourceClaim."""
+    return owned(f"web-{number}", by="trainer", claims=(PodClaim(SHARED),))
+
+
+def emptied(profile: EvictionProfile) -> World:
+    """A Deployment of two replicas on one claim whose device is tainted."""
+    world = World(Mode.DELEGATED, profile)
+    pods = [replica(1), replica(2)]
+    world.add(shared(*pods), *pods)
+    world.add(rule(effect="NoSchedule", evict=True))
+    return world
+
+
+def reserve(world: World, *pods: Pod) -> None:
+    """The claim stays allocated, and is now reserved for these pods."""
+    world.change(world.inventory.claims[f"ml/{SHARED}"], shared(*pods))
+
+
+# --- pods of one claim --------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H2")
+def test_pods_of_one_claim_are_evicted_together() -> None:
+    """H2: all consumers of a claim are one unit, which takes one place in `perOwnerUnavailable: 1`."""
+    world = emptied(EvictionProfile())
+    world.settle()
+    assert sorted(world.evicted) == ["web-1", "web-2"]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H2")
+def test_deployment_on_one_claim_is_not_evicted_again_and_again() -> None:
+    """H2: the claim is free once all of its pods are gone, so each replica is evicted once."""
+    world = emptied(EvictionProfile())
+    replicas = [world.pod("web-1"), world.pod("web-2")]
+    serial = 2
+    for _ in range(60):
+        world.advance(1)
+        left = [each for each in replicas if f"ml/{each.meta.name}" in world.inventory.pods]
+        if not left:
+            break  # deallocated: the replacements get another device
+        fresh = [replica(serial + 1 + number) for number in range(2 - len(left))]
+        serial += len(fresh)
+        if fresh:
+            replicas = [*left, *fresh]
+            reserve(world, *replicas)
+            world.add(*fresh)
+    assert len(world.evicted) == 2
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H2")
+def test_no_pod_of_a_claim_is_evicted_while_a_budget_blocks_one_of_them() -> None:
+    """H2: budgets come first, and a unit is evicted as a whole or not at all."""
+    world = emptied(FREE)
+    world.budgets.append(Budget("web-1"))
+    world.advance(60)
+    assert world.evicted == []
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H2")
+def test_claim_whose_pods_return_to_the_device_is_given_up_after_two_rounds() -> None:
+    """H2: after two rounds per claim the worker stops for that claim, with reason `ReturnsToDevice` and the owner."""
+    world = World(Mode.DELEGATED, FREE)
+    world.cluster.lingering = True
+    current = replica(1)
+    world.add(shared(current), current, rule(effect="NoSchedule", evict=True))
+    for number in range(2, 12):
+        world.advance(15)
+        if not world.pod(current.meta.name).deleting:
+            break
+        fresh = replica(number)  # scheduled while the pod that is Terminating still holds the claim
+        reserve(world, world.pod(current.meta.name), fresh)
+        world.add(fresh)
+        reserve(world, fresh)
+        world.remove(world.pod(current.meta.name))
+        current = fresh
+    assert len(world.evicted) <= 3
+    _, reason, message = world.condition("rule")
+    assert reason == "ReturnsToDevice"
+    assert "trainer" in message
+
+
+# --- claims of PodGroups ------------------------------------------------------------------------
+
+
+def gang(world: World, count: int) -> None:
+    """Pods of one PodGroup, for which their claims are reserved."""
+    for number in range(count):
+        name = f"pod-{number}"
+        group = claim(name, devices=(f"gpu-{number}",), consumers=(GROUP,), owner="uid-gang", group="gang")
+        world.add(group, pod(name, pod_group="gang"))
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H2")
+def test_pods_of_a_claim_that_a_pod_group_holds_are_not_evicted_in_vain() -> None:
+    """H2: only the end of a PodGroup frees its claim: no pod is evicted, and the condition says `HeldByPodGroup`."""
+    world = World(Mode.REPLACEMENT, FREE)
+    gang(world, 4)
+    world.add(rule())
+    world.advance(60)
+    assert world.evicted == []
+    assert world.condition("rule")[1] == "HeldByPodGroup"
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H6")
+def test_confirmed_rule_on_claims_of_a_pod_group_is_not_stopped() -> None:
+    """H6: the code confirms no pods for a PodGroup of unknown size, so its pods do not count against the ceiling."""
+
+    def ceiling(confirmed: DeviceTaintRule) -> Ceiling | None:
+        return ceiling_of(confirmed, Policy(), lambda: Numbers(0, 0, 0, 0), lambda _: "")
+
+    world = World(Mode.REPLACEMENT, FREE, ceiling_of=ceiling)
+    gang(world, 8)
+    plain = rule()
+    assert plain.selector is not None
+    impact = impact_of(world.inventory, plain.selector, Taint.of_rule(plain, in_tree=False), NOW)
+    numbers = Numbers(impact.devices, len(impact.claims), len(impact.pods), len(impact.namespaces))
+    confirmed = Confirmed("rule", plain.selector, KEY, "", "NoExecute", None)
+    hit = Hit(numbers, impact.namespaces, frozenset())
+    code = make_code(confirmed, hit, "anna", NOW + timedelta(days=3), b"k" * 32)
+    world.add(structs.replace(plain, meta=structs.replace(plain.meta, annotations={CONFIRM_IMPACT: code})))
+    world.advance(60)
+    assert world.condition("rule")[1] != "Stopped"

@@ -1,0 +1,111 @@
+"""Pods that a disruption budget blocks, the requests that they cost, and the pods that wait behind them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.builders import DRIVER, NOW
+from tests.unit.eviction.hurried import LoopClock, at_work, hurry
+from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
+from webhook.api.rules import DeviceSelector
+from webhook.cluster.acting import Throttle
+from webhook.eviction.modes import Mode
+from webhook.policy.model import EvictionProfile
+
+if TYPE_CHECKING:
+    from webhook.eviction.ports import Outcome, PodRef
+
+PROBE_SECONDS = 5.0
+"""How often one budget may be asked at most."""
+
+
+@pytest.mark.parametrize("blocked", [30, 120])
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H1")
+def test_pods_blocked_by_a_budget_do_not_delay_pods_that_can_be_evicted(blocked: int) -> None:
+    """H1: blocked pods are parked behind their budget, and pods of another rule are evicted as soon as they are due."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.cluster.request_seconds = 0.1
+    world.budgets.append(Budget("blocked"))
+    for number in range(blocked):
+        name = f"blocked-{number:03}"
+        world.add(claim(name, devices=(name,), pool="node-1"), pod(name))
+    world.add(rule("first", selector=DeviceSelector(driver=DRIVER, pool="node-1")))
+    world.advance(15)
+    for number in range(5):
+        name = f"free-{number}"
+        world.add(claim(name, devices=(name,), pool="node-2"), pod(name))
+    due = NOW + timedelta(seconds=15)
+    world.add(rule("second", selector=DeviceSelector(driver=DRIVER, pool="node-2"), added=due))
+    world.advance(2)
+    assert sorted(world.evicted) == [f"free-{number}" for number in range(5)]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H1")
+def test_budget_that_allows_no_eviction_is_asked_by_one_pod_at_a_time() -> None:
+    """H1: a hundred pods under one budget cost one request in five seconds, and not a hundred in each."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.budgets.append(Budget())
+    for number in range(100):
+        name = f"pod-{number:03}"
+        world.add(claim(name, devices=(name,)), pod(name))
+    world.add(rule())
+    world.advance(120)
+    assert len(world.cluster.requests) <= 120 / PROBE_SECONDS + 1
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H1")
+def test_budget_that_allows_one_eviction_after_the_other_is_not_asked_in_vain() -> None:
+    """H1: a Deployment of 21 whose budget allows one eviction in 5.7 s costs few requests beside the evictions."""
+    world = World(Mode.REPLACEMENT, EvictionProfile())
+    world.budgets.append(Budget(every_seconds=5.7, allows_at=0.0))
+    for number in range(21):
+        name = f"pod-{number:03}"
+        world.add(claim(name, devices=(name,)), owned(name))
+    world.add(rule())
+    world.advance(120)
+    refused = len(world.cluster.requests) - len(world.evicted)
+    assert refused <= 120 / PROBE_SECONDS + 1
+
+
+class Throttled(FakeCluster):
+    """Requests wait for their turn, ten a second, and take twelve milliseconds."""
+
+    throttle: Throttle
+
+    async def prepare(self, pod: PodRef, *, delete: bool, unsure: bool) -> bool:
+        await asyncio.sleep(self.throttle.delay_seconds())
+        return await super().prepare(pod, delete=delete, unsure=unsure)
+
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> Outcome:
+        await asyncio.sleep(0.012)
+        return await super().evict(pod, grace_period_seconds)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H1")
+def test_requests_for_blocked_pods_do_not_use_up_the_limit_on_requests() -> None:
+    """H1: with 32 evictions at the same time and a limit on requests, pods without a budget are evicted at once."""
+
+    async def test() -> None:
+        world = World(Mode.REPLACEMENT, FREE, clock=LoopClock(), cluster=Throttled)
+        assert isinstance(world.cluster, Throttled)
+        world.cluster.throttle = Throttle(10, 20, world.clock.seconds)
+        world.budgets.append(Budget("blocked"))
+        async with at_work(world):
+            for number in range(120):
+                name = f"blocked-{number:03}"
+                world.add(claim(name, devices=(name,), pool="node-1"), pod(name))
+            world.add(rule("first", selector=DeviceSelector(driver=DRIVER, pool="node-1")))
+            await asyncio.sleep(15)
+            for number in range(5):
+                name = f"free-{number}"
+                world.add(claim(name, devices=(name,), pool="node-2"), pod(name))
+            world.add(rule("second", selector=DeviceSelector(driver=DRIVER, pool="node-2"), added=world.clock.now()))
+            await asyncio.sleep(2)
+        assert sorted(world.evicted) == [f"free-{number}" for number in range(5)]
+
+    hurry(test())

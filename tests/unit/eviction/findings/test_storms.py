@@ -1,0 +1,83 @@
+"""Rates and the sliding minute: many taints at once, refused requests, and a new process."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from msgspec import structs
+
+from tests.builders import NOW
+from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint
+from tests.unit.eviction.world import FREE, Budget, World
+from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
+from webhook.eviction.modes import Mode
+from webhook.policy.model import EvictionProfile
+
+NODES, DEVICES = 10, 8
+
+
+def storm(profile: EvictionProfile) -> World:
+    """A driver taints all devices of ten nodes, a second between two nodes."""
+    world = World(Mode.REPLACEMENT, profile)
+    for node in range(NODES):
+        for device in range(DEVICES):
+            name = f"pod-{node}-{device}"
+            world.add(claim(name, devices=(f"gpu-{device}",), pool=f"node-{node}"), pod(name))
+    for node in range(NODES):
+        broken = taint(added=NOW - timedelta(seconds=node))
+        devices = {f"gpu-{device}": (broken,) for device in range(DEVICES)}
+        world.add(slice_of(devices, name=f"slice-{node}", pool=f"node-{node}"))
+    return world
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H7")
+def test_taints_of_one_driver_and_key_share_a_rate() -> None:
+    """H7: a rate of 10 with a burst of 10 holds for a driver and key, whenever its nodes were tainted."""
+    world = storm(EvictionProfile(per_owner_unavailable=None))
+    world.advance(1)
+    assert len(world.evicted) <= 21
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H7")
+def test_driver_that_taints_most_of_its_devices_is_not_acted_on() -> None:
+    """H7: once more than a fifth of a driver's devices were tainted within five minutes the breaker stops evictions."""
+    world = storm(FREE)
+    world.advance(60)
+    assert len(world.evicted) <= NODES * DEVICES / 5
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M12")
+def test_refused_evictions_bring_no_tokens_to_a_bucket_that_gave_none() -> None:
+    """M12: a pod under a slow and a fast taint that is refused gives the slow taint no more than it took from it."""
+    slow = structs.replace(FREE, rate=1 / 60, burst=10)
+    world = World(Mode.REPLACEMENT, slow)
+    for number in range(30):
+        # ten use up the burst of the slow taint, ten are under both taints and are refused, ten are under the slow one
+        name = f"{'first' if number < 10 else 'both' if number < 20 else 'late'}-{number}"
+        world.add(claim(name, devices=(name,)), pod(name, priority=number))
+    world.budgets.append(Budget("both"))
+    for number in range(10, 20):
+        fast = {EVICTIONS_PER_SECOND: "100"}
+        selector = DeviceSelector(device=f"both-{number}")
+        world.add(rule(f"fast-{number}", key="example.com/fast", selector=selector, annotations=fast))
+    world.add(rule("slow"))
+    world.advance(5)
+    assert len(world.evicted) <= 10
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M15")
+def test_new_process_counts_evictions_of_the_last_minute() -> None:
+    """M15: `maxPerMinute` holds across a restart, by the pods that are on their way out when the process starts."""
+    limited = structs.replace(FREE, max_per_minute=2)
+    first = World(Mode.REPLACEMENT, limited)
+    first.cluster.lingering = True
+    for number in range(6):
+        first.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
+    first.add(rule())
+    first.advance(10)
+    assert len(first.evicted) == 2
+    second = World(Mode.REPLACEMENT, limited)
+    second.add(*first.inventory.claims.values(), *first.inventory.pods.values(), *first.inventory.rules.values())
+    second.advance(30)
+    assert second.evicted == []

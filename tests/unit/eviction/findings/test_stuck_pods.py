@@ -1,0 +1,90 @@
+"""Pods that do not go away, or do not come up, and the limits that count them."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.world import FREE, World
+from webhook.eviction.modes import Mode
+from webhook.policy.model import EvictionProfile
+
+LIMITS = {
+    "overall": structs.replace(FREE, overall=2),
+    "perNamespace": structs.replace(FREE, per_namespace=2),
+    "perOwnerUnavailable": structs.replace(FREE, per_owner_unavailable=2),
+}
+
+
+def stuck(profile: EvictionProfile, count: int = 10) -> World:
+    """A Deployment on tainted devices, whose pods stay Terminating."""
+    world = World(Mode.REPLACEMENT, profile)
+    world.cluster.lingering = True
+    for number in range(count):
+        world.add(claim(f"web-{number}", devices=(f"gpu-{number}",)), owned(f"web-{number}"))
+    world.add(rule())
+    return world
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H4")
+def test_pod_stuck_in_terminating_stops_counting_against_limits(limit: str) -> None:
+    """H4: after its grace period and `stuckAfter` (5m) a pod on a dead node takes no place of another one."""
+    world = stuck(LIMITS[limit])
+    world.advance(3600)
+    assert len(world.evicted) == 10
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H4")
+def test_condition_names_the_limit_that_holds_pods_back_and_the_first_of_them(limit: str) -> None:
+    """H4: a rule whose pods all wait for a limit has reason `Limited`, and its message says which limit and pods."""
+    world = stuck(LIMITS[limit])
+    world.advance(60)
+    status, reason, message = world.condition("rule")
+    assert (status, reason) == ("True", "Limited")
+    assert limit in message
+    assert "web-2" in message
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H4")
+def test_condition_names_the_owner_whose_replacement_does_not_come_up() -> None:
+    """H4: one Pending sibling uses up `perOwnerUnavailable: 1`, and the condition says so."""
+    world = stuck(EvictionProfile(), count=4)
+    world.add(claim("new", devices=()), owned("new", node_name="", phase="Pending", ready=False))
+    world.advance(3600)
+    _, reason, message = world.condition("rule")
+    assert reason == "Limited"
+    assert "perOwnerUnavailable" in message
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H4")
+def test_limit_that_holds_pods_back_is_an_event_of_the_rule() -> None:
+    """H4: the rule gets Event `EvictionLimited` when a limit holds its pods back."""
+    world = stuck(LIMITS["overall"])
+    world.advance(60)
+    assert world.told("EvictionLimited") == ["rule"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "why"), [("overall", "overall"), ("perNamespace", "namespace"), ("perOwnerUnavailable", "owner")]
+)
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H4")
+def test_pods_that_wait_are_counted_by_what_they_wait_for(limit: str, why: str) -> None:
+    """H4: gauge `pods_waiting{why}` counts the pods that a limit holds back."""
+    world = stuck(LIMITS[limit])
+    world.advance(60)
+    assert world.sample("pods_waiting", why=why) == 8
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H4")
+def test_age_of_the_oldest_pod_that_is_due_is_a_metric() -> None:
+    """H4: gauge `oldest_due_seconds` grows while a pod that is due waits, whatever it waits for."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
+    world.cluster.lingering = True
+    for name in ("one", "two"):
+        world.add(claim(name, devices=(name,)), pod(name))
+    world.add(rule())
+    world.advance(200)
+    assert world.sample("oldest_due_seconds") == pytest.approx(200, abs=1)

@@ -1,0 +1,120 @@
+"""Pods that wait for a limit are let go as soon as the limit allows it, whatever has changed."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from tests.builders import DRIVER
+from tests.unit.eviction.findings.turmoil import Turmoil
+from tests.unit.eviction.objects import POOL, claim, owned, pod, rule
+from tests.unit.eviction.world import FREE, Budget, World
+from webhook.api.rules import DeviceSelector
+from webhook.eviction.modes import Mode
+from webhook.policy.model import EvictionProfile, Share
+
+ONE_OF_OWNER = structs.replace(FREE, per_owner_unavailable=1)
+
+
+# --- another policy -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (structs.replace(FREE, overall=2), structs.replace(FREE, overall=6)),
+        (structs.replace(FREE, per_namespace=2), structs.replace(FREE, per_namespace=6)),
+        (structs.replace(FREE, rate=0.001, burst=2), structs.replace(FREE, rate=100, burst=10)),
+    ],
+    ids=["overall", "perNamespace", "rate"],
+)
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H5")
+def test_changed_limit_holds_for_pods_that_wait_already(before: EvictionProfile, after: EvictionProfile) -> None:
+    """H5: a policy with wider limits is in use within a second, also for pods that wait for the old ones."""
+    world = World(Mode.REPLACEMENT, before)
+    world.cluster.lingering = True
+    for number in range(6):
+        world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
+    world.add(rule())
+    world.advance(30)
+    assert len(world.evicted) == 2
+    world.change_policy(after)
+    world.advance(1)
+    assert len(world.evicted) == 6
+
+
+@pytest.mark.parametrize("limit", ["overall", "per_namespace"])
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H5")
+def test_pod_of_one_profile_does_not_keep_back_a_pod_of_another(limit: str) -> None:
+    """H5: a pod that its own profile's limit holds back does not swallow the turn of a pod with a wider limit."""
+    narrow = structs.replace(FREE, priority_at_most=0, **{limit: 1})
+    world = World(Mode.REPLACEMENT, narrow, structs.replace(FREE, **{limit: 3}))
+    world.cluster.lingering = True
+    for number in range(3):
+        world.add(claim(f"low-{number}", devices=(f"a-{number}",)), pod(f"low-{number}"))
+        world.add(claim(f"high-{number}", devices=(f"b-{number}",)), pod(f"high-{number}", priority=100))
+    world.add(rule())
+    world.advance(5)
+    for name in world.evicted[:2]:
+        world.remove(world.pod(name))
+    world.advance(60)
+    assert "high-2" in world.evicted
+
+
+# --- another state of the owner -----------------------------------------------------------------
+
+
+def waiting(profile: EvictionProfile) -> World:
+    """One pod that is ready and due, and a sibling that stays Pending; the limit of their owner is used up."""
+    world = World(Mode.REPLACEMENT, profile)
+    pending = owned("pending", node_name="", phase="Pending", ready=False)
+    world.add(claim("pending", devices=()), pending, claim("web-1"), owned("web-1"))
+    world.add(rule(selector=DeviceSelector(driver=DRIVER, pool=POOL)))
+    world.advance(60)
+    assert world.evicted == []
+    return world
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H5")
+def test_pod_that_fails_while_it_waits_is_evicted() -> None:
+    """H5: a pod that is not Ready is missing already, so the limit of its owner holds it back no longer."""
+    world = waiting(ONE_OF_OWNER)
+    web = world.pod("web-1")
+    world.change(web, structs.replace(web, ready=False))
+    world.advance(60)
+    assert world.evicted == ["web-1"]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H5")
+def test_owner_that_grows_may_miss_more_pods() -> None:
+    """H5: half of eight pods is more than half of two, so a pod that waits is evicted once its owner was scaled up."""
+    world = waiting(structs.replace(FREE, per_owner_unavailable=Share(50)))
+    for number in range(2, 8):
+        world.add(claim(f"web-{number}", devices=("other",), pool="clean"), owned(f"web-{number}"))
+    world.advance(60)
+    assert world.evicted == ["web-1"]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M14")
+def test_budget_that_is_created_takes_the_place_of_the_limit_of_the_owner() -> None:
+    """M14: a pod with a budget is not counted for its owner, also when the budget came after the pod was planned."""
+    world = waiting(ONE_OF_OWNER)
+    world.budgets.append(Budget("web", every_seconds=0.0, allows_at=0.0))
+    world.advance(60)
+    assert world.evicted == ["web-1"]
+
+
+# --- anything -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [18, 106])
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H5")
+def test_no_pod_waits_without_a_reason(seed: int) -> None:
+    """H5: whatever happens to pods, rules and readiness, a pod that may be evicted is evicted within ten minutes."""
+    assert Turmoil(seed, shares=True, readiness=True).stalled() == ""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_pod_waits_without_a_reason_where_readiness_and_sizes_do_not_matter(seed: int) -> None:
+    """H5: the same holds today without shares and without changes of readiness."""
+    assert Turmoil(seed, shares=False, readiness=False).stalled() == ""

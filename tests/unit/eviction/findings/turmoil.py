@@ -1,0 +1,114 @@
+"""A random sequence of things that happen to a cluster, the same for each seed."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from datetime import timedelta
+
+from msgspec import structs
+
+from tests.builders import DRIVER
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.unit.eviction.world import BLOCKED, FREE, World
+from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
+from webhook.eviction.modes import Mode
+from webhook.eviction.ports import Outcome, Result
+from webhook.policy.model import EvictionProfile, Share
+
+FAILED = Outcome(Result.FAILED, "500")
+STEPS = 60
+QUIET_SECONDS = 600.0
+
+
+class Turmoil:
+    """One world under limits that are drawn as well; pods stay Terminating until they are removed."""
+
+    def __init__(self, seed: int, *, shares: bool, readiness: bool) -> None:
+        self._draw = random.Random(seed)
+        self._serial = 0
+        happens = [self._pod_comes] * 3 + [self._pod_goes] * 2
+        happens += [self._rule_comes, self._rule_goes, self._time_passes, self._requests_fail]
+        self._happens = happens + [self._readiness_changes] * 2 if readiness else happens
+        self.world = World(Mode.REPLACEMENT, self._profile(shares=shares))
+        self.world.cluster.lingering = True
+
+    def stalled(self) -> str:
+        """The pod that may be evicted and is not, in ten minutes in which nothing else happens; empty for none."""
+        for step in range(STEPS):
+            self._draw.choice(self._happens)()
+            self.world.settle()
+            if self._free_to_go():
+                self.world.cluster.answers.clear()
+                self.world.advance(QUIET_SECONDS)
+                free = self._free_to_go()
+                return f"step {step}: {free[0]}" if free else ""
+        return ""
+
+    def _free_to_go(self) -> list[str]:
+        """Pods in line that nothing holds back, although everything is done that can be done now."""
+        worker, now = self.world.worker, self.world.clock.seconds()
+        return [
+            uid
+            for uid, place in worker.line._places.items()
+            if worker._gates.wait_seconds(place.group, now) <= 0 and worker._gates.obstacle(place) is None
+        ]
+
+    def _profile(self, *, shares: bool) -> EvictionProfile:
+        draw = self._draw
+        return structs.replace(
+            FREE,
+            overall=draw.choice([None, 1, 2, 3]),
+            per_namespace=draw.choice([None, 1, 2]),
+            per_owner_unavailable=draw.choice([None, 1, 2, Share(50) if shares else None]),
+            rate=draw.choice([0.5, 10_000]),
+            burst=draw.choice([1, 3, 1000]),
+            max_per_minute=draw.choice([None, 2, 5]),
+        )
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    def _pod_comes(self) -> None:
+        draw = self._draw
+        self._serial += 1
+        name, namespace, owner = f"pod-{self._serial}", draw.choice(["a", "b"]), draw.choice(["", "x", "y"])
+        tolerations = [tolerates(draw.choice([1, 5]))] if draw.random() < 0.3 else []
+        if owner:
+            fresh = owned(name, by=f"{namespace}-{owner}", namespace=namespace, ready=draw.random() < 0.8)
+        else:
+            fresh = pod(name, namespace=namespace, priority=draw.choice([0, 0, 5]))
+        self.world.add(claim(name, *tolerations, devices=(f"gpu-{self._serial % 4}",), namespace=namespace), fresh)
+
+    def _some_pod(self) -> str | None:
+        pods = sorted(self.world.inventory.pods)
+        return self._draw.choice(pods) if pods else None
+
+    def _pod_goes(self) -> None:
+        key = self._some_pod()
+        if key is not None:
+            self.world.remove(self.world.inventory.pods[key])
+
+    def _readiness_changes(self) -> None:
+        key = self._some_pod()
+        if key is not None:
+            known = self.world.inventory.pods[key]
+            self.world.change(known, structs.replace(known, ready=not known.ready))
+
+    def _rule_comes(self) -> None:
+        draw = self._draw
+        self._serial += 1
+        added = self.world.clock.wall + timedelta(seconds=draw.choice([-5, 0, 3]))
+        selector = DeviceSelector(driver=DRIVER, device=draw.choice([None, "gpu-0", "gpu-1"]))
+        annotations = draw.choice([{}, {EVICTIONS_PER_SECOND: "1"}])
+        self.world.add(rule(f"rule-{self._serial}", selector=selector, added=added, annotations=annotations))
+
+    def _rule_goes(self) -> None:
+        rules = sorted(self.world.inventory.rules)
+        if rules:
+            self.world.remove(self.world.inventory.rules[self._draw.choice(rules)])
+
+    def _time_passes(self) -> None:
+        self.world.advance(self._draw.choice([0.3, 2, 7, 61]))
+
+    def _requests_fail(self) -> None:
+        self.world.cluster.answers = deque([self._draw.choice([BLOCKED, FAILED])] * self._draw.randint(1, 3))

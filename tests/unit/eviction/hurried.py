@@ -1,0 +1,73 @@
+"""The worker's own tasks on an event loop whose time passes at once when nothing is left to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import selectors
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from tests.unit.eviction.world import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+    from datetime import datetime
+
+    from tests.unit.eviction.world import World
+
+
+class _Selector(selectors.SelectSelector):
+    """Waits for nothing, and counts how long it should have waited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise AssertionError("every task waits for another one")
+        self.passed += max(timeout, 0.0)
+        return super().select(0)
+
+
+class HurriedLoop(asyncio.SelectorEventLoop):
+    """A loop for tasks that wait for timers and for each other, and for no socket."""
+
+    def __init__(self) -> None:
+        self._waits = _Selector()
+        super().__init__(self._waits)
+
+    def time(self) -> float:
+        return self._waits.passed
+
+
+class LoopClock(Clock):
+    """Both clocks by the time of the running loop; a test sets the wall clock by moving `wall`."""
+
+    def now(self) -> datetime:
+        return self.wall + timedelta(seconds=self.passed())
+
+    def seconds(self) -> float:
+        return 1000.0 + self.passed()
+
+    def passed(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def hurry(test: Coroutine[Any, Any, None]) -> None:
+    """Runs a test on such a loop. Its world has a LoopClock, and is made while the loop runs."""
+    with asyncio.Runner(loop_factory=HurriedLoop) as runner:
+        runner.run(test)
+
+
+@contextlib.asynccontextmanager
+async def at_work(world: World) -> AsyncIterator[None]:
+    """The worker runs meanwhile."""
+    working = asyncio.create_task(world.worker.run())
+    try:
+        yield
+    finally:
+        working.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
