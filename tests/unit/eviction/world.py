@@ -250,6 +250,10 @@ class World:
     def pod(self, name: str) -> Pod:
         return self.inventory.pods[f"ml/{name}"]
 
+    def add_budget(self, budget: Budget) -> None:
+        """There is one more disruption budget."""
+        self.budgets.append(budget)
+
     def change_policy(self, *profiles: EvictionProfile) -> None:
         """Other profiles hold from now on."""
         self.profiles = Profiles(profiles)

@@ -38,7 +38,7 @@ def test_deadline_runs_from_the_last_progress_of_the_budget() -> None:
     """H3: a budget that lets one pod of 30 go each minute makes progress, so no pod is deleted past it."""
     gentle = EvictionProfile(deadline_seconds=600, delete_after_deadline=True)
     world = World(Mode.REPLACEMENT, gentle)
-    world.budgets.append(Budget(every_seconds=60, allows_at=0.0))
+    world.add_budget(Budget(every_seconds=60, allows_at=0.0))
     deployment(world, 30)
     world.add(rule())
     world.advance(700)
@@ -49,7 +49,7 @@ def test_deadline_runs_from_the_last_progress_of_the_budget() -> None:
 def test_limit_of_the_owner_holds_for_pods_that_are_deleted_past_their_budget() -> None:
     """H3: with `perOwnerUnavailable: 1` no more than one pod is deleted at a time, whether it has a budget or not."""
     world = World(Mode.REPLACEMENT, EvictionProfile(deadline_seconds=0, delete_after_deadline=True))
-    world.budgets.append(Budget())
+    world.add_budget(Budget())
     world.cluster.lingering = True
     deployment(world, 10)
     world.add(rule())
@@ -58,15 +58,15 @@ def test_limit_of_the_owner_holds_for_pods_that_are_deleted_past_their_budget() 
 
 
 def refusal(cause: str) -> Answer:
-    """A 429 of the Eviction API; only the cause says which of the two it is."""
+    """A 429 of the Eviction API; the two differ in the text of the cause."""
     message = "Cannot evict pod as it would violate the pod's disruption budget."
     details = {"causes": [{"reason": "DisruptionBudget", "message": cause}]}
     return Answer(status(429, message, details=details), 429)
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H3")
-def test_budget_that_the_server_still_processes_is_no_budget_that_refuses() -> None:
-    """H3: while the disruption controller is away the deadline does not start, so the two answers must differ."""
+def test_budget_that_is_still_being_processed_differs_from_a_budget_that_refuses() -> None:
+    """H3: `deadline` must not start while the disruption controller is away, so the two outcomes must differ."""
 
     async def test() -> None:
         outcomes: list[Outcome] = []
@@ -110,7 +110,7 @@ def test_pod_is_not_deleted_when_its_budget_has_not_been_asked_for_hours() -> No
 def republished(every_seconds: float, times: int) -> World:
     """A pod blocked by its budget, on a pool of two slices that the driver publishes again and again, in turn."""
     world = World(Mode.REPLACEMENT, DELETES)
-    world.budgets.append(Budget())
+    world.add_budget(Budget())
     broken = taint()
     world.add(claim("pod"), pod("pod"))
     for generation in range(1, times + 1):
@@ -130,6 +130,6 @@ def test_deadline_survives_that_a_pool_is_published_again() -> None:
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M6")
 def test_eviction_is_not_cancelled_because_a_pool_is_published_again() -> None:
-    """M6: while the newest generation is incomplete the last complete one decides, so no Event says Cancelled."""
+    """M6: while the newest generation is incomplete the last complete one counts, and no eviction is cancelled."""
     world = republished(30, 4)
     assert [note.text for note in world.cluster.notes if "Cancel" in note.text] == []

@@ -90,7 +90,7 @@ def test_deployment_on_one_claim_is_not_evicted_again_and_again() -> None:
 def test_no_pod_of_a_claim_is_evicted_while_a_budget_blocks_one_of_them() -> None:
     """H2: budgets come first, and a unit is evicted as a whole or not at all."""
     world = emptied(FREE)
-    world.budgets.append(Budget("web-1"))
+    world.add_budget(Budget("web-1"))
     world.advance(60)
     assert world.evicted == []
 

@@ -48,15 +48,15 @@ def test_driver_that_taints_most_of_its_devices_is_not_acted_on() -> None:
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M12")
-def test_refused_evictions_bring_no_tokens_to_a_bucket_that_gave_none() -> None:
-    """M12: a pod under a slow and a fast taint that is refused gives the slow taint no more than it took from it."""
+def test_refused_evictions_add_no_tokens_to_an_empty_bucket() -> None:
+    """M12: a refused eviction returns to each bucket only the token that it took from it."""
     slow = structs.replace(FREE, rate=1 / 60, burst=10)
     world = World(Mode.REPLACEMENT, slow)
     for number in range(30):
-        # ten use up the burst of the slow taint, ten are under both taints and are refused, ten are under the slow one
+        # ten use the burst of the slow taint, ten are under both taints and are refused, ten wait for the slow one
         name = f"{'first' if number < 10 else 'both' if number < 20 else 'late'}-{number}"
         world.add(claim(name, devices=(name,)), pod(name, priority=number))
-    world.budgets.append(Budget("both"))
+    world.add_budget(Budget("both"))
     for number in range(10, 20):
         fast = {EVICTIONS_PER_SECOND: "100"}
         selector = DeviceSelector(device=f"both-{number}")

@@ -46,7 +46,7 @@ def test_changed_limit_holds_for_pods_that_wait_already(before: EvictionProfile,
 @pytest.mark.parametrize("limit", ["overall", "per_namespace"])
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H5")
 def test_pod_of_one_profile_does_not_keep_back_a_pod_of_another(limit: str) -> None:
-    """H5: a pod that its own profile's limit holds back does not swallow the turn of a pod with a wider limit."""
+    """H5: a pod that waits for the narrow limit of its profile does not block a pod with a wider limit."""
     narrow = structs.replace(FREE, priority_at_most=0, **{limit: 1})
     world = World(Mode.REPLACEMENT, narrow, structs.replace(FREE, **{limit: 3}))
     world.cluster.lingering = True
@@ -99,7 +99,7 @@ def test_owner_that_grows_may_miss_more_pods() -> None:
 def test_budget_that_is_created_takes_the_place_of_the_limit_of_the_owner() -> None:
     """M14: a pod with a budget is not counted for its owner, also when the budget came after the pod was planned."""
     world = waiting(ONE_OF_OWNER)
-    world.budgets.append(Budget("web", every_seconds=0.0, allows_at=0.0))
+    world.add_budget(Budget("web", every_seconds=0.0, allows_at=0.0))
     world.advance(60)
     assert world.evicted == ["web-1"]
 
@@ -116,5 +116,5 @@ def test_no_pod_waits_without_a_reason(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_pod_waits_without_a_reason_where_readiness_and_sizes_do_not_matter(seed: int) -> None:
-    """H5: the same holds today without shares and without changes of readiness."""
+    """H5: this holds without shares and without changes of readiness."""
     assert Turmoil(seed, shares=False, readiness=False).stalled() == ""

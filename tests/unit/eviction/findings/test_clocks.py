@@ -1,0 +1,120 @@
+"""A wall clock that is set, and a machine that was suspended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+import uvloop
+from msgspec import structs
+
+from tests.builders import NOW
+from tests.unit.eviction.hurried import LoopClock, at_work, hurry
+from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.world import FREE, Budget, World
+from webhook.api.meta import format_time
+from webhook.api.rules import EXPIRES_AT
+from webhook.commands.evict import Clock, Worker
+from webhook.config.evict import parse_evict
+from webhook.eviction.modes import Mode
+from webhook.eviction.pulse import Pulse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUSPENDED_SECONDS = 60.0
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M2")
+def test_wall_clock_that_is_set_forward_brings_no_deadline_closer() -> None:
+    """M2: `deadline` is measured by a monotonic clock, as the first refusal of a budget is no time of the API."""
+
+    async def test() -> None:
+        profile = structs.replace(FREE, deadline_seconds=600, delete_after_deadline=True)
+        world = World(Mode.REPLACEMENT, profile, clock=LoopClock())
+        world.add_budget(Budget())
+        async with at_work(world):
+            world.add(claim("pod"), pod("pod"), rule())
+            await asyncio.sleep(2)
+            world.clock.wall += timedelta(hours=1)
+            await asyncio.sleep(60)
+        assert world.cluster.calls == []
+
+    hurry(test())
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M2")
+def test_rule_that_a_new_wall_clock_makes_expire_is_taken_back_within_seconds() -> None:
+    """M2: when the wall clock is set, waits for `/expires-at` are counted anew, as those of pods are."""
+
+    async def test() -> None:
+        world = World(Mode.DELEGATED, FREE, clock=LoopClock())
+        expires = format_time(NOW + timedelta(hours=6))
+        async with at_work(world):
+            world.add(rule(effect="NoSchedule", annotations={EXPIRES_AT: expires}))
+            await asyncio.sleep(30)
+            world.clock.wall += timedelta(hours=7)
+            await asyncio.sleep(60)
+        assert world.inventory.rules["rule"].taint.effect == "None"
+
+    hurry(test())
+
+
+def suspend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Linux has it: CLOCK_MONOTONIC stands still meanwhile, CLOCK_BOOTTIME and the wall clock do not."""
+    still = time.monotonic()
+    gone_on = {
+        clock: time.clock_gettime(clock) + SUSPENDED_SECONDS for clock in (time.CLOCK_BOOTTIME, time.CLOCK_REALTIME)
+    }
+    monkeypatch.setattr(time, "monotonic", lambda: still)
+    monkeypatch.setattr(time, "time", lambda: gone_on[time.CLOCK_REALTIME])
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: gone_on.get(clock, still))
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux has a clock that counts suspended seconds")
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M2")
+def test_process_on_a_machine_that_was_suspended_was_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M2: a machine that was suspended must read all changes before it evicts again."""
+    pulse = Pulse(Clock().seconds)
+    steady = [pulse.steady]
+    suspend(monkeypatch)
+    steady.append(pulse.steady)
+    assert steady == [True, False]
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux has a clock that counts suspended seconds")
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M2")
+def test_lease_runs_out_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """M2: a leader on a machine that was suspended for longer than its lease leads no more when it wakes up."""
+
+    async def test() -> None:
+        lease = ["--leader-elect", "--leader-elect-lease=ns/evict"]
+        worker = Worker(parse_evict("evict", [f"--kubeconfig={tmp_path / 'kubeconfig'}", *lease], {}))
+        worker.stages()
+        leader = worker._leader
+        assert leader is not None
+        leader.acquired.set()
+        leader._renewed_at = leader._clock()
+        held = [leader.holds]
+        suspend(monkeypatch)
+        held.append(leader.holds)
+        monkeypatch.undo()
+        assert held == [True, False]
+
+    asyncio.run(test())
+
+
+def test_timer_for_a_toleration_of_centuries_does_no_harm() -> None:
+    """A plan that is due in centuries is a timer like any other, as `tolerationSeconds` is an int64."""
+
+    async def test() -> None:
+        due = asyncio.Event()
+        asyncio.get_running_loop().call_soon(due.set)
+        async with asyncio.timeout(2.5e11):
+            await due.wait()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test())

@@ -1,0 +1,78 @@
+"""What is remembered of pods and rules that are gone."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+from msgspec import structs
+
+from tests.builders import DRIVER
+from tests.unit.eviction.objects import claim, pod, rule, tolerates
+from tests.unit.eviction.world import BLOCKED, FREE, World
+from webhook.api.rules import DeviceSelector
+from webhook.eviction.modes import Mode
+from webhook.eviction.ports import Ceiling, Outcome, Result
+
+ROUNDS = 20
+UNSURE = Outcome(Result.FAILED, "no answer", 5.0, unsure=True)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L2")
+def test_pod_whose_eviction_was_not_answered_is_forgotten_once_it_is_gone() -> None:
+    """L2: the worker forgets an eviction without an answer when the watch shows that the pod is gone."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(rule())
+    for number in range(ROUNDS):
+        world.cluster.answers = deque([UNSURE])
+        held, gone = claim(f"pod-{number}"), pod(f"pod-{number}")
+        world.add(held, gone)
+        world.settle()
+        world.remove(gone, held)
+        world.advance(6)
+    assert len(world.worker._actor._unsure) == 0
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L2")
+def test_failures_of_a_pod_are_forgotten_once_it_is_gone() -> None:
+    """L2: the worker forgets the failures of a pod that goes while it waits in the queue."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, per_namespace=1))
+    world.cluster.lingering = True
+    world.add(rule())
+    for number in range(ROUNDS):
+        world.cluster.answers = deque([BLOCKED])
+        blocked, other = f"blocked-{number}", f"other-{number}"
+        world.add(claim(blocked, devices=(blocked,)), pod(blocked))
+        world.settle()
+        world.add(claim(other, devices=(other,)), pod(other))
+        world.advance(8)
+        for name in (blocked, other):
+            world.remove(world.pod(name), world.inventory.claims[f"ml/{name}-claim"])
+        world.settle()
+    assert len(world.worker.queue._failures) == 0
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L2")
+def test_rule_that_was_stopped_is_forgotten_once_it_is_deleted() -> None:
+    """L2: a rule that a ceiling stopped leaves nothing behind."""
+    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(0, None))
+    world.add(claim("pod"), pod("pod"))
+    for number in range(ROUNDS):
+        stopped = rule(f"rule-{number}", selector=DeviceSelector(driver=DRIVER))
+        world.add(stopped)
+        world.advance(1)
+        world.remove(world.inventory.rules[stopped.meta.name])
+        world.settle()
+    assert len(world.worker._evictions._suspended) == 0
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L2")
+def test_verdicts_do_not_outlive_the_tolerations_that_they_are_about() -> None:
+    """L2: the cache of verdicts by tolerations is bounded, also while no rule changes."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(rule())
+    for seconds in range(2000):
+        held, waits = claim("pod", tolerates(3600 + seconds)), pod("pod")
+        world.add(held, waits)
+        world.remove(waits, held)
+    assert len(world.worker._evictions._alike) <= 1024

@@ -1,0 +1,23 @@
+"""How long the place of an evicted pod counts as empty for its owner."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from tests.unit.eviction.objects import claim, owned, rule, tolerates
+from tests.unit.eviction.world import FREE, World
+from webhook.eviction.modes import Mode
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L1")
+def test_each_evicted_pod_counts_as_missing_for_five_seconds() -> None:
+    """L1: of two pods evicted at 0 s and 4 s the second one is missing until 9 s, and not until the first is not."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, per_owner_unavailable=2))
+    for number, seconds in enumerate((0, 4, 5, 5, 60, 60)):
+        name = f"web-{number}"
+        world.add(claim(name, tolerates(seconds), devices=(name,)), owned(name))
+    world.add(rule())
+    world.advance(30)
+    times = [seconds for _, _, seconds in world.cluster.calls]
+    assert times == pytest.approx([0, 4, 5, 9], abs=0.01)
