@@ -1,0 +1,142 @@
+"""Answers of the API server that are taken for something else than they say."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.builders import NOW
+from tests.unit.cluster.acting import RULES, acting_cluster
+from tests.unit.cluster.peer import Answer, Peer, run, status
+from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.world import FREE, FakeCluster, World
+from webhook.cluster.evictions import EvictionWriter
+from webhook.cluster.writer import EventWriter
+from webhook.eviction.modes import Mode
+from webhook.eviction.ports import Disruption, Outcome, PodRef, Result
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from webhook.cluster.acting import ActingCluster
+
+POD = PodRef("ml", "web-0", "u1")
+DISRUPTION = Disruption("DeletionByDeviceTaintWebhook", "because")
+NAMESAKE = (
+    'Operation cannot be fulfilled on Pod "web-0": the UID in the precondition (u1) does not match the UID in record '
+    "(u2). The object might have been deleted and then recreated"
+)
+FORBIDDEN = 'poddisruptionbudget.policy "web" is forbidden: '
+
+
+class Moving:
+    """A wall clock that is a minute later at each look."""
+
+    def __init__(self) -> None:
+        self._now = NOW
+
+    def __call__(self) -> datetime:
+        self._now += timedelta(minutes=1)
+        return self._now
+
+
+def writer(cluster: ActingCluster) -> EvictionWriter:
+    now = Moving()
+    return EvictionWriter(cluster, RULES, EventWriter(cluster, instance="evict-0", now=now), now)
+
+
+def outcome_of(answer: Answer) -> Outcome:
+    """What an answer of the Eviction API is taken for."""
+    outcomes: list[Outcome] = []
+
+    async def ask() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(answer)
+            outcomes.append(await writer(cluster).evict(POD, None))
+
+    run(ask())
+    return outcomes[0]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M3")
+def test_eviction_of_a_pod_that_was_replaced_is_done() -> None:
+    """M3: a 409 for another UID ends the eviction, as each retry would take one more disruption from the budget."""
+    outcome = outcome_of(Answer(status(409, NAMESAKE, reason="Conflict"), 409))
+    assert outcome.result is Result.GONE or outcome.unsure
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (500, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."),
+        (403, f"{FORBIDDEN}pdb disruptions allowed is negative"),
+        (403, f"{FORBIDDEN}DisruptedPods map too big - too many evictions not confirmed by PDB controller"),
+    ],
+    ids=["two budgets", "negative", "too many"],
+)
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M4")
+def test_budgets_that_cannot_allow_an_eviction_block_it(code: int, message: str) -> None:
+    """M4: these answers count as blocked by a budget, so `deadline` runs and the pod is not read before each retry."""
+    outcome = outcome_of(Answer(status(code, message), code))
+    assert (outcome.result, outcome.unsure) == (Result.BLOCKED, False)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L4")
+def test_page_in_the_place_of_a_pod_does_not_end_the_process() -> None:
+    """L4: a 200 of a proxy that is not JSON is an error of one request, and does not end the worker."""
+
+    async def test() -> None:
+        problem: Exception | None = None
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(Answer(b"<html>welcome</html>"))
+            try:
+                await writer(cluster).prepare(POD, delete=False, unsure=True)
+            except Exception as error:  # noqa: BLE001 -- any is one too many
+                problem = error
+        assert problem is None
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("code", "taken_for"), [(404, Result.GONE), (200, Result.EVICTED)], ids=["not found", "granted"]
+)
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L4b")
+def test_page_of_a_load_balancer_is_no_answer_to_an_eviction(code: int, taken_for: Result) -> None:
+    """L4b: only a Status of the API server says that a pod is gone or was evicted."""
+    assert outcome_of(Answer(b"<html>one moment</html>", code)).result is not taken_for
+
+
+class Idle(FakeCluster):
+    """Says that it evicts, and does nothing."""
+
+    def _remove(self, verb: str, ref: PodRef) -> Outcome:
+        self.requests.append((verb, str(ref), self.world.clock.passed()))
+        return Outcome(Result.EVICTED)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L4b")
+def test_pod_that_stays_as_it_is_after_its_eviction_is_evicted_again() -> None:
+    """L4b: a pod without a deletionTimestamp a minute after its eviction is planned anew."""
+    world = World(Mode.REPLACEMENT, FREE, cluster=Idle)
+    world.add(claim("pod"), pod("pod"), rule())
+    world.advance(300)
+    assert len(world.cluster.requests) > 1
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L10")
+def test_disruption_target_is_not_written_anew_with_each_try_to_delete() -> None:
+    """L10: condition DisruptionTarget keeps its time while nothing in it changes, as with the in-tree controller."""
+
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            asking = writer(cluster)
+            peer.otherwise = lambda request: Answer({}) if request.method != "DELETE" else Answer(b"", 500)
+            for _ in range(2):
+                await asking.delete(POD, None, DISRUPTION)
+            patches = [request.json["status"]["conditions"] for request in peer.requests if request.method == "PATCH"]
+        assert len({str(conditions) for conditions in patches}) == 1
+
+    run(test())

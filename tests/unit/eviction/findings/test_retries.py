@@ -1,0 +1,61 @@
+"""How often a failed request is retried, and how often an Event repeats that a pod is blocked."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.builders import NOW
+from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
+from webhook.api.meta import format_time
+from webhook.api.rules import EXPIRES_AT
+from webhook.eviction.modes import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from webhook.api.rules import Condition, DeviceTaintRule
+
+
+class Refusing(FakeCluster):
+    """No rule may be changed."""
+
+    patches = 0
+
+    async def downgrade(self, rule: DeviceTaintRule) -> str:  # noqa: ARG002 -- any
+        self.patches += 1
+        return "403: admission webhook denied the request"
+
+    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> str:  # noqa: ARG002 -- any
+        self.patches += 1
+        return "422: status.conditions: Too many: 9: must have at most 8 items"
+
+
+def refused(*, expires: bool) -> int:
+    """Requests in ten minutes about a rule that may not be changed."""
+    world = World(Mode.DELEGATED, FREE, cluster=Refusing)
+    annotations = {EXPIRES_AT: format_time(NOW + timedelta(seconds=1))} if expires else {}
+    world.add(rule(effect="NoSchedule", evict=not expires, annotations=annotations))
+    world.advance(600)
+    assert isinstance(world.cluster, Refusing)
+    return world.cluster.patches
+
+
+@pytest.mark.parametrize("expires", [True, False], ids=["expired rule", "conditions"])
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M13")
+def test_change_of_a_rule_that_is_refused_is_retried_with_backoff(*, expires: bool) -> None:
+    """M13: a change that is refused is retried with backoff up to ten seconds, as evictions are."""
+    assert refused(expires=expires) <= 600 / 10 + 20
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L7")
+def test_event_about_a_blocked_pod_is_renewed_each_hour() -> None:
+    """L7: Events live for an hour, so a pod that is blocked for longer gets another one."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add_budget(Budget())
+    world.add(claim("pod"), pod("pod"), rule())
+    world.advance(2.5 * 3600)
+    assert world.told("EvictionBlocked").count("pod") >= 3
