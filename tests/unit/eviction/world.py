@@ -24,6 +24,7 @@ from webhook.eviction.settings import WorkerSettings
 from webhook.eviction.setup import Setup
 from webhook.inventory.state import Inventory, key_of
 from webhook.policy.model import EvictionProfile
+from webhook.policy.names import NamespaceFacts
 from webhook.telemetry.eviction import EvictionMetrics
 
 if TYPE_CHECKING:
@@ -194,9 +195,10 @@ class World:
         self.cluster = cluster(self)
         self.profiles = Profiles(profiles or (BLUNT,))
         self.holds: dict[str, str] = {}
+        self.namespaces: dict[str, NamespaceFacts] = {}
         self.budgeted = budgeted
         self.budgets: list[Budget] = []
-        """Beside those of `budgeted`, which never say no."""
+        """Those of `budgeted` allow every eviction, and are not among them."""
         self.registry = CollectorRegistry()
         self.trusted = True
         self._end = math.inf
@@ -208,7 +210,7 @@ class World:
             clock=self.clock,
             metrics=EvictionMetrics(self.registry, in_tree_names=mode is Mode.REPLACEMENT),
             profiles=lambda: self.profiles,
-            profile_of=lambda pod: self.profiles.of(pod, None),
+            profile_of=lambda pod: self.profiles.of(pod, self.namespaces.get(pod.meta.namespace)),
             random=lambda: 0.0,
             trusted=lambda: self.trusted,
             ceiling_of=ceiling_of,
@@ -253,6 +255,12 @@ class World:
     def add_budget(self, budget: Budget) -> None:
         """There is one more disruption budget."""
         self.budgets.append(budget)
+
+    def relabel(self, namespace: str, **labels: str) -> None:
+        """A namespace has these labels now, as its watch says."""
+        self.namespaces[namespace] = NamespaceFacts(namespace, labels)
+        self.worker.look_again(namespace)
+        self.settle()
 
     def change_policy(self, *profiles: EvictionProfile) -> None:
         """Other profiles hold from now on."""

@@ -84,7 +84,7 @@ def test_budgets_that_cannot_allow_an_eviction_block_it(code: int, message: str)
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L4")
-def test_page_in_the_place_of_a_pod_does_not_end_the_process() -> None:
+def test_answer_that_is_not_json_does_not_end_the_worker() -> None:
     """L4: a 200 of a proxy that is not JSON is an error of one request, and does not end the worker."""
 
     async def test() -> None:

@@ -76,7 +76,7 @@ def suspend(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux has a clock that counts suspended seconds")
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M2")
-def test_process_on_a_machine_that_was_suspended_was_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_notices_that_its_machine_was_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
     """M2: a machine that was suspended must read all changes before it evicts again."""
     pulse = Pulse(Clock().seconds)
     steady = [pulse.steady]
@@ -107,7 +107,7 @@ def test_lease_runs_out_while_the_machine_is_suspended(monkeypatch: pytest.Monke
     asyncio.run(test())
 
 
-def test_timer_for_a_toleration_of_centuries_does_no_harm() -> None:
+def test_event_loop_accepts_a_timer_for_a_toleration_of_centuries() -> None:
     """A plan that is due in centuries is a timer like any other, as `tolerationSeconds` is an int64."""
 
     async def test() -> None:

@@ -43,7 +43,7 @@ def test_no_rule_is_reported_as_done_while_the_inventory_is_out_of_date() -> Non
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M1")
-def test_process_that_does_not_lead_any_more_writes_no_condition_when_it_stops() -> None:
+def test_worker_that_lost_its_lease_writes_no_condition_when_it_stops() -> None:
     """M1: after the lease is lost the conditions of the new leader are not overwritten."""
     world = World(Mode.REPLACEMENT, FREE)
     waits = pod("pod")
@@ -82,6 +82,8 @@ class Late(FakeCluster):
 
     status: tuple[Condition, ...] = ()
     taken_back = 0
+    announced = False
+    """Whether the condition about the expiry was there when the rule was taken back."""
 
     async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> str:  # noqa: ARG002 -- there is one
         self.status = tuple(conditions)  # an apply replaces all that the same manager applied before
@@ -89,6 +91,7 @@ class Late(FakeCluster):
 
     async def downgrade(self, rule: DeviceTaintRule) -> str:
         self.taken_back += 1
+        self.announced = CONTESTED in [condition.type for condition in self.status]
         self.change_effect(rule.meta.name, "None")
         return ""
 
@@ -120,6 +123,13 @@ def test_condition_about_a_contested_expiry_is_not_lost_when_the_watch_is_late()
     """M7: the next write of conditions keeps ExpiryContested, though the cached status does not have it yet."""
     _, server = expired()
     assert CONTESTED in [condition.type for condition in server.status]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M7")
+def test_condition_about_an_expiry_is_written_before_the_rule_is_taken_back() -> None:
+    """M7: a worker that ends between the two writes must not take the rule back again after its restart."""
+    _, server = expired()
+    assert server.announced
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M7")

@@ -67,7 +67,7 @@ def test_rule_that_was_stopped_is_forgotten_once_it_is_deleted() -> None:
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L2")
-def test_verdicts_do_not_outlive_the_tolerations_that_they_are_about() -> None:
+def test_cache_of_verdicts_by_tolerations_is_bounded() -> None:
     """L2: the cache of verdicts by tolerations is bounded, also while no rule changes."""
     world = World(Mode.REPLACEMENT, FREE)
     world.add(rule())

@@ -13,11 +13,13 @@ from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
 from webhook.eviction.modes import Mode
+from webhook.eviction.ports import Outcome, Result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from webhook.api.rules import Condition, DeviceTaintRule
+    from webhook.eviction.ports import PodRef
 
 
 class Refusing(FakeCluster):
@@ -49,6 +51,22 @@ def refused(*, expires: bool) -> int:
 def test_change_of_a_rule_that_is_refused_is_retried_with_backoff(*, expires: bool) -> None:
     """M13: a change that is refused is retried with backoff up to ten seconds, as evictions are."""
     assert refused(expires=expires) <= 600 / 10 + 20
+
+
+class Forbidding(FakeCluster):
+    """No pod may be evicted."""
+
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> Outcome:  # noqa: ARG002 -- any
+        return Outcome(Result.FAILED, "POST /api/v1/...: 403: not now")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M13")
+def test_lasting_refusal_is_not_logged_at_each_retry(caplog: pytest.LogCaptureFixture) -> None:
+    """M13: an eviction that keeps failing is logged once, and then every five minutes."""
+    world = World(Mode.REPLACEMENT, FREE, cluster=Forbidding)
+    world.add(claim("pod"), pod("pod"), rule())
+    world.advance(600)
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) <= 3
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L7")

@@ -60,7 +60,7 @@ def reserve(world: World, *pods: Pod) -> None:
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H2")
 def test_pods_of_one_claim_are_evicted_together() -> None:
-    """H2: all consumers of a claim are one unit, which takes one place in `perOwnerUnavailable: 1`."""
+    """H2: all consumers of a claim are one unit, which takes one place of `perOwnerUnavailable: 1`."""
     world = emptied(EvictionProfile())
     world.settle()
     assert sorted(world.evicted) == ["web-1", "web-2"]
@@ -96,7 +96,7 @@ def test_no_pod_of_a_claim_is_evicted_while_a_budget_blocks_one_of_them() -> Non
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H2")
-def test_claim_whose_pods_return_to_the_device_is_given_up_after_two_rounds() -> None:
+def test_worker_stops_for_a_claim_after_its_pods_returned_twice() -> None:
     """H2: after two rounds per claim the worker stops for that claim, with reason `ReturnsToDevice` and the owner."""
     world = World(Mode.DELEGATED, FREE)
     world.cluster.lingering = True
@@ -130,7 +130,7 @@ def gang(world: World, count: int) -> None:
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H2")
-def test_pods_of_a_claim_that_a_pod_group_holds_are_not_evicted_in_vain() -> None:
+def test_pods_whose_claim_a_pod_group_holds_are_not_evicted() -> None:
     """H2: only the end of a PodGroup frees its claim: no pod is evicted, and the condition says `HeldByPodGroup`."""
     world = World(Mode.REPLACEMENT, FREE)
     gang(world, 4)

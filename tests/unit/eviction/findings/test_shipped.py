@@ -35,7 +35,7 @@ def test_requests_for_the_lease_have_a_flow_schema() -> None:
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L6")
-def test_grace_period_of_nothing_is_refused_or_warned_of() -> None:
+def test_grace_period_of_zero_is_refused_or_gets_a_warning() -> None:
     """L6: a deletion by force frees a device that containers still hold, so it takes a period of a second at least."""
     loaded = load(make_document(eviction=[{"gracePeriodSeconds": 0}]), FieldPath.root())
     found = [*loaded.errors, *[warning.error for warning in loaded.warnings]]

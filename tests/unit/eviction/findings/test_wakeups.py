@@ -11,7 +11,7 @@ from tests.unit.eviction.objects import POOL, claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, Budget, World
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
-from webhook.policy.model import EvictionProfile, Share
+from webhook.policy.model import EvictionProfile, NamespaceMatch, Share
 
 ONE_OF_OWNER = structs.replace(FREE, per_owner_unavailable=1)
 
@@ -41,6 +41,26 @@ def test_changed_limit_holds_for_pods_that_wait_already(before: EvictionProfile,
     world.change_policy(after)
     world.advance(1)
     assert len(world.evicted) == 6
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M14")
+def test_namespace_that_is_relabelled_gets_another_profile_for_planned_pods() -> None:
+    """M14: when the labels of a namespace change, its pods that wait for eviction get the new profile, too."""
+    production = NamespaceMatch(labels=(("tier", "production"),))
+    world = World(
+        Mode.REPLACEMENT,
+        structs.replace(FREE, namespaces=production, grace_seconds=3600),
+        structs.replace(FREE, rate=0.1, burst=1),
+    )
+    world.relabel("ml", tier="batch")
+    for number in range(3):
+        world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
+    world.add(rule())
+    world.advance(1)
+    assert world.evicted == ["pod-0"]
+    world.relabel("ml", tier="production")
+    world.advance(600)
+    assert world.evicted == ["pod-0"]
 
 
 @pytest.mark.parametrize("limit", ["overall", "per_namespace"])
@@ -115,6 +135,6 @@ def test_no_pod_waits_without_a_reason(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_pod_waits_without_a_reason_where_readiness_and_sizes_do_not_matter(seed: int) -> None:
+def test_no_pod_waits_without_a_reason_while_readiness_does_not_change(seed: int) -> None:
     """H5: this holds without shares and without changes of readiness."""
     assert Turmoil(seed, shares=False, readiness=False).stalled() == ""

@@ -64,7 +64,7 @@ def test_rules_that_are_served_no_longer_are_not_trusted() -> None:
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M10")
-def test_watch_that_breaks_goes_on_where_it_was() -> None:
+def test_watch_that_breaks_is_resumed_without_a_list() -> None:
     """M10: after a broken connection the reflector watches again from the last version that it read, without a list."""
 
     async def test() -> None:
