@@ -29,11 +29,11 @@ from webhook.api.pods import Pod, PodClaim
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.eviction.controller import Controller
+from webhook.eviction.dependencies import Setup
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import Outcome, Result
 from webhook.eviction.profiles import Profiles
 from webhook.eviction.settings import WorkerSettings
-from webhook.eviction.setup import Setup
 from webhook.inventory.state import Inventory
 from webhook.policy.model import EvictionProfile
 from webhook.runtime import settle_memory

@@ -15,15 +15,15 @@ from webhook.admission.review import decode_review
 from webhook.api.field import Severity
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
-from webhook.policy.vap import export
-from webhook.policy.vap_beyond import Coverage
+from webhook.policy.vap.coverage import Coverage
+from webhook.policy.vap.export import export
 
 if TYPE_CHECKING:
     from tests.controlplane.client import Client, Reply
     from tests.controlplane.plane import ControlPlane
     from webhook.policy.model import Policy
-    from webhook.policy.names import KnownNames, Requester
-    from webhook.policy.vap import Export
+    from webhook.policy.ports import KnownNames, Requester
+    from webhook.policy.vap.export import Export
 
 Json = dict[str, Any]
 

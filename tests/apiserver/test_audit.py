@@ -15,8 +15,8 @@ from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from webhook.admission.author import REQUESTED_BY, digest, signed
-from webhook.commands import audit
-from webhook.policy.names import Requester
+from webhook.commands.audit import command as audit
+from webhook.policy.ports import Requester
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,17 +20,17 @@ from tests.apiserver.looping import run, until
 from tests.controlplane import arguments, versions
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
-from webhook.cluster.client import Cluster
-from webhook.cluster.credentials import KubeConfig
-from webhook.cluster.discovery import FixedCollection, served_version
-from webhook.cluster.errors import Conflict, Gone, NotFound, Refused
-from webhook.cluster.names import DEVICE_CLASS_VERSIONS, ClusterCache
-from webhook.cluster.policies import ConfigMapSource
-from webhook.cluster.projections import ConfigMap
-from webhook.cluster.reflector import Reflector
-from webhook.cluster.secrets import KEY_BYTES, KeySecret
+from webhook.cluster.cache.configmap import ConfigMapSource
+from webhook.cluster.cache.discovery import FixedCollection, served_version
+from webhook.cluster.cache.names import DEVICE_CLASS_VERSIONS, ClusterCache
+from webhook.cluster.cache.projections import ConfigMap
+from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.client.credentials import KubeConfig
+from webhook.cluster.client.errors import Conflict, Gone, NotFound, Refused
+from webhook.cluster.client.rest import Cluster
+from webhook.cluster.events import EventType, EventWriter, ObjectReference
+from webhook.cluster.mac_key import KEY_BYTES, KeySecret
 from webhook.cluster.settings import KeySettings, ReflectorSettings
-from webhook.cluster.writer import EventType, EventWriter, ObjectReference
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

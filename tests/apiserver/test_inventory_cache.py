@@ -18,8 +18,8 @@ from tests.unit.cluster.held import held
 from webhook.api.meta import GROUP
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
-from webhook.cluster.errors import Gone
-from webhook.cluster.inventory import InventoryCache
+from webhook.cluster.cache.inventory import InventoryCache
+from webhook.cluster.client.errors import Gone
 from webhook.cluster.settings import InventorySettings, ReflectorSettings
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.matching import Evictor

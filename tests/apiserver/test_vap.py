@@ -36,8 +36,8 @@ from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from webhook.commands import export_vap
 from webhook.policy.model import CLAIM_CONTROLLER, Action, Impact, Match, Policy, Rule, TaintMatch, TolerationMatch
-from webhook.policy.names import Requester
-from webhook.policy.vap_beyond import Coverage
+from webhook.policy.ports import Requester
+from webhook.policy.vap.coverage import Coverage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

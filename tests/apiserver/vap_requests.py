@@ -39,7 +39,7 @@ from webhook.policy.model import (
     TaintMatch,
     UnknownAuthor,
 )
-from webhook.policy.names import KnownNames, Requester
+from webhook.policy.ports import KnownNames, Requester
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
-from webhook.commands.program import NAME as PROGRAM
 from webhook.commands.verbs import VERBS, command_line_of
 from webhook.config.namespace import VARIABLES
+from webhook.config.program import NAME as PROGRAM
 from webhook.config.texts import NAMESPACE
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from webhook.admission.additions import ADDITION_REMARKS
 from webhook.admission.cluster_lint import CLUSTER_LINTS
 from webhook.admission.lint import LINTS
-from webhook.commands import suite
-from webhook.commands.codes import codes
+from webhook.commands.explain.codes import codes
+from webhook.commands.test import command as suite
 from webhook.policy.lint import POLICY_LINTS
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_every_code_that_the_program_prints_can_be_explained() -> None:
 
 
 def test_page_says_of_each_code_what_explain_prints() -> None:
-    """B3: the package has the text (webhook/commands/codes.md), the page is a copy."""
+    """B3: the package has the text (webhook/commands/explain/codes.md), the page is a copy."""
     page = (ROOT / "docs" / "admission.md").read_text()
     sections = re.findall(r"^### (DT\d{3}): ([^\n]+)\n\n(.+?)\n(?=\n##|\Z)", page, re.MULTILINE | re.DOTALL)
     assert [tuple(code) for code in codes().values()] == sections

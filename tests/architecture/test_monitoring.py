@@ -45,7 +45,7 @@ def _series() -> set[str]:
     metrics.policy.candidate_load_success = True
     AuditMetrics(metrics.registry)
     eviction = EvictionMetrics(metrics.registry, in_tree_names=False)
-    composed = (ROOT / "webhook" / "commands" / "evict.py").read_text()
+    composed = (ROOT / "webhook" / "daemons" / "evict.py").read_text()
     eviction.watch({name: lambda: 0.0 for name in re.findall(r'"(pods_\w+)": lambda', composed)})
     # As text: families without a sample yet have their names there too.
     exposition = metrics.exposition("")[0].decode()

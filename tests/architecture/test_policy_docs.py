@@ -13,7 +13,7 @@ import yaml
 
 from webhook.api.decode import Reader
 from webhook.api.taints import decode_toleration
-from webhook.commands.policies import read_policy
+from webhook.commands.shared.policy_files import read_policy
 from webhook.policy.match import Tolerations
 from webhook.policy.model import TolerationMatch
 from webhook.policy.variables import TAINT_VARIABLES, TOLERATION_VARIABLES

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from webhook.commands import audit, check, suite
+from webhook.commands.audit import command as audit
+from webhook.commands.check import command as check
+from webhook.commands.test import command as suite
 from webhook.policy.suites import FIELDS
 
 if TYPE_CHECKING:

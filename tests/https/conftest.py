@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from webhook.certificates.authority import Authority
-    from webhook.server.surroundings import Surroundings
+    from webhook.server.review_state import Surroundings
 
 
 class StartServer(Protocol):

@@ -27,8 +27,8 @@ from webhook.certificates.source import FileSource
 from webhook.server.callers import Callers
 from webhook.server.http import Reviews
 from webhook.server.listener import Listener
+from webhook.server.review_state import Surroundings
 from webhook.server.settings import Address, ListenerSettings, ReviewSettings
-from webhook.server.surroundings import Surroundings
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from webhook.certificates.settings import TLSVersion
 from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import Impact, ImpactLimits, Policy
-from webhook.server.surroundings import Surroundings
+from webhook.server.review_state import Surroundings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from tests.builders import UID, encoded, make_claim, make_request, make_review, 
 from tests.https.conftest import QUICK_END
 from tests.https.serving import SECONDS, Server, post
 from tests.unit.policy.documents import judge_of, make_entry
-from webhook.policy.names import KnownNames
+from webhook.policy.ports import KnownNames
 from webhook.server.settings import ReviewSettings
 
 if TYPE_CHECKING:

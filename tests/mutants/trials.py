@@ -31,10 +31,10 @@ PROPERTIES: Final = {
 MORE: Final = {
     "api": ("tests/unit/validation", "tests/unit/test_cases.py", "tests/unit/files"),
     "expressions": ("tests/unit/policy/test_document.py", "tests/unit/policy/test_checks.py"),
-    "inventory": ("tests/unit/admission/test_guard.py", "tests/unit/admission/test_window.py"),
-    "policy": ("tests/unit/admission", "tests/unit/commands/test_suite.py"),
+    "inventory": ("tests/unit/admission/test_guard.py", "tests/unit/admission/test_recent_impact.py"),
+    "policy": ("tests/unit/admission", "tests/unit/commands/test/test_command.py"),
     "validation": ("tests/unit/test_cases.py", "tests/unit/admission/test_chain.py"),
-    "admission": ("tests/unit/test_cases.py", "tests/unit/server", "tests/unit/commands/test_audit.py"),
+    "admission": ("tests/unit/test_cases.py", "tests/unit/server", "tests/unit/commands/audit/test_command.py"),
 }
 """Tests of other rooms in which most of a room's behaviour is seen."""
 _FOLDERS: Final = ("webhook", "tests", "docs", "manifests", "monitoring", "pyproject.toml", "README.md", "CHANGELOG.md")

@@ -22,7 +22,7 @@ from webhook.policy.model import (
     Subject,
     TolerationMatch,
 )
-from webhook.policy.names import NamespaceFacts, Requester
+from webhook.policy.ports import NamespaceFacts, Requester
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

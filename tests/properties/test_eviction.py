@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from tests.unit.eviction.objects import claim, owned, rule, slice_of, taint
 from tests.unit.eviction.world import FREE, World
-from webhook.eviction import decider
+from webhook.eviction import planner
 from webhook.eviction.limits import MINUTE_SECONDS, SlidingMinute
-from webhook.eviction.line import Line, Pause, Place
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Outcome, Result
+from webhook.eviction.ready_queue import Line, Pause, Place
 from webhook.flowcontrol.token_bucket import Rate, TokenBucket
 from webhook.policy.model import EvictionProfile
 
@@ -165,7 +165,7 @@ def test_any_history_plans_what_its_end_plans(data: st.DataObject) -> None:
     world = World(Mode.REPLACEMENT, FREE)
     now: dict[str, Held | None] = dict.fromkeys(variants)
     steps = st.lists(st.tuples(st.sampled_from(sorted(variants)), st.integers(0, 4), st.booleans()), max_size=15)
-    with patch.object(decider, "_AT_ONCE", data.draw(st.sampled_from((-1, 256)))):
+    with patch.object(planner, "_AT_ONCE", data.draw(st.sampled_from((-1, 256)))):
         for kind, choice, caught_up in data.draw(steps):
             new = variants[kind][choice] if choice < len(variants[kind]) else None
             if new is not None or now[kind] is not None:

@@ -25,8 +25,8 @@ from tests.unit.cluster.held import held
 from webhook.api.claims import EXTENDED_RESOURCE, FROM_TEMPLATE, classes_only, decode_claim
 from webhook.api.decode import Reader
 from webhook.api.pods import HOLD, MIRROR
-from webhook.cluster.objects import ClaimOnWire, ClassedClaimOnWire, RuleOnWire, SliceOnWire
-from webhook.cluster.pods import PodOnWire
+from webhook.cluster.cache.decoders import ClaimOnWire, ClassedClaimOnWire, RuleOnWire, SliceOnWire
+from webhook.cluster.cache.pod_decoder import PodOnWire
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

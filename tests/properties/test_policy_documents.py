@@ -25,7 +25,7 @@ from webhook.policy.decide import Judge
 from webhook.policy.document import Loaded, load
 from webhook.policy.lint import expiring
 from webhook.policy.model import NAMESPACE_NAME_LABEL
-from webhook.policy.names import NamespaceFacts, Requester
+from webhook.policy.ports import NamespaceFacts, Requester
 from webhook.policy.schema import MAX_ERRORS, MAX_VALUES, schema
 
 if TYPE_CHECKING:

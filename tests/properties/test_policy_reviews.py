@@ -37,7 +37,7 @@ from webhook.api.taints import EQUAL
 from webhook.policy.decide import Judge
 from webhook.policy.document import load
 from webhook.policy.model import CLAIM_CONTROLLER, DEFAULT_RULE, Action, Mode, PolicyException, UnknownAuthor
-from webhook.policy.names import KnownNames, Requester
+from webhook.policy.ports import KnownNames, Requester
 
 if TYPE_CHECKING:
     from datetime import datetime

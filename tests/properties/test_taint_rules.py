@@ -13,9 +13,9 @@ from webhook.policy.conditions import Condition, Placement
 from webhook.policy.coverage import EarlierRules
 from webhook.policy.decide import Judge
 from webhook.policy.model import Action, Match, Policy, PolicyException, Rule, TaintMatch
-from webhook.policy.names import Requester
-from webhook.policy.vap_cel import taint_condition
-from webhook.policy.vap_overlap import apart
+from webhook.policy.ports import Requester
+from webhook.policy.vap.cel import taint_condition
+from webhook.policy.vap.overlap import apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,8 @@ from tests.builders import make_context
 from tests.properties.inventories import DRIVERS, NOW, clusters, inventory_of, rules, selectors
 from tests.unit.admission.guarding import ask, fleet, node, tainting
 from tests.unit.inventory import values
-from webhook.admission.widening import EFFECT_RANK
-from webhook.admission.window import devices_with_recent, hit_with_recent, victims_of
+from webhook.admission.recent_impact import devices_with_recent, hit_with_recent, victims_of
+from webhook.admission.rule_delta import EFFECT_RANK
 from webhook.api.rules import DeviceSelector
 from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.impact import Taint, impact_of

@@ -15,7 +15,7 @@ from webhook.admission.chain import mutate, validate
 from webhook.admission.jsonpatch import apply_patch
 from webhook.admission.review import decode_review, encode_response
 from webhook.api.field import Severity
-from webhook.commands.manifests import Identity, Terms, judged
+from webhook.commands.shared.manifest_review import Identity, Terms, judged
 from webhook.files.read import parse
 from webhook.files.report import Level
 from webhook.policy.model import Mode

@@ -81,7 +81,7 @@ def test_unknown_verb_is_named_with_a_hint(word: str, hint: str, capsys: pytest.
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, verb: str, run: Any) -> None:
-    module = ModuleType(f"webhook.commands.{verb}")
+    module = ModuleType(module_of(verb))
     vars(module)["run"] = run
     monkeypatch.setitem(sys.modules, module.__name__, module)
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from webhook.api.meta import NamespacedName
 from webhook.certificates.settings import FileSettings, SelfManagedSettings, TLSVersion
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.flags import ConfigError
 from webhook.config.serve import ServeSettings, parse_serve
-from webhook.config.texts import NamespacedName
 from webhook.server.settings import Address
 from webhook.telemetry.logs import LogFormat
 

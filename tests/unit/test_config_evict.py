@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from webhook.api.meta import NamespacedName
 from webhook.config.evict import EvictSettings, parse_evict
 from webhook.config.flags import ConfigError
 from webhook.config.serve import parse_serve
-from webhook.config.texts import NamespacedName
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.settings import WorkerSettings
 

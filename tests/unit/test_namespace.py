@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from webhook.certificates.settings import SelfManagedSettings
-from webhook.commands import doctor
+from webhook.commands.doctor import command as doctor
 from webhook.config.evict import parse_evict
 from webhook.config.flags import ConfigError
 from webhook.config.namespace import own_namespace

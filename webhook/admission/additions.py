@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from webhook.admission.author import REQUESTED_BY, author_of, can_be_named, digest, same_author, signed
-from webhook.admission.facts import DEFAULTED, Claiming
+from webhook.admission.claim_view import DEFAULTED, Claiming
 from webhook.admission.jsonpatch import REMOVED
-from webhook.admission.judging import AUTHOR_RULE, claims_matter
+from webhook.admission.policy_check import AUTHOR_RULE, claims_matter
 from webhook.api.claims import ResourceClaimTemplate
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.policy.defaults import defaults_for, rendered
 from webhook.policy.model import UnknownAuthor
-from webhook.policy.names import Requester
+from webhook.policy.ports import Requester
 from webhook.validation.claims import everything_asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from webhook.admission.claim_view import Ask
     from webhook.admission.context import AdmissionContext
     from webhook.admission.defaulting import Edit
-    from webhook.admission.facts import Ask
     from webhook.admission.jsonpatch import Pointer
     from webhook.admission.review import AdmissionRequest
     from webhook.api.claims import DeviceRequest, ResourceClaim

@@ -10,12 +10,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.author import REQUESTED_BY, author_of, claimed_author, digest
+from webhook.admission.candidate_diff import differences
+from webhook.admission.claim_view import Claiming
 from webhook.admission.decision import Change
-from webhook.admission.facts import Claiming
-from webhook.admission.judging import AUTHOR_RULE
+from webhook.admission.policy_check import AUTHOR_RULE
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.rulings import Rulings, claim_rulings, findings_of, unknown_author, who_asks
-from webhook.admission.shadow import differences
 from webhook.api.claims import FROM_TEMPLATE, ResourceClaim, ResourceClaimTemplate, made_for_extended_resource
 from webhook.api.decode import Reader
 from webhook.api.field import FieldError, Finding, Path, Severity, forbidden
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from webhook.api.field import JSON
     from webhook.api.meta import GroupVersionResource
     from webhook.policy.decide import Judge
-    from webhook.policy.names import Requester
+    from webhook.policy.ports import Requester
 
 _AUTHOR: Final = Path.root().child("spec", "metadata", "annotations").key(REQUESTED_BY)
 

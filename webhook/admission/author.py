@@ -19,7 +19,7 @@ import msgspec
 from webhook.api.claims import ResourceClaimTemplate
 from webhook.api.meta import OWN_GROUP
 from webhook.api.taints import EQUAL
-from webhook.policy.names import Requester
+from webhook.policy.ports import Requester
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

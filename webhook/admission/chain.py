@@ -23,8 +23,8 @@ from webhook.admission.explanation import NOTHING, Explanation, explanation
 from webhook.admission.guard import SILENT as UNGUARDED
 from webhook.admission.guard import Guarded, guard
 from webhook.admission.jsonpatch import patch_for
-from webhook.admission.judging import SILENT, Judgement, judgement
 from webhook.admission.lint import lint
+from webhook.admission.policy_check import SILENT, Judgement, judgement
 from webhook.admission.slice_guard import guard_slice
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader

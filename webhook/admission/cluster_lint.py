@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.lint import advice
-from webhook.admission.widening import EFFECT_RANK, is_wide, narrower
+from webhook.admission.rule_delta import EFFECT_RANK, is_wide, narrower
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from webhook.admission.figures import some
+from webhook.admission.impact_text import some
 from webhook.api.meta import format_time
 from webhook.api.rules import CONFIRM_IMPACT
 

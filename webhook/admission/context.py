@@ -15,7 +15,7 @@ from webhook.inventory.impact import Impact
 from webhook.inventory.state import Sight
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.document import Loaded
-from webhook.policy.names import NO_NAMES, ClusterNames
+from webhook.policy.ports import NO_NAMES, ClusterNames
 from webhook.validation.releases import NEWEST, Release
 
 if TYPE_CHECKING:

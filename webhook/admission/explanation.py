@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from webhook.admission.facts import Claiming
-from webhook.admission.judging import claims_matter
+from webhook.admission.claim_view import Claiming
+from webhook.admission.policy_check import claims_matter
 from webhook.admission.rulings import request_text, toleration_text, who_asks
 from webhook.admission.taint_rulings import taint_text, taint_variables, taints_set_by
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.policy.explain import ClaimQuestion, TaintQuestion, considered
 from webhook.policy.model import Action, Mode, Subject, UnknownAuthor
-from webhook.policy.names import Requester
+from webhook.policy.ports import Requester
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

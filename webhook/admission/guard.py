@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from webhook.admission.carried_code import NOTHING, CarriedCode
 from webhook.admission.confirmation import Hit, Numbers, about_of, make_code
 from webhook.admission.decision import BREAK_GLASS, Promised
-from webhook.admission.figures import annotation_of, count, figures_of, some, summary_of
+from webhook.admission.impact_text import annotation_of, count, figures_of, some, summary_of
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.admission.widening import EFFECT_RANK, asks_for_more, begins_to_evict, is_wide, only_less
-from webhook.admission.window import ceiling_of, devices_with_recent, driver_of, hit_with_recent
+from webhook.admission.recent_impact import ceiling_of, devices_with_recent, driver_of, hit_with_recent
+from webhook.admission.rule_delta import EFFECT_RANK, asks_for_more, begins_to_evict, is_wide, only_less
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import CONFIRM_IMPACT, EXPIRES_AT, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Impact, Taint, impact_of
 from webhook.policy.model import Action, InTreeEvictor, Mode, Share
-from webhook.policy.names import Requester
+from webhook.policy.ports import Requester
 from webhook.policy.profiles import limits_for, protected_among
 from webhook.validation.meta import METADATA
 from webhook.validation.rules import SELECTOR, TAINT

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import structs
 
 from webhook.admission.decision import ALLOWED
-from webhook.admission.salvage import salvaged
+from webhook.admission.lenient_json import salvaged
 from webhook.admission.stepwise import decode_stepwise
 from webhook.api.field import JSON
 from webhook.api.meta import GroupVersionKind, GroupVersionResource

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
 
+    from webhook.admission.claim_view import Claiming
     from webhook.admission.context import AdmissionContext
-    from webhook.admission.facts import Claiming
     from webhook.api.taints import DeviceToleration
     from webhook.policy.conditions import Scope, Target
     from webhook.policy.decide import Judge

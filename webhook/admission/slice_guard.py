@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.admission.figures import annotation_of, slice_figures_of
 from webhook.admission.guard import GUARD, SILENT, Guarded
+from webhook.admission.impact_text import annotation_of, slice_figures_of
 from webhook.api.field import Finding, Severity, forbidden
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.impact import Taint, impact_on_devices

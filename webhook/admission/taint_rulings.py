@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from webhook.admission.facts import requester_variable
+from webhook.admission.claim_view import requester_variable
 from webhook.admission.rulings import Ruling
 from webhook.api.field import Path
 from webhook.api.meta import format_time
@@ -16,7 +16,7 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import EVICT, RULE_ANNOTATIONS, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.policy.conditions import Placement
-from webhook.policy.names import Requester
+from webhook.policy.ports import Requester
 from webhook.policy.walk import Walked
 
 if TYPE_CHECKING:

@@ -14,6 +14,16 @@ GROUP: Final = "resource.k8s.io"
 OWN_GROUP: Final = "devicetaint.io"
 
 
+class NamespacedName(NamedTuple):
+    """The name of an object in a namespace."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
 class GroupVersionResource(NamedTuple):
     """A resource as the API server addresses it; `resource` is the plural, in lower case."""
 

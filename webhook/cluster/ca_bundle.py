@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from webhook.cluster.client import path_of
-from webhook.cluster.errors import Conflict, NotFound, Unavailable
+from webhook.cluster.client.errors import Conflict, NotFound, Unavailable
+from webhook.cluster.client.rest import path_of
 
 if TYPE_CHECKING:
-    from webhook.cluster.client import Cluster
+    from webhook.cluster.client.rest import Cluster
 
 VALIDATING: Final = "validatingwebhookconfigurations"
 MUTATING: Final = "mutatingwebhookconfigurations"

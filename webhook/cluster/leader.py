@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from webhook.api.meta import parse_time
-from webhook.cluster.client import path_of
-from webhook.cluster.errors import ClusterError, Conflict, NotFound
+from webhook.cluster.client.errors import ClusterError, Conflict, NotFound
+from webhook.cluster.client.rest import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from webhook.cluster.client import Cluster
+    from webhook.cluster.client.rest import Cluster
 
 log = logging.getLogger(__name__)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.commands.output import write
-from webhook.commands.program import NAME as PROGRAM
-from webhook.commands.program import program
+from webhook.commands.shared.output import write
 from webhook.commands.verbs import VERBS, command_line_of
 from webhook.config.command_line import CommandLine
+from webhook.config.program import NAME as PROGRAM
+from webhook.config.program import program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -6,24 +6,24 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from webhook.commands.flags import namespace_flag
-from webhook.commands.output import write
-from webhook.commands.policies import policy_file
-from webhook.commands.program import program
+from webhook.commands.shared.flags import namespace_flag
+from webhook.commands.shared.output import write
+from webhook.commands.shared.policy_files import policy_file
 from webhook.config.command_line import CommandLine
 from webhook.config.namespace import own_namespace
+from webhook.config.program import program
 from webhook.files.manifests_text import as_json_list, as_yaml_stream
 from webhook.files.render import line, visible
 from webhook.files.report import Level, Report
-from webhook.policy.vap import export
-from webhook.policy.vap_beyond import Coverage
+from webhook.policy.vap.coverage import Coverage
+from webhook.policy.vap.export import export
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from webhook.policy.model import Policy
-    from webhook.policy.vap import Export
-    from webhook.policy.vap_beyond import Exported
+    from webhook.policy.vap.coverage import Exported
+    from webhook.policy.vap.export import Export
 
 _VERB: Final = "export-vap"
 _FORMATS: Final = {"yaml": as_yaml_stream, "json": as_json_list}

@@ -7,9 +7,9 @@ import pkgutil
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.meta import OWN_GROUP
-from webhook.commands.output import write
-from webhook.commands.program import program
+from webhook.commands.shared.output import write
 from webhook.config.command_line import CommandLine
+from webhook.config.program import program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

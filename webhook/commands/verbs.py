@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
-from webhook.commands.program import NAME
+from webhook.config.program import NAME
 
 if TYPE_CHECKING:
     from webhook.config.command_line import CommandLine
@@ -23,20 +23,22 @@ VERBS: Final = {
     "completion": "print what makes a shell complete these verbs and their flags",
     "schema": "print the JSON Schema of policies or of test suites, for editors",
 }
-_MODULES: Final = {"export-vap": "export_vap", "test": "suite"}
-"""Verbs whose module has another name; the rest are called as they are."""
-_CONFIGURED: Final = frozenset({"evict", "serve"})
-"""Verbs whose flags can be set in the environment too; `webhook.config` has their command lines."""
+_DAEMONS: Final = frozenset({"evict", "serve"})
+"""Verbs that run until they are stopped. Their flags can be set in the environment too; `webhook.config` has them."""
+_SINGLE: Final = {"completion": "completion", "export-vap": "export_vap", "schema": "schema"}
+"""Verbs of one module; any other is a package, whose `command` is run."""
 
 
 def module_of(verb: str) -> str:
     """The module that runs a verb."""
-    return f"webhook.commands.{_MODULES.get(verb, verb)}"
+    if verb in _DAEMONS:
+        return f"webhook.daemons.{verb}"
+    return f"webhook.commands.{_SINGLE.get(verb, f'{verb}.command')}"
 
 
 def command_line_of(verb: str) -> CommandLine:
     """The command line of a verb."""
-    if verb in _CONFIGURED:
+    if verb in _DAEMONS:
         made: CommandLine = importlib.import_module(f"webhook.config.{verb}").command_line(NAME)
     else:
         made = importlib.import_module(module_of(verb)).command_line()

@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid, required
+from webhook.api.meta import NamespacedName
 from webhook.certificates.settings import CIPHER_SUITES, FileSettings, SelfManagedSettings, TLSVersion
 from webhook.config.flags import place
 from webhook.config.namespace import CA_NAME, SERVICE_NAME
-from webhook.config.texts import NamespacedName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid, not_supported, required
+from webhook.api.meta import NamespacedName
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.environment import unknown_variables
 from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, Parser, parser_of, place, value_of
@@ -21,7 +22,6 @@ from webhook.config.shared import (
     namespace_of,
 )
 from webhook.config.texts import (
-    NamespacedName,
     as_count,
     as_file,
     as_interval,

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from webhook.config.texts import NAMESPACE, NamespacedName
+from webhook.api.meta import NamespacedName
+from webhook.config.texts import NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,7 +23,6 @@ from webhook.config.shared import (
     namespace_of,
 )
 from webhook.config.texts import (
-    NamespacedName,
     as_cipher_suites,
     as_file,
     as_host_names,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path as FilePath
 
+    from webhook.api.meta import NamespacedName
     from webhook.certificates.settings import FileSettings, SelfManagedSettings
     from webhook.telemetry.logs import LogFormat
 

@@ -9,7 +9,6 @@ from webhook.config.flags import Flag, place
 from webhook.config.namespace import POLICY_NAME, own_namespace, policy_config_map
 from webhook.config.texts import (
     NAMESPACE,
-    NamespacedName,
     as_address,
     as_file,
     as_namespace,
@@ -20,6 +19,8 @@ from webhook.telemetry.logs import LogFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from webhook.api.meta import NamespacedName
 
 CLUSTER: Final = (
     Flag(

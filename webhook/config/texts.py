@@ -7,8 +7,9 @@ import re
 from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path as FilePath
-from typing import Final, NamedTuple
+from typing import Final
 
+from webhook.api.meta import NamespacedName
 from webhook.certificates.settings import CIPHER_SUITES, TLS13_CIPHER_SUITES
 from webhook.server.settings import Address
 from webhook.validation.formats import dns1123_label, dns1123_subdomain
@@ -23,16 +24,6 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _SHORTEST_LEAF: Final = timedelta(seconds=10)
 _LONGEST_CA: Final = timedelta(days=3653)
 _MOST_COUNT: Final = 10_000
-
-
-class NamespacedName(NamedTuple):
-    """The name of an object in a namespace."""
-
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 def as_text(text: str) -> str:

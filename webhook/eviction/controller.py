@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
-from webhook.eviction.actor import RETRY_MOST_SECONDS, Actor, Office
 from webhook.eviction.conditions import began_of
-from webhook.eviction.decider import Decider, Desk
-from webhook.eviction.gates import OVERALL, Gates, namespace_key, owner_key
-from webhook.eviction.line import Line
+from webhook.eviction.evictor import RETRY_MOST_SECONDS, Actor, Office
 from webhook.eviction.modes import InTree, scope_of
+from webhook.eviction.planner import Decider, Desk
 from webhook.eviction.plans import Plans
-from webhook.eviction.rules import Rules
-from webhook.eviction.teller import Teller
+from webhook.eviction.rate_limiter import OVERALL, Gates, namespace_key, owner_key
+from webhook.eviction.ready_queue import Line
+from webhook.eviction.recorder import Teller
+from webhook.eviction.rule_status import Rules
 from webhook.eviction.usher import Item, Sort, Usher
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.state import key_of
 
 if TYPE_CHECKING:
+    from webhook.eviction.dependencies import Setup
     from webhook.eviction.plans import Plan
-    from webhook.eviction.setup import Setup
     from webhook.inventory.state import Held
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from webhook.api.pods import Pod
     from webhook.inventory.state import Inventory
-    from webhook.policy.names import NamespaceFacts
+    from webhook.policy.ports import NamespaceFacts
 
 
 class Profile(NamedTuple):

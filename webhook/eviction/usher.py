@@ -5,17 +5,17 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.eviction.notes import Kind
-from webhook.eviction.schedule import Evict, Facts, Nothing, Wait, Why, next_step
+from webhook.eviction.event_messages import Kind
+from webhook.eviction.step import Evict, Facts, Nothing, Wait, Why, next_step
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from webhook.eviction.gates import Gates
-    from webhook.eviction.line import Line, Place
+    from webhook.eviction.dependencies import Setup
     from webhook.eviction.plans import Plan, Plans
-    from webhook.eviction.setup import Setup
-    from webhook.eviction.teller import Teller
+    from webhook.eviction.rate_limiter import Gates
+    from webhook.eviction.ready_queue import Line, Place
+    from webhook.eviction.recorder import Teller
     from webhook.flowcontrol.workqueue import WorkQueue
 
 

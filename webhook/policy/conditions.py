@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceSelector
     from webhook.api.taints import DeviceTaint, DeviceToleration
     from webhook.policy.model import Match
-    from webhook.policy.names import NamespaceFacts, Requester
+    from webhook.policy.ports import NamespaceFacts, Requester
 
 
 class Scope(NamedTuple):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from webhook.api.taints import DeviceTaint, DeviceToleration
     from webhook.policy.conditions import Placement, Target
-    from webhook.policy.names import Requester
+    from webhook.policy.ports import Requester
     from webhook.policy.walk import Variables
 
 

@@ -1,6 +1,6 @@
 """The policy document: JSON in, a policy out, or every mistake at its path.
 
-Neither files nor ConfigMaps: who has text joins a parser to this (webhook/commands/policies.py).
+Neither files nor ConfigMaps: who has text joins a parser to this (webhook/commands/shared/policy_files.py).
 """
 
 from __future__ import annotations

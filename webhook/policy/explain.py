@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from webhook.policy.conditions import Placement, Target
     from webhook.policy.decide import Judge
     from webhook.policy.model import LabelRequirement, PolicyException, RequesterMatch, Rule
-    from webhook.policy.names import Requester
+    from webhook.policy.ports import Requester
     from webhook.policy.walk import Variables
 
 _LABELS: Final = ("namespaces.labels[", "namespaces.matchExpressions[")

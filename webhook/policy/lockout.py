@@ -20,7 +20,7 @@ from webhook.policy.model import (
     Subject,
     TaintMatch,
 )
-from webhook.policy.names import Requester
+from webhook.policy.ports import Requester
 from webhook.policy.schema import PHASE
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from webhook.api.taints import DeviceToleration
     from webhook.policy.model import LabelRequirement, NamespaceMatch, RequesterMatch, TolerationMatch
-    from webhook.policy.names import NamespaceFacts, Requester
+    from webhook.policy.ports import NamespaceFacts, Requester
 
 EFFECTS: Final = frozenset({NONE, NO_SCHEDULE, NO_EXECUTE})
 """What an effect can be; a toleration without one tolerates all of them (L-5)."""

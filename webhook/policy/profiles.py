@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from webhook.api.taints import DeviceTaint
     from webhook.policy.model import Impact
-    from webhook.policy.names import ClusterNames, Requester
+    from webhook.policy.ports import ClusterNames, Requester
 
 NO_LIMITS: Final = ImpactLimits()
 

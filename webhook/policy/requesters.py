@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from webhook.policy.names import Requester
+from webhook.policy.ports import Requester
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,7 +15,7 @@ from webhook.api.decode import Reader
 from webhook.api.field import JSON, FieldError, Path, duplicate, forbidden, invalid, not_supported, required
 from webhook.policy.expectations import FIELDS as EXPECTATION_FIELDS
 from webhook.policy.expectations import Expectation, expectation_in, unknown_fields
-from webhook.policy.names import Requester
+from webhook.policy.ports import Requester
 from webhook.policy.requesters import authenticated
 
 if TYPE_CHECKING:

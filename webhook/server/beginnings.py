@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.admission.window import begins_to_act, victims_of
+from webhook.admission.recent_impact import begins_to_act, victims_of
 from webhook.api.rules import DeviceTaintRule
 from webhook.policy.model import InTreeEvictor
 
 if TYPE_CHECKING:
     from webhook.inventory.state import Held, Inventory
-    from webhook.server.surroundings import Surroundings
+    from webhook.server.review_state import Surroundings
 
 
 class Beginnings:

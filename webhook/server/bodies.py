@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from webhook.admission.heads import HEAD_BYTES, request_in
-from webhook.server.answers import CLIENT_GONE, Refused
 from webhook.server.lane import Reason, Shed, Turn
+from webhook.server.responses import CLIENT_GONE, Refused
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader, web

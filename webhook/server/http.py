@@ -26,13 +26,13 @@ from webhook.admission.review import (
     encode_unchanged,
 )
 from webhook.api.field import Severity
-from webhook.server.answers import CLIENT_GONE, Answer, Refused, failure, unfitness
 from webhook.server.bodies import Bodies
 from webhook.server.callers import Callers, WrongName
 from webhook.server.durations import timeout_seconds
 from webhook.server.lane import ANSWERS, Lane, Reason, Shed
+from webhook.server.responses import CLIENT_GONE, Answer, Refused, failure, unfitness
 from webhook.server.review_log import Outcome, Unjudged, log_review
-from webhook.server.surroundings import Misses, Surroundings
+from webhook.server.review_state import Misses, Surroundings
 from webhook.telemetry.policy import WOULD_DENY
 from webhook.validation.kinds import KINDS
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from webhook.admission.decision import Decision
-    from webhook.policy.names import ClusterNames
+    from webhook.policy.ports import ClusterNames
     from webhook.server.settings import ReviewSettings
     from webhook.telemetry.metrics import Metrics
 

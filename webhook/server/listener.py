@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp import web
 
-from webhook.server.answers import Answer, failure
+from webhook.server.responses import Answer, failure
 
 if TYPE_CHECKING:
     import ssl

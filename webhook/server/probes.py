@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.server.answers import Answer, failure
+from webhook.server.responses import Answer, failure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli import main
-from webhook.cluster.client import Cluster
-from webhook.commands import evict
+from webhook.cluster.client.rest import Cluster
+from webhook.daemons import evict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

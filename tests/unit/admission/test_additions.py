@@ -22,12 +22,12 @@ from tests.builders import (
 from tests.unit.policy.documents import judge_of, make_defaults
 from webhook.admission.author import REQUESTED_BY, author_of, digest, signed
 from webhook.admission.chain import mutate, validate
-from webhook.admission.facts import DEFAULTED, SCHEDULER
+from webhook.admission.claim_view import DEFAULTED, SCHEDULER
 from webhook.admission.jsonpatch import apply_patch
 from webhook.api.claims import EXTENDED_RESOURCE, decode_template
 from webhook.api.decode import Reader
 from webhook.policy.model import CLAIM_CONTROLLER
-from webhook.policy.names import Requester
+from webhook.policy.ports import Requester
 
 SECRET = b"k" * 32
 GROUPS = ("ml", "system:authenticated")

@@ -25,7 +25,7 @@ from webhook.admission.author import (
     same_author,
     signed,
 )
-from webhook.policy.names import Requester
+from webhook.policy.ports import Requester
 
 KEY = b"k" * 32
 JANE = Requester("jane@example.com", ("ml", "system:authenticated"))

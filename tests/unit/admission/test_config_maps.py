@@ -11,7 +11,7 @@ from webhook.admission.chain import mutate, validate
 from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.review import AdmissionRequest
-from webhook.commands.policies import read_policy
+from webhook.commands.shared.policy_files import read_policy
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision

@@ -34,7 +34,7 @@ from webhook.api.claims import decode_claim
 from webhook.api.decode import Reader
 from webhook.policy.decide import Judge
 from webhook.policy.model import CLAIM_CONTROLLER
-from webhook.policy.names import Requester
+from webhook.policy.ports import Requester
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision

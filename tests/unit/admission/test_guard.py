@@ -32,7 +32,7 @@ from webhook.policy.model import (
     Share,
     TaintMatch,
 )
-from webhook.policy.names import KnownNames
+from webhook.policy.ports import KnownNames
 
 LONG_AGO = NOW - timedelta(hours=2)
 AN_HOUR_AGO = "2026-06-01T11:00:00Z"

@@ -22,10 +22,10 @@ from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.admission.decision import ALLOWED
 from webhook.admission.review import AdmissionRequest
 from webhook.api.taints import DeviceToleration
-from webhook.commands.policies import read_policy
+from webhook.commands.shared.policy_files import read_policy
 from webhook.inventory.state import Sight
 from webhook.policy.model import Action, DefaultTolerations, Impact, ImpactLimits, Policy, Rule, UnknownAuthor
-from webhook.policy.vap import export
+from webhook.policy.vap.export import export
 from webhook.validation.kinds import BY_KIND
 
 if TYPE_CHECKING:

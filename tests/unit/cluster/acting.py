@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from tests.unit.cluster.peer import Fixed
-from webhook.cluster.acting import ActingCluster
-from webhook.cluster.credentials import Access
-from webhook.cluster.discovery import FixedCollection
+from webhook.cluster.cache.discovery import FixedCollection
+from webhook.cluster.client.credentials import Access
+from webhook.cluster.client.throttled import ActingCluster
 from webhook.flowcontrol.throttle import Throttle
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.unit.cluster.following import event
+from tests.unit.cluster.cache.following import event
 from tests.unit.cluster.held import held
 from tests.unit.cluster.peer import Answer, Lines, Peer, Reply, Request, status
 from webhook.inventory.state import Inventory

@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import uvloop
 
-from webhook.cluster.client import Cluster
-from webhook.cluster.credentials import Access
+from webhook.cluster.client.credentials import Access
+from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import RequestSettings
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, cluster_
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 
 if TYPE_CHECKING:
-    from webhook.cluster.client import Cluster
+    from webhook.cluster.client.rest import Cluster
 
 pytestmark = pytest.mark.slow  # leases last for seconds
 

@@ -10,8 +10,8 @@ import yaml
 from tests.builders import NOW_TEXT, decoded, make_claim, make_meta, make_template, make_toleration
 from webhook.admission.author import REQUESTED_BY, digest, signed
 from webhook.api.claims import FROM_TEMPLATE
-from webhook.commands import audit
-from webhook.policy.names import Requester
+from webhook.commands.audit import command as audit
+from webhook.policy.ports import Requester
 
 if TYPE_CHECKING:
     from pathlib import Path

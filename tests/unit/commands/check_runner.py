@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from webhook.commands import check
+from webhook.commands.check import command as check
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,7 +24,7 @@ from tests.builders import (
     make_taint,
     make_toleration,
 )
-from webhook.commands import preview
+from webhook.commands.preview import command as preview
 
 if TYPE_CHECKING:
     from pathlib import Path

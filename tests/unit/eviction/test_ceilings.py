@@ -13,7 +13,7 @@ from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import CONFIRM_IMPACT, Condition, DeviceSelector
-from webhook.eviction import decider
+from webhook.eviction import planner
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
@@ -121,8 +121,8 @@ def test_rule_that_is_narrowed_is_not_stopped_for_what_it_hit_before(monkeypatch
     crowd(world, 6)
     before = rule()
     world.add(before)
-    monkeypatch.setattr(decider, "_AT_ONCE", -1)
-    monkeypatch.setattr(decider, "_STRIDE", 1)
+    monkeypatch.setattr(planner, "_AT_ONCE", -1)
+    monkeypatch.setattr(planner, "_STRIDE", 1)
     world.clock.step = 0.004
     world.change(before, rule(selector=DeviceSelector(device="pod-003"), generation=2))
     world.catch_up()

@@ -22,8 +22,8 @@ from webhook.eviction.conditions import (
     in_tree_condition,
     updated,
 )
+from webhook.eviction.event_messages import Kind, disruption_of, pod_note, rule_note
 from webhook.eviction.modes import InTree, Mode, advice, refusal, scope_of
-from webhook.eviction.notes import Kind, disruption_of, pod_note, rule_note
 from webhook.eviction.plans import Plan
 from webhook.eviction.ports import Disruption, PodRef
 from webhook.eviction.profiles import Profile

@@ -10,8 +10,8 @@ from msgspec import structs
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, World
 from webhook.api.owners import Owner
-from webhook.eviction.line import Line, Pause
 from webhook.eviction.modes import Mode
+from webhook.eviction.ready_queue import Line, Pause
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:

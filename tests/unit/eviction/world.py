@@ -16,15 +16,15 @@ from prometheus_client import CollectorRegistry
 
 from tests.builders import NOW
 from webhook.eviction.controller import Controller
-from webhook.eviction.line import Pause
+from webhook.eviction.dependencies import Setup
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import Outcome, PodRef, Result
 from webhook.eviction.profiles import Profiles
+from webhook.eviction.ready_queue import Pause
 from webhook.eviction.settings import WorkerSettings
-from webhook.eviction.setup import Setup
 from webhook.inventory.state import Inventory, key_of
 from webhook.policy.model import EvictionProfile
-from webhook.policy.names import NamespaceFacts
+from webhook.policy.ports import NamespaceFacts
 from webhook.telemetry.eviction import EvictionMetrics
 
 if TYPE_CHECKING:

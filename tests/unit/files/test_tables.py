@@ -64,7 +64,7 @@ def test_the_environment_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_rich_is_imported_for_a_table_and_not_before() -> None:
     code = (
-        "import sys, webhook.commands.preview; print('rich' in sys.modules)\n"
+        "import sys, webhook.commands.preview.command; print('rich' in sys.modules)\n"
         "from webhook.files.tables import table; table([('a',)]); print('rich' in sys.modules)"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -15,7 +15,7 @@ from webhook.api.taints import EXISTS, DeviceTaint, DeviceToleration
 from webhook.policy import decide
 from webhook.policy.conditions import Placement, Scope, Target
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
-from webhook.policy.names import NamespaceFacts, Requester
+from webhook.policy.ports import NamespaceFacts, Requester
 from webhook.policy.walk import Walked
 
 if TYPE_CHECKING:

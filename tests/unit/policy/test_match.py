@@ -7,7 +7,7 @@ import pytest
 from webhook.api.taints import DeviceToleration
 from webhook.policy.match import Drivers, Glob, Names, Requesters, TextSet, Tolerations
 from webhook.policy.model import LabelRequirement, NamespaceMatch, RequesterMatch, TolerationMatch
-from webhook.policy.names import NamespaceFacts, Requester
+from webhook.policy.ports import NamespaceFacts, Requester
 
 # --- patterns -----------------------------------------------------------------------------------
 

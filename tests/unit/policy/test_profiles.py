@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.policy.documents import policy_of
 from webhook.api.taints import DeviceTaint
 from webhook.policy.model import Impact, ImpactLimits, NamespaceMatch, Share
-from webhook.policy.names import KnownNames, Requester
+from webhook.policy.ports import KnownNames, Requester
 from webhook.policy.profiles import NO_LIMITS, limits_for, most, protected_among
 
 JANE = Requester("jane", ("ml-team",))

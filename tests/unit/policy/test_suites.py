@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from tests.builders import NOW, NOW_TEXT
 from webhook.api.taints import DeviceToleration
 from webhook.policy.expectations import Expectation, Word
-from webhook.policy.names import Requester
+from webhook.policy.ports import Requester
 from webhook.policy.suites import FIELDS, Inventory, Suite, read_suite
 
 ROOT = Path(__file__).parents[3]

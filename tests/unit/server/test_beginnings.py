@@ -17,10 +17,10 @@ from webhook.inventory.extent import names_of
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import Impact, ImpactLimits, InTreeEvictor, Policy
-from webhook.policy.names import KnownNames
+from webhook.policy.ports import KnownNames
+from webhook.server.assumed_rules import Promises
 from webhook.server.beginnings import Beginnings
-from webhook.server.promises import Promises
-from webhook.server.surroundings import Surroundings
+from webhook.server.review_state import Surroundings
 
 if TYPE_CHECKING:
     from datetime import datetime

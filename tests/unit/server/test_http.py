@@ -22,11 +22,11 @@ from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.document import Loaded
 from webhook.policy.model import Impact, ImpactLimits, Mode, Policy
-from webhook.policy.names import KnownNames
+from webhook.policy.ports import KnownNames
 from webhook.server.durations import duration_seconds
 from webhook.server.http import Reviews
+from webhook.server.review_state import Misses, Surroundings
 from webhook.server.settings import ReviewSettings
-from webhook.server.surroundings import Misses, Surroundings
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.policy import PolicyMetrics
 

@@ -10,8 +10,8 @@ import socket
 
 import pytest
 
-from webhook.server.answers import Answer
 from webhook.server.listener import Listener
+from webhook.server.responses import Answer
 from webhook.server.settings import Address, ListenerSettings
 
 QUICK = ListenerSettings(drain_idle_seconds=0.0)

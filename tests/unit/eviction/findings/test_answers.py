@@ -12,15 +12,15 @@ from tests.unit.cluster.acting import RULES, acting_cluster
 from tests.unit.cluster.peer import Answer, Peer, run, status
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, FakeCluster, World
-from webhook.cluster.evictions import EvictionWriter
-from webhook.cluster.writer import EventWriter
+from webhook.cluster.events import EventWriter
+from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Disruption, Outcome, PodRef, Result
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from webhook.cluster.acting import ActingCluster
+    from webhook.cluster.client.throttled import ActingCluster
 
 POD = PodRef("ml", "web-0", "u1")
 DISRUPTION = Disruption("DeletionByDeviceTaintWebhook", "because")

@@ -9,11 +9,11 @@ import pytest
 from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
 from tests.unit.cluster.peer import Answer, Peer, Reply, Request, run, status
 from webhook.api.meta import GROUP
-from webhook.cluster.canary import CANARY, find_in_tree
-from webhook.cluster.discovery import ServedCollection
-from webhook.cluster.errors import ClusterError
-from webhook.commands.evict import Worker
+from webhook.cluster.cache.discovery import ServedCollection
+from webhook.cluster.client.errors import ClusterError
+from webhook.cluster.in_tree_probe import CANARY, find_in_tree
 from webhook.config.evict import parse_evict
+from webhook.daemons.evict import Worker
 from webhook.eviction.modes import InTree
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, Budget, World
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
-from webhook.commands.evict import Clock, Worker
 from webhook.config.evict import parse_evict
+from webhook.daemons.evict import Clock, Worker
+from webhook.eviction.loop_monitor import Pulse
 from webhook.eviction.modes import Mode
-from webhook.eviction.pulse import Pulse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector
 from webhook.eviction.conditions import EVICTION
-from webhook.eviction.lifecycle import CONTESTED
+from webhook.eviction.expiry import CONTESTED
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
 

@@ -11,8 +11,8 @@ from tests.unit.cluster.acting import RULES, acting_cluster
 from tests.unit.cluster.peer import Answer, Peer, run, status
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
 from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
-from webhook.cluster.evictions import EvictionWriter
-from webhook.cluster.writer import EventWriter
+from webhook.cluster.events import EventWriter
+from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Outcome, PodRef
 from webhook.policy.model import EvictionProfile

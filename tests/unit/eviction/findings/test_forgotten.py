@@ -10,7 +10,7 @@ from tests.builders import NOW
 from tests.costs import calls_of
 from tests.unit.eviction.objects import rule, slice_of
 from webhook.api.rules import DeviceSelector
-from webhook.eviction.lifecycle import Thresholds, forgotten
+from webhook.eviction.expiry import Thresholds, forgotten
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:

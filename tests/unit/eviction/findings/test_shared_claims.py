@@ -15,7 +15,7 @@ from webhook.admission.confirmation import Confirmed, Hit, Numbers, make_code
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
 from webhook.api.rules import CONFIRM_IMPACT
-from webhook.commands.evict_ceiling import ceiling_of
+from webhook.daemons.ceiling import ceiling_of
 from webhook.eviction.modes import Mode
 from webhook.inventory.impact import Taint, impact_of
 from webhook.policy.model import EvictionProfile, Policy

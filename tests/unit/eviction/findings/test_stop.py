@@ -10,10 +10,10 @@ import pytest
 from tests.unit.eviction.hurried import LoopClock, at_work, hurry
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, FakeCluster, World
-from webhook.cluster.acting import Throttle
-from webhook.commands.evict import Worker
 from webhook.config.evict import parse_evict
+from webhook.daemons.evict import Worker
 from webhook.eviction.modes import Mode
+from webhook.flowcontrol.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,13 +10,13 @@ import pytest
 
 from tests.unit.cluster.acting import RULES_PATH, acting_cluster
 from tests.unit.cluster.api_peer import ALL, ApiPeer
-from tests.unit.cluster.following import QUICK, bookmark, event, following, page, thing
+from tests.unit.cluster.cache.following import QUICK, bookmark, event, following, page, thing
 from tests.unit.cluster.peer import Answer, Lines, Peer, cluster_of, run, until
-from webhook.cluster.inventory import InventoryCache
+from webhook.cluster.cache.inventory import InventoryCache
+from webhook.cluster.cache.surveys import Namespaces
 from webhook.cluster.settings import InventorySettings
-from webhook.cluster.surveys import Namespaces
-from webhook.commands.evict import Worker
 from webhook.config.evict import parse_evict
+from webhook.daemons.evict import Worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine

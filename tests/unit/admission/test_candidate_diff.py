@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import NOW
+from tests.unit.policy.documents import judge_of, make_entry, make_exception
+from webhook.admission.candidate_diff import differences
+from webhook.admission.decision import Difference
+from webhook.admission.rulings import Ruling
+from webhook.api.field import Path
+from webhook.api.taints import EXISTS, DeviceToleration
+from webhook.policy.conditions import Scope, Target
+from webhook.policy.walk import Walked
+
+AT = Path.root().child("spec")
+
+
+def ruling(*rules: Any, path: Path = AT, what: str = "it", **fields: Any) -> Ruling:
+    hits = judge_of(*rules, **fields).on_toleration(
+        Scope(None, "ml", None), Target("gpu", None, admin_access=False), DeviceToleration("a", EXISTS), NOW, dict
+    )
+    return Ruling(Walked.of(hits), lambda: path, lambda: what)
+
+
+QUIET = ruling()
+DENIED = ruling(make_entry("denies", "deny"))
+WARNED = ruling(make_entry("warns", "warn"))
+NOTED = ruling(make_entry("notes", "audit"))
+ALLOWED = ruling(make_entry("allows", "allow"))
+WARNED_AND_DENIED = ruling(make_entry("warns", "warn"), make_entry("denies", "deny"))
+EXCUSED = ruling(make_entry("denies", "deny"), exceptions=[make_exception("excused", ["denies"])])
+
+
+@pytest.mark.parametrize(
+    ("active", "candidate", "expected"),
+    [
+        pytest.param(QUIET, DENIED, ("denies", "denied"), id="the candidate refuses"),
+        pytest.param(ALLOWED, DENIED, ("denies", "denied"), id="the candidate refuses what a rule allows"),
+        pytest.param(WARNED, WARNED_AND_DENIED, ("denies", "denied"), id="the candidate refuses what was warned of"),
+        pytest.param(DENIED, QUIET, ("denies", "allowed"), id="the candidate allows"),
+        pytest.param(DENIED, EXCUSED, ("denies", "allowed"), id="the candidate has an exception"),
+        pytest.param(DENIED, WARNED, ("denies", "allowed"), id="the candidate only warns"),
+        pytest.param(QUIET, WARNED, ("warns", "warned"), id="the candidate warns"),
+        pytest.param(WARNED, NOTED, ("warns", "silent"), id="the candidate only notes"),
+        pytest.param(QUIET, NOTED, None, id="what is noted is for nobody to see"),
+        pytest.param(QUIET, ALLOWED, None, id="both allow"),
+        pytest.param(DENIED, WARNED_AND_DENIED, None, id="both refuse"),
+        pytest.param(QUIET, EXCUSED, None, id="an exception allows"),
+    ],
+)
+def test_difference_is_told_by_the_rule_that_makes_it(active: Ruling, candidate: Ruling, expected: Any) -> None:
+    found = list(differences([active], [candidate]))
+    assert [(each.rule, each.change) for each in found] == ([] if expected is None else [expected])
+
+
+def test_what_only_one_of_them_speaks_of_was_allowed_by_the_other() -> None:
+    assert list(differences([], [DENIED])) == [Difference("spec", "it", "denies", "denied")]  # type: ignore[arg-type]
+    assert list(differences([DENIED], [])) == [Difference("spec", "it", "denies", "allowed")]  # type: ignore[arg-type]
+
+
+def test_each_thing_is_compared_with_itself() -> None:
+    elsewhere = ruling(make_entry("denies", "deny"), path=AT.index(1))
+    other = ruling(make_entry("denies", "deny"), what="another")
+    assert list(differences([DENIED, elsewhere, other], [other, elsewhere, DENIED])) == []
+    assert [each.path for each in differences([DENIED], [elsewhere])] == ["spec", "spec[1]"]

@@ -1,0 +1,187 @@
+"""An impact in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import decoded
+from tests.unit.admission.guarding import tainting
+from webhook.admission.decision import WARNING_MAX
+from webhook.admission.impact_text import (
+    annotation_of,
+    count,
+    figures_of,
+    measured_in,
+    slice_figures_of,
+    some,
+    summary_of,
+)
+from webhook.inventory.impact import Impact, Wave
+
+DEVICES = "4 devices in 2 pools"
+
+
+def uids(number: int, prefix: str = "u") -> frozenset[str]:
+    return frozenset(f"{prefix}{each}" for each in range(number))
+
+
+def impact_of(*waves: tuple[int, int], devices: int = 4, pools: int = 2, namespaces: int = 1, **fields: Any) -> Impact:
+    """Waves as seconds and pods."""
+    made = tuple(Wave(seconds, uids(pods, f"{seconds}-"), uids(pods, f"{seconds}-")) for seconds, pods in waves)
+    return Impact(devices, pools, 1, devices, made, namespaces=uids(namespaces, "ns-"), **fields)
+
+
+def figures(impact: Impact, rule: Any = None, *, in_tree: bool = True) -> list[str]:
+    return list(figures_of(impact, decoded(rule or tainting())[0], in_tree=in_tree))
+
+
+@pytest.mark.parametrize(
+    ("impact", "text"),
+    [
+        (impact_of(namespaces=0), "evicts 0 pods in 0 namespaces"),
+        (impact_of((0, 1)), "evicts 1 pod in 1 namespace, all at once"),
+        (impact_of((0, 3), namespaces=2), "evicts 3 pods in 2 namespaces, all at once"),
+        (impact_of((0, 2), (300, 1)), "evicts 3 pods in 1 namespace: 2 at once, 1 after 5 min"),
+        (impact_of((90, 2)), "evicts 2 pods in 1 namespace: 0 at once, 2 after 90 s"),
+        (impact_of((0, 1), (5, 2), (86400, 3)), "evicts 6 pods in 1 namespace: 1 at once, 5 after 5 s to 1 d"),
+        (impact_of((7200, 1)), "evicts 1 pod in 1 namespace: 0 at once, 1 after 2 h"),
+    ],
+)
+def test_waves(impact: Impact, text: str) -> None:
+    assert figures(impact) == [f"selects 4 devices in 2 pools; {text}"]
+
+
+def test_one_of_each_is_not_a_plural() -> None:
+    impact = impact_of(
+        (0, 1),
+        devices=1,
+        pools=1,
+        tolerating=uids(1, "t"),
+        unseen=uids(1, "x"),
+        pod_groups=uids(1, "g"),
+        incomplete_pools=(("gpu.example.com", "node-0"),),
+    )
+    assert figures(impact) == [
+        "selects 1 device in 1 pool; evicts 1 pod in 1 namespace, all at once",
+        "tolerated by 1 pod on such devices",
+        "left alone: 1 pod with extended resources, which the in-tree controller does not see",
+        "in use by 1 PodGroup of unknown size",
+        "devices are not all counted: 1 pool half published, as gpu.example.com/node-0",
+    ]
+    assert "which the evictor does not see" in figures(impact, in_tree=False)[2]
+    assert list(slice_figures_of(impact, in_tree=True)) == [
+        "new NoExecute taints on 1 device; they evict 1 pod in 1 namespace, all at once",
+        "tolerated by 1 pod on such devices",
+        "left alone: 1 pod with extended resources, which the in-tree controller does not see",
+        "in use by 1 PodGroup of unknown size",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "impact", "expected"),
+    [
+        (tainting(effect="NoSchedule"), impact_of(), "keeps 4 devices in 2 pools from being allocated"),
+        (
+            tainting(effect="NoSchedule"),
+            impact_of(kept=uids(2)),
+            "keeps 4 devices in 2 pools from being allocated; no harm to 2 pods on them",
+        ),
+        (
+            tainting(None, "NoExecute"),
+            impact_of(),
+            "without a selector it evicts nobody, but keeps 4 devices in 2 pools from being allocated",
+        ),
+        (
+            tainting(None, "None"),
+            impact_of(),
+            f"with effect NoExecute and no selector it evicts nobody, but keeps {DEVICES} from being allocated",
+        ),
+        (
+            tainting(effect="None"),
+            impact_of((0, 1)),
+            "with effect NoExecute selects 4 devices in 2 pools; evicts 1 pod in 1 namespace, all at once",
+        ),
+        (
+            tainting(effect="NoSchedule", evict=True),
+            impact_of((0, 1)),
+            "selects 4 devices in 2 pools; evicts 1 pod in 1 namespace, all at once",
+        ),
+    ],
+)
+def test_effects_are_told_apart(rule: Any, impact: Impact, expected: str) -> None:
+    assert figures(impact, rule) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (tainting(), "hits 4 devices, 3 pods in 1 namespace"),
+        (tainting(effect="NoSchedule", evict=True), "hits 4 devices, 3 pods in 1 namespace"),
+        (tainting(effect="NoSchedule"), "hits 4 devices in 2 pools"),
+        (tainting(None), "keeps 4 devices from being allocated"),
+    ],
+)
+def test_summary_is_a_clause(rule: Any, expected: str) -> None:
+    assert summary_of(impact_of((0, 2), (5, 1)), decoded(rule)[0]) == expected
+
+
+def test_annotation_has_every_figure_by_name() -> None:
+    impact = impact_of((0, 2), (5, 1), tolerating=uids(3, "t"), unseen=uids(4, "x"), pod_groups=uids(6, "g"))
+    figures = (
+        "devices=4 pools=2 allocated=4 claims=3 pods=3 now=2 later=1 tolerating=3 unseen=4 kept=0 namespaces=1"
+        " podGroups=6"
+    )
+    assert annotation_of(impact, acts=True, over=[]) == figures
+    assert annotation_of(impact, acts=False, over=[]) == f"{figures} simulated"
+    assert annotation_of(impact, acts=True, over=["a", "b:c"]) == f"{figures} over=a;b:c"
+
+
+@pytest.mark.parametrize("acts", [True, False])
+@pytest.mark.parametrize(
+    ("over", "reasons"),
+    [
+        ([], ()),
+        (["protected"], ("protected",)),
+        (["limit:devices,pods", "backdated"], ("limit:devices", "limit:pods", "backdated")),
+    ],
+)
+def test_what_the_audit_log_says_can_be_read_again(over: list[str], reasons: tuple[str, ...], acts: bool) -> None:  # noqa: FBT001 -- a table's column
+    impact = impact_of((0, 2), (9, 1), tolerating=uids(3, "t"))
+    text = annotation_of(impact, acts=acts, over=over)
+    read = measured_in(text)
+    assert {name: read.figures[name] for name in ("devices", "claims", "pods", "namespaces", "tolerating")} == {
+        "devices": 4,
+        "claims": 3,
+        "pods": 3,
+        "namespaces": 1,
+        "tolerating": 3,
+    }
+    assert (read.over, read.confirmed) == (reasons, False)
+
+
+def test_the_audit_log_says_which_impact_is_confirmed() -> None:
+    text = annotation_of(impact_of((0, 2)), acts=True, over=["limit:pods"])
+    assert measured_in(f"{text} confirmed") == measured_in(text)._replace(confirmed=True)
+    assert measured_in(f"{text} break-glass") == measured_in(text)
+
+
+def test_an_unknown_impact_has_no_figures() -> None:
+    assert measured_in("unknown: pods=3 were not read yet").figures == {}
+
+
+def test_sentences_fit_into_a_warning() -> None:
+    """Numbers of the largest clusters; names of pools may be cut off, as they can have 253 characters."""
+    many = 1_234_567
+    longest = figures(
+        impact_of((0, 1), (61, 1), (3601, 1), devices=many, pools=many, namespaces=12345), tainting(effect="None")
+    )
+    assert [len(text) < WARNING_MAX - len("spec.deviceSelector:  (rule impact)") for text in longest] == [True]
+
+
+def test_names_and_numbers() -> None:
+    assert [count(number, "pod") for number in (0, 1, 2)] == ["0 pods", "1 pod", "2 pods"]
+    assert some({"b"}) == "b"
+    assert some({"c", "b", "a"}) == "a, b, c"
+    assert some({"d", "c", "b", "a"}) == "a, b, c and 1 more"

@@ -1,0 +1,381 @@
+"""Claims and templates under a policy: who is judged, how far its word goes, and what people try to get around it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.builders import (
+    DRIVER,
+    KEY,
+    make_admission_request,
+    make_alternatives,
+    make_claim,
+    make_context,
+    make_flat_request,
+    make_meta,
+    make_request,
+    make_template,
+    make_toleration,
+)
+from tests.unit.policy.documents import judge_of, make_entry, make_exception
+from webhook.admission.author import REQUESTED_BY, digest, signed
+from webhook.admission.chain import mutate, validate
+from webhook.admission.claim_view import SCHEDULER
+from webhook.admission.excess import LIST_MAX, OBJECT_MAX
+from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.policy_check import MAX_FINDINGS
+from webhook.api.claims import EXTENDED_RESOURCE, decode_claim
+from webhook.api.decode import Reader
+from webhook.policy.model import CLAIM_CONTROLLER
+from webhook.policy.ports import KnownNames, Requester
+
+if TYPE_CHECKING:
+    from webhook.admission.decision import Decision
+
+SECRET = b"k" * 32
+NAMES = KnownNames({"ml": {"team": "ml"}}, {DRIVER: frozenset({DRIVER})})
+NO_XID = make_entry("no-xid", "deny", {"tolerations": {"keys": [KEY]}})
+XID = make_toleration()
+PATH = "spec.devices.requests[0].exactly.tolerations[0]"
+
+
+def judged(
+    manifest: Any, *rules: Any, old: Any = None, user: str = "jane", candidate: Any = None, **fields: Any
+) -> Decision:
+    """The verdict of /validate under a policy with these rules; key and names are known."""
+    groups = fields.pop("groups", ())
+    options = {"judge": judge_of(*rules, **fields), "names": NAMES, "key": SECRET}
+    if candidate is not None:
+        options["candidate"] = judge_of(*candidate)
+    return validate(make_admission_request(manifest, old, user=user, groups=groups), make_context(**options))
+
+
+def rules_of(decision: Decision) -> list[tuple[str, str | None]]:
+    return [(finding.severity.value, finding.rule) for finding in decision.findings if finding.policy]
+
+
+def annotated(claim: Any, annotation: str | None) -> Any:
+    meta = make_meta("made", namespace="ml", annotations={} if annotation is None else {REQUESTED_BY: annotation})
+    return {**claim, "metadata": meta}
+
+
+def made_from_template_of(author: str, tolerations: Any = (XID,), *groups: str) -> Any:
+    """A claim as the controller makes it from a template of that author."""
+    claim = make_claim(tolerations)
+    asked = digest(decode_claim(Reader.of(claim, [])))
+    return annotated(claim, signed(Requester(author, groups), "ml", "nonce", asked, SECRET))
+
+
+# --- refusals -----------------------------------------------------------------------------------
+
+
+def test_refusal_is_forbidden_and_names_rule_path_and_way_out() -> None:
+    decision = judged(make_claim([XID]), NO_XID)
+    assert (decision.code, rules_of(decision)) == (403, [("deny", "no-xid")])
+    [error] = decision.errors
+    assert str(error) == (
+        f'{PATH}: Forbidden: "jane" in namespace "ml" may not use a toleration of key "{KEY}", NoSchedule; '
+        "ask for less, or your cluster's admins for an exception"
+    )
+    assert decision.annotations["decision"] == "denied"
+    assert decision.annotations["rules"] == "no-xid"
+    assert len(decision.annotations["policy-hash"]) == 12
+
+
+def test_all_that_is_refused_is_told_at_once() -> None:
+    claim = make_claim(requests=[make_request("a", [XID]), make_alternatives([XID], [XID], name="b")])
+    decision = judged(claim, NO_XID)
+    assert [str(error.path) for error in decision.errors] == [
+        "spec.devices.requests[0].exactly.tolerations[0]",
+        "spec.devices.requests[1].firstAvailable[0].tolerations[0]",
+        "spec.devices.requests[1].firstAvailable[1].tolerations[0]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "severities"),
+    [
+        pytest.param({}, ["deny"], id="enforce refuses"),
+        pytest.param({"mode": "warn"}, ["warn"], id="warn tells"),
+        pytest.param({"mode": "off"}, [], id="off does nothing"),
+    ],
+)
+def test_mode_says_how_far_the_policy_goes(fields: Any, severities: list[str]) -> None:
+    decision = judged(make_claim([XID]), NO_XID, **fields)
+    assert [severity for severity, _ in rules_of(decision)] == severities
+    assert bool(decision.hits) == bool(severities)
+
+
+def test_update_of_what_is_stored_is_only_told() -> None:
+    claim = make_claim([XID])
+    assert rules_of(judged(claim, NO_XID, old=claim)) == [("warn", "no-xid")]
+
+
+def test_claim_that_is_allowed_without_a_word_leaves_nothing_but_a_count() -> None:
+    decision = judged(make_claim([XID]), make_entry("quiet", "deny", {"deviceClasses": ["nic"]}))
+    assert (decision.findings, decision.annotations) == ((), {})
+    assert decision.hits == (("default", "allow"),)
+
+
+def test_claim_that_a_rule_allows_is_noted_for_audit() -> None:
+    decision = judged(make_claim([XID]), make_entry("fine", "allow"))
+    assert decision.findings == ()
+    assert (decision.annotations["decision"], decision.annotations["rules"]) == ("allowed", "fine")
+
+
+# --- ways around --------------------------------------------------------------------------------
+
+BYPASSES = {
+    "as many harmless tolerations before it as are judged": make_claim(
+        [*(make_toleration(key=f"k{number}") for number in range(LIST_MAX - 1)), XID]
+    ),
+    "as many harmless requests before it as are judged": make_claim(
+        requests=[
+            *(make_request(f"r{number}", [make_toleration(key="k")]) for number in range(OBJECT_MAX - 1)),
+            make_request("x", [XID]),
+        ]
+    ),
+    "no key": make_claim([make_toleration(key=None)]),
+    "no key and no operator": make_claim([make_toleration(key=None, operator=None)]),
+    "an empty key": make_claim([make_toleration(key="")]),
+    "a null effect": make_claim([{"key": KEY, "operator": "Exists", "effect": None}]),
+    "null beside it in the list": make_claim([None, XID]),
+    "a template": make_template([XID]),
+    "an alternative": make_claim(requests=[make_alternatives([], [XID])]),
+    "an alternative beside an exact request": make_claim(requests=[{**make_request(), **make_alternatives([XID])}]),
+    "a null exact request beside a flat one": make_claim(
+        requests=[{**make_flat_request(tolerations=[XID]), "exactly": None}]
+    ),
+    "a flat request in v1": make_claim(requests=[make_flat_request(tolerations=[XID])]),
+    "a flat request in v1beta1": make_claim([XID], version="v1beta1"),
+    "a null admin access": make_claim(requests=[make_request(tolerations=[XID], adminAccess=None)]),
+    "the scheduler's annotation": make_claim(
+        [XID], meta=make_meta("c", namespace="ml", annotations={EXTENDED_RESOURCE: "true"})
+    ),
+    "an annotation that names somebody else": annotated(make_claim([XID]), '{"username":"admin","mac":"x"}'),
+    "the annotation of somebody who may": made_from_template_of("admin"),
+    "a generated name": make_claim([XID], meta={"generateName": "c-", "namespace": "ml"}),
+}
+
+
+@pytest.mark.parametrize("manifest", BYPASSES.values(), ids=BYPASSES.keys())
+def test_way_around_a_rule_is_closed(manifest: Any) -> None:
+    everybody_but = make_entry("admins-may", "allow", {"requesters": {"users": ["admin"]}})
+    decision = judged(manifest, everybody_but, NO_XID, documentedRules="off")
+    assert ("deny", "no-xid") in rules_of(decision)
+    assert decision.code == 403
+
+
+USERS = {
+    "a user named nearly like the controller": f"{CLAIM_CONTROLLER}x",
+    "the controller of another namespace": CLAIM_CONTROLLER.replace("kube-system", "ml"),
+    "the controller in capitals": CLAIM_CONTROLLER.upper(),
+    "a user named nearly like the scheduler": "kube-scheduler",
+    "a user without a name": "",
+    "a user with a line break": "admin\n",
+    "a user with a star": "*",
+}
+
+
+@pytest.mark.parametrize("user", USERS.values(), ids=USERS.keys())
+def test_nobody_is_taken_for_somebody_else(user: str) -> None:
+    trusted = make_entry(
+        "admins-may", "allow", {"requesters": {"users": ["admin"], "serviceAccounts": ["kube-system/a*"]}}
+    )
+    claim = made_from_template_of("admin")
+    claim["metadata"]["annotations"][EXTENDED_RESOURCE] = "true"
+    decision = judged(claim, trusted, NO_XID, user=user)
+    assert ("deny", "no-xid") in rules_of(decision)
+
+
+def test_refusal_is_not_lost_among_warnings() -> None:
+    warned = make_entry("told", "warn")
+    lists = [[make_toleration(key=f"k{at}x{number}") for number in range(LIST_MAX)] for at in range(16)]
+    lists[-1][-1] = XID
+    claim = make_claim(requests=[make_request(f"r{at}", tolerations) for at, tolerations in enumerate(lists)])
+    decision = judged(claim, warned, NO_XID, documentedRules="off")
+    assert [finding.rule for finding in decision.denials] == ["no-xid"]
+    assert len([finding for finding in decision.findings if finding.policy]) == MAX_FINDINGS
+
+
+@pytest.mark.parametrize(
+    ("fields", "refused"),
+    [
+        pytest.param({"count": 4}, False, id="four devices"),
+        pytest.param({"count": 5}, True, id="five devices"),
+        pytest.param({}, False, id="one device, unsaid"),
+        pytest.param({"allocationMode": "All"}, True, id="all devices, which are more than any number"),
+        pytest.param({"allocationMode": "All", "count": 1}, True, id="all devices and a number"),
+        pytest.param({"allocationMode": "Some"}, True, id="a mode that nobody knows"),
+    ],
+)
+def test_few_devices_are_few(fields: Any, refused: bool) -> None:  # noqa: FBT001 -- a table's
+    few = make_entry("few", "allow", {"when": "request.count <= 4"})
+    claim = make_claim(requests=[make_request(tolerations=[XID], **fields)])
+    assert judged(claim, few, default="deny").allowed is not refused
+    many = make_entry("many", "deny", {"when": "request.count > 4"})
+    assert judged(claim, many).allowed is not refused
+
+
+@pytest.mark.parametrize("count", [0, None, "2"])
+def test_count_that_is_none_is_one_as_servers_fill_it_in(count: Any) -> None:
+    claim = make_claim(requests=[make_request(tolerations=[XID], count=count)])
+    assert judged(claim, make_entry("one", "allow", {"when": "request.count == 1"}), default="deny").allowed
+
+
+# --- claims that are made from templates --------------------------------------------------------
+
+ADMINS_MAY = make_entry("admins-may", "allow", {"requesters": {"users": ["admin"]}})
+
+
+def generated(claim: Any, *rules: Any, **fields: Any) -> list[tuple[str, str | None]]:
+    return rules_of(judged(claim, *(rules or (ADMINS_MAY, NO_XID)), user=CLAIM_CONTROLLER, **fields))
+
+
+def test_generated_claim_is_judged_as_its_author() -> None:
+    assert generated(made_from_template_of("admin"), generatedClaims="enforce") == []
+    assert generated(made_from_template_of("joe"), generatedClaims="enforce") == [("deny", "no-xid")]
+
+
+def test_expression_sees_the_requester_and_fails_where_it_is_unknown() -> None:
+    asks = make_entry("asks", "deny", {"when": "requester.username == 'jane'"})
+    assert rules_of(judged(make_claim([XID]), asks, user="jane")) == [("deny", "asks")]
+    assert judged(make_claim([XID]), asks, user="bob").allowed
+    unknown = judged(annotated(make_claim([XID]), None), asks, user=CLAIM_CONTROLLER, generatedClaims="enforce")
+    assert ("deny", "asks") in rules_of(unknown)
+    assert any("could not be evaluated" in error.detail for error in unknown.errors)
+
+
+def test_generated_claim_is_only_warned_of_unless_told_otherwise() -> None:
+    assert generated(made_from_template_of("joe")) == [("warn", "no-xid")]
+
+
+def test_refusal_of_a_generated_claim_names_its_author() -> None:
+    decision = judged(made_from_template_of("joe"), NO_XID, user=CLAIM_CONTROLLER, generatedClaims="enforce")
+    assert '"joe" in namespace "ml" may not use' in str(decision.errors[0])
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        pytest.param("allow", [], id="allow does not judge it"),
+        pytest.param("warn", [("warn", "unknownAuthor"), ("deny", "no-xid")], id="warn judges somebody unknown"),
+        pytest.param("deny", [("deny", "unknownAuthor"), ("deny", "no-xid")], id="deny refuses it"),
+    ],
+)
+def test_generated_claim_of_an_unknown_author(word: str, expected: list[Any]) -> None:
+    claim = annotated(make_claim([XID]), '{"username":"admin","mac":"\u00e9"}')
+    assert generated(claim, unknownAuthor=word, generatedClaims="enforce") == expected
+
+
+def test_generated_claim_without_tolerations_needs_no_author() -> None:
+    assert generated(make_claim(), unknownAuthor="deny", generatedClaims="enforce") == []
+
+
+def test_rules_on_requests_hold_for_unknown_authors_too() -> None:
+    no_admin = {**make_entry("no-admin", "deny", {"adminAccess": True}), "subject": "request"}
+    claim = make_claim(requests=[make_request(adminAccess=True)])
+    assert generated(claim, no_admin, generatedClaims="enforce") == [("deny", "no-admin")]
+    assert generated(claim, no_admin, generatedClaims="enforce", unknownAuthor="allow") == []
+
+
+def test_update_of_a_generated_claim_is_refused_by_nothing() -> None:
+    claim = make_claim([XID])
+    found = generated(claim, old=claim, unknownAuthor="deny", generatedClaims="enforce")
+    assert found == [("warn", "unknownAuthor"), ("warn", "no-xid")]
+
+
+def test_controllers_of_ones_own_can_be_trusted() -> None:
+    claim = made_from_template_of("admin")
+    trusting: dict[str, Any] = {"trustedControllers": ["jane", CLAIM_CONTROLLER], "generatedClaims": "enforce"}
+    assert rules_of(judged(claim, ADMINS_MAY, NO_XID, **trusting)) == []
+    assert rules_of(judged(claim, ADMINS_MAY, NO_XID, user="joe", **trusting)) == [("deny", "no-xid")]
+
+
+def test_claim_of_the_scheduler_for_an_extended_resource_is_left_alone() -> None:
+    meta = make_meta("c", namespace="ml", annotations={EXTENDED_RESOURCE: "true"})
+    claim = make_claim([XID], meta=meta)
+    assert rules_of(judged(claim, NO_XID, user=SCHEDULER)) == []
+    assert rules_of(judged(make_claim([XID]), NO_XID, user=SCHEDULER)) == [("deny", "no-xid")]
+    assert rules_of(judged({**claim, "metadata": {**meta, "annotations": {EXTENDED_RESOURCE: "True"}}}, NO_XID)) == [
+        ("deny", "no-xid")
+    ]
+
+
+# --- templates ----------------------------------------------------------------------------------
+
+
+def authorship(annotation: str | None, *rules: Any, **fields: Any) -> list[tuple[str, str | None]]:
+    template = make_template([make_toleration(key="harmless")])
+    if annotation is not None:
+        template["spec"]["metadata"] = {"annotations": {REQUESTED_BY: annotation}}
+    return rules_of(judged(template, *rules, **fields))
+
+
+def test_template_that_names_somebody_else_is_refused() -> None:
+    somebody = json.dumps({"username": "admin", "groups": ["system:masters"]})
+    assert authorship(somebody) == [("deny", "requestedBy")]
+    assert authorship(somebody, mode="warn") == [("warn", "requestedBy")]
+    assert authorship(somebody, mode="off") == []
+
+
+def test_template_that_names_more_groups_than_its_author_has_is_refused() -> None:
+    assert authorship(json.dumps({"username": "jane", "groups": ["ops"]}), groups=["dev"]) == [("deny", "requestedBy")]
+
+
+@pytest.mark.parametrize("annotation", [None, "", "{}", '{"username":"jane","mac":"\u00e9"}'])
+def test_template_that_proves_nothing_is_warned_of_where_rules_ask_for_authors(annotation: str | None) -> None:
+    assert authorship(annotation, NO_XID) == [("warn", "requestedBy")]
+    assert authorship(annotation) == []
+
+
+def test_template_as_mutate_leaves_it_is_fine() -> None:
+    template = make_template([make_toleration(key="harmless")])
+    request = make_admission_request(template, user="jane", groups=("dev",))
+    patched = apply_patch(template, mutate(request, make_context(key=SECRET)).patch)
+    assert rules_of(judged(patched, NO_XID, groups=("dev",))) == []
+    assert rules_of(judged(patched, NO_XID, groups=("ops",))) == [("deny", "requestedBy")]
+    assert rules_of(judged(patched, NO_XID, user="joe", groups=("dev",))) == [("deny", "requestedBy")]
+
+
+def test_template_annotation_of_another_template_is_refused() -> None:
+    """Copied by hand from a template of an admin that asks for just the same; made anew it would name the copier."""
+    template = make_template([XID])
+    copied = apply_patch(
+        template, mutate(make_admission_request(template, user="admin"), make_context(key=SECRET)).patch
+    )
+    assert ("deny", "requestedBy") in rules_of(judged(copied))
+
+
+def test_without_a_key_nobody_is_asked_to_prove_anything() -> None:
+    context = make_context(judge=judge_of(NO_XID))
+    assert validate(make_admission_request(make_template()), context).findings == ()
+
+
+# --- candidates ---------------------------------------------------------------------------------
+
+
+def test_candidate_tells_what_it_would_change_and_changes_nothing() -> None:
+    decision = judged(make_claim([XID]), candidate=[NO_XID])
+    assert (decision.allowed, decision.findings) == (True, ())
+    assert [(each.path, each.rule, each.change) for each in decision.differences] == [(PATH, "no-xid", "denied")]
+
+
+def test_candidate_without_exceptions_lets_through_what_is_refused_now() -> None:
+    decision = judged(make_claim([XID]), NO_XID, candidate=[])
+    assert not decision.allowed
+    assert [(each.rule, each.change) for each in decision.differences] == [("no-xid", "allowed")]
+
+
+def test_exception_that_ends_soon_is_told_once_a_toleration() -> None:
+    rules = [NO_XID, make_entry("no-gpus", "deny", {"drivers": [DRIVER]})]
+    soon = make_exception("until-friday", ["no-xid", "no-gpus"], expiresAt="2026-06-05T00:00:00Z")
+    later = {**soon, "expiresAt": "2026-07-05T00:00:00Z"}
+    decision = judged(make_claim([XID]), *rules, exceptions=[soon])
+    assert rules_of(decision) == [("warn", "until-friday")]
+    assert "until 2026-06-05T00:00:00Z only; rule no-xid" in decision.warnings[0]
+    assert rules_of(judged(make_claim([XID]), *rules, exceptions=[later])) == []
+    assert ("until-friday", "allow") in decision.hits

@@ -1,0 +1,150 @@
+"""What an update must not have done in order to be left alone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.builders import DRIVER, NOW, decoded
+from tests.unit.admission.guarding import ask, fleet, node, over, tainting, told
+from tests.unit.inventory.values import inventory_of
+from webhook.admission.rule_delta import begins_to_evict, is_wide, only_less
+from webhook.api.rules import DESCRIPTION, EVICTIONS_PER_SECOND, DeviceSelector
+from webhook.policy.model import Impact, ImpactLimits
+
+EARLIER = NOW - timedelta(seconds=1)
+LATER = NOW + timedelta(seconds=1)
+YESTERDAY = NOW - timedelta(days=1)
+STRICT = Impact(limits=(ImpactLimits(pods=0),))
+RULE = tainting(node(0))
+QUIET = tainting(node(0), "NoSchedule")
+ASKED = tainting(node(0), "NoSchedule", evict=True)
+LOUD = tainting(node(0), evict=True)
+
+
+def value(rule: Any) -> Any:
+    return decoded(rule)[0]
+
+
+LESS = [
+    pytest.param(RULE, RULE, id="nothing"),
+    pytest.param(tainting(node(0), annotations={DESCRIPTION: "x", EVICTIONS_PER_SECOND: "9"}), RULE, id="annotations"),
+    pytest.param(RULE, tainting(node(0), code="v1.1"), id="a code that has done its duty"),
+    pytest.param(tainting({**node(0), "device": "gpu-0"}), RULE, id="a device of the pool"),
+    pytest.param(RULE, tainting(), id="a pool of the driver"),
+    pytest.param(RULE, tainting({}), id="a pool of all"),
+    pytest.param(tainting(node(0), added=LATER), RULE, id="later"),
+    pytest.param(QUIET, RULE, id="NoSchedule after NoExecute"),
+    pytest.param(tainting(node(0), "None"), RULE, id="None after NoExecute"),
+    pytest.param(tainting(node(0), "None"), QUIET, id="None after NoSchedule"),
+    pytest.param(QUIET, ASKED, id="nobody is asked to evict any more"),
+    pytest.param(RULE, LOUD, id="nobody else is asked to evict any more"),
+    pytest.param(tainting({}, "NoSchedule"), tainting({}), id="a wide one that does less"),
+    pytest.param(tainting(None, "NoSchedule"), tainting(None), id="a missing one that does less"),
+    pytest.param(tainting(node(0), added=YESTERDAY), tainting(added=YESTERDAY), id="narrower, as old as it was"),
+]
+MORE = [
+    pytest.param(tainting(), RULE, id="the driver of a pool"),
+    pytest.param(tainting({"pool": "node-0"}), RULE, id="the pool in any driver"),
+    pytest.param(tainting({}), RULE, id="everything"),
+    pytest.param(tainting(None), RULE, id="no selector"),
+    pytest.param(tainting(None), tainting({}), id="no selector any more"),
+    pytest.param(tainting({}), tainting(None), id="a selector for the first time"),
+    pytest.param(tainting(node(1)), RULE, id="another pool"),
+    pytest.param(tainting({**node(0), "deviceClassName": "gpu"}), RULE, id="a retired field"),
+    pytest.param(RULE, tainting({**node(0), "all": True}), id="an unknown field that is gone"),
+    pytest.param(tainting({**node(0), "all": 1}), tainting({**node(0), "all": True}), id="an unknown field's value"),
+    pytest.param(tainting(node(0), value="fan"), RULE, id="another value"),
+    pytest.param(tainting(node(0), key="example.com/other"), RULE, id="another key"),
+    pytest.param(tainting(node(0), added=EARLIER), RULE, id="earlier"),
+    pytest.param(RULE, QUIET, id="NoExecute after NoSchedule"),
+    pytest.param(RULE, tainting(node(0), "None"), id="NoExecute after None"),
+    pytest.param(QUIET, tainting(node(0), "None"), id="NoSchedule after None"),
+    pytest.param(ASKED, QUIET, id="somebody is asked to evict"),
+    pytest.param(LOUD, RULE, id="somebody else is asked to evict"),
+    pytest.param(RULE, ASKED, id="in-tree instead of ours: it does not know tolerations of any effect"),
+    pytest.param(ASKED, RULE, id="ours instead of in-tree"),
+    pytest.param(LOUD, ASKED, id="in-tree beside ours"),
+    pytest.param(tainting(node(0), "None", evict=True), ASKED, id="who tolerates NoSchedule is not spared any more"),
+    pytest.param(tainting({}, "None"), tainting(node(0), "None"), id="wider, though it does nothing"),
+]
+
+
+@pytest.mark.parametrize(("new", "old"), LESS)
+def test_update_that_does_nothing_new_is_not_judged_again(new: Any, old: Any) -> None:
+    assert only_less(value(new), value(old))
+    decision = ask(new, old, impact=STRICT)
+    assert (decision.allowed, told(decision), decision.promised) == (True, [], None)
+    assert "impact" not in decision.annotations
+
+
+@pytest.mark.parametrize(("new", "old"), MORE)
+def test_update_that_does_more_is_judged(new: Any, old: Any) -> None:
+    assert not only_less(value(new), value(old))
+    decision = ask(new, old, impact=STRICT)
+    assert told(decision) != []
+    assert "impact" in decision.annotations
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [
+        pytest.param(tainting(added=YESTERDAY), tainting(node(0), added=YESTERDAY), id="wider"),
+        pytest.param(tainting(node(1), added=YESTERDAY), tainting(node(0), added=YESTERDAY), id="elsewhere"),
+        pytest.param(
+            tainting(node(0), added=YESTERDAY, value="fan"), tainting(node(0), added=YESTERDAY), id="another value"
+        ),
+        pytest.param(
+            tainting(node(0), added=YESTERDAY, key="example.com/b"),
+            tainting(node(0), added=YESTERDAY),
+            id="another key",
+        ),
+        pytest.param(tainting(node(0), added=YESTERDAY), RULE, id="set back"),
+        pytest.param(
+            tainting(node(0), added=YESTERDAY), tainting(node(0), "NoSchedule", added=YESTERDAY), id="effect raised"
+        ),
+        pytest.param(
+            tainting(node(0), "NoSchedule", added=YESTERDAY, evict=True),
+            tainting(node(0), "NoSchedule", added=YESTERDAY),
+            id="asked to evict",
+        ),
+    ],
+)
+def test_old_rule_uses_up_the_graces_of_whom_it_newly_hits(new: Any, old: Any) -> None:
+    """A rule that was made to hit nobody could otherwise lie in wait until its time is past."""
+    assert "backdated" in over(ask(new, old, cluster=inventory_of(*fleet())))
+    moved = {**new, "spec": {**new["spec"], "taint": {**new["spec"]["taint"], "timeAdded": "2026-06-01T12:00:00Z"}}}
+    assert over(ask(moved, old, cluster=inventory_of(*fleet()))) == []
+
+
+def test_old_rule_that_asks_another_evictor_begins_nothing() -> None:
+    new, old = tainting(node(0), added=YESTERDAY, evict=True), tainting(node(0), added=YESTERDAY)
+    assert not begins_to_evict(value(new), value(old))
+    assert over(ask(new, old)) == []
+
+
+@pytest.mark.parametrize(
+    ("selector", "wide"),
+    [
+        (None, True),
+        (DeviceSelector(), True),
+        (DeviceSelector(unknown=(("all", "true"),)), True),
+        (DeviceSelector(device_class_name="gpu"), True),
+        (DeviceSelector(driver=DRIVER), False),
+        (DeviceSelector(pool="node-0"), False),
+        (DeviceSelector(device="gpu-0", unknown=(("all", "true"),)), True),
+    ],
+)
+def test_selector_is_wide_if_no_name_narrows_it(selector: DeviceSelector | None, wide: bool) -> None:  # noqa: FBT001
+    assert is_wide(selector) is wide
+
+
+def test_time_that_is_missing_counts_as_now() -> None:
+    """No server stores such a rule; files and other revisions may have one."""
+    untimed = value({**RULE, "spec": {**RULE["spec"], "taint": {"key": "a", "effect": "NoExecute"}}})
+    timed = value({**RULE, "spec": {**RULE["spec"], "taint": {**RULE["spec"]["taint"], "key": "a"}}})
+    assert only_less(untimed, untimed)
+    assert not only_less(timed, untimed)
+    assert not only_less(untimed, timed)

@@ -1,0 +1,114 @@
+"""The policy's ConfigMap: what is told, and when it counts as known."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.unit.cluster.cache.following import event
+from tests.unit.cluster.peer import Answer, Peer, Silence, cluster_of, run, until
+from webhook.cluster.cache.configmap import ConfigMapSource
+from webhook.cluster.settings import ReflectorSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+Told = list[tuple["Mapping[str, str] | None", str, str]]
+
+
+def config_map(version: int, data: dict[str, str] | None, uid: str = "u1") -> dict[str, Any]:
+    metadata = {"name": "policy", "namespace": "ns", "uid": uid, "resourceVersion": str(version)}
+    return {"metadata": metadata} | ({} if data is None else {"data": data})
+
+
+@contextlib.asynccontextmanager
+async def source(peer: Peer, *first: dict[str, Any]) -> AsyncIterator[tuple[ConfigMapSource, Told]]:
+    async with peer, cluster_of(peer) as cluster:
+        peer.otherwise = lambda _: Answer({"metadata": {"resourceVersion": "10"}, "items": [*first]})
+        told: Told = []
+        found = ConfigMapSource(
+            cluster,
+            namespace="ns",
+            name="policy",
+            on_change=lambda *change: told.append(change),
+            random=lambda: 0.0,
+            settings=ReflectorSettings(backoff_seconds=0.001),
+        )
+        task = asyncio.create_task(found.run())
+        yield found, told
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def test_present_config_map_is_told_before_it_counts_as_known() -> None:
+    async def test() -> None:
+        peer = Peer()
+        async with source(peer, config_map(3, {"policy.yaml": "a: 1"})) as (found, told):
+            await found.synced.wait()
+            assert told == [({"policy.yaml": "a: 1"}, "3", "u1")]
+            assert peer.lists[0].path == "/api/v1/namespaces/ns/configmaps"
+            assert peer.lists[0].query["fieldSelector"] == "metadata.name=policy"
+
+    run(test())
+
+
+def test_absent_config_map_is_told_too() -> None:
+    async def test() -> None:
+        async with source(Peer()) as (found, told):
+            await found.synced.wait()
+            assert told == [(None, "", "")]
+
+    run(test())
+
+
+def test_each_change_is_told() -> None:
+    async def test() -> None:
+        peer = Peer()
+        async with source(peer) as (found, told):
+            await found.synced.wait()
+            await peer.say(
+                event("ADDED", config_map(11, {"policy.yaml": "a"})),
+                event("MODIFIED", config_map(12, None)),
+                event("DELETED", config_map(13, {"policy.yaml": "a"})),
+                event("ADDED", config_map(14, {"policy.yaml": "b"}, uid="u2")),
+            )
+            await until(lambda: len(told) == 5, "all changes")
+            assert told[1:] == [
+                ({"policy.yaml": "a"}, "11", "u1"),
+                ({}, "12", "u1"),
+                (None, "", ""),
+                ({"policy.yaml": "b"}, "14", "u2"),
+            ]
+
+    run(test())
+
+
+def test_nothing_is_known_while_nobody_answers() -> None:
+    async def test() -> None:
+        peer = Peer()
+        peer.answers.append(Silence())
+        async with source(peer) as (found, told):
+            await until(lambda: len(peer.requests) == 1, "the request")
+            assert not found.synced.is_set()
+            assert told == []
+
+    run(test())
+
+
+def test_listener_that_fails_ends_the_run() -> None:
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = lambda _: Answer({"metadata": {"resourceVersion": "10"}, "items": []})
+
+            def fail(*_: object) -> None:
+                raise RuntimeError("a fault of ours")
+
+            found = ConfigMapSource(cluster, namespace="a", name="b", on_change=fail, random=lambda: 0.0)
+            with pytest.raises(ExceptionGroup) as caught:
+                await found.run()
+            assert [str(cause) for cause in caught.value.exceptions] == ["a fault of ours"]
+
+    run(test())

@@ -1,0 +1,432 @@
+"""Names: what the watches bring, what single requests fill in, and that nobody can make us ask without end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import convert
+
+from tests.unit.cluster.cache.following import event
+from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Request, Silence, cluster_of, run, status, until
+from webhook.cluster.cache.names import ClusterCache
+from webhook.cluster.cache.projections import DeviceClass, PartialObject, class_drivers
+from webhook.cluster.settings import NameSettings, ReflectorSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from webhook.policy.ports import ClusterNames
+
+CLASSES = "/apis/resource.k8s.io/v1"
+ABSENT = Answer(status(404, "not found"), 404)
+
+
+def namespace(name: str, version: int = 1, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": str(version), "labels": labels}}
+
+
+def device_class(name: str, *expressions: str, version: int = 1) -> dict[str, Any]:
+    selectors = [{"cel": {"expression": expression}} for expression in expressions]
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": str(version)}, "spec": {"selectors": selectors}}
+
+
+GPU = device_class("gpu", 'device.driver == "gpu.example.com"')
+
+
+class Objects:
+    """A peer's answers: lists, single objects, and nothing else."""
+
+    def __init__(self) -> None:
+        self.namespaces: dict[str, Any] = {}
+        self.classes: dict[str, Any] = {}
+        self.served = True
+
+    def add(self, *objects: dict[str, Any]) -> None:
+        for obj in objects:
+            (self.classes if "spec" in obj else self.namespaces)[obj["metadata"]["name"]] = obj
+
+    def __call__(self, request: Request) -> Reply:
+        if request.path == CLASSES and self.served:
+            return Answer({"resources": [{"name": "deviceclasses"}]})
+        collection, _, name = request.path.rpartition("/")
+        if request.path in ("/api/v1/namespaces", f"{CLASSES}/deviceclasses"):
+            items = self.namespaces if name == "namespaces" else self.classes
+            return Answer({"metadata": {"resourceVersion": "10"}, "items": list(items.values())})
+        objects = self.namespaces if collection == "/api/v1/namespaces" else self.classes
+        return Answer(objects[name]) if name in objects else ABSENT
+
+
+class Bench:
+    def __init__(self, peer: Peer, cache: ClusterCache, objects: Objects) -> None:
+        self.peer = peer
+        self.cache = cache
+        self.objects = objects
+        self.now = [1000.0]
+
+    def asked(self, name: str) -> int:
+        return sum(request.path.endswith(f"/{name}") for request in self.peer.requests)
+
+
+@contextlib.asynccontextmanager
+async def caching(
+    *objects: dict[str, Any],
+    watching: bool = True,
+    watches: tuple[Reply, ...] = (),
+    settings: NameSettings = NameSettings(),  # noqa: B008 -- frozen
+) -> AsyncIterator[Bench]:
+    """A cache that has read these objects; without `watching` it knows nothing, and `fetch` alone is at work."""
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        now = [1000.0]
+        known = Objects()
+        known.add(*objects)
+        peer.otherwise = known
+        peer.watches.extend(watches)
+        quick = ReflectorSettings(backoff_seconds=0.001, backoff_most_seconds=0.01)
+        cache = ClusterCache(
+            cluster, random=lambda: 0.5, settings=settings, reflector_settings=quick, clock=lambda: now[0]
+        )
+        bench = Bench(peer, cache, known)
+        bench.now = now
+        task = asyncio.create_task(cache.run()) if watching else None
+        if task:
+            await cache.synced()
+        try:
+            yield bench
+        finally:
+            cache._asked_namespaces.close()
+            cache._asked_classes.close()
+            if task:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+
+def labels(cache: ClusterNames, name: str) -> dict[str, str] | None:
+    facts = cache.namespace(name)
+    return None if facts is None else dict(facts.labels)
+
+
+def test_cache_fills_the_port_of_the_policy() -> None:
+    async def test() -> None:
+        loose = device_class("loose", "device.capacity['x'].memory.isGreaterThan(quantity('1Gi'))")
+        async with caching(namespace("ml", team="a"), namespace("bare"), GPU, loose) as bench:
+            assert labels(bench.cache, "ml") == {"team": "a"}
+            assert labels(bench.cache, "bare") == {}
+            assert bench.cache.namespace("nobody") is None
+            assert bench.cache.drivers("gpu") == frozenset({"gpu.example.com"})
+            assert bench.cache.drivers("loose") is None
+            assert bench.cache.drivers("nobody") is None
+            assert bench.cache.unreadable_classes() == ["loose"]
+            assert bench.cache.problem is None
+
+    run(test())
+
+
+def test_changes_arrive() -> None:
+    async def test() -> None:
+        async with caching(namespace("ml", team="a"), namespace("old"), GPU) as bench:
+            await until(lambda: len(bench.peer.watched) == 2, "both watches")
+            bench.objects.namespaces.clear()
+            bench.objects.classes.clear()
+            bench.objects.add(
+                namespace("ml", 11, team="b"), device_class("gpu", 'device.driver == "b.example.com"', version=12)
+            )
+            await bench.peer.stop()
+            await bench.peer.start()
+            await until(lambda: labels(bench.cache, "ml") == {"team": "b"}, "the new label")
+            await until(lambda: bench.cache.drivers("gpu") == frozenset({"b.example.com"}), "the new driver")
+            assert bench.cache.namespace("old") is None
+
+    run(test())
+
+
+def test_namespace_stays_the_same_value_until_its_labels_change() -> None:
+    """Decisions are remembered by it; an annotation or a finalizer must not make us forget them."""
+
+    async def test() -> None:
+        async with caching(namespace("ml", team="a"), watching=False) as bench:
+            await bench.cache.fetch(["ml"], [], 5)
+            first = bench.cache.namespace("ml")
+            assert first is not None
+            task = asyncio.create_task(bench.cache.namespace_reflector.run())
+            await bench.peer.say(event("MODIFIED", namespace("ml", 11, team="a")))
+            await until(lambda: _version(bench, "ml") == "11", "the change")
+            assert bench.cache.namespace("ml") is first
+            await bench.peer.say(event("MODIFIED", namespace("ml", 12, team="b")))
+            await until(lambda: _version(bench, "ml") == "12", "the change")
+            assert bench.cache.namespace("ml") is not first
+            task.cancel()
+            await asyncio.wait([task])
+
+    run(test())
+
+
+def test_class_is_read_again_when_its_selectors_change_and_forgotten_when_it_goes() -> None:
+    async def test() -> None:
+        async with caching(watching=False) as bench:
+            task = asyncio.create_task(bench.cache.class_reflector.run())
+            await until(lambda: len(bench.peer.watched) == 1, "a watch")
+            loose = device_class("gpu", "true", version=12)
+            relabelled = {**loose, "metadata": {**loose["metadata"], "resourceVersion": "13", "labels": {"a": "b"}}}
+            await bench.peer.say(event("ADDED", {**GPU, "metadata": {**GPU["metadata"], "resourceVersion": "11"}}))
+            await until(lambda: bench.cache.drivers("gpu") == frozenset({"gpu.example.com"}), "the class")
+            await bench.peer.say(event("MODIFIED", loose), event("MODIFIED", relabelled))
+            await until(lambda: bench.cache.unreadable_classes() == ["gpu"], "the change")
+            await bench.peer.say(event("DELETED", device_class("gpu", "true", version=14)))
+            await until(lambda: not bench.cache.unreadable_classes(), "the end")
+            task.cancel()
+            await asyncio.wait([task])
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("spec", "drivers"),
+    [
+        ({}, None),
+        ({"selectors": None}, None),
+        ({"selectors": [{"cel": {"expression": "device.driver == 'a'"}}, {"other": {}}]}, frozenset({"a"})),
+        ({"selectors": [{"other": {}}]}, None),
+        ({"selectors": [{"cel": {"expression": "device.driver =="}}]}, None),
+    ],
+)
+def test_class_gives_what_its_selectors_leave(spec: dict[str, Any], drivers: frozenset[str] | None) -> None:
+    raw = {"metadata": {"name": "gpu"}, "spec": spec}
+    assert class_drivers(convert(raw, DeviceClass)) == drivers
+
+
+def _version(bench: Bench, name: str) -> str:
+    item = bench.cache.namespace_reflector.items.get(name)
+    return item.metadata.resource_version if item else ""
+
+
+def test_problem_names_what_was_not_read() -> None:
+    async def test() -> None:
+        async with caching(watching=False) as bench:
+            assert bench.cache.problem == "not read yet: namespaces, deviceclasses"
+
+    run(test())
+
+
+def test_server_without_device_classes_has_none_and_is_asked_again() -> None:
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            objects = Objects()
+            objects.served = False
+            objects.add(GPU)
+            peer.otherwise = objects
+            quick = ReflectorSettings(backoff_seconds=0.001, backoff_most_seconds=0.01)
+            cache = ClusterCache(cluster, random=lambda: 0.5, reflector_settings=quick)
+            task = asyncio.create_task(cache.run())
+            await cache.synced()
+            assert (cache.problem, cache.drivers("gpu")) == (None, None)
+            objects.served = True
+            await until(lambda: cache.drivers("gpu") is not None, "the class")
+            task.cancel()
+            await asyncio.wait([task])
+
+    run(test())
+
+
+# --- single names -----------------------------------------------------------------------------------
+
+
+def test_missing_names_are_asked_for_once_each() -> None:
+    async def test() -> None:
+        async with caching(namespace("ml", team="a"), GPU) as bench:
+            bench.objects.add(namespace("new", team="b"), device_class("fpga", 'device.driver == "fpga.example.com"'))
+            before = len(bench.peer.requests)
+            await bench.cache.fetch(["ml", "new", "new", "nobody"], ["gpu", "fpga", "nothing"], 5)
+            assert labels(bench.cache, "new") == {"team": "b"}
+            assert bench.cache.drivers("fpga") == frozenset({"fpga.example.com"})
+            assert bench.cache.namespace("nobody") is None
+            assert bench.cache.drivers("nothing") is None
+            await bench.cache.fetch(["ml", "new", "nobody"], ["gpu", "fpga", "nothing"], 5)
+            single = [request for request in bench.peer.requests[before:] if not request.is_watch]
+            assert sorted(request.path.rpartition("/")[2] for request in single) == ["fpga", "new", "nobody", "nothing"]
+            assert {request.headers["accept"].partition(";")[2][:26] for request in single} == {
+                "as=PartialObjectMetadata;g",
+                "",
+            }
+
+    run(test())
+
+
+def test_answers_run_out_absent_ones_sooner() -> None:
+    async def test() -> None:
+        async with caching(namespace("there"), watching=False) as bench:
+            await bench.cache.fetch(["there", "nobody"], [], 5)
+            bench.now[0] += 4.9
+            await bench.cache.fetch(["there", "nobody"], [], 5)
+            assert (bench.asked("there"), bench.asked("nobody")) == (1, 1)
+            bench.now[0] += 0.2
+            await bench.cache.fetch(["there", "nobody"], [], 5)
+            assert (bench.asked("there"), bench.asked("nobody")) == (1, 2)
+            assert labels(bench.cache, "there") == {}
+            bench.now[0] += 60
+            assert bench.cache.namespace("there") is None
+            await bench.cache.fetch(["there"], [], 5)
+            assert bench.asked("there") == 2
+
+    run(test())
+
+
+def _partial(obj: dict[str, Any]) -> Any:
+    return convert(obj, PartialObject)
+
+
+def test_many_who_ask_for_one_name_share_a_request() -> None:
+    async def test() -> None:
+        async with caching(namespace("new"), watching=False) as bench:
+            await asyncio.gather(*(bench.cache.fetch(["new"], [], 5) for _ in range(50)))
+            assert bench.asked("new") == 1
+            assert labels(bench.cache, "new") == {}
+
+    run(test())
+
+
+@contextlib.contextmanager
+def slow(cache: ClusterCache) -> Iterator[asyncio.Event]:
+    """Requests wait for the event before they go out."""
+    gate = asyncio.Event()
+    original = cache._cluster.get
+
+    async def get(*args: Any, **options: Any) -> bytes:
+        await gate.wait()
+        return await original(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache._cluster, "get", get)
+        yield gate
+
+
+def test_watch_knows_better_than_an_answer_that_comes_late() -> None:
+    async def test() -> None:
+        async with caching(namespace("new", 10, team="a"), watching=False) as bench:
+            cache, added = bench.cache, _partial(namespace("new", 11))
+            with slow(cache) as gate:
+                asking = asyncio.create_task(cache.fetch(["new"], [], 30))
+                await until(lambda: len(cache._asked_namespaces._asking) == 1, "the request")
+                cache._namespace_changed(None, added)
+                gate.set()
+                await asking
+            assert labels(cache, "new") == {}
+            cache._namespace_changed(added, None)
+            assert cache.namespace("new") is None
+
+    run(test())
+
+
+def test_slow_answer_is_not_waited_for_but_kept() -> None:
+    async def test() -> None:
+        async with caching(namespace("new"), watching=False) as bench:
+            with slow(bench.cache) as gate:
+                await bench.cache.fetch(["new"], [], 0.01)
+                assert bench.cache.namespace("new") is None
+                gate.set()
+                await until(lambda: bench.cache.namespace("new") is not None, "the late answer")
+            assert bench.asked("new") == 1
+
+    run(test())
+
+
+def test_caller_that_is_cancelled_takes_nobody_along() -> None:
+    async def test() -> None:
+        async with caching(namespace("new"), watching=False) as bench:
+            with slow(bench.cache) as gate:
+                one, other = (asyncio.create_task(bench.cache.fetch(["new"], [], 30)) for _ in range(2))
+                await until(lambda: len(bench.cache._asked_namespaces._asking) == 1, "the request")
+                one.cancel()
+                await asyncio.wait([one])
+                gate.set()
+                await other
+            assert one.cancelled()
+            assert labels(bench.cache, "new") == {}
+            assert bench.asked("new") == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [Drop(), Answer(status(403, "forbidden"), 403), Answer(status(500, "no"), 500), Answer(b"<html>"), Answer([])],
+)
+def test_fetch_never_raises_and_does_not_insist(reply: Reply) -> None:
+    async def test() -> None:
+        async with caching(watching=False) as bench:
+            bench.peer.otherwise = lambda _: reply
+            for _ in range(3):
+                await bench.cache.fetch(["ml"], ["gpu"], 5)
+            assert bench.cache.namespace("ml") is None
+            assert bench.asked("ml") == (2 if isinstance(reply, Drop) else 1)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../secrets/key", "A", "a b", "-a", "a" * 254, "x%2Fy", "a?b", "\u0660"]
+)
+def test_names_that_nothing_can_have_are_not_asked_for(name: str) -> None:
+    async def test() -> None:
+        async with caching(watching=False) as bench:
+            await bench.cache.fetch([name], [name], 5)
+            assert bench.peer.requests == []
+
+    run(test())
+
+
+def test_one_review_asks_for_a_few_names_only() -> None:
+    async def test() -> None:
+        async with caching(watching=False) as bench:
+            await bench.cache.fetch([], [f"class-{number}" for number in range(256)], 5)
+            asked = [request for request in bench.peer.requests if "class-" in request.path]
+            assert len(asked) == NameSettings().names_most
+
+    run(test())
+
+
+def test_many_reviews_do_not_ask_without_end() -> None:
+    async def test() -> None:
+        settings = NameSettings(names_most=3, asking_most=5)
+        async with caching(watching=False, settings=settings) as bench:
+            bench.peer.otherwise = lambda _: Silence()
+            await asyncio.gather(*(bench.cache.fetch([f"n{a}-{b}" for b in range(10)], [], 0.01) for a in range(10)))
+            assert len(bench.cache._asked_namespaces._asking) == 5
+            await until(lambda: len(bench.peer.requests) == 5, "the requests")
+            await bench.cache.fetch(["one-more"], [], 0.01)
+            assert len(bench.cache._asked_namespaces._asking) == 5
+
+    run(test())
+
+
+def test_answers_are_not_kept_without_end() -> None:
+    async def test() -> None:
+        async with caching(watching=False, settings=NameSettings(remembered_most=10)) as bench:
+            for number in range(30):
+                await bench.cache.fetch([f"n{number}"], [], 5)
+            assert list(bench.cache._asked_namespaces._answers) == [f"n{number}" for number in range(20, 30)]
+
+    run(test())
+
+
+def test_end_gives_up_what_is_under_way() -> None:
+    async def test() -> None:
+        async with caching() as bench:
+            bench.peer.answers.append(Silence())
+            await bench.cache.fetch(["stuck"], [], 0.01)
+            [task] = bench.cache._asked_namespaces._asking.values()
+        assert task.cancelled() or task.cancelling()
+
+    run(test())
+
+
+def test_watch_lines_reach_the_cache() -> None:
+    async def test() -> None:
+        lines = [event("ADDED", {**namespace("late", 12, a="b"), "spec": {"anything": 1}})]
+        async with caching(watches=(Lines(lines), Lines(lines))) as bench:
+            await until(lambda: bench.cache.namespace("late") is not None, "the namespace")
+
+    run(test())

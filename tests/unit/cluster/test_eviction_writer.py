@@ -1,0 +1,308 @@
+"""What is asked of the API server in an eviction, and what its answers are taken for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.builders import NOW, NOW_TEXT
+from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
+from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, run, status
+from tests.unit.eviction.objects import rule
+from webhook.api.rules import Condition
+from webhook.cluster.client.errors import ClusterError, Unavailable
+from webhook.cluster.events import EventWriter
+from webhook.cluster.eviction_writer import EvictionWriter
+from webhook.eviction.ports import Disruption, Note, Outcome, PodRef, Result
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from webhook.cluster.client.throttled import ActingCluster
+
+POD = PodRef("ml", "pod", "u1")
+PATH = "/api/v1/namespaces/ml/pods/pod"
+DISRUPTION = Disruption("DeletionByDeviceTaintWebhook", "because")
+BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
+ANOTHER = (
+    'Operation cannot be fulfilled on pods "pod": Precondition failed: UID in precondition: u1, UID in object meta: u2'
+)
+
+
+def now() -> datetime:
+    return NOW
+
+
+def writer(cluster: ActingCluster) -> EvictionWriter:
+    return EvictionWriter(cluster, RULES, EventWriter(cluster, instance="evict-0", now=now), now)
+
+
+def test_eviction_names_the_very_pod() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([Answer({}, 201), Answer({}, 201)])
+            assert await writer(cluster).evict(POD, None) == Outcome(Result.EVICTED)
+            assert await writer(cluster).evict(POD, 7) == Outcome(Result.EVICTED)
+            first, second = peer.requests
+            assert (first.method, first.path) == ("POST", f"{PATH}/eviction")
+            assert first.json == {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"namespace": "ml", "name": "pod"},
+                "deleteOptions": {"preconditions": {"uid": "u1"}},
+            }
+            assert second.json["deleteOptions"] == {"preconditions": {"uid": "u1"}, "gracePeriodSeconds": 7}
+
+    run(test())
+
+
+def test_deletion_says_why_first_and_both_name_the_very_pod() -> None:
+    """E-30."""
+
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([Answer({}), Answer({})])
+            assert await writer(cluster).delete(POD, 0, DISRUPTION) == Outcome(Result.EVICTED)
+            patch, delete = peer.requests
+            assert (patch.method, patch.path) == ("PATCH", f"{PATH}/status")
+            assert patch.headers["content-type"] == "application/strategic-merge-patch+json"
+            condition = {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "DeletionByDeviceTaintWebhook",
+                "message": "because",
+                "lastTransitionTime": NOW_TEXT,
+            }
+            assert patch.json == {"metadata": {"uid": "u1"}, "status": {"conditions": [condition]}}
+            assert (delete.method, delete.path) == ("DELETE", PATH)
+            assert delete.json["preconditions"] == {"uid": "u1"}
+            assert delete.json["gracePeriodSeconds"] == 0
+
+    run(test())
+
+
+def test_pod_that_is_gone_is_not_deleted() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(Answer(status(404, "gone"), 404))
+            assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is Result.GONE
+            assert len(peer.requests) == 1
+
+    run(test())
+
+
+REFUSAL = 'admission webhook "x.example.com" denied the request: '
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (Answer(status(404, "not found"), 404), Result.GONE),
+        (Answer(status(404, f"{REFUSAL}not found"), 404), Result.FAILED),
+        (Answer(status(409, f"{REFUSAL}{ANOTHER}"), 409), Result.FAILED),
+        (Answer(status(409, ANOTHER), 409), Result.GONE),
+        (Answer(status(409, "the object has been modified"), 409), Result.FAILED),
+        (Answer(status(429, BUDGET, details={"retryAfterSeconds": 10}), 429), Result.BLOCKED),
+        (Answer(status(429, "too many requests"), 429), Result.FAILED),
+        (Answer(status(403, "no"), 403), Result.FAILED),
+        (Answer(status(500, "more than one PodDisruptionBudget"), 500), Result.FAILED),
+        (Drop(), Result.FAILED),
+    ],
+    ids=[
+        "gone",
+        "gone, says a webhook",
+        "namesake, says a webhook",
+        "namesake",
+        "another conflict",
+        "budget",
+        "busy",
+        "forbidden",
+        "error",
+        "no answer",
+    ],
+)
+def test_answers_are_taken_for(reply: Reply, expected: Result) -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(reply)
+            outcome = await writer(cluster).evict(POD, None)
+            assert outcome.result is expected
+            if expected is Result.BLOCKED:
+                assert outcome == Outcome(Result.BLOCKED, BUDGET, 10.0)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("reply", "unsure"),
+    [(Drop(), True), (Answer(b"", 502), True), (Answer(status(504, "timeout"), 504), True)]
+    + [(Answer(status(code, "no"), code), False) for code in (403, 409, 429)],
+)
+def test_who_got_no_answer_cannot_be_sure(reply: Reply, unsure: bool) -> None:  # noqa: FBT001
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            for ask in (writer(cluster).evict(POD, None), writer(cluster).delete(POD, None, DISRUPTION)):
+                peer.answers.append(reply)
+                outcome = await ask
+                assert (outcome.result, outcome.unsure) == (Result.FAILED, unsure)
+
+    run(test())
+
+
+def found(**metadata: str) -> Answer:
+    return Answer({"metadata": {"name": "pod", "uid": "u1", **metadata}})
+
+
+@pytest.mark.parametrize(
+    ("reply", "needed"),
+    [
+        (found(), True),
+        (found(deletionTimestamp=NOW_TEXT), False),
+        (found(uid="u2"), False),
+        (Answer(status(404, "gone"), 404), False),
+        (Answer(status(500, "no"), 500), True),
+    ],
+    ids=["there", "on its way out", "namesake", "gone", "it cannot be told"],
+)
+def test_pod_that_may_have_been_evicted_is_looked_at_before_it_is_again(reply: Reply, needed: bool) -> None:  # noqa: FBT001
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(reply)
+            assert await writer(cluster).prepare(POD, delete=False, unsure=True) is needed
+            [request] = peer.requests
+            assert (request.method, request.path) == ("GET", PATH)
+            assert "PartialObjectMetadata" in request.headers["accept"]
+            assert await writer(cluster).prepare(POD, delete=False, unsure=False)
+            assert len(peer.requests) == 1
+
+    run(test())
+
+
+def test_whoever_waited_for_a_turn_has_it_at_once() -> None:
+    """So nothing can change any more between what is decided and what is done: the server may ask for a pause."""
+
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.otherwise = lambda _: Answer({})
+            await writer(cluster).prepare(POD, delete=True, unsure=False)
+            cluster._throttle.pause(30)
+            async with asyncio.timeout(20):  # less than the pause
+                assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is Result.EVICTED
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await cluster.get("/x")
+            assert [request.method for request in peer.requests] == ["PATCH", "DELETE"]
+
+    run(test())
+
+
+def test_turn_takes_the_place_of_so_many_requests() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer, per_second=1, burst=3, clock=lambda: 50.0) as cluster:
+            await cluster.turn(2)
+            await cluster.turn(1)
+            assert cluster._throttle.delay_seconds() == pytest.approx(1.0)
+
+    run(test())
+
+
+def test_deletion_that_broke_off_is_not_sent_again() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([Answer({}), Drop(), Answer({})])
+            await cluster.get("/x")  # a connection that is there already
+            with pytest.raises(Unavailable):
+                await cluster.delete("/x")
+            assert [request.method for request in peer.requests] == ["GET", "DELETE"]
+
+    run(test())
+
+
+def test_conditions_are_applied_to_the_very_rule() -> None:
+    """E-38."""
+
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(Answer({}))
+            condition = Condition("devicetaint.io/Eviction", "True", "Evicting", "m", 3, NOW)
+            assert await writer(cluster).set_conditions(rule(), [condition]) == ""
+            [request] = peer.requests
+            assert (request.method, request.path) == ("PATCH", f"{RULES_PATH}/rule/status")
+            assert request.query == {"fieldManager": "device-taint-webhook", "force": "true"}
+            assert request.headers["content-type"] == "application/apply-patch+yaml"
+            assert request.json == {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "DeviceTaintRule",
+                "metadata": {"name": "rule", "uid": "uid-rule"},
+                "status": {
+                    "conditions": [
+                        {
+                            "type": "devicetaint.io/Eviction",
+                            "status": "True",
+                            "reason": "Evicting",
+                            "message": "m",
+                            "observedGeneration": 3,
+                            "lastTransitionTime": NOW_TEXT,
+                        }
+                    ]
+                },
+            }
+
+    run(test())
+
+
+def test_conditions_of_a_rule_that_is_gone_or_another_are_no_fault() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            replies = [(404, "gone"), (409, ANOTHER), (403, "no")]
+            peer.answers.extend([Answer(status(code, text), code) for code, text in replies])
+            errors = [await writer(cluster).set_conditions(rule(), []) for _ in range(3)]
+            assert [bool(error) for error in errors] == [False, False, True]
+
+    run(test())
+
+
+def test_expired_rule_is_changed_only_as_it_was_seen() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([Answer({}), Answer({}), Answer(status(409, "changed"), 409)])
+            assert await writer(cluster).downgrade(rule()) == ""
+            assert await writer(cluster).delete_rule(rule()) == ""
+            assert "changed" in await writer(cluster).downgrade(rule())
+            patch, delete, _ = peer.requests
+            identity = {"uid": "uid-rule", "resourceVersion": ""}
+            assert patch.json == {"metadata": identity, "spec": {"taint": {"effect": "None"}}}
+            assert delete.json["preconditions"] == identity
+
+    run(test())
+
+
+def test_events_are_about_pods_and_rules() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([Answer({}, 201), Answer({}, 201)])
+            await writer(cluster).tell(Note(POD, "Evicted", "Evict", "why"))
+            await writer(cluster).tell(Note(rule(), "EvictionStopped", "Evict", "why", warning=True))
+            pod, about = (request.json for request in peer.requests)
+            assert (pod["regarding"]["kind"], pod["regarding"]["uid"], pod["type"]) == ("Pod", "u1", "Normal")
+            assert (about["regarding"]["kind"], about["metadata"]["namespace"]) == ("DeviceTaintRule", "default")
+            assert about["type"] == "Warning"
+
+    run(test())
+
+
+# --- throttle -----------------------------------------------------------------------------------
+
+
+def test_busy_server_is_left_alone_by_every_request_and_a_budget_by_none() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer, clock=lambda: 50.0) as cluster:
+            for text, pause in ((BUDGET, 0.0), (f"{REFUSAL}slowly", 0.0), ("too many requests", 2.0)):
+                peer.answers.append(Answer(status(429, text), 429, {"Retry-After": "2"}))
+                with pytest.raises(ClusterError):
+                    await cluster.get("/x")
+                assert cluster._throttle.delay_seconds() == pytest.approx(pause)
+
+    run(test())

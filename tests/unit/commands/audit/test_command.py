@@ -1,0 +1,297 @@
+"""`audit` of dumps: what the policy would refuse, and by whom it is said to be written."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+
+from tests.builders import DRIVER, NOW_TEXT, make_claim, make_meta, make_rule, make_scheduler_claim, make_toleration
+from tests.unit.commands.audit_runner import (
+    AUTHOR_PLACE,
+    BROKEN,
+    CLAIM_PLACE,
+    DANA,
+    HEADER,
+    KEY,
+    NO_BROKEN,
+    OPS,
+    OPS_MAY,
+    PLAIN,
+    POLICY,
+    TEMPLATE_PLACE,
+    annotation,
+    claim,
+    generated,
+    template,
+)
+from webhook.admission.author import REQUESTED_BY
+from webhook.api.claims import EXTENDED_RESOURCE
+from webhook.commands.audit import command as audit
+from webhook.policy.model import CLAIM_CONTROLLER
+
+if TYPE_CHECKING:
+    from tests.unit.commands.audit_runner import AuditRunner
+
+# --- what is told -------------------------------------------------------------------------------
+
+REFUSED_CLAIM = ("error", "refused", CLAIM_PLACE)
+REFUSED_TEMPLATE = ("error", "refused", TEMPLATE_PLACE)
+UNKNOWN = ("warning", "unknownAuthor", AUTHOR_PLACE)
+
+
+def marked(manifest: Any) -> Any:
+    manifest["metadata"]["annotations"] = {EXTENDED_RESOURCE: "true"}
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("manifest", "told"),
+    [
+        pytest.param(claim(PLAIN), [], id="a claim that nobody minds"),
+        pytest.param(claim(BROKEN), [REFUSED_CLAIM], id="a claim of somebody unknown"),
+        pytest.param(template(BROKEN, author=DANA), [REFUSED_TEMPLATE], id="a template of somebody who may not"),
+        pytest.param(template(BROKEN, author=OPS), [], id="a template of somebody who may"),
+        pytest.param(template(BROKEN), [UNKNOWN, REFUSED_TEMPLATE], id="a template of nobody knows whom"),
+        pytest.param(
+            template(BROKEN, author=OPS, key=b"another key of 32 bytes, it is so"),
+            [UNKNOWN, REFUSED_TEMPLATE],
+            id="a template whose author is not proven",
+        ),
+        pytest.param(template(PLAIN), [UNKNOWN], id="a template whose claims will be told to have no author"),
+        pytest.param(template(), [], id="a template without tolerations needs no author"),
+        pytest.param(
+            generated(BROKEN, author=DANA), [("warning", "warned", CLAIM_PLACE)], id="a claim from such a template"
+        ),
+        pytest.param(generated(BROKEN, author=OPS), [], id="a claim from a template of somebody who may"),
+        pytest.param(
+            generated(PLAIN),
+            [("warning", "unknownAuthor", f"metadata.annotations[{REQUESTED_BY}]")],
+            id="a claim from a template of nobody knows whom",
+        ),
+        pytest.param(
+            claim(BROKEN, annotations={REQUESTED_BY: annotation(claim(BROKEN), OPS)}),
+            [REFUSED_CLAIM],
+            id="an annotation on a claim made by hand proves nothing",
+        ),
+        pytest.param(
+            claim(BROKEN, annotations={EXTENDED_RESOURCE: "true"}),
+            [REFUSED_CLAIM],
+            id="a claim that says of itself that it is for an extended resource",
+        ),
+        pytest.param(
+            marked(template(BROKEN, author=DANA)),
+            [REFUSED_TEMPLATE],
+            id="a template that says so",
+        ),
+        pytest.param(claim(BROKEN, deletionTimestamp=NOW_TEXT), [], id="a claim that is being deleted"),
+        pytest.param(
+            claim(make_toleration(None, operator="Equal", value="x", effect="NoSchedule")),
+            [("error", "refused", f"{CLAIM_PLACE}.operator"), REFUSED_CLAIM],
+            id="a documented rule",
+        ),
+        pytest.param(
+            make_claim(meta=make_meta("c", namespace="ml", labels=3), requests=[3]),
+            [("error", "malformed", "spec.devices.requests[0]")],
+            id="what no server has",
+        ),
+        pytest.param(make_rule(), [], id="another kind"),
+        pytest.param({"apiVersion": "resource.k8s.io/v9", "kind": "ResourceClaim", "metadata": {}}, [], id="a version"),
+    ],
+)
+def test_objects_are_judged_as_if_they_were_created(manifest: Any, told: Any, run_audit: AuditRunner) -> None:
+    assert run_audit.told(manifest) == told
+
+
+@pytest.mark.parametrize(
+    ("request_name", "reasons"),
+    [("container-0-request-{}", []), ("gpu", ["refused"])],
+    ids=["made by the scheduler", "in its clothes"],
+)
+def test_claims_that_the_scheduler_made_are_left_out(
+    request_name: str, reasons: list[str], run_audit: AuditRunner
+) -> None:
+    none_at_all = {"name": "none", "action": "deny", "subject": "request", "match": {"deviceClasses": ["*"]}}
+    manifest = make_scheduler_claim("train", "node-0/gpu-0", request=request_name)
+    told = run_audit.told(manifest, policy={**HEADER, "rules": [none_at_all]})
+    assert [reason for _, reason, _ in told] == reasons
+
+
+def test_without_a_key_authors_are_believed_and_said_to_be_unverified(run_audit: AuditRunner) -> None:
+    forged = template(BROKEN, author=OPS, key=b"another key of 32 bytes, it is so")
+    assert run_audit.told(forged, key=False) == []
+    assert run_audit.told(template(BROKEN, author=DANA), key=False) == [REFUSED_TEMPLATE]
+    _, output = run_audit(dump=[template(BROKEN, author=DANA)], policy=POLICY)
+    assert "(author as claimed, unverified) (rule no-broken)" in output
+
+
+def test_who_is_unknown_is_said_where_rules_ask_who(run_audit: AuditRunner) -> None:
+    text = "(requester unknown: rules on requesters counted as matching) (rule no-broken)"
+    assert text in run_audit(dump=[claim(BROKEN)], policy=POLICY)[1]
+    assert "(requester unknown" not in run_audit(dump=[claim(BROKEN)], policy={**HEADER, "rules": [NO_BROKEN]})[1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        pytest.param({"unknownAuthor": "allow"}, [], id="allow"),
+        pytest.param({"unknownAuthor": "deny"}, ["unknownAuthor", "refused"], id="deny"),
+        pytest.param({"mode": "off"}, [], id="off"),
+        pytest.param({"mode": "warn"}, ["unknownAuthor", "warned"], id="mode warn"),
+    ],
+)
+def test_the_policy_says_how_bad_that_is(fields: Any, told: list[str], run_audit: AuditRunner) -> None:
+    policy = {**POLICY, "generatedClaims": "enforce", **fields}
+    assert [reason for _, reason, _ in run_audit.told(generated(BROKEN), policy=policy)] == told
+
+
+def test_another_controller_may_make_the_claims(run_audit: AuditRunner) -> None:
+    policy = {**POLICY, "trustedControllers": ["system:kube-controller-manager", CLAIM_CONTROLLER]}
+    assert run_audit.told(generated(BROKEN, author=OPS), policy=policy) == []
+    assert run_audit.told(generated(BROKEN, author=DANA), policy=policy) == [("warning", "warned", CLAIM_PLACE)]
+
+
+def test_an_exception_is_known_to_end_before_it_does(run_audit: AuditRunner) -> None:
+    exception = {"name": "once", "rules": ["no-broken"], "expiresAt": "2026-07-01T00:00:00Z"}
+    policy = {**HEADER, "rules": [NO_BROKEN], "exceptions": [exception]}
+
+    def at(time: str) -> tuple[int, str]:
+        code, output = run_audit("--time", time, dump=[claim(BROKEN)], policy=policy)
+        lines = [line for line in output.splitlines() if not line.startswith("note: ")]
+        return code, lines[-2] if len(lines) > 1 else ""
+
+    assert at("2026-06-01T00:00:00Z") == (0, "")
+    code, line = at("2026-06-29T00:00:00Z")
+    assert (code, "until 2026-07-01T00:00:00Z only; rule no-broken will refuse it then (rule once)" in line) == (
+        0,
+        True,
+    )
+    code, line = at("2026-07-01T00:00:00Z")
+    assert (code, line.endswith("(rule no-broken)")) == (1, True)
+
+
+def test_names_of_the_dump_are_facts(run_audit: AuditRunner) -> None:
+    match = {"namespaces": {"labels": {"tier": "x"}}, "drivers": ["d"], "tolerations": {"keys": ["a.example.com/*"]}}
+    policy = {**HEADER, "rules": [{"name": "a", "action": "deny", "match": match}]}
+    namespace: Any = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml", "labels": {"tier": "x"}}}
+    selectors = [{"cel": {"expression": 'device.driver == "d"'}}]
+    class_: Any = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": DRIVER},
+        "spec": {"selectors": selectors},
+    }
+    other = {**class_, "spec": {"selectors": [{"cel": {"expression": 'device.driver == "e"'}}]}}
+    assert run_audit.told(claim(PLAIN), namespace, class_, policy=policy) == [REFUSED_CLAIM]
+    assert run_audit.told(claim(PLAIN), policy=policy) == [REFUSED_CLAIM], "what is not known matches what refuses"
+    assert run_audit.told(claim(PLAIN), namespace, other, policy=policy) == []
+    assert run_audit.told(claim(PLAIN), {**namespace, "metadata": {"name": "ml"}}, class_, policy=policy) == []
+
+
+# --- candidates ---------------------------------------------------------------------------------
+
+
+def test_what_only_the_candidate_would_refuse_is_a_warning(run_audit: AuditRunner) -> None:
+    candidate = {**HEADER, "default": "deny", "rules": [NO_BROKEN]}
+    told = run_audit.told(claim(PLAIN, BROKEN), candidate=candidate, policy=POLICY)
+    assert told == [("error", "refused", CLAIM_PLACE[:-2] + "1]"), ("warning", "refusedByCandidate", CLAIM_PLACE)]
+    assert run_audit.told(claim(PLAIN), candidate={**candidate, "mode": "off"}) == []
+    assert run_audit.told(template(PLAIN, author=OPS), candidate={**candidate, "rules": [OPS_MAY]}) == []
+
+
+@pytest.mark.parametrize(("unknown_author", "refused"), [("allow", False), ("warn", True), ("deny", True)])
+def test_candidate_asks_rules_of_an_unknown_author_unless_it_allows_them(
+    unknown_author: str, refused: Any, run_audit: AuditRunner
+) -> None:
+    candidate = {**HEADER, "default": "deny", "rules": [], "unknownAuthor": unknown_author}
+    told = run_audit.told(generated(PLAIN), candidate=candidate, policy=HEADER)
+    assert (("warning", "refusedByCandidate", CLAIM_PLACE) in told) is refused
+
+
+def test_policy_and_candidate_may_stand_in_the_dump(run_audit: AuditRunner) -> None:
+    data = {"policy.yaml": json.dumps(POLICY), "candidate.yaml": json.dumps({**HEADER, "default": "deny"})}
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "p", "namespace": "x"}, "data": data}
+    code, output = run_audit("-o", "json", dump=[claim(PLAIN), template(BROKEN, author=DANA), config_map])
+    assert code == 1
+    assert [each["reason"] for each in json.loads(output)["findings"]] == ["refusedByCandidate", "refused"]
+    code, output = run_audit("-o", "json", dump=[claim(PLAIN), config_map], policy=HEADER)
+    assert (code, json.loads(output)["findings"]) == (0, []), "what is named on the command line holds"
+
+
+# --- output -------------------------------------------------------------------------------------
+
+
+def test_text_names_the_objects(run_audit: AuditRunner) -> None:
+    (run_audit.folder / "key").write_bytes(KEY)
+    dump = {"apiVersion": "v1", "kind": "List", "items": [template(BROKEN, author=DANA, name="train"), claim(PLAIN)]}
+    code, output = run_audit("--key-file", "key", dump=dump, policy=POLICY)
+    assert code == 1
+    assert output == (
+        f"dump.yaml:17:15: error: ResourceClaimTemplate ml/train: {TEMPLATE_PLACE}: Forbidden: "
+        '"dana" in namespace "ml" may not use a toleration of key "health.example.com/x", NoSchedule; ask for less, or '
+        "your cluster's admins for an exception (rule no-broken)\n"
+        "note: the dump has no Namespaces, so their labels are not known\n"
+        "note: the dump has no DeviceClasses, so the drivers behind them are not known\n"
+        "1 file, 2 objects: 1 error, 0 warnings\n"
+    )
+
+
+def test_all_formats_tell_the_same(run_audit: AuditRunner) -> None:
+    files = {"dump": [claim(BROKEN), template(PLAIN)], "policy": POLICY}
+    outputs = {output: run_audit("-o", output, **files) for output in ("json", "yaml", "junit")}
+    assert {code for code, _ in outputs.values()} == {1}
+    assert json.loads(outputs["json"][1]) == yaml.safe_load(outputs["yaml"][1])
+    root = ET.fromstring(outputs["junit"][1].encode())
+    assert (root.get("name"), root.get("tests"), root.get("failures")) == ("device-taint-webhook audit", "2", "1")
+
+
+def test_without_a_policy_that_is_said(run_audit: AuditRunner) -> None:
+    code, output = run_audit(dump=[claim(BROKEN)])
+    assert (code, "no policy: only documented rules are looked at" in output) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("files", "told", "code"),
+    [
+        pytest.param(
+            {"dump": [claim()], "policy": {**HEADER, "rules": 3}},
+            "policy.yaml:3:8: error: DeviceTaintPolicy: rules",
+            1,
+            id="policy",
+        ),
+        pytest.param(
+            {"dump": [POLICY, POLICY]}, "dump.yaml: error: holds 2 policies; name the one", 2, id="two policies"
+        ),
+    ],
+)
+def test_policies_that_cannot_be_used_are_told(files: Any, told: str, code: int, run_audit: AuditRunner) -> None:
+    given, output = run_audit(**files)
+    assert (given, any(line.startswith(told) for line in output.splitlines())) == (code, True), output
+
+
+def test_what_cannot_be_read_gives_two(run_audit: AuditRunner) -> None:
+    assert run_audit("--dump", "gone.yaml", policy=POLICY)[0] == 2
+    assert run_audit("--policy", "gone.yaml", dump=[claim()])[0] == 2
+    assert run_audit("--kubeconfig", "gone")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--dump", "a", "--kubeconfig", "b"], "--dump and --kubeconfig may not be given together"),
+        (["--dump", "a", "--context", "b"], "--dump and --context may not be given together"),
+        (["--dump", "a", "--time", "x"], "'x' must be a time like"),
+        (["--dump", "a", "--key-secret", "x"], "'x' must be \"namespace/name\""),
+        (["--dump", "a", "--key-file", "gone"], "--key-file: [Errno 2] No such file"),
+        (["--dump", "a", "--key-file", "short"], "--key-file: short: must have at least 16 bytes, and has 3"),
+    ],
+)
+def test_wrong_usage_gives_two(
+    words: list[str], message: str, run_audit: AuditRunner, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run_audit.folder / "short").write_text("abc\n")
+    assert audit.run(words) == 2
+    assert message in capsys.readouterr().err

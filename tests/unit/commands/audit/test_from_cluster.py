@@ -1,0 +1,97 @@
+"""`audit` of a cluster: what it asks an API server for, and what it does without."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.unit.commands.api_server import ApiServer, bare, serving
+from tests.unit.commands.audit_runner import BROKEN, DANA, KEY, PLAIN, POLICY, claim, template
+from webhook.commands.audit import command as audit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.unit.commands.audit_runner import AuditRunner
+
+
+@pytest.fixture
+def api_server(run_audit: AuditRunner) -> Iterator[ApiServer]:
+    tables = ApiServer()
+    group = "/apis/resource.k8s.io/v1beta2"
+    tables.collections = {
+        "/api/v1/namespaces": [{"metadata": {"name": "ml"}}],
+        f"{group}/deviceclasses": [],
+        f"{group}/resourceclaims": [bare(claim(PLAIN, name=f"c{number}")) for number in range(4)],
+        f"{group}/resourceclaimtemplates": [bare(template(BROKEN, author=DANA))],
+    }
+    tables.collections[f"{group}/resourceclaims"].append(bare(claim(BROKEN, name="last")))
+    namespace = "/api/v1/namespaces/device-taint-webhook"
+    data = {"policy.yaml": json.dumps(POLICY)}
+    tables.objects = {
+        group: {"resources": [{"name": "resourceclaimtemplates"}]},
+        f"{namespace}/configmaps/device-taint-webhook-policy": {"metadata": {"name": "policy"}, "data": data},
+        f"{namespace}/secrets/device-taint-webhook-key": {"data": {"key": base64.b64encode(KEY).decode()}},
+    }
+    with serving(tables, run_audit.folder):
+        yield tables
+
+
+def references(output: str) -> list[tuple[str, str]]:
+    return sorted((each["name"], each["reason"]) for each in json.loads(output)["findings"])
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_a_cluster_is_read_in_pages(forgetful: bool, api_server: ApiServer, run_audit: AuditRunner) -> None:  # noqa: FBT001 -- a parameter
+    api_server.forgetful = forgetful
+    code, output = run_audit("-o", "json", "--kubeconfig", "kubeconfig", "--context", "here")
+    report = json.loads(output)
+    assert (code, references(output)) == (1, [("last", "refused"), ("t", "refused")])
+    assert report["summary"]["objects"] == 6, "a template and five claims"
+    assert {(each["line"], each["column"]) for each in report["findings"]} == {(None, None)}
+    assert report["objects"][0]["apiVersion"] == "resource.k8s.io/v1beta2"
+    _, output = run_audit("--kubeconfig", "kubeconfig")
+    assert output.splitlines()[-1] == "1 cluster, 6 objects: 2 errors, 0 warnings"
+    assert "unverified" not in output
+
+
+def test_m9_with_a_namespace_audit_asks_for_nothing_outside_of_it(
+    api_server: ApiServer, run_audit: AuditRunner
+) -> None:
+    group = "/apis/resource.k8s.io/v1beta2"
+    api_server.collections = {
+        f"{group}/deviceclasses": [],
+        f"{group}/namespaces/ml/resourceclaims": [bare(claim(BROKEN, name="only"))],
+        f"{group}/namespaces/ml/resourceclaimtemplates": [],
+    }
+    api_server.objects["/api/v1/namespaces/ml"] = {"metadata": {"name": "ml"}}
+    code, output = run_audit("-o", "json", "--kubeconfig", "kubeconfig", "-n", "ml")
+    assert (code, references(output)) == (1, [("only", "refused")])
+
+
+@pytest.mark.parametrize("secret", [403, 404, {"data": {"key": "?"}}, {"data": {"key": "YQ=="}}, {}])
+def test_without_the_secret_authors_are_believed(secret: Any, api_server: ApiServer, run_audit: AuditRunner) -> None:
+    api_server.objects["/api/v1/namespaces/device-taint-webhook/secrets/device-taint-webhook-key"] = secret
+    code, output = run_audit("--kubeconfig", "kubeconfig")
+    assert (code, "(author as claimed, unverified)" in output) == (1, True)
+
+
+def test_nothing_is_asked_for_that_flags_say(api_server: ApiServer, run_audit: AuditRunner) -> None:
+    (run_audit.folder / "key").write_bytes(KEY)
+    run_audit("--kubeconfig", "kubeconfig", "--key-file", "key", policy=POLICY)
+    assert [each for each in api_server.asked if "device-taint-webhook" in each] == []
+
+
+@pytest.mark.usefixtures("api_server")
+def test_a_cluster_without_our_policy_is_told_so(run_audit: AuditRunner) -> None:
+    code, output = run_audit("--kubeconfig", "kubeconfig", "--policy-configmap", "else/where")
+    assert (code, "no policy: only documented rules" in output) == (0, True)
+
+
+def test_a_cluster_that_cannot_be_asked_gives_two(api_server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
+    del api_server.collections["/api/v1/namespaces"]
+    assert audit.run(["--kubeconfig", "kubeconfig"]) == 2
+    assert "device-taint-webhook audit: GET /api/v1/namespaces: 404" in capsys.readouterr().err

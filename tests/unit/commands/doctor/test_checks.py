@@ -1,0 +1,240 @@
+"""What a doctor makes of what it found."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pytest
+
+from webhook.admission.author import REQUESTED_BY
+from webhook.api.meta import NamespacedName
+from webhook.commands.doctor.checks import (
+    Check,
+    Denied,
+    Entry,
+    Handshake,
+    Probed,
+    Status,
+    access_check,
+    authors_check,
+    certificate_check,
+    clock_check,
+    deployment_check,
+    evictor_check,
+    exit_code,
+    key_check,
+    policy_check,
+    probe_check,
+    registration_check,
+    versions_check,
+    webhook_clock_check,
+    worst,
+)
+from webhook.commands.shared.policy_files import read_policy
+from webhook.eviction.modes import InTree
+from webhook.policy.model import InTreeEvictor, Policy
+
+NOW: Final = datetime(2026, 6, 1, 12, tzinfo=UTC)
+RULES: Final = "rules.validate.devicetaint.io"
+CONFIG_MAP: Final = NamespacedName("ns", "device-taint-webhook-policy")
+POLICY: Final = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
+
+
+def make_entry(name: str = RULES, bundle: bytes = b"PEM", **fields: Any) -> Entry:
+    rules = (("resource.k8s.io", "devicetaintrules", frozenset({"v1", "v1beta2"})),)
+    return Entry(
+        name,
+        "Validating",
+        **{"fails_open": False, "bundle": bundle, "address": ("h", 443, "h"), "rules": rules, **fields},
+    )
+
+
+def said(check: Check | None) -> tuple[str, str]:
+    assert check is not None
+    assert bool(check.advice) == (check.status is not Status.OK), (
+        "what is amiss comes with advice, and nothing else does"
+    )
+    return check.status.value, check.message
+
+
+def test_the_worst_check_counts_and_any_that_is_not_ok_is_a_finding() -> None:
+    well, amiss, broken = (Check("x", status, "") for status in Status)
+    together: list[list[Check]] = [[], [well], [well, amiss], [broken, amiss, well]]
+    assert [worst(checks) for checks in together] == [Status.OK, Status.OK, Status.WARN, Status.FAIL]
+    assert [exit_code(checks) for checks in together] == [0, 0, 1, 1]
+
+
+# --- probes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "warnings", "status"),
+    [
+        (201, "", ("spec.taint.key: is in k8s.io [DT005]",), "ok"),
+        (403, f'admission webhook "{RULES}" denied the request: no', (), "ok"),
+        (422, f'admission webhook "{RULES}" denied the request: no', (), "ok"),
+        (201, "", (), "fail"),
+        (201, "", ("somebody else's",), "fail"),
+        (500, f'failed calling webhook "{RULES}": connection refused', (), "fail"),
+        (403, 'admission webhook "other" denied the request: no', (), "warn"),
+        (403, 'devicetaintrules is forbidden: User "x" cannot create', (), "warn"),
+    ],
+)
+def test_a_probe_is_answered_only_by_the_webhook(
+    code: int, message: str, warnings: tuple[str, ...], status: str
+) -> None:
+    probed = Probed(RULES, fails_open=False, code=code, message=message, warnings=warnings)
+    assert said(probe_check(probed, "ns"))[0] == status
+    assert probed.answered == (status == "ok")
+
+
+def test_a_policy_that_is_there_already_was_not_refused_before() -> None:
+    exists = Probed("policy.validate.devicetaint.io", fails_open=True, code=409, message="exists", warnings=())
+    assert said(probe_check(exists, "ns"))[0] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("why", "advice"),
+    [
+        ("tls: failed to verify certificate: x509: unknown authority", "caBundle"),
+        ('no endpoints available for service "device-taint-webhook"', "no pod answers: kubectl -n ns get pods"),
+        ("dial tcp 10.0.0.1:443: connect: connection refused", "no pod answers: kubectl -n ns get pods"),
+        ('service "device-taint-webhook" not found', "Service is missing"),
+        ("context deadline exceeded", "firewalls"),
+        ('Post "https://device-taint-webhook.device-taint-webhook.svc:443/validate?timeout=5s": EOF', "callers.md"),
+        ("the client certificate is for 'system:node:a', which is not in --client-names", "callers.md"),
+    ],
+)
+def test_a_failed_call_comes_with_what_to_do(why: str, advice: str) -> None:
+    message = f'Internal error occurred: failed calling webhook "{RULES}": {why}'
+    assert advice in probe_check(Probed(RULES, fails_open=False, code=500, message=message, warnings=()), "ns").advice
+
+
+def test_templates_get_an_author() -> None:
+    template = {"spec": {"metadata": {"annotations": {REQUESTED_BY: "{}"}}}}
+    assert said(authors_check(template))[0] == "ok"
+    templates: list[dict[str, Any]] = [{}, {"spec": {"metadata": {}}}]
+    assert [said(authors_check(each))[0] for each in templates] == ["warn", "warn"]
+
+
+# --- registration and certificates --------------------------------------------------------------
+
+
+def test_registrations() -> None:
+    whole, bare = make_entry(), make_entry("claims.validate.devicetaint.io", b" \n")
+    kind, name = "Validating", "device-taint-webhook"
+    assert said(registration_check(kind, name, [whole], [RULES]))[0] == "ok"
+    assert "nobody is asked" in said(registration_check(kind, name, None, [RULES]))[1]
+    assert said(registration_check(kind, name, [whole, bare], [RULES])) == (
+        "fail",
+        "ValidatingWebhookConfiguration device-taint-webhook: no caBundle in claims.validate.devicetaint.io",
+    )
+    assert said(registration_check(kind, name, [whole], [RULES, "x"])) == (
+        "warn",
+        "ValidatingWebhookConfiguration device-taint-webhook lacks x",
+    )
+
+
+def test_certificates() -> None:
+    day = Handshake(RULES, ends=NOW + timedelta(days=1))
+    assert said(certificate_check(day, NOW)) == ("ok", "fits the caBundle; ends 2026-06-02T12:00:00Z")
+    soon = Handshake(RULES, ends=NOW + timedelta(minutes=59))
+    assert said(certificate_check(soon, NOW)) == ("warn", "fits the caBundle; ends 2026-06-01T12:59:00Z, in 59 min")
+    assert said(certificate_check(Handshake(RULES, untrusted="self-signed"), NOW))[0] == "fail"
+    assert said(certificate_check(Handshake(RULES, unreachable="no such host"), NOW))[0] == "ok"
+
+
+def test_versions_are_registered_that_are_served() -> None:
+    key = ("resource.k8s.io", "devicetaintrules")
+    assert said(*versions_check({key: frozenset({"v1beta2", "v3"})}, [make_entry()]))[0] == "ok"
+    assert said(*versions_check({key: frozenset({"v3"})}, [make_entry()])) == (
+        "fail",
+        "devicetaintrules.resource.k8s.io is served in v3, registered for v1, v1beta2",
+    )
+    assert said(*versions_check({}, [make_entry()]))[0] == "warn"
+
+
+# --- clocks -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(0, "ok"), (10, "ok"), (-11, "warn"), (60, "warn"), (61, "fail")])
+def test_this_machines_clock(seconds: int, status: str) -> None:
+    assert said(clock_check(NOW, NOW + timedelta(seconds=seconds)))[0] == status
+
+
+def test_a_server_without_a_clock() -> None:
+    assert said(clock_check(None, NOW))[0] == "warn"
+
+
+def test_the_webhooks_clock_is_told_by_what_it_takes_for_the_future() -> None:
+    quiet, ahead = ["x [DT005]"], ["x [DT005]", "y [DT007]"]
+    assert said(webhook_clock_check(quiet, ahead))[0] == "ok"
+    assert "behind" in said(webhook_clock_check(ahead, ahead))[1]
+    assert "ahead of" in said(webhook_clock_check(quiet, quiet))[1]
+
+
+# --- what runs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ready", "updated", "status"),
+    [(2, 2, 2, "ok"), (2, 1, 2, "warn"), (2, 2, 1, "warn"), (2, 0, 2, "fail"), (0, 0, 0, "fail")],
+)
+def test_deployments(wanted: int, ready: int, updated: int, status: str) -> None:
+    deployment = {"spec": {"replicas": wanted}, "status": {"readyReplicas": ready, "updatedReplicas": updated}}
+    assert said(deployment_check("x", deployment, "ns", needed=True))[0] == status
+
+
+def test_what_to_do_names_the_namespace_of_the_installation() -> None:
+    """H2."""
+    down = deployment_check("x", {"spec": {"replicas": 2}}, "platform", needed=True)
+    assert down is not None
+    assert down.advice == "kubectl -n platform describe deployment x"
+    missing = deployment_check("x", None, "platform", needed=True)
+    assert missing is not None
+    assert missing.message == "no Deployment x in namespace platform"
+    broken = policy_check(read_policy("kind: ["), NamespacedName("platform", "device-taint-webhook-policy"))
+    assert broken.advice.endswith("correct ConfigMap platform/device-taint-webhook-policy")
+
+
+def test_a_worker_need_not_be_there() -> None:
+    assert deployment_check("x", None, "ns", needed=False) is None
+    assert said(deployment_check("x", None, "ns", needed=True))[0] == "warn"
+
+
+def test_access_and_key() -> None:
+    assert said(access_check([], 7)) == ("ok", "service accounts may do all they have to (7 rights)")
+    assert said(access_check([Denied("a", "get x"), Denied("b", "list y")], 7)) == (
+        "fail",
+        "a may not get x; b may not list y",
+    )
+    assert [said(key_check(size))[0] for size in (None, 0, 32)] == ["fail", "warn", "ok"]
+
+
+# --- policy and evictor -------------------------------------------------------------------------
+
+
+def test_policies() -> None:
+    assert said(policy_check(None, CONFIG_MAP))[0] == "ok"
+    assert said(policy_check(read_policy(POLICY), CONFIG_MAP))[0] == "ok"
+    assert said(policy_check(read_policy(f"{POLICY}mode: 'off'\n"), CONFIG_MAP))[1].endswith(
+        "mode off: nothing is refused"
+    )
+    assert said(policy_check(read_policy("kind: ["), CONFIG_MAP))[0] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("found", "said_by_policy", "status"),
+    [
+        (InTree.ACTIVE, None, "ok"),
+        (InTree.ACTIVE, InTreeEvictor.ACTIVE, "ok"),
+        (InTree.ABSENT, InTreeEvictor.ABSENT, "ok"),
+        (InTree.ABSENT, None, "warn"),
+        (InTree.ACTIVE, InTreeEvictor.ABSENT, "warn"),
+        (InTree.UNKNOWN, None, "warn"),
+    ],
+)
+def test_the_policy_has_to_know_who_evicts(found: InTree, said_by_policy: InTreeEvictor | None, status: str) -> None:
+    policy = None if said_by_policy is None else Policy(in_tree_evictor=said_by_policy)
+    assert said(evictor_check(found, policy))[0] == status

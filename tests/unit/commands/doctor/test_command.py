@@ -1,0 +1,150 @@
+"""`doctor`: its output, its probes, and the rights that it asks for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from tests.builders import NOW, make_review
+from webhook.admission.chain import validate
+from webhook.admission.context import AdmissionContext
+from webhook.admission.review import decode_review
+from webhook.api.meta import format_time
+from webhook.commands.doctor import command as doctor
+from webhook.commands.doctor.access import EVICT, RIGHTS, SERVE, Right
+from webhook.commands.doctor.checks import AHEAD, MARK, Check, Status
+from webhook.commands.doctor.probes import VERSIONS, address_of, policy_probe, probe, with_time
+from webhook.config.namespace import policy_config_map
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MANIFESTS: Final = Path(__file__).parents[4] / "manifests"
+CERTS: Final = Path(__file__).parents[4] / "certs"
+CHECKS: Final = [
+    Check("clock", Status.OK, "agrees"),
+    Check("key", Status.FAIL, "none\x1b[2J", "apply the overlay"),
+    Check("policy", Status.WARN, "mild", "be strict"),
+]
+
+
+def test_text_has_a_line_for_each_check_and_one_for_what_to_do() -> None:
+    assert doctor.as_text(CHECKS) == (
+        "ok    clock: agrees\nfail  key: none\\x1b[2J\n      apply the overlay\nwarn  policy: mild\n      be strict\n"
+    )
+    assert "\x1b[1;31mfail\x1b[0m  key" in doctor.as_text(CHECKS, color=True)
+
+
+def test_json_has_the_worst_and_all() -> None:
+    assert json.loads(doctor.as_json(CHECKS[::2])) == {
+        "version": 1,
+        "status": "warn",
+        "checks": [
+            {"name": "clock", "status": "ok", "message": "agrees", "advice": ""},
+            {"name": "policy", "status": "warn", "message": "mild", "advice": "be strict"},
+        ],
+    }
+
+
+@pytest.mark.parametrize("arguments", [["--wait=-1"], ["--wait", "soon"], ["--wait", "nan"], ["-o", "yaml"], ["x"]])
+def test_wrong_usage_is_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.run(arguments) == 2
+    assert "usage: device-taint-webhook doctor" in capsys.readouterr().err
+
+
+def test_without_a_cluster_it_is_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert doctor.run(["--kubeconfig", str(tmp_path / "none")]) == 2
+    assert f"{tmp_path / 'none'}: no such file" in capsys.readouterr().err
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert doctor.run([]) == 2
+    assert "and this is not a pod; name a file with --kubeconfig" in capsys.readouterr().err
+
+
+# --- probes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("sort", ["rules", "claims", "templates", "slices"])
+def test_every_probe_is_worth_the_advice_that_marks_an_answer(sort: str, version: str) -> None:
+    if (sort, version) == ("rules", "v1beta1"):
+        version = "v1alpha3"
+    decision = _judged(probe(sort, version, "default").obj)
+    assert decision.allowed
+    assert MARK in {finding.code for finding in decision.findings}
+
+
+@pytest.mark.parametrize(("seconds", "ahead"), [(50, False), (70, True)])
+def test_a_time_is_told_from_the_future(seconds: int, ahead: bool) -> None:  # noqa: FBT001 -- a parameter
+    time = format_time(NOW.fromtimestamp(NOW.timestamp() + seconds, NOW.tzinfo))
+    findings = _judged(with_time(probe("rules", "v1", ""), time).obj).findings
+    assert (AHEAD in {finding.code for finding in findings}) is ahead
+
+
+def test_the_policy_probe_is_refused() -> None:
+    made = policy_probe(policy_config_map("device-taint-webhook"))
+    assert made.collection == "/api/v1/namespaces/device-taint-webhook/configmaps"
+    resource = {"group": "", "version": "v1", "resource": "configmaps"}
+    kind = {"group": "", "version": "v1", "kind": "ConfigMap"}
+    review = make_review(probe("rules", "v1", "").obj)
+    review["request"] |= {"object": made.obj, "resource": resource, "kind": kind, **made.obj["metadata"]}
+    from webhook.commands.shared.policy_files import read_policy  # noqa: PLC0415 -- as serve does
+
+    context = AdmissionContext(now=NOW, read_policy=read_policy)
+    assert not validate(decode_review(json.dumps(review).encode()), context).allowed
+
+
+def _judged(obj: Any) -> Any:
+    return validate(decode_review(json.dumps(make_review(obj)).encode()), AdmissionContext(now=NOW))
+
+
+def test_addresses() -> None:
+    service = {"name": "n", "namespace": "ns"}
+    assert address_of({"service": service}) == ("n.ns.svc", 443, "n.ns.svc")
+    assert address_of({"service": {**service, "port": 8443}}) == ("n.ns.svc", 8443, "n.ns.svc")
+    assert address_of({"url": "https://127.0.0.1:9443/validate"}) == ("127.0.0.1", 9443, "127.0.0.1")
+
+
+# --- rights -------------------------------------------------------------------------------------
+
+
+def _granted(files: list[Path], account: str, *, self_managed: bool = False) -> Iterator[Right]:
+    for file in files:
+        for document in yaml.safe_load_all(file.read_text()):
+            if document["kind"] not in ("Role", "ClusterRole"):
+                continue
+            namespaced = document["kind"] == "Role"
+            for rule in document["rules"]:
+                for group in rule["apiGroups"]:
+                    for resource in rule["resources"]:
+                        for verb in rule["verbs"]:
+                            for name in rule.get("resourceNames", [""]):
+                                yield Right(account, verb, group, resource, name, namespaced, self_managed)
+
+
+def test_the_rights_asked_for_are_those_that_the_manifests_grant() -> None:
+    granted = {
+        *_granted([MANIFESTS / "base/access.yaml"], SERVE),
+        *_granted([CERTS / "self-managed/access.yaml"], SERVE, self_managed=True),
+        *_granted([MANIFESTS / "components/evict/access.yaml"], EVICT),
+    }
+    assert set(RIGHTS) == granted
+    assert len(RIGHTS) == len(granted)
+
+
+def test_a_right_as_a_review_asks_for_it() -> None:
+    right = Right(EVICT, "patch", "resource.k8s.io", "devicetaintrules/status", namespaced=False)
+    assert right.attributes("ns") == {
+        "verb": "patch",
+        "group": "resource.k8s.io",
+        "resource": "devicetaintrules",
+        "subresource": "status",
+    }
+    assert str(Right(SERVE, "get", "", "secrets", "key", namespaced=True)) == "get secrets key"

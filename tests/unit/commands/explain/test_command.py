@@ -1,0 +1,246 @@
+"""`explain`, and the same words in `check -v`: which field kept a rule from matching (B3)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from tests.builders import make_claim, make_device, make_meta, make_rule, make_slice, make_taint, make_toleration
+from webhook.commands.explain import command as explain
+from webhook.commands.explain.codes import codes
+from webhook.commands.test import command as suite
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.commands.check_runner import CheckRunner
+
+POLICY: Final[dict[str, Any]] = {
+    "apiVersion": "policy.devicetaint.io/v1alpha1",
+    "kind": "DeviceTaintPolicy",
+    "default": "deny",
+    "rules": [
+        {
+            "name": "ml-hour",
+            "action": "allow",
+            "match": {
+                "namespaces": {"names": ["ml-*"]},
+                "requesters": {"groups": ["ml-team"]},
+                "tolerations": {"keys": ["maint.example.com/*"], "seconds": {"atMost": 3600}},
+                "when": "request.count <= 4",
+            },
+        }
+    ],
+    "taintRules": [
+        {"name": "ops", "action": "allow", "match": {"requesters": {"groups": ["ops"]}}},
+        {"name": "others", "action": "deny", "match": {"taints": {"effects": ["NoSchedule", "NoExecute"]}}},
+    ],
+    "exceptions": [
+        {
+            "name": "lab",
+            "rules": ["default"],
+            "match": {"namespaces": {"names": ["lab"]}},
+            "expiresAt": "2026-12-31T00:00:00Z",
+            "owner": "lab@example.com",
+            "reason": "trial",
+        }
+    ],
+}
+WHO: Final = ("--policy", "policy.yaml", "--user", "mila", "--group", "ml-team", "--time", "2026-06-01T12:00:00Z")
+PLACE: Final = "spec.devices.requests[0].exactly.tolerations[0]"
+
+
+def claim(namespace: str = "web", seconds: int = 7200, **exactly: Any) -> Any:
+    toleration = make_toleration("maint.example.com/x", effect="NoExecute", tolerationSeconds=seconds)
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "tolerations": [toleration], **exactly}}
+    return make_claim(requests=[request], meta=make_meta("model", namespace=namespace))
+
+
+class Explainer:
+    """Writes files, runs explain over them, and gives exit code and output."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._folder = folder
+        self._capsys = capsys
+
+    def __call__(self, *words: str, policy: Any = POLICY, **files: Any) -> tuple[int, str]:
+        given = {"policy": policy, **files}
+        for stem, content in given.items():
+            (self._folder / f"{stem}.yaml").write_text(yaml.safe_dump_all([content]))
+        code = explain.run([*words, *(f"{stem}.yaml" for stem in files)])
+        out, err = self._capsys.readouterr()
+        return code, out + err
+
+
+@pytest.fixture
+def run_explain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Explainer:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    return Explainer(tmp_path, capsys)
+
+
+def test_each_rule_names_the_fields_that_kept_it_from_matching(run_explain: Explainer) -> None:
+    code, output = run_explain(*WHO, c=claim())
+    assert code == 1
+    assert output == (
+        'c.yaml:1:1: ResourceClaim web/model: "mila" in namespace "web"\n'
+        f'  {PLACE}: a toleration of key "maint.example.com/x", NoExecute, for 7200 s\n'
+        "    ml-hour (allow): does not match\n"
+        '        namespaces.names: "web", wanted "ml-*"\n'
+        "        tolerations.seconds: 7200 s, wanted at most 3600 s\n"
+        "    default (deny): matches, refuses and decides\n"
+        '        exception lab does not hold: namespaces.names: "web", wanted "lab"\n'
+        "    => denied: the policy's default\n"
+    )
+
+
+def test_rules_behind_the_one_that_decides_are_not_reached(run_explain: Explainer) -> None:
+    code, output = run_explain(*WHO, c=claim("ml-a", 60))
+    assert code == 0
+    assert "ml-hour (allow): matches, allows and decides\n" in output
+    assert "default (deny): not reached, would match\n    => allowed: rule ml-hour\n" in output
+
+
+def test_expression_that_is_false_and_one_that_cannot_be_evaluated_are_told_apart(run_explain: Explainer) -> None:
+    _, false = run_explain(*WHO, c=claim("ml-a", 60, count=8))
+    assert "        when: false, wanted request.count <= 4\n" in false
+    _, unknown = run_explain(*WHO, c=claim("ml-a", 60, allocationMode="All"))
+    assert "        when: cannot be evaluated (" in unknown
+
+
+def test_exception_that_excuses_is_named_with_its_end(run_explain: Explainer) -> None:
+    code, output = run_explain(*WHO, c=claim("lab"))
+    assert code == 0
+    assert "default (deny): matches, excused by exception lab until 2026-12-31T00:00:00Z\n" in output
+    ended = ("--policy", "policy.yaml", "--user", "mila", "--time", "2027-01-01T00:00:00Z")
+    code, output = run_explain(*ended, c=claim("lab"))
+    assert code == 1
+    assert "exception lab does not hold: expiresAt: 2027-01-01T00:00:00Z, wanted before 2026-12-31T00:00:00Z" in output
+
+
+def test_taint_says_who_may_set_it(run_explain: Explainer) -> None:
+    code, output = run_explain(*WHO, r=make_rule(taint=make_taint("a.example.com/b", effect="NoSchedule")))
+    assert code == 1
+    assert "    ops (allow): does not match\n" in output
+    assert '        requesters: user "mila" (groups "ml-team", "system:authenticated"), wanted group "ops"\n' in output
+    assert "    => denied: rule others\n" in output
+
+
+def test_taint_in_a_slice_is_explained_where_rules_are_about_slices(run_explain: Explainer) -> None:
+    policy = {**POLICY, "taintRulesOnSlices": True}
+    code, output = run_explain(*WHO, policy=policy, s=make_slice([make_device(taints=[make_taint()])]))
+    assert code == 1
+    assert "    => denied: rule others\n" in output
+
+
+def test_json_and_yaml_hold_every_rule_with_its_fields(run_explain: Explainer) -> None:
+    code, output = run_explain("-o", "json", *WHO, c=claim())
+    values = json.loads(output)
+    assert code == 1
+    assert values == yaml.safe_load(run_explain("-o", "yaml", *WHO, c=claim())[1])
+    (walk,) = values["objects"][0]["walks"]
+    assert [(rule["rule"], rule["result"]) for rule in walk["rules"]] == [
+        ("ml-hour", "noMatch"),
+        ("default", "refuses"),
+    ]
+    assert walk["rules"][0]["unmet"][0] == {
+        "field": "namespaces.names",
+        "asked": '"web"',
+        "wanted": '"ml-*"',
+        "text": 'namespaces.names: "web", wanted "ml-*"',
+    }
+    assert (walk["path"], walk["decision"]) == (PLACE, "denied")
+
+
+def test_mode_that_asks_no_rule_is_said(run_explain: Explainer) -> None:
+    code, output = run_explain(*WHO, policy={**POLICY, "mode": "off"}, c=claim())
+    assert code == 0
+    assert "  (the policy's mode is off: no rule is asked)\n" in output
+
+
+def test_object_with_errors_says_that_no_rule_was_asked(run_explain: Explainer) -> None:
+    code, output = run_explain(*WHO, r=make_rule(taint=make_taint(effect="x")))
+    assert code == 1
+    assert output.startswith('r.yaml:11:13: error: spec.taint.effect: Unsupported value: "x"')
+    assert "(has errors of its own, so no rule is asked)" in output
+
+
+def test_nothing_to_explain_and_a_policy_that_is_not_usable_give_two_and_one(run_explain: Explainer) -> None:
+    code, output = run_explain(*WHO, p={"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}})
+    assert code == 2
+    assert "holds no claim, template, rule, patch or slice to explain" in output
+    code, output = run_explain(*WHO, policy={**POLICY, "default": "maybe"}, c=claim())
+    assert code == 1
+    assert output.startswith("policy.yaml:")
+    assert "not match" not in output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["c.yaml"], "--policy or --policy-configmap is needed"),
+        (["c.yaml", "--policy", "p.yaml", "--policy-configmap", "a/b"], "may not be given together"),
+        (["c.yaml", "--policy", "p.yaml", "--context", "a"], "--context must come with --policy-configmap"),
+        (["-", "--policy", "-"], "only one of them can be standard input (-)"),
+        (["DT001", "c.yaml"], "codes and files are explained one at a time"),
+        (["DT999"], "unknown code DT999"),
+        (["c.yaml", "--policy", "p.yaml", "--group", "g"], "--group needs --user"),
+    ],
+)
+def test_wrong_usage_gives_two(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain.run(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_case_of_a_suite_that_fails_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = {"name": "waits", "object": claim("ml-a"), "requester": {"username": "mila", "groups": ["ml-team"]}}
+    tests = {"apiVersion": "policy.devicetaint.io/v1alpha1", "kind": "DeviceTaintPolicyTest", "policy": POLICY}
+    path = tmp_path / "s.yaml"
+    path.write_text(yaml.safe_dump({**tests, "cases": [{**case, "expect": {"decision": "allowed"}}]}))
+    assert suite.run([str(path)]) == 1
+    assert (
+        f'          {PLACE}: a toleration of key "maint.example.com/x", NoExecute, for 7200 s\n'
+        "            ml-hour (allow): does not match\n"
+        "                tolerations.seconds: 7200 s, wanted at most 3600 s\n"
+    ) in capsys.readouterr().out
+    path.write_text(yaml.safe_dump({**tests, "cases": [{**case, "expect": {"decision": "denied"}}]}))
+    assert suite.run([str(path)]) == 0
+    assert "does not match" not in capsys.readouterr().out
+
+
+def test_code_is_explained_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain.run(["dt001"]) == 0
+    assert capsys.readouterr().out.startswith("DT001: toleration without effect\n\nAllocation takes an empty effect")
+    assert explain.run(["-o", "json", "DT001", "DT113"]) == 0
+    assert [each["code"] for each in json.loads(capsys.readouterr().out)["codes"]] == ["DT001", "DT113"]
+
+
+def test_each_code_has_a_title_and_a_text_that_says_what_to_do() -> None:
+    assert len(codes()) > 30
+    for code in codes().values():
+        assert code.title
+        assert "*Do:*" in code.text or code.code == "DT111", code.code
+
+
+def test_check_with_verbose_tells_the_same_of_each_rule(run: CheckRunner) -> None:
+    code, output = run("-v", *WHO, policy=POLICY, c=claim())
+    assert code == 1
+    place = f"info: {PLACE}: "
+    assert (
+        f'{place}does not match: namespaces.names: "web", wanted "ml-*"; tolerations.seconds: 7200 s, wanted at most '
+        "3600 s (rule ml-hour)\n"
+    ) in output
+    assert f"{place}matches, refuses and decides: exception lab does not hold: " in output
+    assert "does not match" not in run(*WHO, policy=POLICY, c=claim())[1]
+
+
+def test_text_of_check_names_the_object_where_the_line_alone_does_not(run: CheckRunner) -> None:
+    wrong = [make_rule(meta=make_meta(name), taint=make_taint(effect="x")) for name in ("one", "two")]
+    _, several = run(rules=wrong)
+    assert "error: DeviceTaintRule one: spec.taint.effect" in several
+    assert "error: DeviceTaintRule two: spec.taint.effect" in several
+    assert "error: spec.taint.effect" in run(rule=wrong[0])[1]

@@ -1,0 +1,316 @@
+"""`preview` of dumps: who is told to fare how, what is not known, and exit codes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.builders import DRIVER, KEY, make_device, make_pod, make_rule, make_taint
+from tests.unit.commands.preview_runner import (
+    CLAIMS,
+    CLUSTER,
+    FIVE_MINUTES,
+    HEADER,
+    OUT_OF_TREE,
+    PODS,
+    SLICES,
+    pool_slice,
+    rule,
+    used,
+)
+from webhook.commands.preview import command as preview
+
+if TYPE_CHECKING:
+    from tests.unit.commands.preview_runner import PreviewRunner
+
+EVICT = {"devicetaint.io/evict": "true"}
+HIT = make_taint(effect="NoExecute", time_added=None)
+
+# --- for programs -------------------------------------------------------------------------------
+
+
+def test_json_has_every_pod(run_preview: PreviewRunner) -> None:
+    code, output = run_preview(rule(selector={"pool": "node-1", "device": "gpu-0"}), "-o", "json")
+    toleration = {"key": KEY, "operator": "Exists", "value": "", "effect": "NoExecute", "tolerationSeconds": 300}
+    taint = {"key": KEY, "value": "", "effect": "NoExecute"}
+    asked_taint = {**taint, "timeAdded": "2026-06-01T12:00:00Z", "evictor": "device-taint-eviction-controller"}
+    assert (code, json.loads(output)) == (
+        0,
+        {
+            "version": 1,
+            "source": "dump",
+            "server": None,
+            "time": "2026-06-01T12:00:00Z",
+            "podsKnown": True,
+            "previews": [
+                {
+                    "file": "asked.yaml",
+                    "document": 1,
+                    "line": 1,
+                    "apiVersion": "resource.k8s.io/v1",
+                    "kind": "DeviceTaintRule",
+                    "name": "unhealthy-gpu",
+                    "selector": {"driver": None, "pool": "node-1", "device": "gpu-0", "notJudged": []},
+                    "taints": [{**asked_taint, "driver": None, "pool": "node-1", "device": "gpu-0"}],
+                    "simulated": False,
+                    "summary": {
+                        "devices": 1,
+                        "pools": 1,
+                        "drivers": 1,
+                        "allocated": 1,
+                        "claims": 1,
+                        "namespaces": ["ml"],
+                        "evicted": 1,
+                        "waves": [{"seconds": 300, "pods": 1}],
+                        "tolerating": 0,
+                        "unseen": 0,
+                        "kept": 0,
+                        "leaving": 0,
+                        "podGroups": 0,
+                    },
+                    "pods": [
+                        {
+                            "namespace": "ml",
+                            "name": "train-1",
+                            "uid": "uid-of-train-1",
+                            "outcome": "Evicted",
+                            "dueSeconds": 300,
+                            "dueAt": "2026-06-01T12:05:00Z",
+                            "tolerates": False,
+                            "reason": "ToleratedForSeconds",
+                            "taint": taint,
+                            "toleration": toleration,
+                            "devices": [{"driver": DRIVER, "pool": "node-1", "device": "gpu-0"}],
+                            "claims": ["ml/train-1"],
+                            "known": True,
+                            "owner": {"kind": "Job", "name": "train", "uid": "uid-of-train"},
+                            "priority": 100,
+                            "node": "node-0",
+                            "hold": None,
+                        }
+                    ],
+                    "podGroups": [],
+                    "incompletePools": [],
+                    "notes": [],
+                    "findings": [],
+                    "confirmation": {
+                        "answer": "notAsked",
+                        "code": None,
+                        "message": "the webhook makes it, so a dump is not enough; ask the cluster, without --dump",
+                    },
+                }
+            ],
+            "findings": [],
+        },
+    )
+
+
+def test_yaml_is_the_same(run_preview: PreviewRunner) -> None:
+    _, as_json = run_preview(rule(), "-o", "json")
+    _, as_yaml = run_preview(rule(), "-o", "yaml")
+    assert yaml.safe_load(as_yaml) == json.loads(as_json)
+
+
+def test_pods_come_soonest_first_then_who_tolerates(run_preview: PreviewRunner) -> None:
+    told = run_preview.told(rule())
+    assert [(each["name"], each["outcome"], each["dueSeconds"], each["reason"]) for each in told["pods"]] == [
+        ("train-0", "Evicted", 0, "NotTolerated"),
+        ("sloppy", "Evicted", 0, "EffectNotNamed"),
+        ("train-1", "Evicted", 300, "ToleratedForSeconds"),
+        ("serve", "Tolerates", None, "Tolerated"),
+        ("extended", "Unseen", None, "ExtendedResource"),
+        ("ending", "Leaving", None, "Terminating"),
+    ]
+    (group,) = told["podGroups"]
+    assert (group["name"], group["dueSeconds"], group["pods"]) == ("crew", 0, ["crew-0", "crew-1"])
+
+
+# --- readings -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("effect", ["None", "Melt"])
+def test_an_effect_that_does_nothing_is_shown_as_if_it_was_no_execute(effect: str, run_preview: PreviewRunner) -> None:
+    stored = rule(effect)  # an unknown effect can only be there already
+    code, output = run_preview(rule(effect), dump=[*CLUSTER, stored])
+    assert (code, "  evicted         3 pods\n" in output) == (0, True)
+    known = "effect None does nothing; if it was NoExecute:"
+    assert (known if effect == "None" else 'effect "Melt" acts as None, which does nothing; if it was') in output
+    assert output.endswith("no confirmation code: a rule that does nothing needs none\n")
+
+
+def test_without_the_in_tree_controller_our_worker_evicts(run_preview: PreviewRunner) -> None:
+    code, output = run_preview(rule(), policy=OUT_OF_TREE)
+    assert (code, "device-taint-webhook evict, since the policy has inTreeEvictor: absent" in output) == (0, True)
+    in_dump = run_preview.told(rule(), dump=[*CLUSTER, OUT_OF_TREE])
+    assert {each["name"]: each["outcome"] for each in in_dump["pods"]} == {
+        "train-0": "Evicted",
+        "extended": "Evicted",
+        "train-1": "Evicted",
+        "serve": "Tolerates",
+        "sloppy": "Tolerates",
+        "ending": "Leaving",
+    }
+
+
+def test_a_grace_that_is_over_is_over(run_preview: PreviewRunner) -> None:
+    """An update that leaves timeAdded out keeps it (D-2), so does the preview."""
+    stored = make_rule(
+        selector={"driver": DRIVER}, taint=make_taint(effect="NoExecute", time_added="2026-06-01T11:58:00Z")
+    )
+    told = run_preview.told(rule(), dump=[*CLUSTER, stored])
+    assert told["summary"]["waves"] == [{"seconds": 0, "pods": 2}, {"seconds": 180, "pods": 1}]
+    stored["spec"]["taint"]["timeAdded"] = "2026-06-01T11:00:00Z"
+    _, output = run_preview(rule(), dump=[*CLUSTER, stored])
+    assert "now           gpu.example.com/unhealthy:NoExecute op=Exists for 300s, which is over\n" in output
+    assert f"note: the rule is there already, as {KEY}:NoExecute: what it does already is counted as well\n" in output
+
+
+def test_finished_pods_are_told_apart(run_preview: PreviewRunner) -> None:
+    ended = make_pod("train-0", "train-0", phase="Succeeded")
+    told = run_preview.told(rule(selector={"pool": "node-0"}), dump=[*SLICES, *CLAIMS, ended])
+    outcomes = {each["name"]: (each["outcome"], each["reason"]) for each in told["pods"]}
+    assert outcomes["train-0"] == ("Leaving", "Finished")
+    assert (told["summary"]["evicted"], told["summary"]["leaving"], told["summary"]["claims"]) == (1, 1, 1)
+
+
+def test_a_namesake_is_not_the_pod_that_reserved_the_claim(run_preview: PreviewRunner) -> None:
+    namesake = make_pod("train-0", "train-0", owner="Job/other", phase="Succeeded")
+    namesake["metadata"]["uid"] = "another"
+    told = run_preview.told(rule(selector={"pool": "node-0", "device": "gpu-0"}), dump=[*SLICES, *CLAIMS, namesake])
+    (pod,) = told["pods"]
+    assert (pod["outcome"], pod["known"], pod["owner"]) == ("Evicted", False, None)
+    assert told["notes"] == ["claims are reserved for pods that were not found, and count: ml/train-0"]
+
+
+def test_a_pod_fares_as_the_worst_of_its_devices(run_preview: PreviewRunner) -> None:
+    both = [
+        used(name, f"node-0/{device}", users=CLAIMS[0]["status"]["reservedFor"], tolerations=tolerations)
+        for name, device, tolerations in (("a", "gpu-0", [FIVE_MINUTES]), ("b", "gpu-1", None))
+    ]
+    told = run_preview.told(rule(), dump=[*SLICES, *both, PODS[0]])
+    (pod,) = told["pods"]
+    assert (pod["dueSeconds"], pod["reason"], pod["claims"]) == (0, "NotTolerated", ["ml/a", "ml/b"])
+    assert [each["device"] for each in pod["devices"]] == ["gpu-0", "gpu-1"]
+
+
+def test_a_hold_is_shown(run_preview: PreviewRunner) -> None:
+    held = make_pod("train-0", "train-0", meta={"annotations": {"devicetaint.io/hold": "demo at noon"}})
+    _, output = run_preview(rule("NoSchedule", annotations=EVICT), dump=[*SLICES, *CLAIMS, held])
+    assert "no toleration; on hold: demo at noon\n" in output
+
+
+# --- slices -------------------------------------------------------------------------------------
+
+
+def test_taints_that_a_device_has_already_are_not_new(run_preview: PreviewRunner) -> None:
+    asked = pool_slice("node-0", [make_device("gpu-0", [HIT])])
+    stored = pool_slice("node-0", [make_device("gpu-0", [make_taint(effect="NoExecute")])])
+    told = run_preview.told(asked, dump=[*CLAIMS, *PODS, stored])
+    assert (told["pods"], told["notes"], told["confirmation"]) == ([], ["its devices have no new taints"], None)
+
+
+def test_nobody_looks_at_a_slice_of_an_old_generation(run_preview: PreviewRunner) -> None:
+    newer = {"name": "node-0", "generation": 3, "resourceSliceCount": 1}
+    told = run_preview.told(
+        pool_slice("node-0", [make_device("gpu-0", [HIT])]),
+        dump=[*CLUSTER, {**SLICES[0], "spec": {**SLICES[0]["spec"], "pool": newer}}],
+    )
+    assert told["pods"] == []
+    assert told["notes"] == ["a newer generation of the pool than 1 is published: nobody looks at this slice"]
+
+
+def test_a_slice_of_nothing_but_information_is_shown_as_if_it_was_no_execute(run_preview: PreviewRunner) -> None:
+    told = run_preview.told(pool_slice("node-0", [make_device("gpu-0", [make_taint(effect="None")])]))
+    assert (told["simulated"], told["summary"]["evicted"]) == (True, 1)
+
+
+# --- what is not known --------------------------------------------------------------------------
+
+
+def test_half_published_pools_are_named(run_preview: PreviewRunner) -> None:
+    half = pool_slice("node-0")
+    half["spec"]["pool"]["resourceSliceCount"] = 2
+    told = run_preview.told(rule(), dump=[half, *CLAIMS, *PODS])
+    assert told["incompletePools"] == [{"driver": DRIVER, "pool": "node-0"}]
+    assert told["notes"] == [f"not all slices are published of pools {DRIVER}/node-0: devices are not all counted"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "counted"),
+    [
+        ({"all": True}, "as every device"),
+        ({"driver": "nobody.example.com", "all": True}, "as every device"),
+        ({"deviceClassName": "gpu"}, "without"),
+    ],
+)
+def test_what_a_selector_selects_may_not_be_known(selector: Any, counted: str, run_preview: PreviewRunner) -> None:
+    """R8: the second."""
+    told = run_preview.told(rule(selector=selector))
+    field = [*selector][-1]
+    assert (told["summary"]["devices"], told["selector"]["notJudged"]) == (8, [field])
+    assert told["notes"] == [
+        f"what {field} of the selector selects cannot be judged here: counted {counted}, so less may be hit"
+    ]
+
+
+def test_an_empty_dump_says_what_it_lacks(run_preview: PreviewRunner) -> None:
+    told = run_preview.told(rule(), dump=[{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}])
+    assert [note.partition(":")[0] for note in told["notes"]] == [
+        "the dump has no ResourceSlices",
+        "the dump has no ResourceClaims",
+        "the dump has no Pods",
+    ]
+
+
+# --- faults -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "dump", "code", "told"),
+    [
+        pytest.param(make_pod("x"), CLUSTER, 2, "asked.yaml: error: holds no DeviceTaintRule", id="nothing to ask"),
+        pytest.param(
+            rule(version="v9"), CLUSTER, 2, 'apiVersion: Unsupported value: "resource.k8s.io/v9"', id="version"
+        ),
+        pytest.param(rule(selector=3), CLUSTER, 2, "spec.deviceSelector: Invalid value: 3", id="wrong type"),
+        pytest.param(rule(selector={"driver": ""}), CLUSTER, 1, "spec.deviceSelector.driver: Required", id="refused"),
+        pytest.param(
+            rule(),
+            [*CLUSTER, used("x", "node-0/gpu-0", annotations=3)],
+            2,
+            "error: ResourceClaim ml/x: left out: metadata.annotations: Invalid value",
+            id="a dump that no server gave",
+        ),
+        pytest.param(rule(), [{**HEADER, "rules": 3}, *CLUSTER], 2, "error: rules: Invalid value", id="broken policy"),
+        pytest.param(rule(), [OUT_OF_TREE, HEADER, *CLUSTER], 2, "holds 2 policies; name the one", id="two policies"),
+    ],
+)
+def test_what_is_wrong_is_told(asked: Any, dump: Any, code: int, told: str, run_preview: PreviewRunner) -> None:
+    given, output = run_preview(asked, dump=dump)
+    assert (given, told in output) == (code, True), output
+
+
+def test_files_that_cannot_be_read_give_two(run_preview: PreviewRunner) -> None:
+    assert run_preview(rule(), "--dump", "gone.yaml", dump=None)[0] == 2
+    assert run_preview(rule(), "--policy", "gone.yaml")[0] == 2
+    assert run_preview(rule(), "gone.yaml")[0] == 2
+    assert run_preview(rule(), "--kubeconfig", "gone", dump=None)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a", "--dump", "b", "--kubeconfig", "c"], "--dump and --kubeconfig may not be given together"),
+        (["a", "--dump", "b", "--context", "c"], "--dump and --context may not be given together"),
+        (["--dump", "b"], "the following arguments are required: FILE|-"),
+        (["-", "--dump", "-"], "only one of them can be standard input (-)"),
+        (["a", "--dump", "b", "--limit", "-1"], "'-1' must be a number, 0 for all"),
+        (["a", "--dump", "b", "--time", "x"], "'x' must be a time like"),
+    ],
+)
+def test_wrong_usage_gives_two(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert preview.run(words) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,268 @@
+"""`preview` of a cluster: what it asks an API server for, what it does without, and the code that confirms."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.builders import DRIVER, KEY, make_admission_request, make_context, make_meta, make_rule, make_taint
+from tests.unit.commands.api_server import ApiServer, bare, serving
+from tests.unit.commands.preview_runner import CLAIMS, CLUSTER, OUT_OF_TREE, PODS, SLICES, pool_slice, rule
+from webhook.admission.chain import validate
+from webhook.api.rules import CONFIRM_IMPACT
+from webhook.commands.preview import command as preview
+from webhook.commands.preview import from_cluster as preview_cluster
+from webhook.files.dump import Stock
+from webhook.files.read import parse
+from webhook.inventory.state import Sight
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.unit.commands.preview_runner import PreviewRunner
+
+GROUP = "/apis/resource.k8s.io"
+RULES = f"{GROUP}/v1/devicetaintrules"
+CONFIG_MAP = "/api/v1/namespaces/device-taint-webhook/configmaps/device-taint-webhook-policy"
+CODE = "v1.1780574400.8.4.4.1.Zy56Zm-poDWUIgdIdzr7Xh6h2doF_opfCQ"
+ASK = ("--kubeconfig", "kubeconfig")
+
+
+def status(code: int, message: str) -> tuple[int, Any]:
+    return code, {"kind": "Status", "code": code, "message": message}
+
+
+@pytest.fixture
+def api_server(run_preview: PreviewRunner) -> Iterator[ApiServer]:
+    tables = ApiServer()
+    tables.collections = {
+        f"{GROUP}/v1/resourceslices": [bare(each) for each in SLICES],
+        f"{GROUP}/v1/resourceclaims": [bare(each) for each in CLAIMS],
+        "/api/v1/pods": [bare(each) for each in PODS],
+        RULES: [],
+    }
+    names = [{"name": name} for name in ("resourceslices", "resourceclaims", "devicetaintrules")]
+    tables.objects = {f"{GROUP}/v1": {"resources": names}}
+    with serving(tables, run_preview.folder):
+        yield tables
+
+
+def ask(run_preview: PreviewRunner, asked: Any, *words: str) -> tuple[int, str]:
+    return run_preview(asked, *ASK, *words, dump=None)
+
+
+def told_by_cluster(run_preview: PreviewRunner, asked: Any = None) -> Any:
+    return run_preview.told(asked or rule(), *ASK, dump=None)
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_a_cluster_tells_what_its_dump_tells(
+    forgetful: bool,  # noqa: FBT001 -- a parameter
+    api_server: ApiServer,
+    run_preview: PreviewRunner,
+) -> None:
+    api_server.forgetful = forgetful
+    live, dumped = told_by_cluster(run_preview), run_preview.told(rule(), dump=CLUSTER)
+    assert live.pop("confirmation") == {"answer": "granted", "code": None, "message": None}
+    assert dumped.pop("confirmation")["answer"] == "notAsked"
+    assert live == dumped
+
+
+# --- the code -----------------------------------------------------------------------------------
+
+
+def test_the_webhooks_refusal_gives_the_code(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+    """However long the refusal is: the code stands at its end, beyond what errors in logs show of it."""
+    padding = "; the policy has more to say" * 60
+    text = f'denied the request: hits 8 devices{padding}, set annotation devicetaint.io/confirm-impact to "{CODE}"'
+    api_server.verdict = status(403, text)
+    code, output = ask(run_preview, rule())
+    assert code == 0
+    assert output.endswith(
+        f'dry run: refused: {text}\nto go ahead, add to its annotations:\n  devicetaint.io/confirm-impact: "{CODE}"\n'
+    )
+    assert told_by_cluster(run_preview)["confirmation"] == {
+        "answer": "needsConfirmation",
+        "code": CODE,
+        "message": text,
+    }
+
+
+def test_the_code_is_found_in_what_the_guard_says(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+    stock = Stock()
+    stock.add(parse("dump.yaml", yaml.safe_dump_all(CLUSTER).encode()).manifests)
+    context = make_context(sight=Sight(stock.inventory), key=b"0123456789abcdef")
+    asked = rule(selector={})
+    decision = validate(make_admission_request(asked), context)
+    api_server.verdict = status(decision.code, "; ".join(str(error) for error in decision.errors))
+    _, output = ask(run_preview, asked)
+    code = output.splitlines()[-1].split('"')[1]
+    confirmed = rule(selector={}, annotations={CONFIRM_IMPACT: code})
+    assert validate(make_admission_request(confirmed), context).allowed
+
+
+def test_a_new_rule_is_sent_as_it_is_and_only_to_try(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+    assert told_by_cluster(run_preview)["confirmation"]["answer"] == "granted"
+    assert api_server.sent == [("POST", f"{RULES}?dryRun=All", rule())]
+
+
+def test_a_rule_that_is_there_is_sent_as_applying_would_leave_it(
+    api_server: ApiServer, run_preview: PreviewRunner
+) -> None:
+    """What the file leaves out of the spec goes, and so do annotations of ours; what others have set stays."""
+    annotations = {"devicetaint.io/evict": "true", "example.com/team": "blue"}
+    stored = make_rule(
+        selector={"driver": DRIVER, "pool": "node-0"},
+        taint=make_taint(effect="NoExecute"),
+        meta=make_meta("unhealthy-gpu", annotations=annotations, resourceVersion="7", uid="u", labels={"a": "b"}),
+    )
+    api_server.collections[RULES] = [bare(stored)]
+    api_server.objects[f"{RULES}/unhealthy-gpu"] = stored
+    asked = rule(annotations={"devicetaint.io/owner": "ops"})
+    told_by_cluster(run_preview, asked)
+    sent = rule(
+        meta=make_meta(
+            "unhealthy-gpu",
+            annotations={"example.com/team": "blue", "devicetaint.io/owner": "ops"},
+            resourceVersion="7",
+            uid="u",
+            labels={"a": "b"},
+        )
+    )
+    sent["spec"]["taint"]["timeAdded"] = stored["spec"]["taint"]["timeAdded"]
+    assert api_server.sent == [("PUT", f"{RULES}/unhealthy-gpu?dryRun=All", sent)]
+
+
+def test_another_taint_is_another_time(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+    api_server.objects[f"{RULES}/unhealthy-gpu"] = make_rule(taint=make_taint(effect="NoSchedule"))
+    told_by_cluster(run_preview)
+    ((_, _, sent),) = api_server.sent
+    assert sent["spec"]["taint"] == {"key": KEY, "effect": "NoExecute"}
+
+
+def test_slices_are_not_sent(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+    assert told_by_cluster(run_preview, pool_slice("node-0"))["confirmation"] is None
+    assert api_server.sent == []
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code", "line"),
+    [
+        (status(403, "you may not"), 1, f"dry run: refused: POST {RULES}?dryRun=All: 403: you may not"),
+        (status(422, "is invalid"), 1, f"dry run: refused: POST {RULES}?dryRun=All: 422: is invalid"),
+        (status(409, "exists"), 1, f"dry run: refused: POST {RULES}?dryRun=All: 409: exists"),
+        (
+            status(500, "failed calling webhook"),
+            2,
+            f"dry run: no answer: POST {RULES}?dryRun=All: 500: failed calling webhook",
+        ),
+    ],
+)
+def test_other_refusals_are_told(
+    verdict: Any, code: int, line: str, api_server: ApiServer, run_preview: PreviewRunner
+) -> None:
+    api_server.verdict = verdict
+    given, output = ask(run_preview, rule())
+    assert (given, output.splitlines()[-1]) == (code, line)
+
+
+# --- what there is to see -----------------------------------------------------------------------
+
+
+def test_a_cluster_without_rules_says_so(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+    api_server.objects[f"{GROUP}/v1"]["resources"].pop()
+    told = told_by_cluster(run_preview)
+    assert told["notes"] == [
+        "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaintRules): nothing would act on it"
+    ]
+    assert told["confirmation"]["answer"] == "notAsked"
+    assert (told["summary"]["evicted"], api_server.sent) == (3, [])
+
+
+def test_rules_may_be_served_in_another_version_than_claims(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+    api_server.objects[f"{GROUP}/v1"]["resources"].pop()
+    api_server.objects[f"{GROUP}/v1beta2"] = {"resources": [{"name": "devicetaintrules"}]}
+    stored = make_rule(selector={"driver": DRIVER}, taint=make_taint(effect="NoExecute"))
+    api_server.collections[f"{GROUP}/v1beta2/devicetaintrules"] = [bare(stored)]
+    assert "the rule is there already" in told_by_cluster(run_preview)["notes"][0]
+
+
+def test_without_pods_names_are_all_there_is(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+    del api_server.collections["/api/v1/pods"]
+    api_server.objects["/api/v1/pods"] = 403
+    code, output = ask(run_preview, rule())
+    assert (code, "POD           DEVICES" in output, "OWNER" in output) == (0, True, False)
+    assert "note: pods may not be read, so their owners and priorities are not known: GET /api/v1/pods: 403" in output
+
+
+@pytest.mark.parametrize(
+    ("config_map", "unseen", "note"),
+    [
+        ({"metadata": {}, "data": {"policy.yaml": json.dumps(OUT_OF_TREE)}}, 0, False),
+        (404, 1, False),
+        (403, 1, True),
+    ],
+)
+def test_the_clusters_policy_says_who_evicts(
+    config_map: Any,
+    unseen: int,
+    note: bool,  # noqa: FBT001 -- a parameter
+    api_server: ApiServer,
+    run_preview: PreviewRunner,
+) -> None:
+    api_server.objects[CONFIG_MAP] = config_map
+    told = told_by_cluster(run_preview)
+    assert told["summary"]["unseen"] == unseen
+    assert any(each.startswith("the policy may not be read, so the built-in one") for each in told["notes"]) is note
+
+
+def test_the_policy_is_not_asked_for_if_one_is_given(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+    run_preview(rule(), *ASK, dump=None, policy=OUT_OF_TREE)
+    assert [each for each in api_server.asked if "configmaps" in each] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(
+            lambda tables: tables.collections.pop(f"{GROUP}/v1/resourceclaims"),
+            f"GET {GROUP}/v1/resourceclaims: 404",
+            id="claims cannot be listed",
+        ),
+        pytest.param(
+            lambda tables: tables.objects.pop(f"{GROUP}/v1"),
+            "resourceslices.resource.k8s.io is not served in v1, v1beta2, v1beta1",
+            id="no DRA",
+        ),
+        pytest.param(
+            lambda tables: tables.collections[f"{GROUP}/v1/resourceclaims"].append(
+                {"metadata": {"namespace": "ml", "name": "odd"}, "status": 3}
+            ),
+            f"GET {GROUP}/v1/resourceclaims: ml/odd is not to be read: status: Invalid value: 3",
+            id="an object that nobody understands",
+        ),
+    ],
+)
+def test_a_cluster_that_cannot_be_asked_gives_two(
+    change: Any, message: str, api_server: ApiServer, run_preview: PreviewRunner
+) -> None:
+    change(api_server)
+    run_preview.write("asked", rule())
+    assert preview.run(["asked.yaml", *ASK]) == 2
+    assert f"device-taint-webhook preview: {message}" in run_preview.capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("api_server")
+def test_a_large_cluster_says_how_far_it_is(run_preview: PreviewRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_preview.write("asked", rule())
+    assert preview.run(["asked.yaml", *ASK]) == 0
+    assert run_preview.capsys.readouterr().err == ""
+    monkeypatch.setattr(preview_cluster, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(preview_cluster, "_TELL_EVERY_SECONDS", 0.0)
+    assert preview.run(["asked.yaml", *ASK]) == 0
+    lines = run_preview.capsys.readouterr().err.splitlines()
+    assert lines[0] == "device-taint-webhook preview: 2 resourceslices read"
+    assert lines[-1] == "device-taint-webhook preview: 8 pods read"

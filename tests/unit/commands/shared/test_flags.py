@@ -1,0 +1,175 @@
+"""Command lines: what is refused rather than passed over, hints, colors and the schema (B6)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.builders import make_meta, make_rule, make_taint
+from webhook.commands import export_vap, schema
+from webhook.commands.check import command as check
+from webhook.commands.doctor import command as doctor
+from webhook.commands.preview import command as preview
+from webhook.commands.shared.flags import colored
+
+if TYPE_CHECKING:
+    from tests.unit.commands.check_runner import CheckRunner
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--policy", "a.yaml", "--policy", "b.yaml"], "argument --policy: given more than once"),
+        (["-o", "json", "--output", "yaml"], "argument -o/--output: given more than once"),
+        (["--user", "mila"], "--user means nothing without --policy"),
+        (["--group", "ml"], "--group means nothing without --policy"),
+        (["--namespace-labels", "a=b"], "--namespace-labels means nothing without --policy"),
+        (["--device-class", "a=b"], "--device-class means nothing without --policy"),
+        (["--policy", "a.yaml", "--group", "ml"], "--group needs --user"),
+        (["--policy", "a.yaml", "--user", "mila", "--group", ""], "argument --group: must not be empty"),
+        (["-n", "UPPER_x"], "'UPPER_x' must be the name of a namespace"),
+        (["-n", ""], "'' must be the name of a namespace"),
+        (["-n", "a" * 64], "must be the name of a namespace"),
+        (["-n", "web-"], "must be the name of a namespace"),
+    ],
+    ids=str,
+)
+def test_flag_that_would_be_passed_over_in_silence_is_refused(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check.run([*words, "x.yaml"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_namespace_of_63_letters_is_one(run: CheckRunner) -> None:
+    assert run("-n", "a" * 63, rule=make_rule(taint=make_taint()))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("run_", "words", "hint"),
+    [
+        (check.run, ["--polcy", "p.yaml", "x.yaml"], "unknown flag --polcy; did you mean --policy?"),
+        (check.run, ["--outptu=json", "x.yaml"], "unknown flag --outptu; did you mean --output?"),
+        (export_vap.run, ["--polcy", "p.yaml"], "unknown flag --polcy; did you mean --policy?"),
+        (preview.run, ["x.yaml", "--dmp", "d"], "unknown flag --dmp; did you mean --dump?"),
+        (doctor.run, ["--cannary"], "unknown flag --cannary; did you mean --canary?"),
+        (doctor.run, ["--zzz"], "unknown flag --zzz\n"),
+    ],
+)
+def test_misspelt_flag_gets_a_hint_and_two_lines(
+    run_: Any, words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_(words) == 2
+    said = capsys.readouterr().err
+    assert hint in said
+    assert len(said.splitlines()) == 2
+    assert "usage: device-taint-webhook " in said
+
+
+def test_words_behind_two_dashes_are_files(run: CheckRunner) -> None:
+    code, output = run("--", "--polcy.yaml")
+    assert code == 2
+    assert "--polcy.yaml: error: cannot be read" in output
+
+
+def test_old_file_without_any_of_the_objects_is_warned_of(run: CheckRunner) -> None:
+    """B6: what is judged as new was meant as an update."""
+    rule = make_rule(taint=make_taint())
+    code, output = run(rule=rule, old=make_rule(meta=make_meta("another"), taint=make_taint()))
+    assert code == 0
+    assert "old.yaml: warning: holds none of the objects: each is judged as if it were created\n" in output
+    assert "holds none of the objects" not in run(rule=rule, old=rule)[1]
+
+
+# --- colors -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("choice", "terminal", "environment", "expected"),
+    [
+        ("auto", True, {}, True),
+        ("auto", False, {}, False),
+        ("auto", True, {"NO_COLOR": "1"}, False),
+        ("auto", True, {"NO_COLOR": ""}, True),
+        ("auto", False, {"FORCE_COLOR": "1"}, True),
+        ("auto", False, {"FORCE_COLOR": ""}, False),
+        ("auto", False, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ("always", False, {"NO_COLOR": "1"}, True),
+        ("never", True, {"FORCE_COLOR": "1"}, False),
+    ],
+)
+def test_colors_are_those_that_are_asked_for(
+    choice: str,
+    terminal: bool,  # noqa: FBT001 -- a parameter
+    environment: dict[str, str],
+    expected: bool,  # noqa: FBT001 -- a parameter
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    assert colored(choice) is expected
+
+
+def test_color_flag_reaches_the_text_and_never_the_json(run: CheckRunner) -> None:
+    wrong = make_rule(taint=make_taint(effect="x"))
+    assert "\x1b[1;31merror:\x1b[0m" in run("--color", "always", rule=wrong)[1]
+    assert "\x1b" not in run("--color", "always", "-o", "json", rule=wrong)[1]
+
+
+# --- schema -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "identity"),
+    [
+        ([], "DeviceTaintPolicy", "https://devicetaint.io/schemas/policy.v1alpha1.json"),
+        (["suite"], "DeviceTaintPolicyTest", "https://devicetaint.io/schemas/suite.v1alpha1.json"),
+    ],
+)
+def test_schema_is_printed_with_an_identity(
+    words: list[str], kind: str, identity: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert schema.run(words) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["$id"], printed["title"]) == (identity, kind)
+    Draft202012Validator.check_schema(printed)
+    version = {"apiVersion": "policy.devicetaint.io/v1alpha1", "kind": kind}
+    valid = Draft202012Validator(printed)
+    assert list(valid.iter_errors({**version, "mode": "maybe"}))
+    minimal = (
+        version
+        if not words
+        else {
+            **version,
+            "policy": "p.yaml",
+            "cases": [{"name": "c", "file": "c.yaml", "expect": {"decision": "allowed"}}],
+        }
+    )
+    assert [error.message for error in valid.iter_errors(minimal)] == []
+
+
+def test_schema_of_something_else_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert schema.run(["rule"]) == 2
+    assert "invalid choice: 'rule'" in capsys.readouterr().err
+
+
+# --- one form of names --------------------------------------------------------------------------
+
+
+def test_warning_neither_begins_with_forbidden_nor_names_its_rule_otherwise_than_a_cluster_does(
+    run: CheckRunner,
+) -> None:
+    """C7."""
+    policy = {
+        "apiVersion": "policy.devicetaint.io/v1alpha1",
+        "kind": "DeviceTaintPolicy",
+        "taintRules": [{"name": "odd", "action": "warn"}],
+    }
+    _, output = run("--policy", "p.yaml", "--user", "mila", p=policy, rule=make_rule(taint=make_taint()))
+    assert 'warning: spec.taint: "mila" asks for taint gpu.example.com/unhealthy:NoSchedule (rule odd)\n' in output

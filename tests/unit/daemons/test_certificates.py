@@ -1,0 +1,93 @@
+"""Where the certificate comes from: the two rooms meet here, and errors of one come out in the words of the other."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from tests.unit.cluster.peer import Answer, Peer, Request, cluster_of, run, status
+from webhook.certificates.self_managed import SelfManagedSource
+from webhook.certificates.settings import FileSettings, SelfManagedSettings
+from webhook.certificates.source import FileSource
+from webhook.daemons.certificates import certificate_source
+from webhook.server.probes import Checks
+from webhook.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETTINGS = SelfManagedSettings(
+    secret=("ns", "ca"), validating_configuration="ours", mutating_configuration="ours", names=("webhook.ns.svc",)
+)
+
+
+def now() -> datetime:
+    return datetime(2026, 6, 1, tzinfo=UTC)
+
+
+def test_files_need_no_cluster(tmp_path: Path) -> None:
+    checks = Checks()
+    settings = FileSettings(certificate_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key")
+    source = certificate_source(settings, None, checks, now=now, metrics=Metrics(version="0", resources=()))
+    assert isinstance(source, FileSource)
+    assert [name for name, _ in checks.problems()] == ["certificate"]
+    assert [name for name, _ in checks.notes()] == ["certificate renewal"]
+
+
+class Api:
+    """One Secret and two configurations, as far as they are read and written."""
+
+    def __init__(self) -> None:
+        self.secret: dict[str, Any] = {"metadata": {"resourceVersion": "1"}}
+        self.bundles: dict[str, str] = {}
+        self.refused = ""
+
+    def __call__(self, request: Request) -> Answer:
+        if self.refused and self.refused in request.path:
+            return Answer(status(403, "not yours"), 403)
+        if request.path == "/api/v1/namespaces/ns/secrets/ca":
+            if request.method == "PUT":
+                self.secret = request.json
+            return Answer(self.secret)
+        assert request.path.endswith("webhookconfigurations/ours")
+        if request.method == "PATCH":
+            [webhook] = request.json["webhooks"]
+            self.bundles[request.path] = webhook["clientConfig"]["caBundle"]
+        webhook = {"name": "w", "clientConfig": {"caBundle": self.bundles.get(request.path, "")}}
+        return Answer({"metadata": {"resourceVersion": "1"}, "webhooks": [webhook]})
+
+
+def look(api: Api) -> dict[str, str | None]:
+    """What a self-managed source tells after one look at the cluster."""
+    told: dict[str, str | None] = {}
+
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = api
+            checks = Checks()
+            source = certificate_source(SETTINGS, cluster, checks, now=now, metrics=Metrics(version="0", resources=()))
+            assert isinstance(source, SelfManagedSource)
+            await source.look()
+            told.update({**dict(checks.problems()), **dict(checks.notes())})
+
+    run(test())
+    return told
+
+
+def test_self_managed_source_keeps_its_ca_in_the_cluster() -> None:
+    api = Api()
+    assert look(api) == {"certificate": None, "certificate renewal": None}
+    assert set(api.secret["data"]) == {"tls.crt", "tls.key", "ca.crt"}
+    assert set(api.bundles.values()) == {api.secret["data"]["ca.crt"]}
+    assert len(api.bundles) == 2
+
+
+def test_refusals_of_the_cluster_are_told() -> None:
+    api = Api()
+    api.refused = "/secrets/ca"
+    assert look(api)["certificate"] == "no certificate: GET /api/v1/namespaces/ns/secrets/ca: 403: not yours"
+    look(fine := Api())
+    fine.refused = "mutatingwebhookconfigurations"
+    told = look(fine)
+    assert told["certificate"] is None
+    assert (told["certificate renewal"] or "").endswith("mutatingwebhookconfigurations/ours: 403: not yours")

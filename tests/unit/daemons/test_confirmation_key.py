@@ -1,0 +1,134 @@
+"""Which codes the worker believes: those that the key proves for the rule as it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from msgspec import structs
+
+from tests.builders import DRIVER, NOW
+from tests.unit.cluster.peer import Answer, Peer, cluster_of, run, status
+from tests.unit.eviction.objects import rule
+from webhook.admission.confirmation import Hit, Numbers, about_of, make_code
+from webhook.api.rules import CONFIRM_IMPACT, DeviceSelector
+from webhook.config.evict import parse_evict
+from webhook.daemons.ceiling import NO_KEY
+from webhook.daemons.confirmation_key import CodeKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.cluster.client.rest import Cluster
+
+NO_CLUSTER = cast("Cluster", None)
+"""Nothing is asked for."""
+SECRET = b"k" * 32
+FORGED = "it was made for another rule, selector, taint or effect, or with another key"
+HIT = Hit(Numbers(30, 20, 10, 1), frozenset({"ml"}), frozenset())
+
+
+def coded(value: DeviceTaintRule, key: bytes = SECRET, *, backdated: bool = False) -> DeviceTaintRule:
+    """The rule with a code that was made for it, and expired long ago."""
+    code = make_code(about_of(value, backdated=backdated), HIT, "jane", NOW - timedelta(days=400), key)
+    annotations = {**value.meta.annotations, CONFIRM_IMPACT: code}
+    return structs.replace(value, meta=structs.replace(value.meta, annotations=annotations))
+
+
+def with_file(folder: Path, key: bytes = SECRET) -> Callable[[DeviceTaintRule], str]:
+    """What is said of rules by a worker that has the key in a file."""
+    (folder / "key").write_bytes(key)
+    settings = parse_evict("program", ["--mode=delegated", f"--key-file={folder / 'key'}"], {})
+    found = CodeKey(settings, NO_CLUSTER, lambda: None)
+    asyncio.run(_start(found))
+    return found.doubt_of
+
+
+async def _start(key: CodeKey) -> None:
+    for stage in key.stages():
+        assert stage.start is not None
+        await stage.start()
+
+
+def test_code_is_proved_by_the_key_however_old_it_is(tmp_path: Path) -> None:
+    """R5."""
+    doubt_of = with_file(tmp_path)
+    for value in (rule(), rule(effect="NoSchedule", evict=True), rule(selector=DeviceSelector(device="gpu-0"))):
+        assert doubt_of(coded(value)) == ""
+        assert doubt_of(coded(value, backdated=True)) == ""
+        assert doubt_of(coded(value, b"x" * 32)) == FORGED
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"selector": DeviceSelector()},
+        {"selector": DeviceSelector(DRIVER, "node-1")},
+        {"selector": DeviceSelector(DRIVER, unknown=(("future", "1"),))},
+        {"taint": structs.replace(rule().taint, key="example.com/other")},
+        {"taint": structs.replace(rule().taint, value="fan")},
+        {"meta": structs.replace(rule().meta, name="other")},
+    ],
+    ids=str,
+)
+def test_code_of_another_rule_proves_nothing(changed: dict[str, Any], tmp_path: Path) -> None:
+    """R5."""
+    code = coded(rule()).meta.annotations
+    value = structs.replace(rule(), **changed)
+    value = structs.replace(value, meta=structs.replace(value.meta, annotations=code))
+    assert with_file(tmp_path)(value) == FORGED
+
+
+def test_code_of_a_rule_whose_name_the_server_made_up_is_proved(tmp_path: Path) -> None:
+    """The API server keeps generateName beside the name."""
+    value = rule()
+    sent = structs.replace(value, meta=structs.replace(value.meta, name="", generate_name="gpu-"))
+    code = coded(sent).meta.annotations
+    stored = structs.replace(value, meta=structs.replace(sent.meta, name="gpu-x7x2p", annotations=code))
+    assert with_file(tmp_path)(stored) == ""
+
+
+def test_key_file_that_is_not_there_ends_the_start(tmp_path: Path) -> None:
+    settings = parse_evict("program", [f"--key-file={tmp_path / 'none'}"], {})
+    with pytest.raises(OSError, match="none"):
+        asyncio.run(_start(CodeKey(settings, NO_CLUSTER, lambda: None)))
+
+
+def test_until_the_key_is_known_no_code_is_proved_and_then_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    """R5: what is missing is said, looked for again, and the worker hears of it when it comes."""
+    secret: dict[str, Any] = {"metadata": {"name": "device-taint-webhook-key", "resourceVersion": "1"}}
+    known: list[str] = []
+
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = lambda _: Answer(status(403, "may not"), 403)
+            settings = parse_evict("program", ["--mode=delegated"], {})
+            key = CodeKey(settings, cluster, lambda: known.append(key.doubt_of(coded(rule()))))
+            secrets = key._secret
+            assert secrets is not None
+            await secrets.look()
+            assert "may not" in (key.problem or "")
+            assert key.doubt_of(coded(rule())) == NO_KEY
+            peer.otherwise = lambda _: Answer(secret)
+            await secrets.look()
+            assert "is empty" in (key.problem or "")
+            assert key.doubt_of(coded(rule())) == NO_KEY
+            secret["data"] = {"key": base64.b64encode(SECRET).decode()}
+            await secrets.look()
+            assert (key.problem, known) == (None, [""])
+            assert {request.method for request in peer.requests} == {"GET"}
+
+    run(test())
+    assert "no key from the secret" in caplog.text
+
+
+def test_worker_that_does_not_act_needs_no_key_and_takes_codes_as_they_are_written() -> None:
+    settings = parse_evict("program", ["--mode=observe"], {})
+    key = CodeKey(settings, NO_CLUSTER, lambda: None)
+    assert (key.stages(), key.problem) == ([], None)
+    assert key.doubt_of(coded(rule(), b"x" * 32)) == ""

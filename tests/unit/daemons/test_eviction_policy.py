@@ -1,0 +1,116 @@
+"""Which policy the worker acts by, and when it does not act because there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, cast
+
+from webhook import __version__
+from webhook.config.evict import parse_evict
+from webhook.daemons.eviction_policy import PolicyProfiles, profile_stages
+from webhook.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    import pytest
+
+    from webhook.cluster.client.rest import Cluster
+
+HEAD = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
+GOOD = f"{HEAD}eviction: [{{rate: 3}}]\n"
+BROKEN = f"{HEAD}eviction: [{{rate: fast}}]\n"
+SECONDS = 20.0
+NO_CLUSTER = cast("Cluster", None)
+"""Nothing is asked for."""
+
+
+class World:
+    """The policy of a worker, offered as a ConfigMap's data would be."""
+
+    def __init__(self) -> None:
+        self.profiles = PolicyProfiles(Metrics(version=__version__, resources=()), lambda: None)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        work = asyncio.create_task(self.profiles.keeper.run())
+        try:
+            yield
+        finally:
+            work.cancel()
+
+    async def offer(self, text: str | None) -> None:
+        self.profiles.keeper.loaded.clear()
+        self.profiles.keeper.offer(None if text is None else {"policy.yaml": text})
+        await asyncio.wait_for(self.profiles.keeper.loaded.wait(), SECONDS)
+        self.profiles.look()
+
+
+def acting(*offers: str | None) -> list[bool]:
+    """After each offer, whether the worker may act."""
+
+    async def test() -> list[bool]:
+        world, found = World(), []
+        async with world.running():
+            for text in offers:
+                await world.offer(text)
+                found.append(world.profiles.problem is None)
+                assert world.profiles.usable.is_set() is found[-1]
+        return found
+
+    return asyncio.run(test())
+
+
+def test_b2_the_worker_does_not_act_by_the_built_in_policy_because_a_document_is_broken() -> None:
+    assert acting(BROKEN) == [False]
+    assert acting(BROKEN, GOOD) == [False, True]
+    assert acting(None, BROKEN, None) == [True, False, True], "a cluster without a policy has the built-in one"
+
+
+def test_b2_a_good_document_stays_in_use_when_the_next_one_is_broken() -> None:
+    assert acting(GOOD, BROKEN) == [True, True]
+    assert acting(GOOD, None, BROKEN) == [True, True, False]
+
+
+def test_b2_the_problem_names_the_mistake(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> str | None:
+        world = World()
+        async with world.running():
+            await world.offer(BROKEN)
+            world.profiles.look()
+            return world.profiles.problem
+
+    problem = asyncio.run(test())
+    assert problem is not None
+    assert problem.startswith("no policy could be loaded, so nothing is evicted: data[policy.yaml].eviction[0].rate: ")
+    waiting = [record for record in caplog.records if record.msg == "waiting for a policy that can be loaded"]
+    assert len(waiting) == 1, "told once, however often it is looked at"
+
+
+def test_b2_what_follows_the_policy_does_not_start_before_there_is_one(tmp_path: Path) -> None:
+    """The lease, the canary and the evictions come after these stages."""
+    path = tmp_path / "p.yaml"
+    path.write_text(GOOD)
+    settings = parse_evict("program", [f"--policy-file={path}"], {})
+    path.write_text(BROKEN)  # after the flags were looked at
+
+    async def test() -> None:
+        metrics = Metrics(version=__version__, resources=())
+        profiles = PolicyProfiles(metrics, lambda: None)
+        stages = profile_stages(settings, NO_CLUSTER, profiles, metrics)
+        async with asyncio.timeout(SECONDS):
+            work = [asyncio.create_task(stage.work()) for stage in stages if stage.work is not None]
+            for stage in stages[:-1]:
+                await stage.start()
+            last = asyncio.ensure_future(stages[-1].start())
+            await profiles.keeper.loaded.wait()
+            assert not last.done()
+            path.write_text(GOOD)
+            await last
+            assert profiles.policy.hash != "builtin"
+            for task in work:
+                task.cancel()
+
+    asyncio.run(test())

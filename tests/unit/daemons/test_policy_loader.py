@@ -1,0 +1,242 @@
+"""The policy in use: what replaces it, what does not, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.builders import NOW
+from webhook.api.meta import format_time
+from webhook.commands.shared.policy_files import read_policy
+from webhook.daemons.policy_loader import PolicyKeeper, watch_file
+from webhook.server.review_state import Surroundings
+from webhook.telemetry.policy import PolicyMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+HEAD = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
+GOOD = f"{HEAD}rules: [{{name: no-wildcards, action: deny, match: {{tolerations: {{keys: [a/b]}}}}}}]\n"
+OTHER = f"{HEAD}default: deny\nrules: [{{name: some, action: allow, match: {{tolerations: {{keys: [a/b]}}}}}}]\n"
+BROKEN = f"{HEAD}rules: [{{name: x, action: forbid}}]\n"
+SECONDS = 20.0
+
+
+class Kept:
+    """A keeper with what it fills, and what it told."""
+
+    def __init__(self, read: Any = read_policy) -> None:
+        self.around = Surroundings()
+        self.metrics = PolicyMetrics()
+        self.told: list[tuple[str, str]] = []
+        self.seconds = 0.0
+        self.keeper = PolicyKeeper(
+            self.around,
+            self.metrics,
+            read,
+            lambda reason, note: self.told.append((reason, note)),
+            clock=lambda: self.seconds,
+        )
+
+    def after(self, *offers: dict[str, str] | None) -> Kept:
+        """Offers one after the other, each taken before the next comes."""
+
+        async def run() -> None:
+            work = asyncio.create_task(self.keeper.run())
+            for offer in offers:
+                self.keeper.loaded.clear()
+                self.keeper.offer(offer)
+                await asyncio.wait_for(self.keeper.loaded.wait(), SECONDS)
+            work.cancel()
+
+        asyncio.run(run())
+        return self
+
+    @property
+    def rules(self) -> list[str]:
+        return [rule.name for rule in self.around.judge.policy.rules]
+
+    @property
+    def samples(self) -> dict[tuple[str, ...], float]:
+        return {
+            (sample.name.removeprefix("device_taint_webhook_"), *sample.labels.values()): sample.value
+            for family in self.metrics.collect()
+            for sample in family.samples
+        }
+
+
+def test_no_document_is_the_built_in_policy() -> None:
+    kept = Kept().after(None)
+    assert (kept.around.judge.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 1.0)
+    assert kept.samples["policy_info", "builtin"] == 1.0
+
+
+def test_nothing_is_ready_before_the_first_look() -> None:
+    keeper = Kept().keeper
+    assert keeper.problem == "the policy has not been read yet"
+
+
+def test_good_document_is_used_and_its_hash_told() -> None:
+    kept = Kept().after({"policy.yaml": GOOD})
+    assert kept.rules == ["no-wildcards"]
+    assert kept.samples["policy_info", kept.around.judge.policy.hash] == 1.0
+    assert kept.keeper.problem is None
+
+
+def test_broken_document_leaves_the_last_good_one_in_use_and_is_told() -> None:
+    kept = Kept().after({"policy.yaml": GOOD}, {"policy.yaml": BROKEN})
+    assert (kept.rules, kept.samples["policy_load_success",]) == (["no-wildcards"], 0.0)
+    ((reason, note),) = kept.told
+    assert reason == "PolicyNotLoaded"
+    assert "data[policy.yaml].rules[0].action: Unsupported value" in note
+
+
+def test_broken_document_from_the_start_leaves_the_built_in_one() -> None:
+    kept = Kept().after({"policy.yaml": BROKEN})
+    assert (kept.around.judge.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 0.0)
+    assert kept.keeper.problem is None, "a broken policy is no reason not to answer"
+
+
+def test_broken_document_is_logged_every_five_minutes_until_it_is_mended(caplog: pytest.LogCaptureFixture) -> None:
+    """M7."""
+    kept = Kept().after({"policy.yaml": BROKEN})
+    for _ in range(10):
+        kept.seconds += 60
+        kept.keeper.complain()
+    records = [record for record in caplog.records if record.message == "policy not loaded; the one in use stays"]
+    assert [vars(record)["sinceSeconds"] for record in records] == [0, 300, 600]
+    assert vars(records[2])["policyHash"] == "builtin"
+    assert "Unsupported value" in vars(records[2])["errors"][0]
+    mended = Kept().after({"policy.yaml": BROKEN}, {"policy.yaml": GOOD})
+    caplog.clear()
+    mended.seconds += 600
+    mended.keeper.complain()
+    assert caplog.records == []
+
+
+def test_file_that_cannot_be_read_is_logged_every_five_minutes(caplog: pytest.LogCaptureFixture) -> None:
+    """M7."""
+    kept = Kept()
+    for _ in range(11):
+        kept.keeper.unreadable("no such file")
+        kept.seconds += 60
+    told = [(vars(record)["attempt"], vars(record)["sinceSeconds"]) for record in caplog.records]
+    assert told == [(1, 0), (6, 300), (11, 600)]
+
+
+def test_mended_document_is_used_again() -> None:
+    kept = Kept().after({"policy.yaml": BROKEN}, {"policy.yaml": OTHER})
+    assert (kept.rules, kept.samples["policy_load_success",]) == (["some"], 1.0)
+
+
+def test_deleted_document_is_the_built_in_policy_again() -> None:
+    assert Kept().after({"policy.yaml": GOOD}, None).around.judge.policy.hash == "builtin"
+
+
+def test_candidate_is_tried_beside_and_can_break_without_harm() -> None:
+    kept = Kept().after({"policy.yaml": GOOD, "candidate.yaml": OTHER})
+    assert kept.around.candidate is not None
+    assert [rule.name for rule in kept.around.candidate.policy.rules] == ["some"]
+    assert kept.samples["policy_candidate_load_success",] == 1.0
+    kept = Kept().after({"policy.yaml": GOOD, "candidate.yaml": BROKEN})
+    assert (kept.rules, kept.samples["policy_candidate_load_success",]) == (["no-wildcards"], 0.0)
+    assert ("policy_candidate_load_success",) not in Kept().after({"policy.yaml": GOOD}).samples
+
+
+def test_document_that_did_not_change_is_not_read_again() -> None:
+    texts: list[str] = []
+
+    def read(text: str, at: Any) -> Any:
+        texts.append(text)
+        return read_policy(text, at)
+
+    Kept(read).after({"policy.yaml": GOOD}, {"policy.yaml": GOOD})
+    assert texts == [GOOD]
+
+
+def test_fault_of_ours_while_reading_is_a_broken_document() -> None:
+    def read(text: str, at: Any) -> Any:
+        raise ZeroDivisionError(text, at)
+
+    kept = Kept(read).after({"policy.yaml": GOOD})
+    assert (kept.around.judge.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 0.0)
+
+
+def test_only_rules_in_use_are_counted() -> None:
+    kept = Kept().after({"policy.yaml": GOOD})
+    kept.metrics.count([("no-wildcards", "deny"), ("no-wildcards", "deny"), ("made-up", "deny")])
+    decided = {key: value for key, value in kept.samples.items() if key[0] == "policy_decisions_total"}
+    assert decided == {("policy_decisions_total", "no-wildcards", "deny"): 2.0}
+    kept.metrics.use(["default", "some"], [])
+    assert not [key for key in kept.samples if key[0] == "policy_decisions_total"]
+
+
+@pytest.mark.parametrize(("days", "told"), [(8, 0), (6, 1), (-1, 0)])
+def test_exceptions_that_end_within_a_week_are_told_once(days: int, told: int) -> None:
+    ends = format_time(NOW + timedelta(days=days))
+    exception = f"{{name: lab, rules: [no-wildcards], owner: o, reason: r, expiresAt: '{ends}'}}"
+    kept = Kept().after({"policy.yaml": f"{GOOD}exceptions: [{exception}]\n"})
+    kept.keeper.remind(NOW)
+    kept.keeper.remind(NOW + timedelta(minutes=10))
+    assert [reason for reason, _ in kept.told] == ["ExceptionEndsSoon"] * told
+    assert kept.samples["policy_exception_expiry_timestamp_seconds", "lab"] == (NOW + timedelta(days=days)).timestamp()
+
+
+def test_policy_file_is_read_again_when_it_changes_and_kept_when_it_goes_away(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(GOOD)
+    kept = Kept()
+
+    async def until(holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not holds():  # noqa: ASYNC110 -- nothing tells of a swap
+                await asyncio.sleep(0.01)
+
+    async def run() -> None:
+        work = asyncio.create_task(kept.keeper.run())
+        watch = asyncio.create_task(watch_file(path, kept.keeper))
+        await until(lambda: kept.rules == ["no-wildcards"])
+        path.write_text(OTHER)
+        await until(lambda: kept.rules == ["some"])
+        path.unlink()
+        await until(lambda: not kept.metrics.load_success)
+        assert kept.rules == ["some"]
+        path.write_text(OTHER)
+        await until(lambda: kept.metrics.load_success)
+        watch.cancel()
+        work.cancel()
+
+    asyncio.run(run())
+
+
+def test_newest_document_wins_however_long_an_older_one_takes() -> None:
+    read, go_on = [], threading.Event()
+
+    def slowly(text: str, at: Any) -> Any:
+        read.append(text)
+        assert go_on.wait(SECONDS)
+        return read_policy(text, at)
+
+    kept = Kept(slowly)
+
+    async def run() -> None:
+        work = asyncio.create_task(kept.keeper.run())
+        kept.keeper.offer({"policy.yaml": GOOD})
+        async with asyncio.timeout(SECONDS):
+            while not read:  # noqa: ASYNC110 -- a thread says so
+                await asyncio.sleep(0.001)
+            for document in (BROKEN, OTHER):
+                kept.keeper.offer({"policy.yaml": document})
+            go_on.set()
+            while kept.rules != ["some"]:  # noqa: ASYNC110 -- the keeper tells nobody when it swaps
+                await asyncio.sleep(0.001)
+        work.cancel()
+
+    asyncio.run(run())
+    assert read == [GOOD, OTHER]
+    assert kept.told == []

@@ -1,0 +1,123 @@
+"""What `serve` waits for before it takes reviews, and what it says meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import TYPE_CHECKING, Any
+
+from tests.builders import NOW
+from tests.unit.cluster.peer import Answer, Peer, Reply, Request, cluster_of, run, status, until
+from webhook.config.serve import parse_serve
+from webhook.daemons.wiring import surroundings_stages
+from webhook.runtime import Stage, Stages, side_by_side
+from webhook.server.probes import Checks
+from webhook.server.review_state import Surroundings
+from webhook.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEY = b"k" * 32
+SECONDS = 20.0
+
+
+class World:
+    """An API server of one's own making, and a `serve` that wants to begin."""
+
+    def __init__(self, folder: Path) -> None:
+        self.settings = parse_serve("serve", [f"--kubeconfig={folder / 'k'}", f"--cert-dir={folder}"], {})
+        self.metrics = Metrics(version="0", resources=())
+        self.checks = Checks()
+        self.around = Surroundings()
+        self.ready = asyncio.Event()
+        self.secret: Reply = Answer({"kind": "Secret", "data": {"key": base64.b64encode(KEY).decode()}})
+        self.policy: Reply = Answer({"metadata": {"resourceVersion": "1"}, "items": []})
+        self.metrics.watch_readiness(self.checks.problems)
+
+    def answer(self, request: Request) -> Reply:
+        if "/secrets/" in request.path:
+            return self.secret
+        if request.path.endswith("/configmaps"):
+            return self.policy
+        return Answer({"metadata": {"resourceVersion": "1"}, "items": []})
+
+    def problem(self, name: str) -> str | None:
+        return dict(self.checks.problems())[name]
+
+    def sample(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"device_taint_webhook_{name}", labels)
+
+    def visited(self, visit: Any) -> None:
+        """Runs the stages beside a visitor."""
+
+        async def scenario() -> None:
+            async with Peer() as peer, cluster_of(peer) as cluster:
+                peer.otherwise = self.answer
+
+                async def begin() -> None:
+                    self.ready.set()
+
+                sources = surroundings_stages(
+                    self.settings,
+                    cluster,
+                    self.around,
+                    self.metrics,
+                    self.checks,
+                    lambda: NOW,
+                )
+                stages = Stages([*side_by_side(sources), Stage(name="reviews", start=begin)])
+                running = asyncio.create_task(stages.run())
+                try:
+                    await visit(peer)
+                finally:
+                    stages.stop()
+                    if not self.ready.is_set():
+                        running.cancel()
+                    await asyncio.wait([running])
+
+        run(scenario())
+
+
+def asked_for_key(peer: Peer) -> int:
+    return sum("/secrets/" in request.path for request in peer.requests)
+
+
+def test_no_review_is_taken_before_the_key_is_known_and_it_is_asked_for_again_soon(tmp_path: Path) -> None:
+    """M1: a template that is created meanwhile would have no author for ever."""
+    world = World(tmp_path)
+    key, world.secret = world.secret, Answer(status(503, "etcd is away"), 503)
+
+    async def visit(peer: Peer) -> None:
+        await until(lambda: asked_for_key(peer) >= 3, "a third look", SECONDS)
+        assert not world.ready.is_set()
+        assert (world.sample("key_loaded"), world.sample("ready")) == (0, 0)
+        assert "503: etcd is away" in (world.problem("key") or "")
+        await until(lambda: not (world.problem("names") or world.problem("policy")), "the others go on", SECONDS)
+        assert world.problem("key") is not None, "meanwhile"
+        world.secret = key
+        await until(world.ready.is_set, "readiness", SECONDS)
+        assert world.around.key() == KEY
+        assert (world.sample("key_loaded"), world.sample("readiness_check", check="key")) == (1, 1)
+
+    world.visited(visit)
+
+
+def test_policy_that_cannot_be_read_is_named_with_the_reason_and_keeps_nothing_else_waiting(tmp_path: Path) -> None:
+    """M0: neither the metric nor the probe says that a policy is in use."""
+    world = World(tmp_path)
+    policy, world.policy = world.policy, Answer(status(403, "configmaps is forbidden"), 403)
+
+    async def visit(_: Peer) -> None:
+        await until(lambda: "forbidden" in (world.problem("policy") or ""), "the reason", SECONDS)
+        await until(lambda: world.problem("key") is None, "the key", SECONDS)
+        assert not world.ready.is_set()
+        assert (world.sample("policy_load_success"), world.sample("ready")) == (0, 0)
+        assert world.sample("policy_info", hash="builtin") is None
+        assert world.sample("readiness_check", check="policy") == 0
+        world.policy = policy
+        await until(world.ready.is_set, "readiness", SECONDS)
+        assert (world.sample("policy_load_success"), world.sample("ready")) == (1, 1)
+        assert world.sample("policy_info", hash="builtin") == 1
+
+    world.visited(visit)

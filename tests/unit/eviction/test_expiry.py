@@ -1,0 +1,84 @@
+"""Expiry as a table, and what looks forgotten."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.builders import DRIVER, KEY, NOW
+from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, taint
+from tests.unit.eviction.world import FREE, World
+from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
+from webhook.eviction.expiry import CONTESTED, Expiry, Forgotten, Thresholds, expiry_of, forgotten
+from webhook.eviction.modes import Mode
+from webhook.eviction.stale_report import Reporter
+
+if TYPE_CHECKING:
+    from webhook.inventory.state import Inventory
+
+AT = "2026-06-01T12:00:00Z"
+TAKEN_BACK = Condition(CONTESTED, "False", "TakenBack", f"expired at {AT}; effect set to None")
+OTHER_EXPIRY = Condition(CONTESTED, "False", "TakenBack", "expired at 2026-05-01T12:00:00Z; effect set to None")
+
+
+@pytest.mark.parametrize(
+    ("text", "effect", "conditions", "expected"),
+    [
+        ("", "NoExecute", (), Expiry.NONE),
+        ("soon", "NoExecute", (), Expiry.NONE),
+        (AT, "None", (), Expiry.NONE),
+        (AT, "NoExecute", (), Expiry.TAKE_BACK),
+        (AT, "NoSchedule", (), Expiry.TAKE_BACK),
+        (AT, "NoExecute", (TAKEN_BACK,), Expiry.CONTESTED),
+        (AT, "NoExecute", (OTHER_EXPIRY,), Expiry.TAKE_BACK),
+        ("2026-06-01T12:00:30Z", "NoExecute", (TAKEN_BACK,), Expiry.LATER),
+    ],
+)
+def test_expiry(text: str, effect: str, conditions: tuple[Condition, ...], expected: Expiry) -> None:
+    found = expiry_of(rule(effect=effect, conditions=conditions, annotations={EXPIRES_AT: text}), NOW)
+    assert found == (expected, 30.0 if expected is Expiry.LATER else 0.0)
+
+
+def held(*objects: object) -> Inventory:
+    world = World(Mode.OBSERVE, FREE)
+    world.add(*objects)  # type: ignore[arg-type]
+    return world.inventory
+
+
+def names(selector: DeviceSelector | None) -> DeviceTaintRule:
+    return rule(selector=selector)
+
+
+def test_rules_whose_devices_are_gone_are_named() -> None:
+    inventory = held(
+        slice_of({"gpu-0": ()}),
+        claim(devices=("old",)),
+        pod(),
+        rule("published", selector=DeviceSelector(device="gpu-0")),
+        rule("allocated", selector=DeviceSelector(device="old")),
+        rule("gone", selector=DeviceSelector(device="gpu-9")),
+        rule("harmless", effect="None", selector=DeviceSelector(device="gpu-9")),
+        rule("judged by others", selector=DeviceSelector(unknown=(("all", "true"),))),
+    )
+    assert forgotten(inventory, {}, NOW, Thresholds()).rules_without_devices == ("gone",)
+
+
+def test_old_taints_of_slices_are_named() -> None:
+    old, young = taint(added=NOW - timedelta(hours=73)), taint(added=NOW - timedelta(hours=1))
+    inventory = held(slice_of({"gpu-0": (old,), "gpu-1": (young,), "gpu-2": (taint("None", added=old.time_added),)}))
+    found = forgotten(inventory, {}, NOW, Thresholds(slice_taint_hours=72)).old_slice_taints
+    assert found == ((DRIVER, POOL, "gpu-0", KEY),)
+
+
+def test_rule_that_nobody_meets_for_days_is_reported_once_a_period(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(Mode.OBSERVE, FREE, report_seconds=7200)
+    world.add(slice_of({"gpu-0": ()}), rule())
+    reporter = Reporter(world.setup, Thresholds(idle_days=1))
+    for _ in range(30):  # hours
+        reporter.look()
+        world._move(3600)
+    lines = [record.__dict__ for record in caplog.records if record.message == "taints that look forgotten"]
+    assert [line["idleRules"] for line in lines] == [["rule"]] * 3
+    assert forgotten(world.inventory, {"uid-rule": NOW}, NOW, Thresholds()) == Forgotten()

@@ -1,0 +1,312 @@
+"""What rules say: conditions with their times, announcements, Events, progress over a restart, expiry."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from msgspec import structs
+
+from tests.builders import NOW
+from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
+from tests.unit.eviction.world import BLUNT, FREE, World
+from webhook.api.meta import format_time
+from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
+from webhook.eviction.conditions import EVICTION, IN_TREE
+from webhook.eviction.expiry import CONTESTED
+from webhook.eviction.modes import Mode
+
+
+def asking(**fields: object) -> DeviceTaintRule:
+    return rule(effect="NoSchedule", evict=True, **fields)  # type: ignore[arg-type]
+
+
+def written(world: World, kind: str) -> list[tuple[str, str]]:
+    """(reason, message) of each condition of that type, in the order of writing."""
+    return [(reason, message) for _, type_, reason, message in world.cluster.writes if type_ == kind]
+
+
+# --- the in-tree controller's condition ---------------------------------------------------------
+
+
+def test_in_tree_condition_is_written_at_once_and_then_every_ten_seconds() -> None:
+    """E-36, E-37; a pod counts whether it is due or not (E-43)."""
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(claim(), pod(), claim("later", tolerates(25)), pod("later"), rule())
+    world.settle()
+    assert [reason for reason, _ in written(world, IN_TREE)] == ["PodsPendingEviction"]
+    assert written(world, IN_TREE)[0][1] == "2 pods need to be evicted in 1 namespace."
+    world.advance(9.9)
+    assert len(written(world, IN_TREE)) == 1
+    world.advance(0.2)
+    pending = "1 pod needs to be evicted in 1 namespace. 1 pod evicted since starting the controller."
+    assert written(world, IN_TREE)[1:] == [("PodsPendingEviction", pending)]
+    world.advance(60)
+    assert world.condition("rule", IN_TREE) == ("False", "Completed", "2 pods evicted since starting the controller.")
+
+
+def test_in_tree_condition_of_a_rule_that_hits_nobody() -> None:
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(rule())
+    world.settle()
+    assert world.condition("rule", IN_TREE) == ("False", "NotStarted", "")
+
+
+def test_in_tree_condition_of_effect_none_tells_what_would_be_and_tells_it_once() -> None:
+    """E-40."""
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(slice_of({"gpu-0": (), "gpu-1": ()}), claim(), pod(), rule(effect="None"))
+    world.advance(30)
+    message = (
+        "2 published devices selected. 1 allocated device selected. 1 pod would be evicted in 1 namespace if the "
+        "effect was NoExecute. This information will not be updated again. Recreate the DeviceTaintRule to trigger an "
+        "update."
+    )
+    assert written(world, IN_TREE) == [("NoEffect", message)]
+    world.add(claim("more"), pod("more"))
+    world.advance(30)
+    assert len(written(world, IN_TREE)) == 1
+    assert world.evicted == []
+
+
+def test_in_tree_condition_of_other_effects() -> None:
+    """E-41."""
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(rule(effect="NoSchedule"))
+    world.settle()
+    told = ("False", "OtherEffect", "Eviction only happens for the NoExecute effect.")
+    assert world.condition("rule", IN_TREE) == told
+
+
+def test_in_tree_condition_is_written_in_no_other_mode() -> None:
+    for mode in (Mode.OBSERVE, Mode.DELEGATED, Mode.SUPPLEMENT):
+        world = World(mode, FREE)
+        world.add(claim(), pod(), rule(), asking(name="asking"))
+        world.advance(30)
+        assert written(world, IN_TREE) == []
+
+
+# --- ours ---------------------------------------------------------------------------------------
+
+
+def test_nothing_to_do_is_not_said_before_allocations_can_be_known() -> None:
+    """E-44: who waits for False is not told so too soon."""
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(rule())
+    world.settle()
+    assert world.condition("rule")[:2] == ("True", "Waiting")
+    world.advance(10.1)
+    assert world.condition("rule") == ("False", "NothingToDo", "0 pods evicted")
+
+
+def test_condition_tells_what_remains_and_when() -> None:
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(claim("pod", tolerates(3600)), pod(), rule())
+    world.settle()
+    due = format_time(NOW + timedelta(seconds=3600))
+    assert world.condition("rule") == (
+        "True",
+        "Waiting",
+        f"0 pods evicted; 1 pod pending in 1 namespace; next due {due}",
+    )
+    assert sorted(world.told("EvictionScheduled")) == ["pod", "rule"]
+
+
+def test_observe_writes_what_would_be_and_evicts_nobody() -> None:
+    world = World(Mode.OBSERVE, FREE)
+    world.add(claim(), pod(), rule())
+    world.advance(100)
+    assert world.evicted == []
+    assert world.condition("rule") == ("False", "ObserveOnly", "0 pods evicted; 1 pod would be evicted in 1 namespace")
+    assert world.told("EvictionScheduled") == ["pod"]
+
+
+def test_selector_that_cannot_be_judged_is_said() -> None:
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(claim(), pod(), rule(selector=DeviceSelector(unknown=(("all", "true"),))))
+    world.settle()
+    assert world.condition("rule")[:2] == ("False", "Stopped")
+    assert "cannot be judged" in world.condition("rule")[2]
+
+
+def test_rule_that_asks_with_the_wrong_effect_is_told() -> None:
+    world = World(Mode.DELEGATED, FREE)
+    world.add(claim(), pod(), rule(effect="None", evict=True))
+    world.advance(20)
+    assert world.condition("rule")[:2] == ("False", "Stopped")
+    assert world.evicted == []
+
+
+def test_rule_that_does_not_ask_any_more_is_told() -> None:
+    world = World(Mode.DELEGATED, FREE)
+    world.add(claim("pod", tolerates(3600)), pod(), asking())
+    world.advance(1)
+    known = world.inventory.rules["rule"]
+    world.change(known, structs.replace(known, meta=structs.replace(known.meta, annotations={})))
+    world.advance(11)
+    assert world.condition("rule") == ("False", "NothingToDo", "eviction is not asked for any more")
+    assert world.planned == {}
+
+
+def test_rule_that_is_being_deleted_evicts_no_further_pod() -> None:
+    """R1: what is pending is dropped as for a taint that is gone, and the rule says why."""
+    world = World(Mode.DELEGATED, FREE)
+    world.add(claim("pod", tolerates(3600)), pod(), asking())
+    world.advance(1)
+    assert set(world.planned) == {"pod"}
+    known = world.inventory.rules["rule"]
+    world.change(known, structs.replace(known, deleting=True, generation=2))
+    world.advance(4000)
+    assert world.evicted == []
+    assert world.told("EvictionCancelled") == ["pod"]
+    being_deleted = "the rule is being deleted, so its /evict is no longer followed"
+    assert world.condition("rule") == ("False", "NothingToDo", being_deleted)
+
+
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.DELEGATED])
+def test_rule_that_is_being_deleted_cannot_begin_to_ask_for_eviction(mode: Mode) -> None:
+    """R1."""
+    world = World(mode, FREE)
+    world.add(claim(), pod(), rule(effect="NoSchedule", deleting=True))
+    world.advance(10)
+    known = world.inventory.rules["rule"]
+    world.change(known, asking(deleting=True))
+    world.advance(100)
+    assert (world.evicted, world.planned) == ([], {})
+    assert world.condition("rule")[:2] == ("False", "NothingToDo")
+
+
+def test_no_execute_acts_until_the_rule_is_gone() -> None:
+    """The in-tree controller does not look at a rule's deletionTimestamp either."""
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(claim(), pod(), rule(deleting=True))
+    world.advance(1)
+    assert world.evicted == ["pod"]
+
+
+def test_expired_rule_that_is_being_deleted_is_not_deleted_again() -> None:
+    """FakeCluster would let it go at once; in a cluster its finalizers hold it, and the worker would ask for ever."""
+    world = World(Mode.DELEGATED, FREE, delete_expired=True)
+    world.add(rule(deleting=True, annotations={EXPIRES_AT: format_time(NOW)}))
+    world.advance(10)
+    assert "rule" in world.inventory.rules
+
+
+def test_pods_that_tolerate_scheduling_are_left_and_counted() -> None:
+    world = World(Mode.DELEGATED, FREE)
+    world.add(claim("stays", tolerates(effect="NoSchedule")), pod("stays"), claim(), pod(), asking())
+    world.advance(30)
+    assert world.evicted == ["pod"]
+    assert world.condition("rule")[2] == "1 pod evicted; 1 left alone (ToleratesScheduling)"
+
+
+# --- announcements ------------------------------------------------------------------------------
+
+
+def test_eviction_that_is_asked_for_waits_until_it_is_announced() -> None:
+    world = World(Mode.DELEGATED, FREE)
+    world.cluster.condition_error = "503"
+    world.add(claim(), pod(), asking())
+    world.advance(30)
+    assert world.evicted == []
+    world.cluster.condition_error = ""
+    world.advance(2)
+    assert world.evicted == ["pod"]
+    assert world.condition("rule")[:2] == ("True", "Waiting")
+
+
+def test_announcement_of_an_earlier_generation_does_not_count() -> None:
+    before = Condition(EVICTION, "True", "Evicting", "", 1, NOW - timedelta(hours=1))
+    world = World(Mode.DELEGATED, FREE)
+    world.cluster.condition_error = "503"
+    world.add(claim(), pod(), asking(conditions=(before,), generation=2))
+    world.advance(30)
+    assert world.evicted == []
+
+
+def test_nobody_is_due_before_the_announcement() -> None:
+    world = World(Mode.DELEGATED, FREE)
+    world.add(claim(), pod(), asking(added=NOW - timedelta(days=1)))
+    world.clock.wall += timedelta(seconds=7)
+    world.advance(1)
+    [plan_due] = [note for note in world.cluster.notes if note.reason == "Evicted"]
+    assert plan_due.about == ("ml", "pod", "uid-pod")
+    assert world.inventory.rules["rule"].conditions[0].last_transition_time == NOW + timedelta(seconds=7)
+
+
+# --- restart ------------------------------------------------------------------------------------
+
+
+def test_progress_survives_a_restart() -> None:
+    before = Condition(EVICTION, "True", "Evicting", "7 pods evicted; 1 pod pending in 1 namespace", 1, NOW)
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(claim(), pod(), rule(conditions=(before,)))
+    world.advance(20)
+    assert world.condition("rule") == ("False", "Completed", "8 pods evicted")
+    assert world.condition("rule", IN_TREE)[2] == "1 pod evicted since starting the controller."
+
+
+def test_completed_stays_completed_over_a_restart() -> None:
+    before = Condition(EVICTION, "False", "Completed", "7 pods evicted", 1, NOW - timedelta(hours=1))
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(rule(conditions=(before,)))
+    world.advance(20)
+    assert written(world, EVICTION) == []
+
+
+# --- expiry -------------------------------------------------------------------------------------
+
+
+def expiring(seconds: float, **fields: object) -> DeviceTaintRule:
+    expires = format_time(NOW + timedelta(seconds=seconds))
+    return rule(annotations={EXPIRES_AT: expires}, **fields)  # type: ignore[arg-type]
+
+
+def test_expired_rule_is_set_to_none_at_its_time() -> None:
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(claim("pod", tolerates(3600)), pod(), expiring(100))
+    world.advance(99)
+    assert world.inventory.rules["rule"].taint.effect == "NoExecute"
+    world.advance(2)
+    assert world.inventory.rules["rule"].taint.effect == "None"
+    assert world.planned == {}
+    assert world.condition("rule", CONTESTED)[:2] == ("False", "TakenBack")
+
+
+def test_expired_rule_that_is_restored_is_left_and_told() -> None:
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(expiring(10))
+    world.advance(15)
+    known = world.inventory.rules["rule"]
+    world.change(known, structs.replace(known, taint=taint()))
+    world.advance(60)
+    assert world.inventory.rules["rule"].taint.effect == "NoExecute"
+    assert world.condition("rule", CONTESTED)[:2] == ("True", "Restored")
+
+
+def test_expiry_that_was_moved_holds_again() -> None:
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(expiring(10))
+    world.advance(15)
+    known = world.inventory.rules["rule"]
+    later = expiring(100)
+    world.change(known, structs.replace(later, conditions=known.conditions))
+    world.advance(60)
+    assert world.inventory.rules["rule"].taint.effect == "NoExecute"
+    world.advance(60)
+    assert world.inventory.rules["rule"].taint.effect == "None"
+
+
+def test_expired_rule_is_deleted_where_that_is_asked_for() -> None:
+    world = World(Mode.REPLACEMENT, BLUNT, delete_expired=True)
+    world.add(expiring(10))
+    world.advance(15)
+    assert dict(world.inventory.rules) == {}
+
+
+@pytest.mark.parametrize("mode", [Mode.OBSERVE])
+def test_observe_takes_no_rule_back(mode: Mode) -> None:
+    world = World(mode, FREE)
+    world.add(expiring(10))
+    world.advance(60)
+    assert world.inventory.rules["rule"].taint.effect == "NoExecute"

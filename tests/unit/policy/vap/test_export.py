@@ -1,0 +1,395 @@
+"""Policies as ValidatingAdmissionPolicies: what is exported, what is not, and that conditions mean the same in CEL.
+
+Whole policies are compared on a real API server (tests/apiserver/test_vap.py); here single conditions are, by celpy.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.properties.policies import (
+    allowed_taints,
+    described,
+    key_patterns,
+    manifest_of,
+    refused_taints,
+    tolerations,
+    value_patterns,
+)
+from tests.unit.policy.cel import evaluated
+from tests.unit.policy.documents import make_entry, make_exception, policy_of
+from webhook.policy.match import Tolerations
+from webhook.policy.model import Match, NamespaceMatch, Policy, RequesterMatch, TolerationMatch
+from webhook.policy.vap.cel import all_of, any_of, none_of, taint_condition, texts, toleration_condition
+from webhook.policy.vap.coverage import Coverage
+from webhook.policy.vap.export import Export, export
+from webhook.policy.vap.overlap import apart
+
+if TYPE_CHECKING:
+    from webhook.api.taints import DeviceToleration
+
+NAMES: Final = ("device-taint-webhook-documented", "device-taint-webhook-guard")
+"""What is exported of every policy that refuses anything."""
+
+
+def exported(*rules: Any, **fields: Any) -> Export:
+    return export(policy_of(rules=list(rules), **fields))
+
+
+def coverage(made: Export) -> dict[str, str]:
+    return {each.name: each.coverage.value for each in made.rules}
+
+
+def policies(made: Export) -> dict[str, Any]:
+    """The policies by their names, without the prefix that all have."""
+    return {
+        each["metadata"]["name"].removeprefix("device-taint-webhook-"): each["spec"]
+        for each in made.objects
+        if each["kind"] == "ValidatingAdmissionPolicy"
+    }
+
+
+# --- words of CEL -------------------------------------------------------------------------------
+
+
+def test_conjunctions_bracket_what_would_fall_apart() -> None:
+    assert all_of(["a", "true", "b || c", "(d || e)"]) == "a && (b || c) && (d || e)"
+    assert any_of(["a && b", "false", 'x == "&&"']) == '(a && b) || x == "&&"'
+    assert (all_of([]), any_of([]), all_of(["a", "false"]), any_of(["a", "true"])) == ("true", "false", "false", "true")
+    assert none_of(["a.b", "!c", "d == e", "false"]) == "!a.b && c && !(d == e)"
+
+
+@pytest.mark.parametrize(
+    ("patterns", "expression"),
+    [
+        ((), "true"),
+        (("a", "**"), "true"),
+        (("a",), 't == "a"'),
+        (("a", "b"), 't in ["a", "b"]'),
+        (("a*",), 't.startsWith("a")'),
+        (("*a",), 't.endsWith("a")'),
+        (("*a*",), 't.contains("a")'),
+        (("aa*ab",), 't.startsWith("aa") && t.endsWith("ab") && size(t) >= 4'),
+        (("a*", "b"), 't == "b" || t.startsWith("a")'),
+        (("a?",), 't.matches("(?s)^a.$")'),
+        (("a.*b*c",), 't.matches("(?s)^a\\\\..*b.*c$")'),
+        (('"',), 't == "\\""'),
+    ],
+)
+def test_patterns_become_the_plainest_words(patterns: tuple[str, ...], expression: str) -> None:
+    assert texts("t", patterns) == expression
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(key_patterns, value_patterns), st.text("avxwz/.", max_size=6))
+def test_a_pattern_describes_the_same_texts_in_cel(patterns: tuple[str, ...], text: str) -> None:
+    expected = not patterns or any(described(pattern, text) for pattern in patterns)
+    assert evaluated(texts("t", patterns), t=text) is expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.booleans(), refused_taints, allowed_taints, tolerations)
+def test_a_toleration_is_met_or_held_by_the_same_matches_in_cel(
+    allowing: bool,  # noqa: FBT001 -- drawn
+    refused: TolerationMatch,
+    allowed: TolerationMatch,
+    toleration: DeviceToleration,
+) -> None:
+    match = allowed if allowing else refused
+    compiled = Tolerations(match)
+    expected = compiled.contains(toleration) if allowing else compiled.intersects(toleration)
+    condition = toleration_condition(Match(tolerations=match), allowing=allowing, with_generated=False)
+    assert evaluated(condition.whole, t=manifest_of(toleration)) is expected
+
+
+# --- what is exported ---------------------------------------------------------------------------
+
+ACTING: Final = {"taints": {"effects": ["NoSchedule", "NoExecute"]}}
+KEYS: Final = {"tolerations": {"keys": ["a.example.com/*"]}}
+
+
+def test_a_policy_without_rules_still_has_its_documented_rules_and_guard() -> None:
+    made = export(Policy())
+    assert [each["metadata"]["name"] for each in made.objects] == [name for name in NAMES for _ in range(2)]
+    assert (made.rules, made.complete) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "actions"),
+    [
+        ({}, {"tolerations": "Deny", "documented": "Deny", "guard": "Deny"}),
+        (
+            {"mode": "warn"},
+            dict.fromkeys(("tolerations-unbounded", "documented", "documented-unbounded", "guard"), "Warn"),
+        ),
+        ({"documentedRules": "off"}, {"tolerations-unbounded": "Deny", "guard": "Deny"}),
+        ({"mode": "off"}, {}),
+    ],
+)
+def test_bindings_go_as_far_as_the_policy_does(fields: Any, actions: dict[str, str]) -> None:
+    made = exported(make_entry(match=KEYS), **fields)
+    bindings = [each for each in made.objects if each["kind"].endswith("Binding")]
+    prefix = "device-taint-webhook-"
+    assert {
+        each["spec"]["policyName"].removeprefix(prefix): each["spec"]["validationActions"][0] for each in bindings
+    } == actions
+    assert all(each["metadata"]["name"] == each["spec"]["policyName"] for each in bindings)
+
+
+def test_each_rule_that_refuses_is_a_validation_that_names_it() -> None:
+    made = exported(
+        make_entry("no", match=KEYS, message="not\n here"), make_entry("hm", "warn"), make_entry("so", "audit")
+    )
+    (validation,) = policies(made)["tolerations"]["validations"]
+    assert validation["message"] == "not here (rule no)"
+    assert validation["reason"] == "Forbidden"
+    assert coverage(made) == {"no": "full"}
+
+
+@pytest.mark.parametrize(
+    ("match", "found"),
+    [
+        ({"drivers": ["gpu.example.com"]}, ("none", "only the webhook can judge its drivers")),
+        ({"drivers": ["*"]}, ("full", "")),
+        ({"when": "request.count > 1"}, ("none", "only the webhook can judge its when")),
+        (
+            {"drivers": ["x"], "when": "request.count > 1"},
+            ("none", "only the webhook can judge its drivers and when"),
+        ),
+    ],
+)
+def test_a_refusal_that_cel_cannot_say_is_not_exported(match: Any, found: tuple[str, str]) -> None:
+    made = exported(make_entry(match=match))
+    assert [(each.coverage, "; ".join(each.why)) for each in made.rules] == [found]
+    assert ("tolerations" in policies(made)) is (found[0] == "full")
+    assert made.complete is (found[0] == "full")
+
+
+def test_an_allowance_that_cel_cannot_say_in_full_takes_from_refusals_after_it() -> None:
+    made = exported(
+        make_entry("before", match=KEYS),
+        make_entry("vague", "allow", match={**KEYS, "drivers": ["gpu.example.com"]}),
+        make_entry("after", match=KEYS),
+        make_entry("elsewhere", match={"tolerations": {"keys": ["b.example.com/*"]}}),
+    )
+    assert coverage(made) == {"before": "full", "vague": "partial", "after": "partial", "elsewhere": "full"}
+    before, after, elsewhere = policies(made)["tolerations"]["validations"]
+    assert [text["expression"].count("startsWith") for text in (before, after, elsewhere)] == [1, 2, 1]
+
+
+def test_an_exception_holds_for_its_time() -> None:
+    made = exported(
+        make_entry("no", match=KEYS), exceptions=[make_exception(rules=["no"], match={"deviceClasses": ["x"]})]
+    )
+    (validation,) = policies(made)["tolerations"]["validations"]
+    time = 'timestamp(object.metadata.creationTimestamp) < timestamp("2026-09-01T00:00:00Z")'
+    assert f'!(asked.deviceClassName == "x" && {time})' in validation["expression"]
+    assert coverage(made) == {"no": "full"}
+
+
+def test_updates_of_taint_rules_see_no_clock() -> None:
+    made = exported(taintRules=[make_entry("no", match=ACTING)], exceptions=[make_exception(rules=["no"])])
+    assert coverage(made) == {"default": "full", "no": "partial"} | {"no": "partial"} or coverage(made) == {
+        "no": "partial"
+    }
+    (validation,) = policies(made)["taints"]["validations"]
+    assert 'request.operation == "UPDATE" || timestamp(' in validation["expression"]
+
+
+ROOMY: Final = {"driver": "gpu.example.com", "pool": "p"}
+
+
+@pytest.mark.parametrize(
+    ("match", "allowing", "selector", "evict", "holds"),
+    [
+        pytest.param(Match(), False, {}, False, True, id="nothing is asked for"),
+        pytest.param(Match(evict=True), False, {}, True, True, id="a rule that evicts"),
+        pytest.param(Match(evict=True), False, {}, False, False, id="a rule that does not, where it should"),
+        pytest.param(Match(evict=False), False, {}, False, True, id="a rule that does not evict"),
+        pytest.param(Match(evict=False), False, {}, True, False, id="a rule that does, where it should not"),
+        pytest.param(Match(drivers=("gpu.*",)), False, ROOMY, False, True, id="the driver"),
+        pytest.param(Match(drivers=("nic.*",)), False, ROOMY, False, False, id="another driver"),
+        pytest.param(Match(drivers=("nic.*",)), False, {}, False, True, id="any driver, to refuse"),
+        pytest.param(Match(drivers=("nic.*",)), True, {}, False, False, id="any driver, to allow"),
+        pytest.param(Match(pools=("p",)), True, ROOMY, False, True, id="the pool"),
+        pytest.param(Match(pools=("q",)), True, ROOMY, False, False, id="another pool"),
+        pytest.param(Match(pools=("q",)), False, {"driver": "x"}, False, True, id="any pool, to refuse"),
+        pytest.param(Match(drivers=("*",), pools=("*",)), True, {}, False, True, id="patterns of everything, to allow"),
+    ],
+)
+def test_taint_rule_asks_in_cel_for_devices_and_evictions(
+    match: Match,
+    allowing: bool,  # noqa: FBT001 -- a table's
+    selector: Any,
+    evict: bool,  # noqa: FBT001 -- a table's
+    holds: bool,  # noqa: FBT001 -- a table's
+) -> None:
+    whole = taint_condition(match, allowing=allowing).whole
+    assert evaluated(whole, variables={"selector": selector, "evict": evict}) is holds
+
+
+def test_rules_that_allow_for_the_same_requesters_share_a_variable() -> None:
+    """Which is asked once; rules for others have one of their own."""
+    jane, bob = ({"requesters": {"users": [name]}} for name in ("jane", "bob"))
+    made = exported(
+        make_entry("one", "allow", {**jane, "tolerations": {"keys": ["a.example.com/*"]}}),
+        make_entry("two", "allow", {**bob, "tolerations": {"keys": ["a.example.com/*"]}}),
+        make_entry("three", "allow", {**jane, "tolerations": {"keys": ["a.example.com/b"]}}),
+        make_entry("no", match=KEYS),
+    )
+    asked = {each["name"]: each["expression"] for each in policies(made)["tolerations"]["variables"]}
+    assert {name: "jane" in text for name, text in asked.items() if name.startswith("for_")} == {
+        "for_one": True,
+        "for_two": False,
+    }
+    (validation,) = policies(made)["tolerations"]["validations"]
+    assert [validation["expression"].count(f"variables.for_{name}") for name in ("one", "two")] == [2, 1]
+
+
+def test_taints_in_slices_are_left_out() -> None:
+    assert coverage(exported(taintRules=[make_entry("no", match=ACTING)])) == {"no": "full"}
+    assert coverage(exported(taintRules=[make_entry("no", match=ACTING)], taintRulesOnSlices=True)) == {"no": "partial"}
+
+
+def test_the_default_is_a_rule_if_it_refuses() -> None:
+    assert coverage(exported()) == {}
+    made = exported(make_entry("some", "allow", match=KEYS), default="deny")
+    assert coverage(made) == {"some": "full", "default": "full"}
+    assert "(rule default)" in policies(made)["tolerations"]["validations"][0]["message"]
+
+
+def test_a_rule_that_allows_everything_leaves_nothing_to_refuse() -> None:
+    made = exported(make_entry("all", "allow"), make_entry("no", match=KEYS))
+    assert "tolerations" not in policies(made)
+    assert made.complete
+
+
+# --- claims made from templates -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "left_out"),
+    [({}, True), ({"generatedClaims": "enforce"}, False)],
+)
+def test_claims_from_templates_are_judged_only_if_the_policy_says_so(fields: Any, left_out: bool) -> None:  # noqa: FBT001 -- a parameter
+    made = exported(make_entry(match=KEYS), **fields)
+    names = [each["name"] for each in policies(made)["tolerations"]["matchConditions"]]
+    assert ("not-made-from-a-template" in names) is left_out
+    assert coverage(made) == {"example": "full"}
+
+
+@pytest.mark.parametrize("action", ["allow", "deny"])
+def test_authors_of_claims_from_templates_are_not_to_be_seen(action: str) -> None:
+    who = {"requesters": {"users": ["jane"]}}
+    made = exported(make_entry("who", action, match=who), make_entry("no", match=KEYS), generatedClaims="enforce")
+    assert (
+        coverage(made)
+        == {
+            "allow": {"who": "full", "no": "partial"},
+            "deny": {"who": "partial", "no": "full"},
+        }[action]
+    )
+    text = str(policies(made)["tolerations"])
+    assert ("variables.generated ||" in text, "!variables.generated &&" in text) == (
+        action == "allow",
+        action == "deny",
+    )
+
+
+def test_unknown_authors_that_are_allowed_leave_nothing_to_say_about_claims_from_templates() -> None:
+    made = exported(make_entry(match=KEYS), generatedClaims="enforce", unknownAuthor="allow")
+    assert coverage(made) == {"example": "partial"}
+    names = [each["name"] for each in policies(made)["tolerations"]["matchConditions"]]
+    assert "not-made-from-a-template" in names
+
+
+# --- what it costs ------------------------------------------------------------------------------
+
+
+def allowing(number: int, pattern: str) -> list[Any]:
+    return [make_entry(f"a{n}", "allow", match={"tolerations": {"keys": [pattern.format(n)]}}) for n in range(number)]
+
+
+def test_what_costs_too_much_is_taken_apart() -> None:
+    made = exported(*allowing(40, "a{}.example.com/*x"), default="deny")
+    (policy,) = [spec for name, spec in policies(made).items() if name.startswith("tolerations")]
+    shares = re.findall(r"variables\.asked(\d+)of(\d+)\b", str(policy["validations"]))
+    assert len(shares) == int(shares[0][1]) == len(policy["validations"])
+    assert policy["failurePolicy"] == "Fail"
+    assert made.complete
+
+
+def test_what_costs_too_much_in_any_case_fails_open_and_is_told() -> None:
+    made = exported(*allowing(40, "a{}.example.com/?*x*y"), default="deny")
+    assert policies(made)["tolerations-unbounded"]["failurePolicy"] == "Ignore"
+    assert coverage(made)["default"] == "partial"
+
+
+def test_long_policies_are_several() -> None:
+    rules = [make_entry(f"no-{n}", match={"tolerations": {"keys": [f"a{n}.example.com/?*x*y"]}}) for n in range(30)]
+    names = [name for name in policies(exported(*rules)) if name.startswith("tolerations")]
+    assert names[:2] == ["tolerations", "tolerations-2"]
+
+
+# --- labels -------------------------------------------------------------------------------------
+
+
+def test_labels_are_protected_when_asked_for() -> None:
+    policy = policy_of(trustedNamespaceLabels=["kubernetes.io/metadata.name", "example.com/tier"])
+    assert "labels" not in policies(export(policy))
+    (validation,) = policies(export(policy, protect_labels=True))["labels"]["validations"]
+    assert "example.com/tier" in validation["expression"]
+    assert 'metadata.name"' not in validation["expression"], "the API server guards that one"
+    assert "labels" not in policies(export(Policy(), protect_labels=True))
+
+
+def test_empty_lists_are_left_out_as_the_api_server_does() -> None:
+    policy = policy_of(trustedNamespaceLabels=["example.com/tier"])
+    for spec in policies(export(policy, protect_labels=True)).values():
+        assert [name for name, value in spec.items() if not value] == []
+
+
+# --- apart --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (("a/*",), ("b/*",), True),
+        (("a/*",), ("a/b",), False),
+        (("a/*", "b/*"), ("a/b",), False),
+        (("*/x",), ("*/y",), True),
+        (("*x*",), ("*y*",), False),
+        (("a",), ("b", "c"), True),
+        (("a?",), ("ab",), False),
+        (("*",), ("b",), False),
+        ((), ("b",), False),
+    ],
+)
+def test_keys_that_have_nothing_in_common(one: tuple[str, ...], other: tuple[str, ...], expected: bool) -> None:  # noqa: FBT001 -- a parameter
+    allowing, refusing = (Match(tolerations=TolerationMatch(keys=keys)) for keys in (one, other))
+    assert apart(allowing, refusing) is expected
+    assert apart(Match(device_classes=one), Match(device_classes=other)) is expected
+    assert apart(*(Match(namespaces=NamespaceMatch(names)) for names in (one, other))) is expected
+
+
+def test_requesters_are_never_certainly_apart() -> None:
+    assert not apart(*(Match(requesters=RequesterMatch((name,))) for name in ("a", "b")))
+
+
+@settings(max_examples=300, deadline=None)
+@given(allowed_taints, refused_taints, tolerations)
+def test_nothing_is_allowed_and_refused_by_matches_that_are_apart(
+    allowed: TolerationMatch, refused: TolerationMatch, toleration: DeviceToleration
+) -> None:
+    if apart(Match(tolerations=allowed), Match(tolerations=refused)):
+        assert not (Tolerations(allowed).contains(toleration) and Tolerations(refused).intersects(toleration))
+
+
+def test_coverage_is_a_word_for_reports() -> None:
+    assert [str(each) for each in Coverage] == ["full", "partial", "none"]

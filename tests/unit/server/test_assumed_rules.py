@@ -1,0 +1,250 @@
+"""What this replica knows to begin, and for how long the next reviews count it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from tests.builders import DRIVER, decoded, encoded, make_review
+from tests.unit.admission.guarding import fleet, node, tainting
+from tests.unit.inventory.values import inventory_of
+from webhook.admission.context import UNLIMITED, Budget
+from webhook.admission.decision import Promised
+from webhook.inventory.fates import Names
+from webhook.inventory.impact import Impact, Wave
+from webhook.inventory.state import Inventory, Sight
+from webhook.policy.decide import Judge
+from webhook.policy.model import Impact as Settings
+from webhook.policy.model import ImpactLimits, Policy
+from webhook.policy.ports import KnownNames
+from webhook.server import assumed_rules as module
+from webhook.server.assumed_rules import KEPT_SECONDS, Promises
+from webhook.server.http import Reviews
+from webhook.server.review_state import Surroundings
+from webhook.server.settings import ReviewSettings
+from webhook.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def promised(name: str = "a", *pods: str, selector: Any = None) -> Promised:
+    rule = decoded(tainting(selector or node(0), name=name))[0]
+    uids = frozenset(pods)
+    waves = (Wave(0, uids, uids),) if pods else ()
+    return Promised(rule, Impact(devices=9, waves=waves, namespaces=frozenset({"ml"}), tolerating=frozenset({"x"})))
+
+
+def names(promises: Promises, inventory: Inventory | None = None) -> list[str]:
+    return [rule.meta.name for rule in promises.current(inventory)]
+
+
+def victims(promises: Promises, seconds: float = 600) -> list[list[str]]:
+    return [sorted(each.pods) for each in promises.victims(seconds)]
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+
+def test_rule_is_kept_until_the_inventory_shows_it() -> None:
+    promises, inventory = Promises(Clock()), Inventory()
+    assert names(promises, inventory) == []
+    promises.add(promised("a"))
+    promises.add(promised("b"))
+    assert names(promises, inventory) == ["a", "b"]
+    inventory.apply(None, promised("a").rule)
+    assert names(promises, inventory) == ["b"]
+    inventory.apply(promised("a").rule, None)
+    assert names(promises, inventory) == ["b"]
+
+
+def test_rule_that_looks_otherwise_is_not_it() -> None:
+    """What is stored may still be the old form; the promise is of the new one."""
+    rule = promised("a").rule
+    for other in (
+        structs.replace(rule, selector=None),
+        structs.replace(rule, taint=structs.replace(rule.taint, value="fan")),
+        structs.replace(rule, taint=structs.replace(rule.taint, time_added=None)),
+        promised("b").rule,
+    ):
+        promises = Promises(Clock())
+        promises.add(promised("a"))
+        assert names(promises, inventory_of(other)) == ["a"]
+    promises = Promises(Clock())
+    promises.add(promised("a"))
+    assert names(promises, inventory_of(structs.replace(rule, meta=structs.replace(rule.meta, uid="7")))) == []
+
+
+def test_rule_that_does_not_come_is_forgotten() -> None:
+    clock = Clock()
+    promises = Promises(clock)
+    promises.add(promised("a"))
+    clock.seconds += KEPT_SECONDS - 0.1
+    promises.add(promised("b"))
+    assert names(promises, Inventory()) == ["a", "b"]
+    clock.seconds += 0.2
+    assert names(promises, None) == ["b"]
+
+
+def test_rule_takes_the_place_of_its_namesake() -> None:
+    promises = Promises(Clock())
+    promises.add(promised("a", selector=node(0)))
+    promises.add(promised("a", selector=node(1)))
+    (rule,) = promises.current(None)
+    assert rule.selector is not None
+    assert rule.selector.pool == "node-1"
+
+
+def test_rules_without_names_are_different_rules() -> None:
+    promises = Promises(Clock())
+    for number in range(3):
+        promises.add(promised("", selector=node(number)))
+    assert len(promises.current(inventory_of(promised("").rule))) == 2
+
+
+# --- victims --------------------------------------------------------------------------------------
+
+
+def test_victims_are_remembered_for_the_window_whatever_becomes_of_rule_and_pods() -> None:
+    clock = Clock()
+    promises = Promises(clock)
+    promises.add(promised("a", "p", "q"))
+    clock.seconds += 300
+    promises.add(promised("a", "r"))
+    assert victims(promises) == [["p", "q"], ["r"]]
+    assert names(promises, inventory_of(promised("a").rule)) == []
+    clock.seconds += 301
+    assert victims(promises) == [["r"]]
+    clock.seconds += 300
+    assert victims(promises) == []
+
+
+def test_nothing_but_the_victims_is_remembered() -> None:
+    promises = Promises(Clock())
+    promises.add(promised("a", "p"))
+    promises.add(promised("b"))
+    uids = frozenset({"p"})
+    assert promises.victims(600) == (Impact(waves=(Wave(0, uids, uids),), namespaces=frozenset({"ml"})),)
+
+
+def test_memory_is_bounded(monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, "_VICTIMS_MOST", 5)
+    promises = Promises(Clock())
+    for number in range(4):
+        promises.add(promised(f"a{number}", f"{number}-p", f"{number}-q"))
+    assert victims(promises) == [["2-p", "2-q"], ["3-p", "3-q"]]
+    assert len(promises.closed(600)) == 1
+    promises.add(promised("large", *"abcdefg"))
+    assert victims(promises) == [list("abcdefg")]
+    monkeypatch.setattr(module, "_KEPT_MOST", 3)
+    for number in range(9):
+        promises.add(promised(f"b{number}"))
+    assert names(promises) == ["b6", "b7", "b8"]
+    for number in range(9):
+        promises.add(promised("c", selector=node(number)))
+    assert [each.pool for each in promises.closed(600)] == ["node-6", "node-7", "node-8"]
+
+
+# --- devices --------------------------------------------------------------------------------------
+
+
+def test_devices_are_remembered_for_the_window_since_a_rule_last_began_on_them() -> None:
+    clock = Clock()
+    promises = Promises(clock)
+    for number in (0, 1, 0):
+        promises.add(promised(f"a{number}", selector=node(number)))
+        clock.seconds += 300
+    assert promises.closed(1000) == (Names(DRIVER, "node-1"), Names(DRIVER, "node-0"))
+    assert promises.closed(400) == (Names(DRIVER, "node-0"),)
+    assert promises.closed(200) == ()
+
+
+# --- in the server --------------------------------------------------------------------------------
+
+
+class Server:
+    """Reviews of rules under a limit of two pods, in a cluster of eight nodes that shows no rule."""
+
+    def __init__(self, **around: Any) -> None:
+        judge = Judge(Policy(impact=Settings(limits=(ImpactLimits(pods=2),))))
+        sight = Sight(inventory_of(*fleet(8)))
+        self.around = Surroundings(judge=judge, sight=lambda: sight, **around)
+        self._reviews = Reviews(ReviewSettings(), Metrics(version="0", resources=()), self.around)
+
+    async def _send(self, number: int, **request: Any) -> bool:
+        """Whether a rule on that node is allowed."""
+        now = datetime.now(UTC)  # noqa: TID251 -- the server asks this clock
+        review = make_review(tainting(node(number), name=f"rule-{number}", added=now), **request)
+        route = self._reviews._route_to("/validate")
+        assert route is not None
+        answer = await self._reviews._review(route, encoded(review), Budget(60, lambda: 0.0), 0.0)
+        allowed: bool = json.loads(answer._body)["response"]["allowed"]
+        return allowed
+
+    def allowed(self, numbers: Iterable[int], **request: Any) -> int:
+        """How many rules pass that come at the same time, each on a node of its own."""
+
+        async def sent() -> list[bool]:
+            return await asyncio.gather(*[self._send(number, **request) for number in numbers])
+
+        return sum(asyncio.run(sent()))
+
+
+def test_rules_sent_at_the_same_time_hit_no_more_than_the_limit() -> None:
+    server = Server()
+    assert server.allowed(range(8)) == 2
+    assert server.allowed([0]) == 1  # what is promised already hits nobody else
+    assert server.allowed([7]) == 0
+
+
+def test_dry_runs_promise_nothing() -> None:
+    server = Server()
+    assert server.allowed(range(8), dryRun=True) == 8
+    assert server.allowed(range(8)) == 2
+
+
+def test_rules_that_waited_for_names_together_hit_no_more_than_the_limit() -> None:
+    """Each was counted before the others had passed, and nobody knows more of the names than before."""
+
+    async def look_up(*_: Any) -> bool:
+        await asyncio.sleep(0)
+        return False
+
+    assert Server(look_up=look_up).allowed(range(8)) == 2
+
+
+def test_refused_rule_is_not_remembered() -> None:
+    server = Server()
+    assert server.allowed(range(2)) == 2
+    assert server.allowed(range(2, 8)) == 0
+    assert sorted(pod for each in server.around.promises.victims(600) for pod in each.pods) == ["u-0", "u-1"]
+
+
+def test_window_of_the_policy_says_for_how_long_victims_count() -> None:
+    clock = Clock()
+    server = Server(promises=Promises(clock))
+    assert server.allowed(range(3)) == 2
+    clock.seconds += 599
+    assert server.allowed([3]) == 0
+    clock.seconds += 2
+    assert server.allowed(range(3, 8)) == 2
+
+
+def test_where_nobody_looks_at_a_cluster_nothing_is_reckoned_with() -> None:
+    around = Surroundings()
+    around.promises.add(promised("a", "p"))
+    now = datetime.now(UTC)  # noqa: TID251 -- any time
+    context = around.context(now, UNLIMITED, KnownNames())
+    assert (context.sight, context.promised, context.victims, context.closed) == (None, (), (), ())

@@ -1,0 +1,74 @@
+"""What slices had a short while ago."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pytest
+
+from tests.builders import NOW_TEXT, decoded, make_claim, make_device, make_slice, make_taint
+from webhook.cluster.cache.decoders import SliceOnWire
+from webhook.server import recent_taints as module
+from webhook.server.recent_taints import KEPT_SECONDS, Lately
+
+if TYPE_CHECKING:
+    from webhook.api.slices import ResourceSlice
+
+BROKEN: Final = make_taint(effect="NoExecute", timeAdded=NOW_TEXT)
+IDENTITY: Final = ("gpu-0", BROKEN["key"], BROKEN.get("value", ""))
+
+
+class Time:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def a_slice(*taints: Any, pool: str = "node-0") -> ResourceSlice:
+    manifest = make_slice([make_device("gpu-0", taints)])
+    manifest["spec"]["pool"]["name"] = pool
+    return msgspec.json.decode(json.dumps(manifest), type=SliceOnWire).kept()  # as a watch brings it
+
+
+def had(lately: Lately, pool: str = "node-0") -> bool:
+    return lately.had(a_slice().driver, pool, IDENTITY)
+
+
+@pytest.mark.parametrize("gone", ["taint", "slice", "pool", "effect"])
+def test_what_is_gone_is_remembered_for_its_time(gone: str) -> None:
+    time = Time()
+    lately = Lately(time)
+    after = {
+        "taint": a_slice(),
+        "slice": None,
+        "pool": a_slice(BROKEN, pool="elsewhere"),
+        "effect": a_slice({**BROKEN, "effect": "NoSchedule"}),
+    }[gone]
+    lately.observe(a_slice(BROKEN), after)
+    assert had(lately)
+    assert not had(lately, "elsewhere")
+    time.now = KEPT_SECONDS
+    assert had(lately)
+    time.now += 1.0
+    assert not had(lately)
+
+
+def test_what_stays_or_comes_is_not_gone() -> None:
+    lately = Lately(Time())
+    lately.observe(None, a_slice(BROKEN))
+    lately.observe(a_slice(), a_slice(BROKEN))
+    lately.observe(a_slice(BROKEN), a_slice(BROKEN))
+    lately.observe(a_slice({**BROKEN, "effect": "NoSchedule"}), a_slice())
+    lately.observe(decoded(make_claim())[0], None)
+    assert not had(lately)
+
+
+def test_of_too_many_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KEPT_MOST", 2)
+    lately = Lately(Time())
+    for pool in ("node-0", "node-1", "node-0", "node-2"):
+        lately.observe(a_slice(BROKEN, pool=pool), None)
+    assert [had(lately, f"node-{number}") for number in range(3)] == [True, False, True]

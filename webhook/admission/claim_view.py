@@ -1,0 +1,182 @@
+"""What rules look at, gathered from a claim or template and from whoever sends it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from webhook.admission.author import EXACT_COUNT, REQUESTED_BY, author_of, digest
+from webhook.api.claims import EXTENDED_RESOURCE, ResourceClaimTemplate
+from webhook.api.meta import OWN_GROUP
+from webhook.api.taints import EQUAL
+from webhook.policy.conditions import Scope, Target
+from webhook.policy.ports import Requester
+from webhook.validation.claims import SPEC, TEMPLATE_SPEC, everything_asked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from webhook.admission.context import AdmissionContext
+    from webhook.admission.excess import Excess
+    from webhook.admission.review import AdmissionRequest
+    from webhook.api.claims import ResourceClaim
+    from webhook.api.field import JSON
+    from webhook.api.taints import DeviceToleration
+    from webhook.validation.claims import Asked
+
+DEFAULTED: Final = f"{OWN_GROUP}/defaulted-tolerations"
+"""Annotation that tells which tolerations were added by default."""
+_OUR_NOTES: Final = frozenset({REQUESTED_BY, DEFAULTED})
+"""What /mutate writes is nothing that rules look at: an object must not be refused for it."""
+SCHEDULER: Final = "system:kube-scheduler"
+
+
+class Ask(NamedTuple):
+    """One thing that is asked for, with what rules need to know about it."""
+
+    asked: Asked
+    target: Target
+
+
+class Claiming:
+    """A claim or a template as rules see it."""
+
+    def __init__(
+        self,
+        new: ResourceClaim | ResourceClaimTemplate,
+        request: AdmissionRequest,
+        context: AdmissionContext,
+        excess: Excess | None = None,
+    ) -> None:
+        self.new = new
+        self.excess = excess
+        self._request = request
+        self._context = context
+        self.is_template = isinstance(new, ResourceClaimTemplate)
+        self.spec = TEMPLATE_SPEC if self.is_template else SPEC
+        self.namespace = request.namespace or new.meta.namespace
+        self.generated = not self.is_template and request.username in context.policy.trusted_controllers
+        self._names = context.names
+
+    @property
+    def for_extended_resource(self) -> bool:
+        """Whether the scheduler made it for an extended resource: it has no tolerations, and no use for any."""
+        return self._request.username == SCHEDULER and self.new.meta.annotations.get(EXTENDED_RESOURCE) == "true"
+
+    @property
+    def tolerates(self) -> bool:
+        """Whether any toleration is asked for."""
+        return any(asked.exact.tolerations for asked in everything_asked(self.spec, self.new.requests))
+
+    def scope(self) -> Scope:
+        """Who answers for it: the author of the template if it was generated, else whoever sends it."""
+        request = self._request
+        requester: Requester | None = Requester(request.username, request.groups)
+        if self.generated:
+            requester = self.author(self.new.meta.annotations.get(REQUESTED_BY))
+        return Scope(requester, self.namespace, self._names.namespace(self.namespace))
+
+    def author(self, annotation: str | None) -> Requester | None:
+        """The author that an annotation proves. There is none for an object that is not judged whole."""
+        key = self._context.key
+        if key is None or annotation is None or self.cut:
+            return None
+        return author_of(annotation, self.namespace, digest(self.new), key)
+
+    @property
+    def cut(self) -> bool:
+        """Whether only a part of it is judged."""
+        return self.excess is not None and self.excess.cut
+
+    def asks(self) -> Iterator[Ask]:
+        """Each exact request and alternative."""
+        for asked in everything_asked(self.spec, self.new.requests):
+            exact = asked.exact
+            drivers = self._names.drivers(exact.device_class_name)
+            yield Ask(asked, Target(exact.device_class_name, drivers, exact.admin_access))
+
+    def variables(
+        self, asked: Asked, target: Target, scope: Scope, toleration: DeviceToleration | None
+    ) -> Mapping[str, JSON]:
+        """The variables of `when`. What is not known is left out."""
+        meta = self.new.meta
+        variables: dict[str, JSON] = {
+            "request": _request_variable(self._raw(asked), asked),
+            "claim": {
+                "name": meta.name,
+                "generateName": meta.generate_name,
+                "namespace": self.namespace,
+                "labels": _labels(self._request.object),
+                "annotations": {key: text for key, text in meta.annotations.items() if key not in _OUR_NOTES},
+                "template": self.is_template,
+                "generated": self.generated,
+            },
+        }
+        if toleration is not None:
+            variables["toleration"] = toleration_variable(toleration)
+        if scope.facts is not None:
+            variables["namespace"] = {"name": scope.namespace, "labels": dict(scope.facts.labels)}
+        if scope.requester is not None:
+            variables["requester"] = requester_variable(scope.requester)
+        if target.drivers is not None:
+            variables["drivers"] = sorted(target.drivers)
+        return variables
+
+    def _raw(self, asked: Asked) -> Mapping[str, Any]:
+        """The request or alternative as it was sent; it was decoded, so it is there."""
+        spec: Any = self.new.spec
+        if self.is_template:
+            spec = spec["spec"]
+        raw = spec["devices"]["requests"][asked.position]
+        if asked.alternative is not None:
+            raw = raw["firstAvailable"][asked.alternative]
+        elif isinstance(raw.get("exactly"), dict):
+            raw = raw["exactly"]
+        return raw if isinstance(raw, dict) else {}
+
+
+def requester_variable(requester: Requester) -> dict[str, JSON]:
+    """`requester` of a `when`."""
+    variable: dict[str, JSON] = {
+        "username": requester.username,
+        "serviceAccount": requester.service_account or "",
+    }
+    if requester.groups_known:
+        variable["groups"] = list(requester.groups)
+    return variable
+
+
+def toleration_variable(toleration: DeviceToleration) -> dict[str, JSON]:
+    """`toleration` of a `when`; without tolerationSeconds where it holds for ever."""
+    variable: dict[str, JSON] = {
+        "key": toleration.key,
+        "operator": toleration.operator or EQUAL,
+        "value": toleration.value,
+        "effect": toleration.effect,
+    }
+    if toleration.toleration_seconds is not None:
+        variable["tolerationSeconds"] = toleration.toleration_seconds
+    return variable
+
+
+def _request_variable(raw: Mapping[str, Any], asked: Asked) -> dict[str, JSON]:
+    """`request` of a `when`; without a count where all devices are asked for, so that none is too small for it."""
+    count, mode = raw.get("count"), raw.get("allocationMode")
+    mode = mode if isinstance(mode, str) and mode else EXACT_COUNT
+    variable: dict[str, JSON] = {
+        "name": asked.exact.name,
+        "deviceClassName": asked.exact.device_class_name,
+        "allocationMode": mode,
+        "adminAccess": asked.exact.admin_access,
+        "alternative": asked.alternative is not None,
+    }
+    if mode == EXACT_COUNT:
+        variable["count"] = count if count.__class__ is int and count else 1
+    return variable
+
+
+def _labels(value: JSON) -> dict[str, str]:
+    meta = value.get("metadata") if isinstance(value, dict) else None
+    labels = meta.get("labels") if isinstance(meta, dict) else None
+    if not isinstance(labels, dict):
+        return {}
+    return {key: text for key, text in labels.items() if isinstance(text, str)}

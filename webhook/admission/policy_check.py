@@ -1,0 +1,157 @@
+"""Policy in a review: claims and templates by what they tolerate, rules and patches by the taint they set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from webhook.admission.author import REQUESTED_BY, claimed_author, same_author
+from webhook.admission.candidate_diff import differences
+from webhook.admission.claim_view import Claiming
+from webhook.admission.rulings import (
+    Rulings,
+    at_most,
+    claim_rulings,
+    findings_of,
+    not_judged,
+    unknown_author,
+    who_asks,
+)
+from webhook.admission.taint_rulings import taint_rulings
+from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
+from webhook.api.field import Finding, Path, Severity, forbidden
+from webhook.policy.model import DEFAULT_RULE, Mode, UnknownAuthor
+from webhook.policy.ports import Requester
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from webhook.admission.context import AdmissionContext
+    from webhook.admission.decision import Difference
+    from webhook.admission.excess import Excess
+    from webhook.admission.review import AdmissionRequest
+    from webhook.admission.rulings import Ruling
+    from webhook.policy.decide import Judge
+    from webhook.policy.model import Action
+
+MAX_FINDINGS: Final = 1000
+"""Findings of the policy on one object that are told."""
+_NO_RULINGS: Final = Rulings()
+_TEMPLATE_AUTHOR: Final = Path.root().child("spec", "metadata", "annotations").key(REQUESTED_BY)
+AUTHOR_RULE: Final = "requestedBy"
+"""The name under which a template that names another author is refused."""
+
+
+class Judgement(NamedTuple):
+    """What the policy has to say: findings, the rules that matched, and how the candidate differs."""
+
+    findings: tuple[Finding, ...] = ()
+    hits: tuple[tuple[str, Action], ...] = ()
+    differences: tuple[Difference, ...] = ()
+
+    @property
+    def spoke(self) -> bool:
+        """Whether a rule other than the default did."""
+        return any([name != DEFAULT_RULE for name, _ in self.hits])  # noqa: C419 -- a list of few is quicker
+
+
+SILENT: Final = Judgement()
+
+
+def judgement(
+    new: Any, old: Any, request: AdmissionRequest, context: AdmissionContext, excess: Excess | None = None
+) -> Judgement:
+    """The policy's word on an object that is created (`old` is None) or updated. Raises OutOfTime.
+
+    `excess` says what of the object was cut off: that is not judged, and counts against it.
+    """
+    if isinstance(new, ResourceClaim | ResourceClaimTemplate):
+        if not claims_matter(context.judge) and context.candidate is None and context.key is None:
+            return SILENT
+        claiming = Claiming(new, request, context, excess)
+        if claiming.for_extended_resource:
+            return SILENT
+        return _on_claim(claiming, old, request, context)
+    return _on_taint(new, old, request, context)
+
+
+def claims_matter(judge: Judge) -> bool:
+    """Whether the policy has anything to say about what claims ask for, and so about who asks."""
+    return judge.judges_claims or judge.policy.unknown_author is UnknownAuthor.DENY
+
+
+def _on_claim(claiming: Claiming, old: Any, request: AdmissionRequest, context: AdmissionContext) -> Judgement:
+    updating = old is not None
+    candidate = context.candidate
+    findings: list[Finding] = []
+    if claiming.is_template and not updating:
+        findings += _authorship(claiming, request, context)
+    told, active = _spoken(claiming, context.judge, context, updating=updating)
+    findings += told
+    others: tuple[Difference, ...] = ()
+    if candidate is not None:
+        _, tried = _spoken(claiming, candidate, context, updating=updating)
+        others = tuple(differences(active.told, tried.told))
+    if not findings and not others and not active.names:
+        return SILENT
+    return Judgement(tuple(at_most(findings, MAX_FINDINGS)), active.names, others)
+
+
+def _spoken(
+    claiming: Claiming, judge: Judge, context: AdmissionContext, *, updating: bool
+) -> tuple[list[Finding], Rulings]:
+    """What a policy has to tell, and the rulings that it comes from."""
+    mode = judge.claim_mode(generated=claiming.generated, updating=updating)
+    if mode is Mode.OFF or not claims_matter(judge):
+        return [], _NO_RULINGS
+    scope = claiming.scope()
+    findings: list[Finding] = []
+    if scope.requester is None:
+        # The author of what was cut cannot be known: that must not be a way past rules that know them.
+        if judge.policy.unknown_author is UnknownAuthor.ALLOW and not claiming.cut:
+            return [], _NO_RULINGS
+        if claiming.tolerates:
+            findings.append(unknown_author(judge, updating=updating))
+    by_mode = judge.mode_turns_down(generated=claiming.generated, updating=updating)
+    findings += not_judged(claiming, judge, scope, mode, context.now, by_mode=by_mode)
+    # A comparison needs all of them, also those that are silent.
+    rulings = claim_rulings(claiming, judge, scope, context, everything=context.candidate is not None)
+    if rulings.told:
+        findings += findings_of(rulings.told, who_asks(claiming, scope), mode, context.now, by_mode=by_mode)
+    return findings, rulings
+
+
+def _authorship(claiming: Claiming, request: AdmissionRequest, context: AdmissionContext) -> Iterator[Finding]:
+    """Whether a new template names the one who sends it, as /mutate made it do."""
+    new = claiming.new
+    if context.key is None or context.policy.mode is Mode.OFF or not isinstance(new, ResourceClaimTemplate):
+        return
+    annotation = new.claim_meta.annotations.get(REQUESTED_BY)
+    requester = Requester(request.username, request.groups)
+    author = claiming.author(annotation)
+    if author is not None and same_author(author, requester):
+        return
+    claimed = claimed_author(annotation)
+    if author is not None or (claimed is not None and not same_author(claimed, requester)):
+        text = "names another author than the requester; leave it out, the webhook writes it"
+        enforced = context.policy.mode is Mode.ENFORCE
+        yield Finding.refusal(forbidden(_TEMPLATE_AUTHOR, text), enforced=enforced, rule=AUTHOR_RULE)
+    elif claims_matter(context.judge):
+        text = "does not prove who wrote this; claims made from the template will have an unknown author"
+        yield Finding(Severity.WARN, forbidden(_TEMPLATE_AUTHOR, text), rule=AUTHOR_RULE)
+
+
+def _on_taint(new: Any, old: Any, request: AdmissionRequest, context: AdmissionContext) -> Judgement:
+    judge, candidate = context.judge, context.candidate
+    mode = context.policy.mode
+    active: tuple[Ruling, ...] = ()
+    if mode is not Mode.OFF and judge.judges_taints:
+        active = tuple(taint_rulings(new, old, request, judge, context))
+    others: tuple[Difference, ...] = ()
+    if candidate is not None and (candidate.judges_taints or active):
+        off = candidate.policy.mode is Mode.OFF
+        others = tuple(differences(active, () if off else taint_rulings(new, old, request, candidate, context)))
+    if not active and not others:
+        return SILENT
+    findings = list(findings_of(active, f'"{request.username}"', mode, context.now, by_mode=mode is Mode.WARN))
+    names = [name for ruling in active for name in ruling.walked.names]
+    return Judgement(tuple(at_most(findings, MAX_FINDINGS)), tuple(names), others)

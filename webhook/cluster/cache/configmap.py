@@ -1,0 +1,69 @@
+"""The ConfigMap that holds the policy: its data each time it changes, and nothing of what the data means."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+from webhook.cluster.cache.discovery import FixedCollection
+from webhook.cluster.cache.projections import ConfigMap
+from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.settings import ReflectorSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from webhook.cluster.client.rest import Cluster
+    from webhook.telemetry.metrics import Metrics
+
+
+class ConfigMapSource:
+    """One ConfigMap by name, followed through the API: a mounted file would come up to two minutes late."""
+
+    def __init__(  # noqa: PLR0913 -- all by name
+        self,
+        cluster: Cluster,
+        *,
+        namespace: str,
+        name: str,
+        on_change: Callable[[Mapping[str, str] | None, str, str], None],
+        random: Callable[[], float],
+        metrics: Metrics | None = None,
+        settings: ReflectorSettings = ReflectorSettings(),  # noqa: B008 -- frozen
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`on_change` gets data, resourceVersion and uid; None and twice the empty string if there is no ConfigMap.
+
+        It is called once at the start in any case, and then at each change. What it raises ends `run`.
+        """
+        self.reflector = Reflector(
+            cluster,
+            FixedCollection("", "v1", "configmaps", namespace=namespace),
+            ConfigMap,
+            field_selector=f"metadata.name={name}",
+            random=random,
+            settings=settings,
+            metrics=metrics,
+            clock=clock,
+        )
+        self.reflector.subscribe(self._changed)
+        self._on_change = on_change
+        self.synced = asyncio.Event()
+        """Set once it is known, and told, what the ConfigMap holds or that there is none; never unset."""
+
+    async def run(self) -> NoReturn:
+        """Follows it; returns only when cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.reflector.run())
+            await self.reflector.synced.wait()
+            if not self.reflector.items:
+                self._on_change(None, "", "")
+            self.synced.set()
+        raise AssertionError("the reflector does not return")
+
+    def _changed(self, _: ConfigMap | None, new: ConfigMap | None) -> None:
+        if new is None:
+            self._on_change(None, "", "")
+        else:
+            self._on_change(new.data or {}, new.metadata.resource_version, new.metadata.uid)

@@ -1,0 +1,271 @@
+"""Slices, rules and claims as they come from the API server, and what of them an inventory holds.
+
+A cluster has them by the hundred thousand, so texts that repeat are one text, lists that repeat are one list, and
+what only reviews look at is left out: requests, specifications and annotations of claims, attributes and shapes of
+devices. Rules are few and kept whole. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+from sys import intern
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from webhook.api.claims import (
+    EXTENDED_RESOURCE,
+    FROM_TEMPLATE,
+    AllocationResult,
+    Consumer,
+    DeviceRequest,
+    ResourceClaim,
+    classes_only,
+    decode_claim,
+    has_scheduler_shape,
+)
+from webhook.api.decode import Reader
+from webhook.api.owners import pod_group_of
+from webhook.api.rules import DeviceTaintRule, decode_rule
+from webhook.api.slices import Device, ResourceSlice, SliceTaint, decode_slice
+from webhook.api.taints import DeviceTaint, DeviceToleration, decode_taints, decode_tolerations
+from webhook.cluster.cache.kept_meta import OwnerReference, controller_of, kept_meta
+from webhook.cluster.cache.wire import Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_REMEMBERED_BYTES: Final = 4096
+"""Lists whose JSON is longer are not shared: they hardly repeat."""
+_REMEMBERED_ENTRIES: Final = 2048
+_NOTHING: Final = msgspec.Raw()
+
+
+class _Lists:
+    """Values of lists by their JSON. The same text is the same value, so it is read once and held once."""
+
+    def __init__(self, read: Callable[[Any], tuple[Any, ...]]) -> None:
+        self._read = read
+        self._known: dict[bytes, tuple[Any, ...]] = {}
+
+    def of(self, raw: msgspec.Raw) -> tuple[Any, ...]:
+        """The value; missing and null read as empty."""
+        text = bytes(raw)
+        if not text:
+            return ()
+        known = self._known.get(text)
+        if known is None:
+            known = self._read(msgspec.json.decode(text))
+            if len(text) <= _REMEMBERED_BYTES:
+                if len(self._known) >= _REMEMBERED_ENTRIES:
+                    self._known.clear()
+                self._known[text] = known
+        return known
+
+
+def _read_tolerations(value: Any) -> tuple[DeviceToleration, ...]:
+    return decode_tolerations(Reader({"tolerations": value}, []))
+
+
+def _read_taints(value: Any) -> tuple[DeviceTaint, ...]:
+    return decode_taints(Reader({"taints": value}, []))
+
+
+def _read_slice_taints(value: Any) -> tuple[SliceTaint, ...]:
+    return decode_slice(Reader({"spec": {"taints": value}}, [])).slice_taints
+
+
+def _read_requests(value: Any) -> tuple[DeviceRequest, ...]:
+    return classes_only(decode_claim(Reader({"spec": {"devices": {"requests": value}}}, [])).requests)
+
+
+_requests: Final = _Lists(_read_requests)
+_tolerations: Final = _Lists(_read_tolerations)
+_taints: Final = _Lists(_read_taints)
+_slice_taints: Final = _Lists(_read_slice_taints)
+_devices: Final[dict[Device, Device]] = {}
+"""Equal devices of many slices are one: most have a number for a name, and no taint."""
+
+
+def _shared(device: Device) -> Device:
+    if len(_devices) >= _REMEMBERED_ENTRIES:
+        _devices.clear()
+    try:
+        return _devices.setdefault(device, device)
+    except TypeError:  # a taint with data of its own (N-9), which may be anything
+        return device
+
+
+# --- claims -------------------------------------------------------------------------------------
+
+
+class _ClaimAnnotations(msgspec.Struct, frozen=True, gc=False):
+    extended_resource: str | None = msgspec.field(name=EXTENDED_RESOURCE, default=None)
+    from_template: str | None = msgspec.field(name=FROM_TEMPLATE, default=None)
+
+    @property
+    def say_extended(self) -> bool:
+        return self.extended_resource == "true" and self.from_template is None
+
+
+class _ClaimMeta(Identity, frozen=True, gc=False):
+    annotations: _ClaimAnnotations | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class _Result(msgspec.Struct, frozen=True, gc=False):
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    tolerations: msgspec.Raw = _NOTHING
+
+    def value(self) -> AllocationResult:
+        return AllocationResult(
+            intern(self.request),
+            intern(self.driver),
+            intern(self.pool),
+            intern(self.device),
+            _tolerations.of(self.tolerations),
+        )
+
+
+class _Results(msgspec.Struct, frozen=True, gc=False):
+    results: tuple[_Result, ...] | None = None
+
+
+class _Allocation(msgspec.Struct, frozen=True, gc=False):
+    devices: _Results | None = None
+
+    def value(self) -> tuple[AllocationResult, ...]:
+        found = (self.devices.results if self.devices else None) or ()
+        return tuple([each.value() for each in found])
+
+
+class _Consumer(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+    def value(self, owner_uid: str) -> Consumer:
+        """The pod that a claim was generated for is its owner and its consumer: one uid, so one text."""
+        uid = owner_uid if self.uid == owner_uid else self.uid
+        return Consumer(intern(self.api_group), intern(self.resource), self.name, uid)
+
+
+class _ClaimStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    allocation: _Allocation | None = None
+    reserved_for: tuple[_Consumer, ...] | None = None
+
+
+_NO_STATUS: Final = _ClaimStatus()
+
+
+class ClaimOnWire(msgspec.Struct, frozen=True, gc=False):
+    """A ResourceClaim; all versions write its status the same way."""
+
+    metadata: _ClaimMeta
+    status: _ClaimStatus | None = None
+
+    def kept(self) -> ResourceClaim:
+        """As `api.claims.decode_stored_claim` gives it, without annotations and generateName."""
+        metadata, status = self.metadata, self.status or _NO_STATUS
+        annotations, owner = metadata.annotations, controller_of(metadata.owner_references)
+        owner_uid = owner.uid if owner else ""
+        claim = ResourceClaim(
+            meta=kept_meta(metadata),
+            allocation=status.allocation.value() if status.allocation else None,
+            reserved_for=tuple([each.value(owner_uid) for each in status.reserved_for or ()]),
+            controller_uid=owner_uid,
+            pod_group=intern(pod_group_of(owner.api_version, owner.kind, owner.name)) if owner else "",
+        )
+        if annotations is None or not annotations.say_extended or not has_scheduler_shape(claim, owner):
+            return claim
+        return msgspec.structs.replace(claim, extended_resource=True)
+
+
+class _Requests(msgspec.Struct, frozen=True, gc=False):
+    requests: msgspec.Raw = _NOTHING
+
+
+class _ClaimSpec(msgspec.Struct, frozen=True, gc=False):
+    devices: _Requests = _Requests()
+
+
+class ClassedClaimOnWire(ClaimOnWire, frozen=True, gc=False):
+    """A ResourceClaim for those who ask of which classes its devices are: its requests, and of them only that."""
+
+    spec: _ClaimSpec = _ClaimSpec()
+
+    def kept(self) -> ResourceClaim:
+        """Likewise, with what `api.claims.classes_only` leaves of its requests."""
+        return msgspec.structs.replace(super().kept(), requests=_requests.of(self.spec.devices.requests))
+
+
+# --- slices -------------------------------------------------------------------------------------
+
+
+class _Basic(msgspec.Struct, frozen=True, gc=False):
+    taints: msgspec.Raw = _NOTHING
+
+
+class _Device(msgspec.Struct, frozen=True, gc=False):
+    """A device in any shape: v1beta1 writes everything but the name a level deeper."""
+
+    name: str = ""
+    taints: msgspec.Raw = _NOTHING
+    basic: _Basic | None = None
+
+    def value(self) -> Device:
+        return _shared(Device(intern(self.name), _taints.of(self.basic.taints if self.basic else self.taints)))
+
+
+class _Pool(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    generation: int | None = None
+    resource_slice_count: int | None = None
+
+
+class _SliceSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    driver: str = ""
+    pool: _Pool = _Pool()
+    node_name: str | None = None
+    devices: tuple[_Device, ...] | None = None
+    taints: msgspec.Raw = _NOTHING
+
+
+class SliceOnWire(msgspec.Struct, frozen=True, gc=False):
+    """A ResourceSlice of any version."""
+
+    metadata: Identity
+    spec: _SliceSpec = _SliceSpec()
+
+    def kept(self) -> ResourceSlice:
+        """As `api.slices.decode_slice` gives it, of devices only names and taints."""
+        spec = self.spec
+        return ResourceSlice(
+            meta=kept_meta(self.metadata),
+            driver=intern(spec.driver),
+            pool=intern(spec.pool.name),
+            pool_generation=spec.pool.generation or 0,
+            slice_count=spec.pool.resource_slice_count or 0,
+            node_name=None if spec.node_name is None else intern(spec.node_name),
+            devices=tuple([each.value() for each in spec.devices or ()]),
+            has_devices=spec.devices is not None,
+            slice_taints=_slice_taints.of(spec.taints),
+        )
+
+
+# --- rules --------------------------------------------------------------------------------------
+
+
+class RuleOnWire(msgspec.Struct, frozen=True):
+    """A DeviceTaintRule of any version, with fields that nobody knows yet: what they select cannot be judged."""
+
+    metadata: dict[str, Any]
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+    def kept(self) -> DeviceTaintRule:
+        """As `api.rules.decode_rule` gives it."""
+        return decode_rule(Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, []))

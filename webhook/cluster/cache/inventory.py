@@ -1,0 +1,142 @@
+"""The inventory of a live cluster: slices, rules, claims and, for who may read them, pods, each kept by a watch.
+
+Whether it can be trusted at this moment is said along with it; what follows from that is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from webhook.api.meta import GROUP
+from webhook.api.pods import Pod
+from webhook.cluster.cache.decoders import ClaimOnWire, ClassedClaimOnWire, RuleOnWire, SliceOnWire
+from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
+from webhook.cluster.cache.pod_decoder import PodOnWire
+from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.settings import InventorySettings
+from webhook.inventory.state import Inventory, Sight
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.cluster.client.rest import Cluster
+    from webhook.inventory.state import Held
+    from webhook.telemetry.metrics import Metrics
+
+VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+"""Of slices and claims, the preferred one first."""
+RULE_VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
+
+
+class InventoryCache:
+    """Watches that fill one inventory. It follows the cluster by as much as events need to arrive.
+
+    Rules need not be served: then there are none, and they are looked for again every few seconds.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        random: Callable[[], float],
+        metrics: Metrics | None = None,
+        settings: InventorySettings = InventorySettings(),  # noqa: B008 -- frozen
+        pods: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`random` gives numbers in [0, 1), `clock` any seconds.
+
+        Pods are asked for only where `pods` says so, and the classes of devices are kept only there.
+        """
+        self.inventory = held = Inventory()
+        self._trusted = Sight(held)
+        self._stale_seconds = settings.stale_seconds
+        self._subscribers: list[Callable[[Held | None, Held | None], None]] = []
+        follow = partial(Reflector[Any], cluster, random=random, metrics=metrics, clock=clock)
+        common = settings.reflector
+        slices = ServedCollection(cluster, GROUP, VERSIONS, "resourceslices")
+        rules = ServedCollection(cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
+        claims = ServedCollection(cluster, GROUP, VERSIONS, "resourceclaims")
+        small = replace(common, page_size=settings.slice_page_size)
+        self._rules = follow(rules, RuleOnWire, items=held.rules, settings=common, optional=True)
+        self._reflectors = [
+            follow(slices, SliceOnWire, items=held.slices, settings=small),
+            self._rules,
+            follow(claims, ClassedClaimOnWire if pods else ClaimOnWire, items=held.claims, settings=common),
+        ]
+        if pods:
+            every = FixedCollection("", "v1", "pods")
+            self._reflectors.append(follow(every, PodOnWire, items=held.pods, settings=common))
+        for each in self._reflectors:
+            each.subscribe(self._changed)
+        if metrics is not None:
+            counts = {each.resource: partial(len, each.items) for each in self._reflectors}
+            metrics.watch_inventory(lambda: self.sight().inventory is not None, counts)
+
+    def subscribe(self, on_change: Callable[[Held | None, Held | None], None]) -> None:
+        """From now on every change is told as (old, new), once the inventory has it; what it raises ends `run`."""
+        self._subscribers.append(on_change)
+
+    def sight(self) -> Sight:
+        """The inventory if it can be trusted now, or in words why not. Cheap enough for each review."""
+        for reflector in self._reflectors:
+            unknown = self._doubt(reflector)
+            if unknown:
+                return Sight(None, unknown)
+        return self._trusted
+
+    @property
+    def rules_served(self) -> bool:
+        """Whether the server has DeviceTaintRules, as far as is known."""
+        return not self._rules.unserved
+
+    @property
+    def problem(self) -> str | None:
+        """Why the inventory cannot be trusted, with what the server said, or None."""
+        told = []
+        for reflector in self._reflectors:
+            unknown = self._doubt(reflector)
+            if unknown:
+                told.append(f"{unknown} ({reflector.error})" if reflector.error else unknown)
+        return "; ".join(told) or None
+
+    async def synced(self) -> None:
+        """Returns once each resource was read in full, or found not to be served; waits for ever if they never are."""
+        for reflector in self._reflectors:
+            await reflector.synced.wait()
+
+    async def run(self) -> NoReturn:
+        """Follows all of them; returns only when cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors:
+                group.create_task(reflector.run())
+        raise AssertionError("reflectors do not return")
+
+    def _doubt(self, reflector: Reflector[Any]) -> str:
+        """Why what is known of a resource cannot be trusted; empty if it can."""
+        if reflector.unserved:
+            return "" if reflector is self._rules else f"{reflector.resource} are not served"
+        if not reflector.synced.is_set():
+            return f"{reflector.resource} not read yet"
+        if not reflector.settled:
+            return f"{reflector.resource} being read again"
+        lost = reflector.lost_seconds
+        if lost <= self._stale_seconds:
+            return ""
+        return (
+            f"{reflector.resource} being read again"
+            if lost == inf
+            else f"{reflector.resource} not followed for {lost:.0f} s"
+        )
+
+    def _changed(self, old: Held | None, new: Held | None) -> None:
+        if old is None and isinstance(new, Pod) and not new.uses_claims:
+            return  # not held, so each of its changes looks like the first
+        self.inventory.apply(old, new)
+        for on_change in self._subscribers:
+            on_change(old, new)

@@ -1,0 +1,44 @@
+"""Metadata as an inventory holds it."""
+
+from __future__ import annotations
+
+from sys import intern
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from webhook.api.meta import ObjectMeta
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from webhook.cluster.cache.wire import Identity
+
+_NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def kept_meta(identity: Identity) -> ObjectMeta:
+    """Metadata without what nobody asks an inventory for."""
+    return ObjectMeta(
+        name=identity.name,
+        namespace=intern(identity.namespace),
+        uid=identity.uid,
+        resource_version=identity.resource_version,
+        annotations=_NO_ANNOTATIONS,
+    )
+
+
+class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """An entry of ownerReferences."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+def controller_of(references: tuple[OwnerReference, ...] | None) -> OwnerReference | None:
+    """The one that controls the object."""
+    return next((each for each in references or () if each.controller), None)

@@ -1,0 +1,170 @@
+"""Namespaces and DeviceClasses by name: what the policy's port `ClusterNames` is filled with."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
+from webhook.cluster.cache.listwatch import METADATA
+from webhook.cluster.cache.lookups import Lookups
+from webhook.cluster.cache.projections import DeviceClass, PartialObject, class_drivers, namespace_facts
+from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.client.errors import Unavailable
+from webhook.cluster.client.rest import JSON
+from webhook.cluster.settings import NameSettings, ReflectorSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from webhook.cluster.cache.discovery import Collection
+    from webhook.cluster.client.rest import Cluster
+    from webhook.policy.ports import NamespaceFacts
+    from webhook.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+DEVICE_CLASS_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+T = TypeVar("T")
+
+
+class Drivers(msgspec.Struct, frozen=True, gc=False):
+    """Of a class that is known; None where they cannot be read from it."""
+
+    names: frozenset[str] | None
+
+
+class ClusterCache:
+    """What the cluster says about names, kept current by two watches; gaps are filled by single requests."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        random: Callable[[], float],
+        metrics: Metrics | None = None,
+        settings: NameSettings = NameSettings(),  # noqa: B008 -- frozen
+        reflector_settings: ReflectorSettings = ReflectorSettings(),  # noqa: B008 -- frozen
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`random` gives numbers in [0, 1), `clock` any seconds."""
+        self._cluster = cluster
+        self._settings = settings
+        self._namespace_collection = FixedCollection("", "v1", "namespaces")
+        self._class_collection = ServedCollection(cluster, "resource.k8s.io", DEVICE_CLASS_VERSIONS, "deviceclasses")
+        self._namespaces: dict[str, NamespaceFacts] = {}
+        self._classes: dict[str, Drivers] = {}
+        self._asked_namespaces = Lookups(self._ask_namespace, settings, clock)
+        self._asked_classes = Lookups(self._ask_class, settings, clock)
+        self.namespace_reflector = Reflector(
+            cluster,
+            self._namespace_collection,
+            PartialObject,
+            metadata_only=True,
+            random=random,
+            settings=reflector_settings,
+            metrics=metrics,
+            clock=clock,
+        )
+        self.class_reflector = Reflector(
+            cluster,
+            self._class_collection,
+            DeviceClass,
+            random=random,
+            settings=reflector_settings,
+            metrics=metrics,
+            clock=clock,
+        )
+        self.namespace_reflector.subscribe(self._namespace_changed)
+        self.class_reflector.subscribe(self._class_changed)
+
+    # --- the port ClusterNames -------------------------------------------------------------------
+
+    def namespace(self, name: str) -> NamespaceFacts | None:
+        """The namespace, or None if it is not known."""
+        return self._namespaces.get(name) or self._asked_namespaces.value(name)
+
+    def drivers(self, device_class: str) -> frozenset[str] | None:
+        """The drivers whose devices the class can give; None if the class is not known or may give any."""
+        known = self._classes.get(device_class) or self._asked_classes.value(device_class)
+        return known.names if known else None
+
+    # --- the shell's side ------------------------------------------------------------------------
+
+    async def fetch(self, namespaces: Iterable[str], device_classes: Iterable[str], timeout_seconds: float) -> None:
+        """One request for each name that is not known; what is still unknown after that time stays so. Never raises.
+
+        Answers are remembered, also that a name is not there, so that a name is asked for once in a few seconds.
+        """
+        await asyncio.gather(
+            self._asked_namespaces.fetch(
+                (name for name in namespaces if name not in self._namespaces), timeout_seconds
+            ),
+            self._asked_classes.fetch((name for name in device_classes if name not in self._classes), timeout_seconds),
+        )
+
+    def unreadable_classes(self) -> list[str]:
+        """The DeviceClasses whose drivers cannot be read, so that they count as giving any device."""
+        return sorted(name for name, drivers in self._classes.items() if drivers.names is None)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the process should not count as ready, or None."""
+        reflectors = (self.namespace_reflector, self.class_reflector)
+        missing = [each for each in reflectors if not each.synced.is_set()]
+        listed = (f"{each.resource} ({each.error})" if each.error else each.resource for each in missing)
+        return f"not read yet: {', '.join(listed)}" if missing else None
+
+    async def synced(self) -> None:
+        """Returns once both were read in full; waits for ever if they never are."""
+        await self.namespace_reflector.synced.wait()
+        await self.class_reflector.synced.wait()
+
+    async def run(self) -> NoReturn:
+        """Follows both; returns only when cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.namespace_reflector.run())
+                group.create_task(self.class_reflector.run())
+        finally:
+            self._asked_namespaces.close()
+            self._asked_classes.close()
+        raise AssertionError("reflectors do not return")
+
+    # --- how it is filled ------------------------------------------------------------------------
+
+    def _namespace_changed(self, old: PartialObject | None, new: PartialObject | None) -> None:
+        if new is not None:
+            self._namespaces[new.key] = namespace_facts(new, self.namespace(new.key))
+            self._asked_namespaces.forget(new.key)
+        elif old is not None:
+            self._namespaces.pop(old.key, None)
+            self._asked_namespaces.forget(old.key)
+
+    def _class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
+        if new is not None:
+            if old is None or old.spec != new.spec:
+                self._classes[new.key] = Drivers(class_drivers(new))
+            self._asked_classes.forget(new.key)
+        elif old is not None:
+            self._classes.pop(old.key, None)
+            self._asked_classes.forget(old.key)
+
+    async def _ask_namespace(self, name: str) -> NamespaceFacts:
+        return namespace_facts(await self._one(self._namespace_collection, name, PartialObject, METADATA), None)
+
+    async def _ask_class(self, name: str) -> Drivers:
+        return Drivers(class_drivers(await self._one(self._class_collection, name, DeviceClass, JSON)))
+
+    async def _one(self, collection: Collection, name: str, wire: type[T], accept: str) -> T:
+        path = f"{await collection.path()}/{quote(name, safe='')}"
+        answer = await self._cluster.get(path, accept=accept, timeout_seconds=self._settings.request_seconds)
+        try:
+            return msgspec.json.decode(answer, type=wire)
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"GET {path}: cannot be read: {error}") from None

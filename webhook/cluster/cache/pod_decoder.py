@@ -1,0 +1,97 @@
+"""Pods as they come from the API server, and what of them an inventory holds."""
+
+from __future__ import annotations
+
+from sys import intern
+
+import msgspec
+
+from webhook.api.owners import Owner
+from webhook.api.pods import HOLD, MIRROR, READY, Pod, PodClaim
+from webhook.cluster.cache.kept_meta import OwnerReference, controller_of, kept_meta
+from webhook.cluster.cache.wire import Identity
+
+
+class _PodAnnotations(msgspec.Struct, frozen=True, gc=False):
+    mirror: str | msgspec.UnsetType | None = msgspec.field(name=MIRROR, default=msgspec.UNSET)
+    hold: str | None = msgspec.field(name=HOLD, default=None)
+
+
+class _PodMeta(Identity, frozen=True, gc=False, rename="camel"):
+    annotations: _PodAnnotations = _PodAnnotations()
+    owner_references: tuple[OwnerReference, ...] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _PodClaim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """An entry of spec.resourceClaims or of status.resourceClaimStatuses."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class _SchedulingGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    pod_group_name: str = ""
+
+
+class _PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    node_name: str = ""
+    resource_claims: tuple[_PodClaim, ...] | None = None
+    scheduling_group: _SchedulingGroup = _SchedulingGroup()
+    priority: int | None = None
+
+
+class _ExtendedClaim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    resource_claim_name: str = ""
+
+
+class _PodCondition(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class _PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    phase: str = ""
+    resource_claim_statuses: tuple[_PodClaim, ...] | None = None
+    extended_resource_claim_status: _ExtendedClaim | None = None
+    conditions: tuple[_PodCondition, ...] | None = None
+
+
+class PodOnWire(msgspec.Struct, frozen=True, gc=False):
+    """A Pod, as far as evicting it is concerned."""
+
+    metadata: _PodMeta
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+    def kept(self) -> Pod:
+        """As `api.pods.decode_pod` gives it, without annotations and generateName."""
+        metadata, spec, status = self.metadata, self.spec, self.status
+        owner = controller_of(metadata.owner_references)
+        extended = status.extended_resource_claim_status
+        return Pod(
+            meta=kept_meta(metadata),
+            node_name=intern(spec.node_name),
+            claims=self._claims() if spec.resource_claims else (),
+            extended_claim=extended.resource_claim_name if extended else "",
+            pod_group=intern(spec.scheduling_group.pod_group_name),
+            phase=intern(status.phase),
+            deleting=metadata.deletion_timestamp is not None,
+            priority=spec.priority or 0,
+            owner=Owner(intern(owner.kind), intern(owner.name), intern(owner.uid)) if owner else None,
+            mirror=metadata.annotations.mirror is not msgspec.UNSET,
+            hold=metadata.annotations.hold,
+            ready=any(each.type == READY and each.status == "True" for each in status.conditions or ()),
+        )
+
+    def _claims(self) -> tuple[PodClaim, ...]:
+        """The entries in order; a generated claim's name stands in the status."""
+        generated = {each.name: each.resource_claim_name for each in self.status.resource_claim_statuses or ()}
+        return tuple(
+            [
+                PodClaim(generated.get(each.name), generated=True)
+                if each.resource_claim_name is None
+                else PodClaim(each.resource_claim_name)
+                for each in self.spec.resource_claims or ()
+            ]
+        )

@@ -1,0 +1,304 @@
+"""A resource as the API server has it, followed: list, watch, and list again when the thread is lost.
+
+What callers may rely on: `items` holds the state of some moment of the server, never less once it was full, and what
+subscribers are told adds up to it. A list that brings many changes is told in pieces, and `settled` is False
+meanwhile. While the server is away the last known items stay; `lost_seconds` says for how long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, Generic, NoReturn
+
+from webhook.cluster.cache.listwatch import LIST_FIRST, Feed
+from webhook.cluster.cache.store import Known
+from webhook.cluster.cache.wire import V, is_newer, key_of
+from webhook.cluster.client.errors import ClusterError, Gone, NotFound, Refused, Silent, Unavailable
+from webhook.cluster.settings import ReflectorSettings
+from webhook.flowcontrol.backoff import Backoff
+from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
+from webhook.telemetry.repeats import LastingFault
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
+
+    from webhook.cluster.cache.discovery import Collection
+    from webhook.cluster.cache.listwatch import Event
+    from webhook.cluster.cache.wire import OnWire
+    from webhook.cluster.client.rest import Cluster
+    from webhook.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+_NOT_ALLOWED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+
+
+class Reflector(Generic[V]):
+    """Keeps the objects of one collection, as far as the struct `wire` describes them, by `namespace/name` or name."""
+
+    def __init__(  # noqa: PLR0913 -- all by name
+        self,
+        cluster: Cluster,
+        collection: Collection,
+        wire: type[OnWire[V]],
+        *,
+        random: Callable[[], float],
+        field_selector: str = "",
+        metadata_only: bool = False,
+        optional: bool = False,
+        items: Mapping[str, V] | None = None,
+        settings: ReflectorSettings = ReflectorSettings(),  # noqa: B008 -- frozen
+        metrics: Metrics | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`random` gives numbers in [0, 1), `clock` any seconds.
+
+        `optional`: it is no fault that the resource is not served. `items`: where the first subscriber keeps what it
+        is told, by the same keys; then it is not kept a second time.
+        """
+        self._feed = Feed(cluster, collection, wire, field_selector=field_selector, metadata_only=metadata_only)
+        self._optional = optional
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self._random = random
+        self._backoff = Backoff(settings.backoff_seconds, settings.backoff_most_seconds, random)
+        self._timeslice = TimeSlice(REVIEW_SECONDS)
+        self._streams = settings.stream
+        self._known = Known(items)
+        self._version = ""
+        self._fault = LastingFault(clock)
+        self._alive_at: float | None = None
+        self._lost_at: float | None = None
+        self.items = self._known.items
+        """What is known; it changes under the reader, between two awaits."""
+        self.synced = asyncio.Event()
+        """Set once the first list was complete and told to subscribers; never unset."""
+        self.settled = True
+        """False while a list is being told: the items are of two moments then."""
+        self.unserved = False
+        """Whether the server says that it does not serve the resource."""
+        if metrics is not None:
+            metrics.watch_reflector(self.resource, lambda: self.staleness_seconds)
+
+    @property
+    def resource(self) -> str:
+        """The plural."""
+        return self._feed.collection.resource
+
+    @property
+    def error(self) -> str:
+        """What the last list or watch ran into; empty once one went well."""
+        return self._fault.text
+
+    @property
+    def staleness_seconds(self) -> float:
+        """Time since the last sign of life of the server; a healthy idle watch gives one every few minutes.
+
+        Infinite before the first.
+        """
+        return math.inf if self._alive_at is None else self._clock() - self._alive_at
+
+    @property
+    def lost_seconds(self) -> float:
+        """For how long changes may have been missed: 0 while a watch is open, infinite if some were for certain."""
+        return 0.0 if self._lost_at is None else self._clock() - self._lost_at
+
+    def subscribe(self, on_change: Callable[[V | None, V | None], None]) -> None:
+        """From now on every change is told as (old, new): None is old for what was added and new for what is gone.
+
+        The items have changed already when it is told. What it raises ends `run`.
+        """
+        self._known.subscribe(on_change)
+
+    async def run(self) -> NoReturn:
+        """Follows the resource; returns only when cancelled."""
+        while True:
+            try:
+                await self._list()
+                await self._follow()
+            except Silent as error:
+                self._lose(self._alive_at)  # nobody knows since when nothing could come any more
+                self._backoff.reset()
+                log.debug("silent watch given up", extra={"resource": self.resource, "error": str(error)})
+            except ClusterError as error:
+                await self._recover(error)
+
+    # --- list ------------------------------------------------------------------------------------
+
+    async def _list(self) -> None:
+        """All there is, and how it differs from what was known; in a stream, also what comes after it."""
+        try:
+            await self._feed.collection.path()
+        except NotFound:
+            # Not served, so there is nothing. What was known stays: a server that is being replaced may say so too.
+            self.unserved = True
+            self._alive()
+            self._set_synced(0)
+            raise
+        try:
+            if not self._streams or not await self._stream():
+                await self._pages()
+        except NotFound:
+            self._feed.collection.forget()
+            raise
+
+    async def _stream(self) -> bool:
+        """A watch that begins with the list, to its orderly end; False if the server does not know such a thing."""
+        async with contextlib.aclosing(self._events(LIST_FIRST)) as events:
+            try:
+                found, version = await self._begin(events)
+            except Refused as error:
+                if error.code in _NOT_ALLOWED:
+                    raise
+                log.info("list comes in pages", extra={"resource": self.resource, "error": str(error)})
+                self._streams = False
+                return False
+            await self._take(found, version)
+            self._lost_at = None
+            await self._attend(events)
+        return True
+
+    async def _begin(self, events: AsyncGenerator[Event[V], None]) -> tuple[dict[str, V], str]:
+        """The list at the beginning of a stream, and its version."""
+        found: dict[str, V] = {}
+        async for event in events:
+            self._alive()
+            if event.came is not None:
+                self._known.gather(found, event.came)
+            elif event.went is not None:
+                found.pop(key_of(event.went.meta), None)
+            elif event.ends_list:
+                return found, event.version
+            elif event.version:
+                # A server that does not know the question tells what there is, and never that this was all.
+                raise Refused(f"WATCH {self.resource}: a bookmark before the end of the list")
+            await self._timeslice.pause()
+        raise Unavailable(f"WATCH {self.resource}: ended before the list did")
+
+    async def _pages(self) -> None:
+        try:
+            found, version = await self._read(self._settings.page_size)
+        except Gone:  # it took so long that the first page's state is forgotten; in one piece this cannot happen
+            found, version = await self._read(0)
+        await self._take(found, version)
+
+    async def _read(self, page_size: int) -> tuple[dict[str, V], str]:
+        """All items, and the version of the state they are of."""
+        found: dict[str, V] = {}
+        version = ""
+        async with contextlib.aclosing(self._feed.pages(page_size)) as pages:
+            async for items, of in pages:
+                self._alive()
+                version = of
+                for item in items:
+                    self._known.gather(found, item)
+                    await self._timeslice.pause()
+        return found, version
+
+    async def _take(self, found: dict[str, V], version: str) -> None:
+        """What is known becomes what was found, change by change."""
+        self.settled = False
+        await self._known.replace(found, self._timeslice)
+        self._version = version
+        self._fault.ended()
+        self.settled, self.unserved = True, False
+        if self._metrics is not None:
+            self._metrics.count_list(self.resource)
+        self._set_synced(len(found))
+
+    # --- watch -----------------------------------------------------------------------------------
+
+    async def _follow(self) -> NoReturn:
+        """Watch after watch, until a list is needed: then it raises what went wrong."""
+        while True:
+            try:
+                await self._watch()
+            except Unavailable as error:
+                if error.code != HTTPStatus.TOO_MANY_REQUESTS:
+                    raise
+                # Only busy: nothing was missed yet, and a list would be harder on the server than a watch.
+                await self._recover(error)
+
+    async def _watch(self) -> None:
+        """One watch, from the last known version to its orderly end. Raises Gone and others if it ends otherwise."""
+        began = self._clock()
+        async with contextlib.aclosing(self._events({"resourceVersion": self._version})) as events:
+            told = await self._attend(events)
+        if not told and self._clock() - began < self._settings.short_watch_seconds:
+            raise Unavailable(f"WATCH {self.resource}: ended as soon as it began")
+        self._well()
+
+    def _events(self, start: Mapping[str, str]) -> AsyncGenerator[Event[V], None]:
+        return self._feed.watch(
+            start,
+            # up to twice the time, as in client-go, lest the watches of all replicas end as one
+            watch_seconds=int(self._settings.watch_seconds * (1 + self._random())),
+            silence_seconds=self._settings.silence_seconds,
+        )
+
+    async def _attend(self, events: AsyncGenerator[Event[V], None]) -> bool:
+        """All events to the orderly end; gives whether there were any."""
+        told = False
+        try:
+            async for event in events:
+                self._alive()
+                self._lost_at = None
+                if event.version:
+                    self._handle(event)
+                    self._well()
+                    told = True
+                await self._timeslice.pause()
+        finally:
+            self._lose(self._clock())
+        return told
+
+    def _handle(self, event: Event[V]) -> None:
+        if event.came is not None:
+            self._known.came(event.came)
+        elif event.went is not None:
+            self._known.went(event.went)
+        if is_newer(event.version, self._version):
+            self._version = event.version
+
+    # --- both ------------------------------------------------------------------------------------
+
+    def _well(self) -> None:
+        self._backoff.reset()
+        self._fault.ended()
+
+    def _alive(self) -> None:
+        self._alive_at = self._clock()
+
+    def _lose(self, at: float | None) -> None:
+        """Changes may have been missed from then on, unless it is lost for longer."""
+        if at is not None and (self._lost_at is None or at < self._lost_at):
+            self._lost_at = at
+
+    def _set_synced(self, items: int) -> None:
+        if not self.synced.is_set():
+            log.info("synced", extra={"resource": self.resource, "items": items})
+            self.synced.set()
+
+    async def _recover(self, error: ClusterError) -> None:
+        """Logs what went wrong, when it is new and every five minutes, and waits until it may be tried again."""
+        expired = isinstance(error, Gone)
+        if expired:
+            self._lose(-math.inf)  # something was missed for certain
+        absent = isinstance(error, NotFound) and self.unserved and self._optional
+        seconds = self._backoff.next_seconds(error.retry_after_seconds)
+        if expired and self._backoff.failures == 1:
+            seconds = 0.0  # nobody is at fault, and a list brings what was missed
+        if self._metrics is not None and not absent:
+            self._metrics.count_reflector_error(self.resource)
+        level = logging.INFO if expired or absent else logging.ERROR if isinstance(error, Refused) else logging.WARNING
+        new = str(error) != self._fault.text
+        due = self._fault.failed(str(error)) and (new or not absent)  # what may be absent is no fault that lasts
+        about = {"resource": self.resource, "error": str(error), "delaySeconds": round(seconds, 3)}
+        log.log(level if due else logging.DEBUG, "resource not followed", extra={**about, **self._fault.fields})
+        await asyncio.sleep(seconds)

@@ -1,0 +1,251 @@
+"""Where the API server is and who we are to it: as every pod is told, or as a kubeconfig says."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from webhook.cluster.client.errors import NoCredentials
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_VARIABLE: Final = "KUBECONFIG"
+_DEFAULT: Final = Path(".kube", "config")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach an API server and as whom, as of one moment."""
+
+    server: str
+    """`https://host:port`, perhaps with a path, without a slash at its end."""
+    tls: ssl.SSLContext | None = None
+    """With our client certificate, if that is who we are. None without TLS (`kubectl proxy`)."""
+    authorization: str | None = field(default=None, repr=False)
+    """The header's value."""
+    server_name: str | None = None
+    """The name in the server's certificate, if it is another than the host's."""
+    proxy: str | None = None
+    """An HTTP proxy's URL, empty for none at all; None leaves it to HTTPS_PROXY, HTTP_PROXY and NO_PROXY."""
+
+
+class Credentials(Protocol):
+    """Something that says how to get access, and says so again when the server does not know us any more."""
+
+    @property
+    def rotates(self) -> bool:
+        """Whether loading again every minute is cheap and may bring something new."""
+
+    async def load(self) -> Access:
+        """What holds now. Raises NoCredentials."""
+
+
+class InCluster:
+    """What a kubelet puts into each container: two variables, a CA and a token that is replaced as time goes by."""
+
+    rotates = True
+
+    def __init__(self, environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> None:
+        self._environment = environment
+        self._folder = folder
+        self._ca = ""
+        self._tls: ssl.SSLContext | None = None
+
+    async def load(self) -> Access:
+        """Reads both files; the TLS context stays the same while the CA does, and connections with it."""
+        host = self._environment.get("KUBERNETES_SERVICE_HOST", "")
+        port = self._environment.get("KUBERNETES_SERVICE_PORT", "")
+        if not host or not port:
+            raise NoCredentials("not in a cluster: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
+        token, ca = self._text("token"), self._text("ca.crt")
+        if self._tls is None or ca != self._ca:
+            try:
+                self._tls, self._ca = ssl.create_default_context(cadata=ca), ca
+            except ssl.SSLError as error:
+                raise NoCredentials(f"{self._folder / 'ca.crt'}: not PEM: {error}") from None
+        address = f"[{host}]" if ":" in host else host
+        # The cluster's own address needs no proxy, and where every pod is given one, the token would go to it. If a pod
+        # has to use one all the same, a kubeconfig with proxy-url says so.
+        return Access(f"https://{address}:{port}", self._tls, f"Bearer {token}", proxy="")
+
+    def _text(self, name: str) -> str:
+        path = self._folder / name
+        try:
+            text = path.read_text("ascii").strip()
+        except (OSError, ValueError) as error:
+            raise NoCredentials(f"{path}: {error}") from None
+        if not text:
+            raise NoCredentials(f"{path}: empty")
+        return text
+
+
+class KubeConfig:
+    """Kubeconfigs as kubectl reads them, with client certificates, tokens, exec plugins and OIDC."""
+
+    rotates = False
+
+    def __init__(self, paths: str | Sequence[str], context: str | None = None) -> None:
+        """One path, which must be there, or several, of which those that are there count.
+
+        Without a context the current one is taken.
+        """
+        self._paths = (paths,) if isinstance(paths, str) else tuple(paths)
+        self._skips_missing = not isinstance(paths, str)
+        self._context = context
+
+    async def load(self) -> Access:
+        """Reads the files, and asks the plugin that the context's user names for a token."""
+        paths = [path for path in self._paths if _there(path)] if self._skips_missing else self._paths
+        where = os.pathsep.join(paths or self._paths)
+        if not paths:
+            raise NoCredentials(f"{where}: no such file")
+        # Here and not above: PyYAML is not needed inside a cluster.
+        from webhook.cluster.client.kubeconfig import context_of, merged  # noqa: PLC0415
+
+        config = context_of(merged(paths), self._context, where)
+        users = config["users"]
+        plugin = users[0]["user"].get("exec") if users else None
+        if plugin is not None:
+            _look_for_plugin(plugin, where)
+        return await _loaded(config, where, uses_plugin=plugin is not None)
+
+
+class Nowhere:
+    """Neither a kubeconfig nor a pod."""
+
+    rotates = False
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def load(self) -> Access:
+        """Raises NoCredentials."""
+        raise NoCredentials(self._why)
+
+
+def kubeconfig_paths(environment: Mapping[str, str]) -> list[str]:
+    """Where kubectl looks unless a file is named: the paths of $KUBECONFIG, else `~/.kube/config`."""
+    listed = [path for path in environment.get(_VARIABLE, "").split(os.pathsep) if path]
+    if listed:
+        return list(dict.fromkeys(listed))
+    home = environment.get("HOME", "")
+    return [str(Path(home) / _DEFAULT)] if home else []
+
+
+def find_credentials(
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    *,
+    environment: Mapping[str, str],
+    pod_first: bool = False,
+    folder: Path = SERVICE_ACCOUNT,
+) -> Credentials:
+    """Where client-go would look: a file that is named, $KUBECONFIG, `~/.kube/config`, the pod's service account.
+
+    With `pod_first` the service account comes right after the file that is named, for what runs in pods: there, a
+    variable that an image brings along must not lead to another cluster. A context that is named is one of a file.
+    """
+    if kubeconfig is not None:
+        return KubeConfig(kubeconfig, context)
+    in_pod = _in_pod(environment, folder)
+    if in_pod and pod_first and context is None:
+        return InCluster(environment, folder)
+    paths = kubeconfig_paths(environment)
+    if any(_there(path) for path in paths):
+        return KubeConfig(paths, context)
+    if _told_where(environment) and context is None:  # without its token that says what is missing
+        return InCluster(environment, folder)
+    missing = " and ".join(paths) or "~/.kube/config"
+    told = f"${_VARIABLE} names {missing}" if environment.get(_VARIABLE) else f"there is no {missing}"
+    none = ", which is not there" if environment.get(_VARIABLE) else ""
+    return Nowhere(f"no cluster: {told}{none}, and this is not a pod; name a file with --kubeconfig")
+
+
+def _there(path: str) -> bool:
+    """Whether there is such a file; one that may not be looked at counts, and is complained of when it is read."""
+    try:
+        os.stat(path)  # noqa: PTH116 -- Path.exists takes more for an absence
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _in_pod(environment: Mapping[str, str], folder: Path) -> bool:
+    """As client-go finds out."""
+    return _told_where(environment) and (folder / "token").is_file()
+
+
+def _told_where(environment: Mapping[str, str]) -> bool:
+    return bool(environment.get("KUBERNETES_SERVICE_HOST") and environment.get("KUBERNETES_SERVICE_PORT"))
+
+
+def _look_for_plugin(plugin: Any, where: str) -> None:
+    command = plugin.get("command") if isinstance(plugin, dict) else None
+    if not isinstance(command, str) or not command:
+        raise NoCredentials(f"{where}: the exec plugin must have a command")
+    if shutil.which(command) is None:
+        hint = plugin.get("installHint")
+        more = f"; {' '.join(hint.split())}" if isinstance(hint, str) and hint else ""
+        raise NoCredentials(f"{where}: the exec plugin {command} is not there{more}")
+
+
+async def _loaded(config: Mapping[str, Any], where: str, *, uses_plugin: bool) -> Access:
+    # Here and not above: it brings 17 MiB and 0.3 s of generated clients, which nothing needs inside a cluster.
+    from kubernetes.aio import client  # noqa: PLC0415
+    from kubernetes.aio.client import rest  # noqa: PLC0415
+    from kubernetes.aio.config import kube_config as loading  # noqa: PLC0415
+
+    configuration = client.Configuration()
+    complaints = _Complaints()
+    logger = logging.getLogger(loading.__name__)
+    logger.addFilter(complaints)
+    try:
+        await loading.load_kube_config_from_dict(  # type: ignore[no-untyped-call]  # it has no types
+            dict(config), client_configuration=configuration
+        )
+        authorization = await configuration.get_api_key_with_prefix("BearerToken")
+        tls = rest.RESTClientObject(configuration).ssl_context if configuration.host.startswith("https:") else None
+    except ssl.SSLError:
+        text = "its certificates or key are not PEM, or key and certificate do not belong together"
+        raise NoCredentials(f"{where}: {text}") from None
+    except OSError as error:
+        raise NoCredentials(f"{where}: {error.filename or 'a file it names'}: {error.strerror or error}") from None
+    # The loader takes much of the shape for granted: what a wrong one raises is without end.
+    except Exception as error:  # noqa: BLE001
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise NoCredentials(f"{where}: {text}") from None
+    finally:
+        logger.removeFilter(complaints)
+    if uses_plugin and complaints.texts:  # kubectl does not go on without credentials either
+        raise NoCredentials(f"{where}: {complaints.texts[0]}")
+    return Access(
+        configuration.host.rstrip("/"),
+        tls,
+        authorization.strip() if authorization else None,  # a tokenFile may end in a newline
+        configuration.tls_server_name or None,
+        configuration.proxy,
+    )
+
+
+class _Complaints(logging.Filter):
+    """Keeps what the loader only logs: that a plugin failed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Takes errors out of the log; the rest stays."""
+        if record.levelno < logging.ERROR:
+            return True
+        self.texts.append(" ".join(record.getMessage().split()))
+        return False

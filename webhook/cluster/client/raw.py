@@ -1,0 +1,125 @@
+"""Requests whose answer is looked at whole, and the certificate behind an address: what a doctor asks for.
+
+Nothing here is for the daily work; whether an answer is a good one is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import ssl
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import aiohttp
+import msgspec
+
+from webhook.cluster.client.errors import Unavailable
+from webhook.cluster.client.failures import reason_of
+from webhook.cluster.client.rest import JSON, Cluster, _Request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TIMEOUT_SECONDS: Final = 20.0
+"""Two calls of ours at 5 s each, and of others."""
+_WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+
+
+class Answer(NamedTuple):
+    """An API server's answer, granted or not."""
+
+    code: int
+    body: Mapping[str, Any]
+    """The object, or a Status; empty if it was no JSON."""
+    warnings: tuple[str, ...]
+    date: datetime | None
+    """The server's clock."""
+
+    @property
+    def granted(self) -> bool:
+        """Whether it said yes."""
+        return 200 <= self.code < 300
+
+    @property
+    def message(self) -> str:
+        """What a Status says."""
+        return str(self.body.get("message") or "") if not self.granted else ""
+
+
+class NoHandshake(Exception):  # noqa: N818 -- it says what there is
+    """Nobody listens, or nobody can be reached from here."""
+
+
+class Untrusted(Exception):  # noqa: N818 -- likewise
+    """Somebody listens whom the caBundle does not vouch for; the text says why."""
+
+
+class ProbingCluster(Cluster):
+    """Requests of which every answer is one."""
+
+    async def send(
+        self, method: str, path: str, obj: Any = None, query: Mapping[str, str | int] | None = None
+    ) -> Answer:
+        """Whatever the server answers. Raises Unavailable if it does not."""
+        data = None if obj is None else msgspec.json.encode(obj)
+        headers = {"Accept": JSON} if data is None else {"Accept": JSON, "Content-Type": JSON}
+        request = _Request(method, path, query, headers, data, aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS))
+        try:
+            async with await self._send(request, await self._current_access()) as response:
+                body = await response.read()
+                return Answer(
+                    response.status,
+                    _object_in(body),
+                    tuple(_warnings(response.headers.getall("Warning", []))),
+                    _time_in(response.headers.get("Date", "")),
+                )
+        except TimeoutError as error:
+            raise Unavailable(f"{request}: no answer within {_TIMEOUT_SECONDS:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unavailable(f"{request}: {reason_of(error)}") from error
+
+
+async def certificate_end(host: str, port: int, name: str, bundle: bytes, timeout_seconds: float) -> datetime:
+    """Until when the certificate holds that is served there, if the bundle vouches for it under that name.
+
+    Raises NoHandshake and Untrusted.
+    """
+    try:
+        context = ssl.create_default_context(cadata=bundle.decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise Untrusted(f"the caBundle cannot be read: {error}") from None
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name)
+    except ssl.SSLCertVerificationError as error:
+        raise Untrusted(error.verify_message or str(error)) from None
+    except (OSError, TimeoutError) as error:
+        raise NoHandshake(str(error) or "no answer in time") from None
+    try:
+        peer = writer.get_extra_info("peercert")
+        return datetime.fromtimestamp(ssl.cert_time_to_seconds(peer["notAfter"]), UTC)
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+def _object_in(body: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {"message": body[:1024].decode(errors="replace").strip()}
+
+
+def _warnings(headers: list[str]) -> list[str]:
+    return [re.sub(r"\\(.)", r"\1", text) for header in headers for text in _WARNING.findall(header)]
+
+
+def _time_in(text: str) -> datetime | None:
+    try:
+        return parsedate_to_datetime(text).astimezone(UTC)
+    except ValueError:
+        return None

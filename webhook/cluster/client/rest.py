@@ -1,0 +1,331 @@
+"""One API server, asked in bytes: paths and JSON in, JSON as it came out. Every call has an end, every error is ours.
+
+What the answers mean is not known here; whoever asks decodes what it needs into a struct of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from webhook.cluster.client.errors import NoCredentials, Silent, Unavailable, error_of
+from webhook.cluster.client.failures import reason_of
+from webhook.cluster.client.proxy import UnknownProxy, proxy_at, proxy_for
+from webhook.cluster.settings import RequestSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+
+    from webhook.cluster.client.credentials import Access, Credentials
+
+log = logging.getLogger(__name__)
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+_ACCEPT_JSON: Final = {"Accept": JSON}
+_SEND_JSON: Final = {"Accept": JSON, "Content-Type": JSON}
+_CONNECTIONS: Final = 0
+"""No limit: whoever asks has one of its own. With one, aiohttp gives a free connection to whoever comes next, and who
+waits for one waits until time is up."""
+_GRACE_SECONDS: Final = 15.0
+"""What a watch may last beyond the time after which the server said it would end it."""
+_PROBES: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""A server that went without a word is noticed after 30 + 3 * 10 s; a dead watch looks like an idle one."""
+
+
+def _probing_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _PROBES.items():
+        if hasattr(socket, option):  # macOS has other names
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Ends the connection, unless the answer has ended: a farewell in TLS would wait for a server that goes on."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+
+
+class _BrokenOff(aiohttp.ClientError):
+    """The connection broke while a request was on it."""
+
+
+async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Sends a request once. A DELETE counts as idempotent, and without this one that broke off would be sent again.
+
+    Whether it was done, whether it is still wanted, and by whom, is for the caller to look at first.
+    """
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise _BrokenOff(str(error) or type(error).__name__) from error
+
+
+class _Proxy(NamedTuple):
+    url: URL | None = None
+    headers: Mapping[str, str] | None = None
+
+
+_NO_PROXY: Final = _Proxy()
+
+
+def _proxy_for(access: Access) -> _Proxy:
+    """The one that the credentials name, else what HTTPS_PROXY and NO_PROXY say. Raises NoCredentials.
+
+    Left to aiohttp, that would be looked up for each request, in a thread, and ~/.netrc with it; client-go does not
+    read that either.
+    """
+    try:
+        if access.proxy is None:
+            url = proxy_for(URL(access.server), os.environ)
+        else:
+            url = proxy_at(access.proxy, "proxy-url") if access.proxy else None
+    except UnknownProxy as error:
+        raise NoCredentials(str(error)) from None
+    if url is None:
+        return _NO_PROXY
+    if not url.user:
+        return _Proxy(url)
+    authorization = aiohttp.encode_basic_auth(url.user, url.password or "")
+    return _Proxy(url.with_user(None), {"Proxy-Authorization": authorization})
+
+
+class _Request(NamedTuple):
+    method: str
+    path: str
+    query: Mapping[str, str | int] | None
+    headers: Mapping[str, str]
+    data: bytes | None
+    timeout: aiohttp.ClientTimeout
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+def path_of(group: str, version: str, resource: str, *, namespace: str = "", name: str = "") -> str:
+    """The path of a collection or of an object. Parts are quoted, so a name cannot lead anywhere else."""
+    parts = ["apis", group, version] if group else ["api", version]
+    if namespace:
+        parts += ["namespaces", namespace]
+    parts += [part for part in (resource, name) if part]
+    assert not {".", ".."} & set(parts), "no name of Kubernetes"
+    return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+class Cluster:
+    """Requests to one API server. Raises NotFound, Conflict, Gone, Unavailable or Refused, and nothing else."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        settings: RequestSettings = RequestSettings(),  # noqa: B008 -- frozen
+        *,
+        user_agent: str = "device-taint-webhook",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._credentials = credentials
+        self._settings = settings
+        self._user_agent = user_agent
+        self._clock = clock
+        self._session: aiohttp.ClientSession | None = None
+        self._access: Access | None = None
+        self._proxy = _NO_PROXY
+        self._loaded_at = 0.0
+        self._tried_at = 0.0
+        self._renewal = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Loads the credentials and makes no request yet. Raises NoCredentials."""
+        self._access = await self._credentials.load()
+        self._proxy = _proxy_for(self._access)
+        self._loaded_at = self._tried_at = self._clock()
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, socket_factory=_probing_socket),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": self._user_agent},
+        )
+
+    async def close(self) -> None:
+        """Ends all connections. Fine to call again."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def server(self) -> str:
+        """The API server's URL, for people."""
+        assert self._access is not None, "not open"
+        return self._access.server
+
+    async def get(
+        self,
+        path: str,
+        query: Mapping[str, str | int] | None = None,
+        *,
+        accept: str = JSON,
+        timeout_seconds: float | None = None,
+    ) -> bytes:
+        """An object, or a collection (one page of it, if the query has a limit)."""
+        return await self._ask("GET", path, query, headers={"Accept": accept}, timeout_seconds=timeout_seconds)
+
+    async def create(self, collection: str, obj: Any, *, timeout_seconds: float | None = None) -> bytes:
+        """The object as the server keeps it."""
+        return await self._ask("POST", collection, body=obj, headers=_SEND_JSON, timeout_seconds=timeout_seconds)
+
+    async def update(self, path: str, obj: Any, *, timeout_seconds: float | None = None) -> bytes:
+        """The object as the server keeps it; a Conflict if it changed since the given one was read."""
+        return await self._ask("PUT", path, body=obj, headers=_SEND_JSON, timeout_seconds=timeout_seconds)
+
+    async def patch(
+        self, path: str, patch: Any, *, content_type: str = MERGE_PATCH, timeout_seconds: float | None = None
+    ) -> bytes:
+        """The object as it is after the patch."""
+        headers = {"Accept": JSON, "Content-Type": content_type}
+        return await self._ask("PATCH", path, body=patch, headers=headers, timeout_seconds=timeout_seconds)
+
+    async def watch(
+        self,
+        path: str,
+        query: Mapping[str, str | int],
+        *,
+        accept: str = JSON,
+        watch_seconds: int,
+        silence_seconds: float,
+    ) -> AsyncGenerator[bytes, None]:
+        """First an empty line once the server has said yes, then each whole line of a watch, until the server ends it.
+
+        The server is asked to end it after `watch_seconds`. Raises Unavailable when it breaks off, also in the middle
+        of a line, and Silent when nothing came for `silence_seconds`. Close the generator when leaving it early.
+        """
+        query = {**query, "watch": "true", "timeoutSeconds": watch_seconds}
+        timeout = aiohttp.ClientTimeout(
+            total=watch_seconds + _GRACE_SECONDS,
+            sock_connect=self._settings.timeout_seconds,
+            sock_read=silence_seconds,
+        )
+        # Packing costs the server more than it spares the network, and makes us unpack a list in large pieces.
+        headers = {"Accept": accept, "Accept-Encoding": "identity"}
+        begun: list[bytes] = []
+        async with self._granted(_Request("GET", path, query, headers, None, timeout)) as response:
+            try:
+                yield b""
+                async for chunk in response.content.iter_any():
+                    *lines, rest = chunk.split(b"\n")
+                    for line in lines:
+                        yield b"".join([*begun, line])
+                        begun.clear()
+                    if rest:
+                        begun.append(rest)
+            except aiohttp.SocketTimeoutError as error:
+                raise Silent(f"WATCH {path}: nothing for {silence_seconds:g} s") from error
+            finally:
+                _abort(response)
+        if begun:
+            raise Unavailable(f"WATCH {path}: ended in the middle of a line")
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | int] | None = None,
+        *,
+        body: Any = None,
+        headers: Mapping[str, str] = _ACCEPT_JSON,
+        timeout_seconds: float | None = None,
+    ) -> bytes:
+        data = None if body is None else msgspec.json.encode(body)
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds or self._settings.timeout_seconds)
+        async with self._granted(_Request(method, path, query, headers, data, timeout)) as response:
+            return await response.read()
+
+    @contextlib.asynccontextmanager
+    async def _granted(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A granted request's answer, its body still to be read; what the block raises while reading becomes ours.
+
+        A 401 is tried once more if new credentials are to be had.
+        """
+        access = await self._current_access()
+        try:
+            response = await self._send(request, access)
+            if response.status == HTTPStatus.UNAUTHORIZED:
+                renewed = await self._renewed(access)
+                if renewed is not access:
+                    response.release()
+                    response = await self._send(request, renewed)
+            async with response:
+                if response.status >= HTTPStatus.MULTIPLE_CHOICES:  # a redirect is no answer either
+                    body, retry_after = await response.read(), response.headers.get("Retry-After", "")
+                    raise error_of(str(request), body, code=response.status, retry_after=retry_after)
+                yield response
+        except TimeoutError as error:
+            raise Unavailable(f"{request}: no answer in time: {str(error) or request.timeout.total}") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unavailable(f"{request}: {reason_of(error)}") from error
+
+    async def _send(self, request: _Request, access: Access) -> aiohttp.ClientResponse:
+        assert self._session is not None, "not open"
+        url = access.server + request.path + (f"?{urlencode(request.query)}" if request.query else "")
+        headers = (
+            {**request.headers, "Authorization": access.authorization} if access.authorization else request.headers
+        )
+        return await self._session.request(
+            request.method,
+            URL(url, encoded=True),  # else it would tidy up what was quoted on purpose
+            headers=headers,
+            data=request.data,
+            timeout=request.timeout,
+            ssl=access.tls or True,
+            server_hostname=access.server_name,
+            proxy=self._proxy.url,
+            proxy_headers=self._proxy.headers,
+            allow_redirects=False,  # a token is for this server only
+            middlewares=(_once,) if request.method == "DELETE" else (),
+        )
+
+    async def _current_access(self) -> Access:
+        """What we have, read again if it may have been replaced meanwhile."""
+        assert self._access is not None, "not open"
+        if self._credentials.rotates and self._clock() - self._loaded_at >= self._settings.renew_seconds:
+            return await self._renewed(self._access)
+        return self._access
+
+    async def _renewed(self, refused: Access) -> Access:
+        """Access that is newer than the given one; the same if there is none, or if it was asked for just now."""
+        async with self._renewal:
+            assert self._access is not None
+            if self._access is not refused:
+                return self._access
+            if self._clock() - self._tried_at < self._settings.renew_at_most_every_seconds:
+                return refused
+            self._tried_at = self._clock()
+            try:
+                access = await self._credentials.load()
+                proxy = self._proxy if access == refused else _proxy_for(access)
+            except NoCredentials as error:
+                log.warning("credentials not loaded, the old ones stay", extra={"error": str(error)})
+                return refused
+            self._loaded_at = self._tried_at
+            if access != refused:
+                self._access, self._proxy = access, proxy
+            return self._access

@@ -1,0 +1,112 @@
+"""What we write about objects: Events. Writing is a courtesy; that it failed is logged and never raised."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from datetime import UTC
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.cluster.client.errors import ClusterError
+from webhook.cluster.client.rest import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from webhook.cluster.client.rest import Cluster
+
+log = logging.getLogger(__name__)
+
+CONTROLLER: Final = "devicetaint.io/device-taint-webhook"
+# https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
+_NOTE_BYTES_MOST: Final = 1024
+_WORD_MOST: Final = 128
+_NAME_MOST: Final = 253
+
+
+class ObjectReference(NamedTuple):
+    """The object that an Event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    """Empty for what has none; its Events are in `default` then."""
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+
+
+class EventType(StrEnum):
+    """The two that there are."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+class EventWriter:
+    """Creates Events (events.k8s.io/v1) in the name of this process."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        instance: str,
+        now: Callable[[], datetime],
+        random_hex: Callable[[int], str] = secrets.token_hex,
+    ) -> None:
+        """`instance` says which replica speaks, such as the pod's name; `now` is wall-clock time in UTC."""
+        self._cluster = cluster
+        self._instance = instance[:_WORD_MOST] or "unknown"
+        self._now = now
+        self._random_hex = random_hex
+
+    async def write(
+        self, regarding: ObjectReference, event_type: EventType, *, reason: str, action: str, note: str
+    ) -> None:
+        """Tells something: `reason` is why in CamelCase, `action` what was done, `note` is for people."""
+        namespace = regarding.namespace or "default"
+        suffix = f".{self._random_hex(8)}"
+        event = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {
+                "namespace": namespace,
+                "name": regarding.name[: _NAME_MOST - len(suffix)].rstrip(".-") + suffix,
+            },
+            "eventTime": self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "type": event_type.value,
+            "reason": reason[:_WORD_MOST],
+            "action": action[:_WORD_MOST],
+            "note": cut(note, _NOTE_BYTES_MOST),
+            "regarding": {
+                "apiVersion": regarding.api_version,
+                "kind": regarding.kind,
+                "name": regarding.name,
+                **({"namespace": regarding.namespace} if regarding.namespace else {}),
+                **({"uid": regarding.uid} if regarding.uid else {}),
+                **({"resourceVersion": regarding.resource_version} if regarding.resource_version else {}),
+            },
+            "reportingController": CONTROLLER,
+            "reportingInstance": self._instance,
+        }
+        try:
+            await self._cluster.create(path_of("events.k8s.io", "v1", "events", namespace=namespace), event)
+        except ClusterError as error:
+            log.warning(
+                "event not written",
+                extra={
+                    "object": f"{regarding.kind} {namespace}/{regarding.name}",
+                    "reason": reason,
+                    "error": str(error),
+                },
+            )
+
+
+def cut(text: str, most_bytes: int) -> str:
+    """The text, or as much of it as fits with three dots; counted in bytes of UTF-8, as the API server does."""
+    data = text.encode(errors="replace")
+    if len(data) <= most_bytes:
+        return data.decode()
+    return data[: most_bytes - 3].decode(errors="ignore") + "..."

@@ -1,0 +1,182 @@
+"""The port of the eviction worker, filled: every request it makes about pods and rules, and what the answers mean."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from webhook.api.meta import GROUP, format_time
+from webhook.cluster.cache.listwatch import METADATA
+from webhook.cluster.cache.wire import Identity
+from webhook.cluster.client.errors import ClusterError, Conflict, NotFound
+from webhook.cluster.client.rest import path_of
+from webhook.cluster.client.throttled import BUDGET, STRATEGIC, WEBHOOK
+from webhook.cluster.events import EventType, ObjectReference
+from webhook.eviction.ports import Outcome, PodRef, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from webhook.api.rules import Condition, DeviceTaintRule
+    from webhook.cluster.cache.discovery import Collection
+    from webhook.cluster.client.throttled import ActingCluster
+    from webhook.cluster.events import EventWriter
+    from webhook.eviction.ports import Disruption, Note
+
+
+class _Meta(Identity, frozen=True, gc=False):
+    deletion_timestamp: str | None = None
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _Meta
+
+
+_POD: Final = msgspec.json.Decoder(_Pod)
+_ANOTHER: Final = "UID in precondition"
+"""Stands in a 409 because another object has the name; other conflicts are worth another try
+(k8s.io/apiserver pkg/storage/interfaces.go, Preconditions.Check)."""
+
+
+class EvictionWriter:
+    """Acts on pods and rules. UID preconditions always: a namesake is nobody's business."""
+
+    def __init__(
+        self, cluster: ActingCluster, rules: Collection, events: EventWriter, now: Callable[[], datetime]
+    ) -> None:
+        """`rules` says in which version DeviceTaintRules are served."""
+        self._cluster = cluster
+        self._rules = rules
+        self._events = events
+        self._now = now
+
+    async def prepare(self, pod: PodRef, *, delete: bool, unsure: bool) -> bool:
+        """Waits for the turn of the one request of `evict`, or the two of `delete`; looks at the pod if need be."""
+        if unsure:
+            path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
+            try:
+                found = _POD.decode(await self._cluster.get(path, accept=METADATA))
+            except NotFound:
+                return False
+            except ClusterError:
+                pass  # the request itself will say it
+            else:
+                if found.metadata.uid != pod.uid or found.metadata.deletion_timestamp is not None:
+                    return False
+        await self._cluster.turn(2 if delete else 1)
+        return True
+
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> Outcome:
+        """Asks the Eviction API, which heeds disruption budgets and sets DisruptionTarget itself."""
+        path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name) + "/eviction"
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": pod.namespace, "name": pod.name},
+            "deleteOptions": _delete_options(pod, grace_period_seconds),
+        }
+        try:
+            await self._cluster.create(path, body)
+        except ClusterError as error:
+            return _outcome(error)
+        return Outcome(Result.EVICTED)
+
+    async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> Outcome:
+        """Says why in the pod's conditions, then deletes it."""
+        path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": disruption.reason,
+            "message": disruption.message,
+            "lastTransitionTime": format_time(self._now()),
+        }
+        patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        try:
+            await self._cluster.patch(f"{path}/status", patch, content_type=STRATEGIC)
+            await self._cluster.delete(path, _delete_options(pod, grace_period_seconds))
+        except ClusterError as error:
+            return _outcome(error)
+        return Outcome(Result.EVICTED)
+
+    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> str:
+        """Server-side apply to the status; conditions of ours that are not among these go away by it."""
+        try:
+            path = await self._rules.path()
+            obj = {
+                "apiVersion": f"{GROUP}/{path.split('/')[3]}",
+                "kind": "DeviceTaintRule",
+                "metadata": {"name": rule.meta.name, "uid": rule.meta.uid},
+                "status": {"conditions": [_condition(condition) for condition in conditions]},
+            }
+            await self._cluster.apply(f"{path}/{rule.meta.name}/status", obj)
+        except NotFound:
+            return ""  # it is gone, as the watch is about to say
+        except ClusterError as error:
+            return "" if isinstance(error, Conflict) and _ANOTHER in str(error) else str(error)
+        return ""
+
+    async def downgrade(self, rule: DeviceTaintRule) -> str:
+        """A patch that names the version it is for."""
+        identity = {"uid": rule.meta.uid, "resourceVersion": rule.meta.resource_version}
+        patch = {"metadata": identity, "spec": {"taint": {"effect": "None"}}}
+        try:
+            await self._cluster.patch(f"{await self._rules.path()}/{rule.meta.name}", patch)
+        except ClusterError as error:
+            return str(error)
+        return ""
+
+    async def delete_rule(self, rule: DeviceTaintRule) -> str:
+        """A deletion that names the version it is for."""
+        identity = {"uid": rule.meta.uid, "resourceVersion": rule.meta.resource_version}
+        try:
+            await self._cluster.delete(f"{await self._rules.path()}/{rule.meta.name}", {"preconditions": identity})
+        except NotFound:
+            return ""
+        except ClusterError as error:
+            return str(error)
+        return ""
+
+    async def tell(self, note: Note) -> None:
+        """An Event; that it could not be written is logged there."""
+        about = note.about
+        if isinstance(about, PodRef):
+            regarding = ObjectReference("v1", "Pod", about.namespace, about.name, about.uid)
+        else:
+            regarding = ObjectReference(f"{GROUP}/v1", "DeviceTaintRule", "", about.meta.name, about.meta.uid)
+        kind = EventType.WARNING if note.warning else EventType.NORMAL
+        await self._events.write(regarding, kind, reason=note.reason, action=note.action, note=note.text)
+
+
+def _delete_options(pod: PodRef, grace_period_seconds: int | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+    if grace_period_seconds is not None:
+        options["gracePeriodSeconds"] = grace_period_seconds
+    return options
+
+
+def _outcome(error: ClusterError) -> Outcome:
+    """What a request that was not granted came to."""
+    gone = isinstance(error, NotFound) or (isinstance(error, Conflict) and _ANOTHER in str(error))
+    if gone and WEBHOOK not in str(error):
+        return Outcome(Result.GONE)
+    if error.code == HTTPStatus.TOO_MANY_REQUESTS and BUDGET in str(error):
+        return Outcome(Result.BLOCKED, error.told, error.retry_after_seconds)
+    # Without an answer, or with one of somebody in between, it may have been done.
+    unsure = not error.code or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return Outcome(Result.FAILED, str(error), error.retry_after_seconds, unsure)
+
+
+def _condition(condition: Condition) -> dict[str, Any]:
+    assert condition.last_transition_time is not None
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "observedGeneration": condition.observed_generation,
+        "lastTransitionTime": format_time(condition.last_transition_time),
+    }

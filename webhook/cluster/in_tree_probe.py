@@ -1,0 +1,139 @@
+"""Is the in-tree eviction controller at work? No API tells, so a rule that selects nothing shows whether it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from webhook.api.meta import GROUP
+from webhook.cluster.cache.surveys import IN_TREE_MANAGER
+from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable
+from webhook.eviction.modes import InTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.cluster.cache.discovery import Collection
+    from webhook.cluster.client.throttled import ActingCluster
+
+log = logging.getLogger(__name__)
+
+CANARY: Final = "device-taint-webhook-canary"
+_DRIVER: Final = "canary.devicetaint.io"
+WAIT_SECONDS: Final = 5.0
+"""How long it is waited for an answer; one came within 2 s (seen on 1.37.0)."""
+_POLL_SECONDS: Final = 0.2
+REMOVAL_SECONDS: Final = 10.0
+"""How long it is tried to delete the canary."""
+_AGAIN_SECONDS: Final = 0.1
+"""The first wait between two tries; each further one doubles it."""
+
+
+async def find_in_tree(
+    cluster: ActingCluster,
+    rules: Collection,
+    suffix: str,
+    *,
+    wait_seconds: float = WAIT_SECONDS,
+    removal_seconds: float = REMOVAL_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+) -> InTree:
+    """Whether the in-tree controller is at work: a canary rule of effect None, deleted at once. Raises ClusterError.
+
+    `suffix` ends its name, so that several processes may look at the same time.
+    UNKNOWN where rules are not served, or have no status or effect None, so that nothing could be seen.
+    """
+    try:
+        collection = await rules.path()
+    except NotFound:
+        return InTree.UNKNOWN
+    name = f"{CANARY}-{suffix}"
+    path = f"{collection}/{name}"
+    try:
+        if not await _create(cluster, collection, name):
+            return InTree.UNKNOWN
+    except (Unavailable, asyncio.CancelledError):  # it may be there all the same
+        await _remove(cluster, path, removal_seconds)
+        raise
+    try:
+        return await _watch(cluster, path, clock() + wait_seconds, clock)
+    finally:
+        await _remove(cluster, path, removal_seconds)
+
+
+_INVALID: Final = frozenset({400, 422})
+
+
+async def _create(cluster: ActingCluster, collection: str, name: str) -> bool:
+    """Whether the server takes such a rule. Raises ClusterError if it is not for the rule that it does not."""
+    rule = {
+        "apiVersion": f"{GROUP}/{collection.split('/')[3]}",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": name},
+        "spec": {
+            "deviceSelector": {"driver": _DRIVER},
+            "taint": {"key": f"{_DRIVER}/canary", "effect": "None"},
+        },
+    }
+    log.debug("canary", extra={"rule": name})
+    try:
+        await cluster.create(collection, rule)
+    except ClusterError as error:
+        if error.code not in _INVALID:
+            raise
+        log.info("no canary", extra={"error": str(error)})
+        return False
+    return True
+
+
+async def _watch(cluster: ActingCluster, path: str, until: float, clock: Callable[[], float]) -> InTree:
+    while True:
+        rule: dict[str, Any] = msgspec.json.decode(await cluster.get(path))
+        managers = [each.get("manager") for each in rule["metadata"].get("managedFields") or ()]
+        if IN_TREE_MANAGER in managers:
+            return InTree.ACTIVE
+        if clock() >= until:
+            return InTree.ABSENT
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _remove(cluster: ActingCluster, path: str, seconds: float) -> None:
+    """Returns once the canary is gone or `seconds` have passed, also if we are cancelled meanwhile.
+
+    The very answer that the canary is for ends `replacement`, and with it whoever is about to delete the canary.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    removal = asyncio.create_task(_try_to_remove(cluster, path, seconds))
+    while not removal.done():
+        try:
+            await asyncio.wait([removal])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    await removal
+    if cancelled is not None:
+        raise cancelled
+
+
+async def _try_to_remove(cluster: ActingCluster, path: str, seconds: float) -> None:
+    problem, wait_seconds = "no answer", _AGAIN_SECONDS
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    await cluster.delete(path)
+                except NotFound:
+                    return
+                except ClusterError as error:
+                    problem = str(error)
+                else:
+                    return
+                await asyncio.sleep(wait_seconds)
+                wait_seconds *= 2
+    except TimeoutError:
+        log.warning(
+            "canary left over, to be deleted by hand", extra={"rule": path.rpartition("/")[2], "error": problem}
+        )

@@ -1,0 +1,60 @@
+"""The Secret of self-managed certificates, replaced only by who has read it last. What is in it is not known here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from webhook.cluster.client.errors import Conflict, Unavailable
+from webhook.cluster.client.rest import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from webhook.cluster.client.rest import Cluster
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
+class _Secret(msgspec.Struct):
+    metadata: _Meta
+    data: dict[str, bytes] | None = None
+    """msgspec reads base64 into bytes, and writes it back."""
+
+
+class SecretData(NamedTuple):
+    """What a Secret held when it was read."""
+
+    data: Mapping[str, bytes]
+    version: str
+
+
+class SecretObject:
+    """One Secret by name. Raises ClusterError."""
+
+    def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
+        self._cluster = cluster
+        self._path = path_of("", "v1", "secrets", namespace=namespace, name=name)
+        self._read: dict[str, Any] = {}
+
+    async def read(self) -> SecretData:
+        """What it holds now."""
+        answer = await self._cluster.get(self._path)
+        try:
+            secret = msgspec.json.decode(answer, type=_Secret)
+            self._read = msgspec.json.decode(answer, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"GET {self._path}: the secret cannot be read: {error}") from None
+        return SecretData(secret.data or {}, secret.metadata.resource_version)
+
+    async def write(self, data: Mapping[str, bytes], version: str) -> bool:
+        """Replaces all data of the Secret last read; false, and nothing done, if it has changed since that version."""
+        metadata = {**self._read["metadata"], "resourceVersion": version}
+        try:
+            await self._cluster.update(self._path, {**self._read, "metadata": metadata, "data": dict(data)})
+        except Conflict:
+            return False
+        return True

@@ -1,0 +1,260 @@
+"""`audit`: claims and templates at rest that the policy would refuse today, or on another day. Changes nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.admission.audit import AtRest, Author, audited
+from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY
+from webhook.admission.context import AdmissionContext
+from webhook.commands.audit.groups import LINES, as_grouped_text, as_grouped_values
+from webhook.commands.shared.cluster_errors import Unreachable, asking
+from webhook.commands.shared.entries import LEVELS, message_of, unreadable_row
+from webhook.commands.shared.flags import (
+    add_allow_empty,
+    add_cluster,
+    add_color,
+    add_policy_config_map,
+    add_warnings_as_errors,
+    code_of,
+    colored,
+    credentials_of,
+    key_flag,
+    known_names,
+    limit_flag,
+    named_flag,
+    namespace_flag,
+    refuse_cluster_beside_dump,
+    time_flag,
+)
+from webhook.commands.shared.output import write
+from webhook.commands.shared.policy_files import holds_policy, judged_policy, policy_file, row_of
+from webhook.config.command_line import CommandLine
+from webhook.config.namespace import key_secret, own_namespace
+from webhook.config.program import program
+from webhook.files.dump import Dump, lacking
+from webhook.files.read import STDIN, Manifest, read
+from webhook.files.render import FORMATS, as_junit, yaml_text
+from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
+from webhook.files.spots import NOWHERE, find
+from webhook.policy.decide import BUILTIN_JUDGE, Judge
+from webhook.policy.requesters import asks_who
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from webhook.commands.shared.policy_files import PolicyFile
+    from webhook.policy.model import Policy
+
+_NO_POLICY: Final = "no policy: only documented rules are looked at; name one with --policy"
+_DEFAULT_NAMESPACE: Final = "default"
+_UNVERIFIED: Final = " (author as claimed, unverified)"
+_UNKNOWN: Final = " (requester unknown: rules on requesters counted as matching)"
+
+
+class _Found(NamedTuple):
+    """What there is to audit, wherever it comes from."""
+
+    dump: Dump
+    policy: Policy | None = None
+    candidate: Policy | None = None
+    key: bytes | None = None
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Prints what is refused; gives 0 for nothing, 1 for something, 2 for wrong usage or what cannot be read."""
+    parser = command_line()
+    try:
+        options = parser.parse_args(arguments)
+        refuse_cluster_beside_dump(options, parser)
+        if [*options.dump, options.policy, options.candidate].count(STDIN) > 1:
+            parser.error(f"only one of them can be standard input ({STDIN})")
+        key = None if options.key_file is None else key_flag(options.key_file, parser)
+    except SystemExit as error:  # argparse has said why
+        return error.code if isinstance(error.code, int) else 2
+    now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
+    report = Report(strict=options.warnings_as_errors)
+    try:
+        found = _from_files(options, report, now) if options.dump else _from_cluster(options, report, now)
+    except Unreachable as error:
+        sys.stderr.write(f"{program('audit')}: {error}\n")
+        return 2
+    if options.policy is not None:
+        given = _policy_of(options.policy, report, now)
+        found = found._replace(policy=given.policy, candidate=given.candidate)
+    if options.candidate is not None:
+        given = _policy_of(options.candidate, report, now)
+        found = found._replace(candidate=given.candidate or given.policy)
+    _audit(found, key or found.key, now, report, options.namespace)
+    allow_empty = options.allow_empty or not options.dump  # a cluster that has none says so itself
+    return write(_renderer(options)(report), code_of(report, "audit", allow_empty=allow_empty))
+
+
+def _audit(found: _Found, key: bytes | None, now: datetime, report: Report, namespace: str | None) -> None:
+    """Judges what there is, of one namespace unless that is None."""
+    policy, candidate = found.policy, found.candidate
+    if policy is None and candidate is None and not report.errors and not report.unreadable:
+        report.add(Row("audit", entries=(Entry(Level.WARNING, _NO_POLICY),)))
+    context = AdmissionContext(
+        now=now,
+        judge=BUILTIN_JUDGE if policy is None else Judge(policy),
+        candidate=None if candidate is None else Judge(candidate),
+        names=known_names(found.dump, (), None, {}),
+        key=key,
+    )
+    caring = any(asks_who(each) for each in (policy, candidate) if each is not None)
+    for manifest in found.dump.claims:
+        if namespace not in (None, row_of(manifest).namespace or _DEFAULT_NAMESPACE):
+            continue
+        entries = tuple(_entry(manifest, each, caring=caring) for each in audited(manifest.value, context))
+        denied = any(entry.level is Level.ERROR for entry in entries)
+        report.add(replace(row_of(manifest), result=Result.DENIED if denied else Result.ALLOWED, entries=entries))
+
+
+def _entry(manifest: Manifest, told: AtRest, *, caring: bool) -> Entry:
+    """`caring`: whether the policy looks at requesters at all."""
+    error, spot = told.finding.error, manifest.spot
+    note = _UNVERIFIED if told.author is Author.CLAIMED else _UNKNOWN if told.author is Author.UNKNOWN else ""
+    place = None if spot is NOWHERE else find(spot, error.path)[0].position
+    return Entry(
+        LEVELS[told.finding.severity],
+        message_of(told.finding) + (note if caring else ""),
+        place,
+        error.field,
+        told.reason.value,
+        rule=told.finding.rule,
+    )
+
+
+# --- where it comes from ------------------------------------------------------------------------
+
+
+def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _Found:
+    """A dump, with the policy that it holds unless another one is given."""
+    dump = Dump()
+    for file in read(options.dump):
+        report.files += 1
+        unreadable = unreadable_row(file)
+        if unreadable is not None:
+            report.add(unreadable)
+        dump.add(file.manifests)
+    report.notes += lacking(dump)
+    if options.policy is not None:
+        return _Found(dump)
+    holding = [manifest for manifest in dump.others if holds_policy(manifest.value)]
+    if len(holding) > 1:
+        text = f"holds {len(holding)} policies; name the one that holds with --policy"
+        report.add(_fault(holding[1].file, text))
+        return _Found(dump)
+    return _Found(dump, *_policies_in(holding, report, now))
+
+
+def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) -> _Found:
+    """The cluster's own objects, policy and key. Raises Unreachable."""
+    # Here and not above: dumps need no client, and this one brings its libraries.
+    from webhook.commands.audit.from_cluster import dump_of_cluster  # noqa: PLC0415
+
+    config_map = None if options.policy is not None else options.policy_configmap
+    key_secret = None if options.key_file is not None else options.key_secret
+    with asking():
+        answer = dump_of_cluster(credentials_of(options), config_map, key_secret, options.namespace)
+    report.files, report.source = 1, "cluster"
+    dump = Dump()
+    dump.add(Manifest(answer.server, number, value, NOWHERE) for number, value in enumerate(answer.objects, 1))
+    if answer.config_map is None:
+        return _Found(dump, key=answer.key)
+    value = {"apiVersion": "v1", "kind": "ConfigMap", **answer.config_map}
+    policy, candidate = _policies_in([Manifest(answer.server, 1, value, NOWHERE)], report, now)
+    return _Found(dump, policy, candidate, answer.key)
+
+
+def _policies_in(holding: Sequence[Manifest], report: Report, now: datetime) -> tuple[Policy | None, Policy | None]:
+    """Policy and candidate of what holds them; their faults and ends go into the report."""
+    policy = candidate = None
+    for manifest in holding:
+        judged = judged_policy(manifest, row_of(manifest), now=now)
+        report.add(replace(judged.row, judges=True))
+        policy, candidate = (
+            judged.loaded[key].policy if key in judged.loaded else None for key in (POLICY_KEY, CANDIDATE_KEY)
+        )
+    return policy, candidate
+
+
+def _policy_of(name: str, report: Report, now: datetime) -> PolicyFile:
+    found = policy_file(name, now=now)
+    for row in found.rows:
+        report.add(replace(row, judges=True))
+    return found
+
+
+def _fault(file: str, message: str) -> Row:
+    return Row(file, result=Result.DENIED, entries=(Entry(Level.ERROR, message, reason=UNREADABLE),))
+
+
+# --- flags --------------------------------------------------------------------------------------
+
+
+def _renderer(options: argparse.Namespace) -> Callable[[Report], str]:
+    match options.output:
+        case "text":
+            return partial(as_grouped_text, limit=options.limit, color=colored(options.color))
+        case "json":
+            return lambda report: json.dumps(as_grouped_values(report), indent=2, ensure_ascii=False) + "\n"
+        case "yaml":
+            return lambda report: yaml_text(as_grouped_values(report))
+        case "junit":
+            return partial(as_junit, verb="audit")
+        case _:
+            return FORMATS[options.output]
+
+
+def command_line() -> CommandLine:
+    """The flags of the verb."""
+    parser = CommandLine(
+        program("audit"),
+        "Lists claims and templates at rest that the policy would refuse if they were created now.",
+        "Exit codes: 0 nothing is refused, 1 something is, 2 wrong usage, or nothing could be read or judged.",
+        (
+            "device-taint-webhook audit -n ml",
+            "device-taint-webhook audit --kubeconfig kubeconfig.yaml --candidate next.yaml",
+            "device-taint-webhook audit --dump dump.json --policy policy.yaml",
+            "device-taint-webhook audit --dump dump.json --policy policy.yaml --time 2026-12-31T00:00:00Z",
+        ),
+    )
+    add = parser.add_argument
+    add(
+        "--dump",
+        nargs="+",
+        default=[],
+        metavar="DIR|FILE",
+        help="kubectl get resourceclaimtemplates,resourceclaims,namespaces,deviceclasses -A -o json; "
+        "yaml will do, json is read three times as fast; "
+        f"{STDIN} is standard input; without it a cluster is asked",
+    )
+    add_cluster(parser)
+    add(
+        "-n",
+        "--namespace",
+        type=namespace_flag,
+        metavar="NS",
+        help="only claims and templates of this namespace; default all",
+    )
+    add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
+    add("--candidate", metavar="F", help="another policy: tells what only that one would refuse, as warnings")
+    add_policy_config_map(parser)
+    add("--key-file", metavar="F", help="the key that proves the authors of templates; else they are believed")
+    usual = key_secret(own_namespace())
+    add("--key-secret", type=named_flag, default=usual, metavar="NS/NAME", help=f"default {usual}")
+    add("--time", type=time_flag, metavar="T", help="judge as of this time (RFC 3339), for exceptions; default now")
+    add("--limit", type=limit_flag, default=LINES, metavar="N", help=f"lines of text, 0 for all; default {LINES}")
+    add_warnings_as_errors(parser)
+    add_allow_empty(parser)
+    add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
+    add_color(parser)
+    return parser

@@ -1,0 +1,1 @@
+"""The check verb: manifests in files, judged as the webhook would."""

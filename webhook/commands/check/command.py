@@ -1,0 +1,321 @@
+"""`check`: manifests in files, judged as the webhook would judge them. Needs no cluster, unless its policy is there."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from webhook.admission.context import AdmissionContext
+from webhook.commands.shared.cluster_errors import Unreachable, asking
+from webhook.commands.shared.entries import meta, text, unreadable_row
+from webhook.commands.shared.flags import (
+    add_allow_empty,
+    add_cluster,
+    add_color,
+    add_warnings_as_errors,
+    class_flag,
+    code_of,
+    credentials_of,
+    group_flag,
+    key_flag,
+    known_names,
+    labels_flag,
+    named_flag,
+    namespace_flag,
+    renderer,
+    time_flag,
+)
+from webhook.commands.shared.manifest_review import Identity, Terms, judged
+from webhook.commands.shared.output import write
+from webhook.commands.shared.policy_files import PolicyFile, policy_file, policy_in, read_policy
+from webhook.config.command_line import CommandLine
+from webhook.config.namespace import own_namespace, policy_config_map
+from webhook.config.program import program
+from webhook.files.dump import Dump
+from webhook.files.read import STDIN, read, shown
+from webhook.files.render import FORMATS
+from webhook.files.report import Entry, Level, Report, Row
+from webhook.policy.decide import BUILTIN_JUDGE, Judge
+from webhook.policy.model import CLAIM_CONTROLLER
+from webhook.policy.ports import NO_NAMES
+from webhook.policy.requesters import asks_who, authenticated
+from webhook.validation.releases import NEWEST, RELEASES, Release
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from webhook.api.field import JSON
+    from webhook.files.read import File
+    from webhook.policy.ports import KnownNames
+
+_VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})(?:[.+-].*)?")
+_NO_OLD: Final = "holds none of the objects: each is judged as if it were created"
+_NOBODY: Final = 'rules of this policy look at who asks; without --user that is "system:anonymous"'
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Prints what is wrong; gives 0 for nothing, 1 for errors, 2 for wrong usage or input that cannot be read."""
+    parser = command_line()
+    try:
+        options = parser.parse_args(arguments)
+        if not options.files and options.policy is None and options.policy_configmap is None:
+            parser.error("the following arguments are required: FILE|DIR|- (or --policy)")
+        if [*options.files, *options.old, options.policy, options.candidate].count(STDIN) > 1:
+            parser.error(f"only one of them can be standard input ({STDIN})")
+        refuse_two_policies(options, parser)
+        if options.policy is None and options.policy_configmap is None and options.candidate is None:
+            _refuse_idle(options, parser)
+        refuse_nameless(options, parser)
+        key = None if options.key_file is None else key_flag(options.key_file, parser)
+    except SystemExit as error:  # argparse has said why
+        return error.code if isinstance(error.code, int) else 2
+    report = Report(strict=options.warnings_as_errors)
+    try:
+        files, terms = terms_of(options, key, report)
+    except Unreachable as error:
+        sys.stderr.write(f"{program('check')}: {error}\n")
+        return 2
+    for file in files:
+        _check(file, terms, report)
+    if options.old and report.judged and not any(row.operation == "UPDATE" for row in report.rows):
+        report.add(Row(", ".join(map(shown, options.old)), entries=(Entry(Level.WARNING, _NO_OLD),)))
+    allow_empty = options.allow_empty or not options.files
+    return write(renderer(options.output, options.color)(report), code_of(report, "check", allow_empty=allow_empty))
+
+
+def _refuse_idle(options: argparse.Namespace, parser: CommandLine) -> None:
+    """Flags that only a policy asks about; without one they would be passed over in silence."""
+    for flag in ("user", "group", "namespace_labels", "device_class"):
+        # What the controller brings is not judged by documented rules, whatever the policy.
+        if getattr(options, flag) and options.user != CLAIM_CONTROLLER:
+            parser.error(f"--{flag.replace('_', '-')} means nothing without --policy")
+
+
+def refuse_nameless(options: argparse.Namespace, parser: CommandLine) -> None:
+    """Groups of no user: they would be passed over in silence."""
+    if options.group and not options.user:
+        parser.error("--group needs --user: groups are those of a user")
+
+
+def terms_of(options: argparse.Namespace, key: bytes | None, report: Report) -> tuple[Iterable[File], Terms]:
+    """The files of a command line, and what they are judged by; what is amiss with that goes into the report.
+
+    Raises Unreachable where the policy is in a cluster that cannot be asked.
+    """
+    now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
+    judge, candidate = _judges(options, report, now)
+    files: Iterable[File] = read(options.files)
+    names = NO_NAMES
+    if judge is not None or candidate is not None:
+        files = list(files)  # Namespaces and DeviceClasses may stand in the last one
+        names = _names(files, options)
+    context = AdmissionContext(
+        offline=True,
+        now=now,
+        release=options.kubernetes_version,
+        judge=judge or BUILTIN_JUDGE,
+        candidate=candidate,
+        names=names,
+        key=key,
+        read_policy=read_policy,
+    )
+    return files, Terms(
+        context,
+        options.user,
+        authenticated(options.user, options.group).groups if options.user else (),
+        options.namespace,
+        _old_objects(options.old, report),
+        options.verbose,
+    )
+
+
+def _check(file: File, terms: Terms, report: Report) -> None:
+    report.files += 1
+    for manifest in file.manifests:
+        report.add(judged(manifest, terms, explicit=file.explicit))
+    _add_unreadable(file, report)
+
+
+def _add_unreadable(file: File, report: Report) -> None:
+    row = unreadable_row(file)
+    if row is not None:
+        report.add(row)
+
+
+def _judges(options: argparse.Namespace, report: Report, now: datetime) -> tuple[Judge | None, Judge | None]:
+    """The policy and the candidate, as far as they are given and can be used. All about them goes into the report."""
+    policy = candidate = None
+    if options.policy is not None or options.policy_configmap is not None:
+        found = _policy_in_cluster(options, now) if options.policy is None else policy_file(options.policy, now=now)
+        _add_policy(found, report, judges=bool(options.files))
+        policy, candidate = found.policy, found.candidate
+        if policy is not None and options.files and not options.user and asks_who(policy):
+            report.add(Row(found.rows[0].file, entries=(Entry(Level.WARNING, _NOBODY),)))
+    if options.candidate is not None:
+        found = policy_file(options.candidate, now=now)
+        _add_policy(found, report, judges=bool(options.files))
+        candidate = found.candidate or found.policy
+    return None if policy is None else Judge(policy), None if candidate is None else Judge(candidate)
+
+
+def refuse_two_policies(options: argparse.Namespace, parser: CommandLine) -> None:
+    """Ends as argparse does where flags name two policies, or a cluster for nothing."""
+    if options.policy is not None and options.policy_configmap is not None:
+        parser.error("--policy and --policy-configmap may not be given together")
+    for name in ("kubeconfig", "context"):
+        if getattr(options, name) is not None and options.policy_configmap is None:
+            parser.error(f"--{name} must come with --policy-configmap: nothing else is read of a cluster")
+
+
+def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile:
+    """The policy of the cluster that the flags name. Raises Unreachable."""
+    with asking():
+        # Here and not above: files need no client, and this one brings its libraries.
+        from webhook.commands.check.from_cluster import policy_of_cluster  # noqa: PLC0415
+
+        return policy_in(policy_of_cluster(credentials_of(options), options.policy_configmap), now=now)
+
+
+def _add_policy(found: PolicyFile, report: Report, *, judges: bool) -> None:
+    """`judges`: there are files to judge by it; else it is what the run is about."""
+    report.files += not judges
+    for row in found.rows:
+        report.add(replace(row, judges=judges))
+
+
+def _names(files: Iterable[File], options: argparse.Namespace) -> KnownNames:
+    dump = Dump()
+    used = {options.namespace}
+    for file in files:
+        dump.add(file.manifests)
+        for manifest in file.manifests:
+            used.update(_namespaces_in(manifest.value))
+    return known_names(dump, used, options.namespace_labels, dict(options.device_class))
+
+
+def _namespaces_in(value: JSON) -> Iterator[str]:
+    """The namespace of an object, or of a review's request."""
+    yield text(meta(value), "namespace")
+    request = value.get("request") if isinstance(value, dict) else None
+    if isinstance(request, dict):
+        yield text(request, "namespace")
+
+
+def _old_objects(names: Sequence[str], report: Report) -> dict[Identity, JSON]:
+    """The objects of the old files by identity. What cannot be read is told; nothing in them is judged."""
+    old: dict[Identity, JSON] = {}
+    for file in read(names):
+        _add_unreadable(file, report)
+        for manifest in file.manifests:
+            identity = Identity.of(manifest.value) if isinstance(manifest.value, dict) else None
+            if identity is not None:
+                old[identity] = manifest.value
+    return old
+
+
+def _release(word: str) -> Release:
+    """The release of `1.34`, `v1.34.2`. A newer one than this version knows is judged as the newest it knows."""
+    match = _VERSION.fullmatch(word)
+    oldest = min(RELEASES)
+    if match is None or int(match[1]) < oldest:
+        raise argparse.ArgumentTypeError(f"{word!r} must be a version from 1.{oldest} on, such as 1.{NEWEST.minor}")
+    return RELEASES.get(int(match[1]), NEWEST)
+
+
+def add_terms(parser: argparse.ArgumentParser) -> None:
+    """Who asks, when and where, and what the cluster is said to have."""
+    add = parser.add_argument
+    add(
+        "--old",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="objects as the cluster has them (kubectl get -o yaml): the same object in FILE is judged as an update",
+    )
+    add("--user", default="", metavar="U", help="who sends the request")
+    add("--group", type=group_flag, action="append", default=[], metavar="G", help="a group of the user; repeatable")
+    add("--key-file", metavar="F", help="the key that signs authors of templates; else claims made from them have none")
+    add(
+        "-n",
+        "--namespace",
+        type=namespace_flag,
+        default="default",
+        metavar="NS",
+        help="of claims and templates that do not name theirs",
+    )
+    add(
+        "--namespace-labels",
+        type=labels_flag,
+        metavar="K=V,...",
+        help="labels of all namespaces for which FILE has no Namespace; else labels are unknown",
+    )
+    add(
+        "--device-class",
+        type=class_flag,
+        action="append",
+        default=[],
+        metavar="NAME=DRIVER,...",
+        help="the drivers behind a class for which FILE has no DeviceClass; repeatable; else they are unknown",
+    )
+    add("--time", type=time_flag, metavar="T", help="when the request is sent (RFC 3339), for exceptions; default now")
+    add(
+        "--kubernetes-version",
+        type=_release,
+        default=NEWEST,
+        metavar="1.N",
+        help=f"the release whose rules hold (default 1.{NEWEST.minor})",
+    )
+
+
+def add_policy(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """The policy: a file, or what a cluster has. `more` ends the help of the first."""
+    add = parser.add_argument
+    add("--policy", metavar="F", help=f"a DeviceTaintPolicy, or the ConfigMap that holds it{more}")
+    add(
+        "--policy-configmap",
+        type=named_flag,
+        metavar="NS/NAME",
+        help=f"the policy that a cluster has, instead of a file; usually {policy_config_map(own_namespace())}",
+    )
+    add_cluster(parser)
+
+
+def command_line() -> CommandLine:
+    """The flags of the verb."""
+    parser = CommandLine(
+        program("check"),
+        "Judges manifests as the webhook would: fields, documented rules, policy, advice, unknown fields.",
+        "Exit codes: 0 fine (warnings are), 1 findings, 2 wrong usage, unreadable input or nothing to judge.",
+        (
+            "device-taint-webhook check claim.yaml rule.yaml",
+            "device-taint-webhook check --policy policy.yaml --user mila --group ml-team -n research claim.yaml",
+            "device-taint-webhook check --policy policy.yaml -v claim.yaml",
+            "device-taint-webhook check --policy-configmap device-taint-webhook/device-taint-webhook-policy claim.yaml",
+            "kubectl kustomize overlays/prod | device-taint-webhook check --policy policy.yaml -o junit -",
+        ),
+    )
+    add = parser.add_argument
+    add(
+        "files",
+        nargs="*",
+        metavar="FILE|DIR|-",
+        help=f"YAML or JSON files; folders are searched for *.yaml, *.yml and *.json; {STDIN} is standard input",
+    )
+    add_terms(parser)
+    add_policy(parser, more="; without FILE it is checked")
+    add("--candidate", metavar="F", help="another policy: tells where its word would differ")
+    add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
+    add_warnings_as_errors(parser)
+    add_allow_empty(parser)
+    add(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="also tell what /mutate would set, what was skipped, and why each rule of the policy matched or did not",
+    )
+    add_color(parser)
+    return parser

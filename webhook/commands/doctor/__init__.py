@@ -1,0 +1,1 @@
+"""The doctor verb: whether an installation is healthy."""

@@ -1,0 +1,80 @@
+"""What a doctor makes of how the webhook knows who calls, and of the policy that guards authors. No I/O."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from webhook.commands.doctor.checks import Check, Status, ok
+from webhook.config.flags import ENVIRONMENT_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    Json = Mapping[str, Any]
+
+AUTHOR_POLICY: Final = "device-taint-webhook-authors"
+_CONTAINER: Final = "serve"
+
+
+def callers_check(deployment: Json) -> Check:
+    """Whether API servers must prove to `serve` who they are, as far as its Deployment says."""
+    if _given(deployment, "client-ca-file"):
+        return ok("callers", "only clients with the certificate of an API server are heard")
+    if _given(deployment, "trust-unauthenticated-callers") in {"", "1", "true", "yes", "on"}:
+        return ok("callers", "every client is taken for an API server: nothing else may reach the port")
+    text = "API servers do not prove who they are: no author is signed, and no impact can be confirmed"
+    return Check("callers", Status.WARN, text, "see docs/callers.md: component client-certificates, or why not")
+
+
+def _given(deployment: Json, flag: str) -> str | None:
+    """A flag's value in the arguments or the environment of `serve`; None if it is in neither."""
+    for container in _containers(deployment):
+        for argument in container.get("args") or ():
+            name, _, text = str(argument).partition("=")
+            if name == f"--{flag}":
+                return text
+        variable = ENVIRONMENT_PREFIX + flag.upper().replace("-", "_")
+        for entry in container.get("env") or ():
+            if entry.get("name") == variable:
+                return str(entry.get("value") or "false").lower()
+    return None
+
+
+def _containers(deployment: Json) -> Iterator[Json]:
+    pod = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
+    for container in pod.get("containers") or ():
+        if container.get("name") == _CONTAINER:
+            yield container
+
+
+def author_policy_check(policy: Json | None, binding: Json | None) -> Check:
+    """Whether API servers refuse templates in the name of another author, by the policy as it is shipped."""
+    name, advice = "author policy", "apply the overlay: manifests/base/author-policy.yaml"
+    found = {"ValidatingAdmissionPolicy": policy, "ValidatingAdmissionPolicyBinding": binding}
+    missing = [kind for kind, each in found.items() if each is None]
+    if missing:
+        text = f"no {' and no '.join(missing)} {AUTHOR_POLICY}: templates can name authors while the webhook is down"
+        return Check(name, Status.WARN, text, advice)
+    changed = [
+        f"{kind} spec.{field}"
+        for kind, each in found.items()
+        if each is not None
+        for field in _differences(each.get("spec") or {}, shipped()[kind])
+    ]
+    if changed:
+        return Check(name, Status.WARN, f"not as it is shipped: {', '.join(changed)}", advice)
+    return ok(name, "API servers refuse templates in the name of another author")
+
+
+def shipped() -> Mapping[str, Json]:
+    """The specs of both objects by kind, as manifests/base/author-policy.yaml has them."""
+    text = resources.files(__package__).joinpath("author_policy.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, dict[str, Any]])
+
+
+def _differences(stored: Json, wanted: Json) -> list[str]:
+    """Fields that are not as they are shipped; one that was added may be what narrows the policy."""
+    return sorted(field for field in {*stored, *wanted} if stored.get(field) != wanted.get(field))

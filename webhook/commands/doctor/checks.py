@@ -1,0 +1,318 @@
+"""What a doctor makes of what it found. No I/O: facts in, checks out."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from webhook.admission.author import REQUESTED_BY
+from webhook.eviction.modes import InTree
+from webhook.policy.model import InTreeEvictor, Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from webhook.api.meta import NamespacedName
+    from webhook.policy.document import Loaded
+    from webhook.policy.model import Policy
+
+MARK: Final = "DT005"
+"""The advice that every object of a probe is given, whatever the policy says: its key is in a reserved domain."""
+AHEAD: Final = "DT007"
+"""The advice on a time that lies more than 60 s ahead of the webhook's clock."""
+_SKEW_SECONDS: Final = 10.0
+_SKEW_WORST_SECONDS: Final = 60.0
+_SOON_SECONDS: Final = 3600.0
+_DENIED: Final = "denied the request"
+_FAILED: Final = "failed calling webhook"
+
+
+class Status(StrEnum):
+    """How well something is."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Check(NamedTuple):
+    """One line of the report; `advice` says what to do if it is not ok."""
+
+    name: str
+    status: Status
+    message: str
+    advice: str = ""
+
+
+def worst(checks: Iterable[Check]) -> Status:
+    """How well the whole is: as well as its worst check."""
+    return max((check.status for check in checks), key=list(Status).index, default=Status.OK)
+
+
+def exit_code(checks: Iterable[Check]) -> int:
+    """0 if all is well, 1 if something is to be looked at or does not work."""
+    return int(worst(checks) is not Status.OK)
+
+
+def ok(name: str, message: str) -> Check:
+    """Nothing to do."""
+    return Check(name, Status.OK, message)
+
+
+# --- probes -------------------------------------------------------------------------------------
+
+
+class Probed(NamedTuple):
+    """An API server's answer to an object that the webhook has a word on. `entry` is asked about it."""
+
+    entry: str
+    fails_open: bool
+    code: int
+    message: str
+    warnings: tuple[str, ...]
+
+    @property
+    def answered(self) -> bool:
+        """Whether the webhook was asked and answered: it advised, or refused."""
+        refused = f'admission webhook "{self.entry}" {_DENIED}' in self.message
+        return refused or (self.code < 300 and any(f"[{MARK}]" in text for text in self.warnings))
+
+
+def probe_check(probed: Probed, namespace: str) -> Check:
+    """Whether the API server gets an answer from this entry; our pods are in `namespace`."""
+    name = f"probe {probed.entry}"
+    if probed.answered:
+        return ok(name, "answered through the API server")
+    if _FAILED in probed.message:
+        return Check(name, Status.FAIL, probed.message, _advice_on_failure(probed.message, namespace))
+    if probed.code < 300:
+        text = "not asked, or not answered: what it should judge passes unjudged"
+        advice = "see whether pods are ready and the API server reaches the Service; its log says why calls fail"
+        return Check(name, Status.FAIL, text, advice)
+    if probed.code == 409 and probed.fails_open:
+        text = "not asked, or not answered: a document with mistakes was not refused"
+        return Check(name, Status.FAIL, text, "see whether pods are ready; the API server's log says why calls fail")
+    text = f"not known: the probe was refused by somebody else: {probed.message}"
+    return Check(name, Status.WARN, text, "ask as somebody who may create such objects")
+
+
+def _advice_on_failure(message: str, namespace: str) -> str:
+    if "client certificate" in message or "certificate required" in message or message.endswith("EOF"):
+        return "the webhook hears only clients with an API server's certificate: see docs/callers.md"
+    if "x509" in message or "certificate" in message:
+        return "the caBundle does not fit the certificate: see certs/README.md; both must come from one authority"
+    if "no endpoints" in message or "connection refused" in message:
+        return f"no pod answers: kubectl -n {namespace} get pods"
+    if "not found" in message and "service" in message:
+        return "the Service is missing: apply the overlay again"
+    return "the API server cannot reach the pods: see networks and firewalls in docs/operations.md"
+
+
+def authors_check(written: Mapping[str, Any]) -> Check:
+    """Whether /mutate wrote the author into the template that a dry run of its creation gave back."""
+    name = "probe templates.mutate.devicetaint.io"
+    meta = (written.get("spec") or {}).get("metadata") or {}
+    if REQUESTED_BY in (meta.get("annotations") or {}):
+        return ok(name, "writes authors into templates")
+    text = "templates get no author, so claims made from them count as somebody's whom nobody knows"
+    return Check(
+        name,
+        Status.WARN,
+        text,
+        "see Secret device-taint-webhook-key, the mutating entries, and who calls: docs/callers.md",
+    )
+
+
+# --- registration and certificates --------------------------------------------------------------
+
+
+class Entry(NamedTuple):
+    """One entry of a webhook configuration. `address` is host, port and the name in the certificate."""
+
+    name: str
+    kind: str
+    fails_open: bool
+    bundle: bytes
+    address: tuple[str, int, str]
+    rules: tuple[tuple[str, str, frozenset[str]], ...]
+    """Group, resource and versions."""
+
+
+ENTRIES: Final = ("rules", "claims", "templates", "slices", "policy")
+
+
+def registration_check(kind: str, name: str, entries: Sequence[Entry] | None, expected: Iterable[str]) -> Check:
+    """Whether a webhook configuration is there, whole, with something to trust in each entry."""
+    where = f"{kind}WebhookConfiguration {name}"
+    if entries is None:
+        return Check("registration", Status.FAIL, f"no {where}: nobody is asked", "apply the overlay")
+    bare = [entry.name for entry in entries if not entry.bundle.strip()]
+    if bare:
+        advice = "wait for cert-manager's cainjector or a replica to fill it in; see certs/README.md"
+        return Check("registration", Status.FAIL, f"{where}: no caBundle in {', '.join(bare)}", advice)
+    missing = sorted(set(expected) - {entry.name for entry in entries})
+    if missing:
+        text = f"{where} lacks {', '.join(missing)}"
+        return Check("registration", Status.WARN, text, "apply the overlay, unless you left them out on purpose")
+    return ok("registration", f"{where}: {len(entries)} entries")
+
+
+class Handshake(NamedTuple):
+    """What a handshake with the caBundle came to: the certificate's end, or why there is none."""
+
+    entry: str
+    ends: datetime | None = None
+    untrusted: str = ""
+    unreachable: str = ""
+
+
+def certificate_check(shake: Handshake, now: datetime) -> Check:
+    """Whether the caBundle fits what is served, as far as that can be seen from here."""
+    if shake.untrusted:
+        text = f"the caBundle of {shake.entry} does not fit what is served: {shake.untrusted}"
+        return Check("certificate", Status.FAIL, text, "see certs/README.md; both must come from one authority")
+    if shake.ends is None:
+        text = f"not to be seen from here ({shake.unreachable}); the API server's own word is in the probes"
+        return ok("certificate", text)
+    left = (shake.ends - now).total_seconds()
+    text = f"fits the caBundle; ends {shake.ends:%Y-%m-%dT%H:%M:%SZ}"
+    if left < _SOON_SECONDS:
+        advice = "it should have been renewed by now: see the logs of whoever renews it"
+        return Check("certificate", Status.WARN, f"{text}, in {max(left, 0) / 60:.0f} min", advice)
+    return ok("certificate", text)
+
+
+def versions_check(served: Mapping[tuple[str, str], frozenset[str]], entries: Iterable[Entry]) -> list[Check]:
+    """Whether each resource is registered in a version that is served; others are converted to it."""
+    checks = []
+    wanted: dict[tuple[str, str], frozenset[str]] = {}
+    for entry in entries:
+        for group, resource, versions in entry.rules:
+            wanted[group, resource] = wanted.get((group, resource), frozenset()) | versions
+    for (group, resource), versions in sorted(wanted.items()):
+        there = served.get((group, resource), frozenset())
+        full = f"{resource}.{group}" if group else resource
+        if not there:
+            text = f"{full} is not served: nothing of it is judged, and nothing of it exists"
+            advice = "enable the API if you want it (DeviceTaintRules: feature gate DRADeviceTaintRules)"
+            checks.append(Check("versions", Status.WARN, text, advice))
+        elif not there & versions and "*" not in versions:
+            text = f"{full} is served in {_listed(there)}, registered for {_listed(versions)}"
+            checks.append(Check("versions", Status.FAIL, text, "upgrade the webhook: it does not know this release"))
+    registered = ", ".join(sorted(resource for _, resource in wanted))
+    return checks or [ok("versions", f"registered in a served version: {registered}")]
+
+
+# --- clocks -------------------------------------------------------------------------------------
+
+
+def clock_check(server: datetime | None, here: datetime) -> Check:
+    """This machine's clock against the API server's, which is told in full seconds."""
+    if server is None:
+        return Check("clock", Status.WARN, "the API server tells no time", "look at the proxy between")
+    seconds = (here - server).total_seconds()
+    text = f"this machine is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} the API server"
+    if abs(seconds) <= _SKEW_SECONDS:
+        return ok("clock", "this machine's agrees with the API server's")
+    status = Status.FAIL if abs(seconds) > _SKEW_WORST_SECONDS else Status.WARN
+    return Check("clock", status, text, "set clocks by NTP; certificates and evictions go by them")
+
+
+def webhook_clock_check(sooner: Sequence[str], later: Sequence[str]) -> Check:
+    """The webhook's clock against the API server's, by its word on times 50 s and 70 s ahead of that.
+
+    It warns of those more than 60 s ahead of its own.
+    """
+    early = any(f"[{AHEAD}]" in text for text in sooner)
+    late = any(f"[{AHEAD}]" in text for text in later)
+    if late and not early:
+        return ok("clock", "the webhook's agrees with the API server's")
+    way = "behind" if early else "ahead of"
+    text = f"the webhook's is more than {_SKEW_SECONDS:g} s {way} the API server's"
+    return Check("clock", Status.FAIL, text, "set the clocks of its nodes by NTP: exceptions and evictions go by them")
+
+
+# --- what runs ----------------------------------------------------------------------------------
+
+
+def deployment_check(name: str, deployment: Mapping[str, Any] | None, namespace: str, *, needed: bool) -> Check | None:
+    """Whether a Deployment in `namespace` has its replicas; None where there is none and none is needed."""
+    if deployment is None:
+        if not needed:
+            return None
+        advice = "apply the overlay, unless it runs elsewhere; -n names another namespace"
+        return Check("deployment", Status.WARN, f"no Deployment {name} in namespace {namespace}", advice)
+    wanted = (deployment.get("spec") or {}).get("replicas", 1)
+    status = deployment.get("status") or {}
+    ready, updated = status.get("readyReplicas", 0), status.get("updatedReplicas", 0)
+    text = f"{name}: {ready} of {wanted} replicas ready"
+    advice = f"kubectl -n {namespace} describe deployment {name}"
+    if not ready and wanted:
+        return Check("deployment", Status.FAIL, text, advice)
+    if not wanted:
+        return Check("deployment", Status.FAIL, f"{name} is scaled to 0", f"scale it up: {advice}")
+    if ready < wanted or updated < wanted:
+        return Check("deployment", Status.WARN, f"{text}, {updated} up to date", advice)
+    return ok("deployment", text)
+
+
+class Denied(NamedTuple):
+    """Something an account may not do, though it has to."""
+
+    account: str
+    what: str
+
+
+def access_check(denied: Sequence[Denied], asked: int) -> Check:
+    """Whether service accounts may do what they have to."""
+    if not denied:
+        return ok("access", f"service accounts may do all they have to ({asked} rights)")
+    text = "; ".join(f"{each.account} may not {each.what}" for each in denied)
+    return Check("access", Status.FAIL, text, "apply the overlay: its roles and bindings are missing or changed")
+
+
+def key_check(size_bytes: int | None) -> Check:
+    """Whether there is a key that seals authors and confirmations; None if the Secret is missing."""
+    if size_bytes is None:
+        text = "no Secret device-taint-webhook-key: authors of templates are not known, impacts cannot be confirmed"
+        return Check("key", Status.FAIL, text, "apply the overlay")
+    if not size_bytes:
+        advice = "the first replica fills it; see its log"
+        return Check("key", Status.WARN, "Secret device-taint-webhook-key is still empty", advice)
+    return ok("key", "there is one")
+
+
+# --- policy and evictor -------------------------------------------------------------------------
+
+
+def policy_check(loaded: Loaded | None, config_map: NamespacedName) -> Check:
+    """What the ConfigMap holds; None if there is none."""
+    if loaded is None:
+        return ok("policy", "none is set, so the built-in one holds: all tolerations are allowed")
+    if loaded.policy is None:
+        text = f"it cannot be loaded: {'; '.join(str(error) for error in loaded.errors[:3])}"
+        advice = f"replicas keep the last good one: correct ConfigMap {config_map}"
+        return Check("policy", Status.FAIL, text, advice)
+    policy = loaded.policy
+    text = f"{policy.hash}: {len(policy.rules)} rules, {len(policy.taint_rules)} taint rules"
+    if policy.mode is not Mode.ENFORCE:
+        return Check("policy", Status.WARN, f"{text}, mode {policy.mode}: nothing is refused", "set mode to enforce")
+    return ok("policy", text)
+
+
+def evictor_check(found: InTree, policy: Policy | None) -> Check:
+    """Whether the in-tree evictor runs, and whether the policy knows."""
+    if found is InTree.UNKNOWN:
+        text = "not to be told whether the in-tree evictor runs: rules are not served, or have no status"
+        return Check("evictor", Status.WARN, text, "set inTreeEvictor in the policy to what you know")
+    said = (policy.in_tree_evictor if policy is not None else InTreeEvictor.ACTIVE).value
+    text = f"the in-tree evictor is {found}"
+    if said != found.value:
+        advice = f"set inTreeEvictor: {found} in the policy: the guard reckons with who evicts"
+        return Check("evictor", Status.WARN, f"{text}, and the policy says {said}", advice)
+    return ok("evictor", f"{text}, as the policy says")
+
+
+def _listed(versions: Iterable[str]) -> str:
+    return ", ".join(sorted(versions))

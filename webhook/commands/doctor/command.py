@@ -1,0 +1,147 @@
+"""`doctor`: is this installation healthy? Asks the cluster as whoever calls it, and says what to do."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+from webhook.commands.doctor.checks import Status, exit_code, worst
+from webhook.commands.shared.flags import (
+    add_cluster,
+    add_color,
+    add_policy_config_map,
+    colored,
+    credentials_of,
+    namespace_flag,
+)
+from webhook.commands.shared.output import write
+from webhook.config.command_line import CommandLine
+from webhook.config.namespace import own_namespace, policy_config_map
+from webhook.config.program import program
+from webhook.files.render import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from webhook.cluster.client.credentials import Credentials
+    from webhook.commands.doctor.checks import Check
+
+_WAIT_SECONDS: Final = 120.0
+_UNREACHABLE: Final = 2
+_COLORS: Final = {Status.OK: "\x1b[32m", Status.WARN: "\x1b[1;33m", Status.FAIL: "\x1b[1;31m"}
+_PLAIN: Final = "\x1b[0m"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Prints a line for each check; 0 all is well, 1 something is amiss, 2 wrong usage or no cluster."""
+    try:
+        options = command_line().parse_args(arguments)
+    except SystemExit as error:  # argparse has said why
+        return error.code if isinstance(error.code, int) else 2
+    # Here and not above: what asks a cluster brings its libraries, and --help needs none.
+    from webhook.cluster.client.errors import ClusterError, NoCredentials  # noqa: PLC0415
+
+    try:
+        credentials = credentials_of(options)
+        checks = asyncio.run(_examined(credentials, options))
+    except (ClusterError, NoCredentials) as error:
+        sys.stderr.write(f"{program('doctor')}: {error}\n")
+        return _UNREACHABLE
+    if options.output == "text":
+        return write(as_text(checks, color=colored(options.color)), exit_code(checks))
+    return write(as_json(checks), exit_code(checks))
+
+
+async def _examined(credentials: Credentials, options: argparse.Namespace) -> list[Check]:
+    """All checks, once the probes are answered if that is to be waited for; the time over, they say what is amiss."""
+    from webhook.commands.doctor.probe_cluster import Doctor, Wishes, utc_now, wait_answered  # noqa: PLC0415 -- see above
+
+    namespace = options.namespace
+    policy = options.policy_configmap or policy_config_map(namespace)
+    wishes = Wishes(namespace, options.probe_namespace, policy, options.canary)
+    if options.wait is not None:
+        await wait_answered(Doctor(credentials, wishes, utc_now), options.wait, time.monotonic)
+    return await Doctor(credentials, wishes, utc_now).examine()
+
+
+def as_text(checks: Sequence[Check], *, color: bool = False) -> str:
+    """`ok    probe rules...: message`, and below it what to do."""
+    lines = []
+    for check in checks:
+        status = f"{check.status:<4}"
+        if color:
+            status = f"{_COLORS[check.status]}{status}{_PLAIN}"
+        lines.append(f"{status}  {check.name}: {visible(check.message)}")
+        if check.advice:
+            lines.append(f"      {visible(check.advice)}")
+    return "\n".join(lines) + "\n"
+
+
+def as_json(checks: Sequence[Check]) -> str:
+    """The same for programs; fields may be added, none goes while `version` is 1."""
+    values = [{**check._asdict(), "status": check.status.value} for check in checks]
+    return (
+        json.dumps({"version": 1, "status": worst(checks).value, "checks": values}, indent=2, ensure_ascii=False) + "\n"
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 24 * 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, at most a day")
+    return seconds
+
+
+def command_line() -> CommandLine:
+    """The flags of the verb."""
+    parser = CommandLine(
+        program("doctor"),
+        "Tells whether the webhook of a cluster is installed as it should be, and answers.",
+        "Exit codes: 0 all is well, 1 something warns or fails, 2 wrong usage or no cluster.",
+        (
+            "device-taint-webhook doctor",
+            "device-taint-webhook doctor --context staging -n taints --wait 60 -o json",
+        ),
+    )
+    add = parser.add_argument
+    add_cluster(parser)
+    usual = own_namespace()
+    add(
+        "-n",
+        "--namespace",
+        type=namespace_flag,
+        default=usual,
+        metavar="NS",
+        help=f"where the webhook is installed; default {usual}",
+    )
+    add(
+        "--wait",
+        nargs="?",
+        type=_seconds,
+        const=_WAIT_SECONDS,
+        metavar="SECONDS",
+        help=f"first wait until probes are answered through the API server, {_WAIT_SECONDS:g} s at most",
+    )
+    add(
+        "--canary",
+        action="store_true",
+        help="find out whether the in-tree evictor runs, by a rule that is deleted at once",
+    )
+    add(
+        "--probe-namespace",
+        default="default",
+        metavar="NS",
+        help="where claims are probed, by dry runs; default default",
+    )
+    add_policy_config_map(parser)
+    parser.set_defaults(policy_configmap=None)  # that of --namespace
+    add("-o", "--output", choices=("json", "text"), default="text", help="default text")
+    add_color(parser)
+    return parser

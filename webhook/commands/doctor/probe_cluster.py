@@ -1,0 +1,312 @@
+"""What a doctor asks a cluster: probes are dry runs; nothing is changed but by the canary, which is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import secrets
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from webhook.admission.config_maps import POLICY_KEY
+from webhook.api.meta import GROUP, format_time
+from webhook.cluster.cache.discovery import ServedCollection, served_version
+from webhook.cluster.cache.inventory import RULE_VERSIONS
+from webhook.cluster.client.errors import ClusterError, NotFound, Refused
+from webhook.cluster.client.list_pages import config_map_of, decoded
+from webhook.cluster.client.raw import Answer, ProbingCluster
+from webhook.cluster.client.rest import path_of
+from webhook.cluster.client.throttled import ActingCluster
+from webhook.cluster.in_tree_probe import find_in_tree
+from webhook.commands.doctor import probes
+from webhook.commands.doctor.access import RIGHTS, Right
+from webhook.commands.doctor.callers import AUTHOR_POLICY, author_policy_check, callers_check
+from webhook.commands.doctor.checks import (
+    ENTRIES,
+    Check,
+    Denied,
+    Entry,
+    Probed,
+    Status,
+    access_check,
+    authors_check,
+    certificate_check,
+    clock_check,
+    deployment_check,
+    evictor_check,
+    key_check,
+    policy_check,
+    probe_check,
+    registration_check,
+    versions_check,
+    webhook_clock_check,
+)
+from webhook.commands.doctor.entries import entry_of, shaken
+from webhook.commands.shared.policy_files import read_policy
+from webhook.config.namespace import CA_NAME, KEY_NAME
+from webhook.flowcontrol.throttle import Throttle
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from webhook.api.meta import NamespacedName
+    from webhook.cluster.client.credentials import Credentials
+    from webhook.policy.model import Policy
+
+_NAME: Final = "device-taint-webhook"
+_WORKER: Final = "device-taint-webhook-evict"
+_CONFIGURATIONS: Final = {
+    "Validating": "validatingwebhookconfigurations",
+    "Mutating": "mutatingwebhookconfigurations",
+}
+_EXPECTED: Final = {
+    "Validating": [f"{name}.validate.devicetaint.io" for name in ENTRIES],
+    "Mutating": [f"{name}.mutate.devicetaint.io" for name in ("rules", "claims", "templates", "slices")],
+}
+_POLL_SECONDS: Final = 1.0
+
+
+class Wishes(NamedTuple):
+    """What the flags say."""
+
+    namespace: str
+    """Where the installation is."""
+    probe_namespace: str
+    policy: NamespacedName
+    canary: bool
+
+
+class Doctor:
+    """Looks at one installation."""
+
+    def __init__(self, credentials: Credentials, wishes: Wishes, now: Callable[[], datetime]) -> None:
+        self._cluster = ProbingCluster(credentials, user_agent=f"{_NAME}-doctor")
+        self._credentials = credentials
+        self._wishes = wishes
+        self._now = now
+        self._entries: list[Entry] = []
+        self._policy: Policy | None = None
+
+    async def examine(self) -> list[Check]:
+        """Every check, in the order in which causes come before what follows from them. Raises ClusterError."""
+        async with self._cluster:
+            checks = [await self._clock()]
+            for name, look in (
+                ("registration", self._registrations),
+                ("author policy", self._author_policy),
+                ("deployment", self._deployments),
+                ("certificate", self._certificate),
+                ("versions", self._versions),
+                ("access", self._access),
+                ("key", self._key),
+                ("policy", self._policies),
+                ("probe", self._probes),
+                ("clock", self._webhook_clock),
+                *((("evictor", self._evictor),) if self._wishes.canary else ()),
+            ):
+                checks += await _looked(name, look)
+            return checks
+
+    async def answered(self) -> bool:
+        """Whether every validating entry that is registered answers through the API server."""
+        async with self._cluster:
+            self._entries = []
+            await self._registrations()
+            probed = [each for each, _ in await self._probed()]
+            return bool(probed) and all(each.answered for each in probed)
+
+    # --- what is there ---------------------------------------------------------------------------
+
+    async def _clock(self) -> Check:
+        answer = await self._cluster.send("GET", "/version")
+        return clock_check(answer.date, self._now())
+
+    async def _registrations(self) -> list[Check]:
+        checks = []
+        for kind, resource in _CONFIGURATIONS.items():
+            found = await self._got(path_of("admissionregistration.k8s.io", "v1", resource, name=_NAME))
+            entries = None if found is None else [entry_of(kind, each) for each in found.get("webhooks") or ()]
+            self._entries += entries or []
+            checks.append(registration_check(kind, _NAME, entries, _EXPECTED[kind]))
+        return checks
+
+    async def _deployments(self) -> list[Check]:
+        checks = []
+        for name, needed in ((_NAME, True), (_WORKER, False)):
+            found = await self._got(path_of("apps", "v1", "deployments", namespace=self._wishes.namespace, name=name))
+            check = deployment_check(name, found, self._wishes.namespace, needed=needed)
+            checks += [] if check is None else [check]
+            if name == _NAME and found is not None:
+                checks.append(callers_check(found))
+        return checks
+
+    async def _author_policy(self) -> list[Check]:
+        resources = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+        group = "admissionregistration.k8s.io"
+        policy, binding = [await self._got(path_of(group, "v1", each, name=AUTHOR_POLICY)) for each in resources]
+        return [author_policy_check(policy, binding)]
+
+    async def _certificate(self) -> list[Check]:
+        """One handshake for each address and caBundle."""
+        distinct = {(entry.address, entry.bundle): entry for entry in self._entries if entry.bundle}
+        return [certificate_check(await shaken(entry), self._now()) for entry in distinct.values()]
+
+    async def _versions(self) -> list[Check]:
+        served: dict[tuple[str, str], frozenset[str]] = {}
+        for group in sorted({group for entry in self._entries for group, _, _ in entry.rules} - {""}):
+            for version in await self._group_versions(group):
+                listed = decoded(await self._cluster.get(path_of(group, version, "")), group)
+                for each in listed.get("resources") or ():
+                    key = (group, each["name"])
+                    served[key] = served.get(key, frozenset()) | {version}
+        served["", "configmaps"] = frozenset({"v1"})
+        return versions_check(served, self._entries)
+
+    async def _group_versions(self, group: str) -> list[str]:
+        try:
+            found = decoded(await self._cluster.get(f"/apis/{group}"), group)
+        except NotFound:
+            return []
+        return [each["version"] for each in found.get("versions") or ()]
+
+    async def _access(self) -> list[Check]:
+        denied, asked = [], 0
+        self_managed = await self._exists("secrets", CA_NAME)
+        worker = await self._exists("deployments", _WORKER, group="apps")
+        for right in RIGHTS:
+            if (right.self_managed and not self_managed) or (right.account == _WORKER and not worker):
+                continue
+            asked += 1
+            if not await self._may(right):
+                denied.append(Denied(right.account, str(right)))
+        return [access_check(denied, asked)]
+
+    async def _may(self, right: Right) -> bool:
+        namespace = self._wishes.namespace
+        spec = {
+            "user": f"system:serviceaccount:{namespace}:{right.account}",
+            "groups": ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"],
+            "resourceAttributes": right.attributes(namespace),
+        }
+        path = path_of("authorization.k8s.io", "v1", "subjectaccessreviews")
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        answer = decoded(await self._cluster.create(path, review), path)
+        return bool(answer["status"]["allowed"])
+
+    async def _exists(self, resource: str, name: str, *, group: str = "") -> bool:
+        return await self._got(path_of(group, "v1", resource, namespace=self._wishes.namespace, name=name)) is not None
+
+    async def _key(self) -> list[Check]:
+        found = await self._got(path_of("", "v1", "secrets", namespace=self._wishes.namespace, name=KEY_NAME))
+        if found is None:
+            return [key_check(None)]
+        try:
+            return [key_check(len(base64.b64decode((found.get("data") or {}).get("key") or "")))]
+        except binascii.Error:
+            return [key_check(0)]
+
+    async def _policies(self) -> list[Check]:
+        found = await config_map_of(self._cluster, self._wishes.policy)
+        text = None if found is None else (found.get("data") or {}).get(POLICY_KEY)
+        loaded = None if text is None else read_policy(text, namespace=self._wishes.namespace)
+        self._policy = None if loaded is None else loaded.policy
+        return [policy_check(loaded, self._wishes.policy)]
+
+    # --- probes ----------------------------------------------------------------------------------
+
+    async def _probes(self) -> list[Check]:
+        checks = []
+        for probed, answer in await self._probed():
+            checks.append(probe_check(probed, self._wishes.namespace))
+            if probed.entry.startswith("templates.") and answer.granted and probed.answered:
+                checks.append(authors_check(answer.body))
+        return checks
+
+    async def _probed(self) -> list[tuple[Probed, Answer]]:
+        """The answers to one probe for each validating entry whose resource is served."""
+        found = []
+        for entry in self._entries:
+            obj = None
+            if entry.kind == "Validating":
+                obj = await self._probe_of(entry.name.partition(".")[0])
+            if obj is not None:
+                answer = await self._dry_run(obj)
+                found.append(
+                    (Probed(entry.name, entry.fails_open, answer.code, answer.message, answer.warnings), answer)
+                )
+        return found
+
+    async def _probe_of(self, sort: str) -> probes.Probe | None:
+        if sort == "policy":
+            return probes.policy_probe(self._wishes.policy)
+        resource = probes.RESOURCES.get(sort)
+        if resource is None:
+            return None
+        versions = RULE_VERSIONS if sort == "rules" else probes.VERSIONS
+        version = await served_version(self._cluster, GROUP, versions, resource)
+        return None if version is None else probes.probe(sort, version, self._wishes.probe_namespace)
+
+    async def _dry_run(self, probe: probes.Probe) -> Answer:
+        return await self._cluster.send("POST", probe.collection, probe.obj, {"dryRun": "All"})
+
+    async def _webhook_clock(self) -> list[Check]:
+        """Asked only if rules are judged at all."""
+        if not any(entry.name == _EXPECTED["Validating"][0] for entry in self._entries):
+            return []
+        first = await self._probe_of("rules")
+        if first is None:
+            return []
+        told = []
+        for seconds in (50, 70):
+            date = (await self._cluster.send("GET", "/version")).date
+            if date is None:
+                return []
+            answer = await self._dry_run(probes.with_time(first, format_time(date + timedelta(seconds=seconds))))
+            if not answer.granted:
+                return []
+            told.append(answer.warnings)
+        if not any("[DT005]" in text for text in told[0]):
+            return []
+        return [webhook_clock_check(*told)]
+
+    async def _evictor(self) -> list[Check]:
+        async with ActingCluster(self._credentials, Throttle(0, 1), user_agent=f"{_NAME}-doctor") as cluster:
+            rules = ServedCollection(cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
+            found = await find_in_tree(cluster, rules, secrets.token_hex(4))
+        return [evictor_check(found, self._policy)]
+
+    async def _got(self, path: str) -> dict[str, Any] | None:
+        """An object, or None if there is none. Raises ClusterError."""
+        try:
+            return decoded(await self._cluster.get(path), path)
+        except NotFound:
+            return None
+
+
+async def _looked(name: str, look: Callable[[], Awaitable[Sequence[Check]]]) -> Sequence[Check]:
+    try:
+        return await look()
+    except Refused as error:
+        return [Check(name, Status.WARN, f"not allowed to look: {error}", "ask as somebody who may")]
+    except ClusterError as error:
+        return [Check(name, Status.FAIL, str(error), "see whether the API server is well")]
+
+
+async def wait_answered(doctor: Doctor, seconds: float, clock: Callable[[], float]) -> bool:
+    """Whether probes were answered within so many seconds; returns as soon as they are."""
+    until = clock() + seconds
+    while True:
+        try:
+            if await doctor.answered():
+                return True
+        except ClusterError:
+            pass  # the cluster may be on its way, too
+        if clock() + _POLL_SECONDS > until:
+            return False
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def utc_now() -> datetime:
+    """The shell's clock."""
+    return datetime.now(UTC)  # noqa: TID251 -- a shell asks

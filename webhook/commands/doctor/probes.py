@@ -1,0 +1,99 @@
+"""Objects that the webhook has a word on whatever the policy says, made to be refused or dry-run. Pure."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from webhook.admission.config_maps import POLICY_KEY
+from webhook.api.meta import GROUP
+from webhook.cluster.client.rest import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from webhook.api.meta import NamespacedName
+
+VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+RESOURCES: Final = {
+    "rules": "devicetaintrules",
+    "claims": "resourceclaims",
+    "templates": "resourceclaimtemplates",
+    "slices": "resourceslices",
+}
+_KINDS: Final = {
+    "rules": "DeviceTaintRule",
+    "claims": "ResourceClaim",
+    "templates": "ResourceClaimTemplate",
+    "slices": "ResourceSlice",
+}
+_PREFIX: Final = "device-taint-webhook-doctor-"
+_DRIVER: Final = "doctor.devicetaint.io"
+_KEY: Final = "devicetaint.k8s.io/doctor"
+"""In a domain that is Kubernetes' own, which is worth an advice (DT005) in every object."""
+_HTTPS: Final = 443
+
+
+class Probe(NamedTuple):
+    """An object to create, and where."""
+
+    collection: str
+    obj: dict[str, Any]
+
+
+def probe(sort: str, version: str, namespace: str) -> Probe:
+    """A valid object of a sort; it selects nothing and nobody uses it."""
+    namespaced = sort in ("claims", "templates")
+    place = path_of(GROUP, version, RESOURCES[sort], namespace=namespace if namespaced else "")
+    obj = {
+        "apiVersion": f"{GROUP}/{version}",
+        "kind": _KINDS[sort],
+        "metadata": {"generateName": _PREFIX, **({"namespace": namespace} if namespaced else {})},
+        "spec": _spec(sort, version),
+    }
+    return Probe(place, obj)
+
+
+def _spec(sort: str, version: str) -> dict[str, Any]:
+    flat = version == "v1beta1"
+    taint = {"key": _KEY, "effect": "NoSchedule"}
+    if sort == "rules":  # not of effect None, which releases before 1.35 do not know; nobody has such devices
+        return {"deviceSelector": {"driver": _DRIVER}, "taint": taint}
+    if sort == "slices":
+        content = {"taints": [taint]}
+        device = {"name": "probe", **({"basic": content} if flat else content)}
+        pool = {"name": "doctor", "generation": 1, "resourceSliceCount": 1}
+        return {"driver": _DRIVER, "pool": pool, "allNodes": True, "devices": [device]}
+    toleration = {"key": _KEY, "operator": "Exists", "effect": "NoSchedule"}
+    exact = {"deviceClassName": _DRIVER, "tolerations": [toleration]}
+    spec = {"devices": {"requests": [{"name": "probe", **(exact if flat else {"exactly": exact})}]}}
+    return {"spec": spec} if sort == "templates" else spec
+
+
+def policy_probe(name: NamespacedName) -> Probe:
+    """A policy with mistakes, which the webhook refuses before the API server sees that there is one already."""
+    obj = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name.name, "namespace": name.namespace},
+        "data": {POLICY_KEY: "kind: Doctor\n"},
+    }
+    return Probe(path_of("", "v1", "configmaps", namespace=name.namespace), obj)
+
+
+def with_time(made: Probe, time: str) -> Probe:
+    """The same rule with a timeAdded."""
+    obj = copy.deepcopy(made.obj)
+    obj["spec"]["taint"]["timeAdded"] = time
+    return Probe(made.collection, obj)
+
+
+def address_of(config: Mapping[str, Any]) -> tuple[str, int, str]:
+    """Host, port and the name in the certificate, of a clientConfig."""
+    service = config.get("service")
+    if service:
+        host = f"{service['name']}.{service['namespace']}.svc"
+        return host, service.get("port", _HTTPS), host
+    url = urlsplit(config.get("url", ""))
+    return url.hostname or "", url.port or _HTTPS, url.hostname or ""

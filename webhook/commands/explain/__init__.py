@@ -1,0 +1,1 @@
+"""The explain verb: why a policy allows or refuses, and what a code means."""

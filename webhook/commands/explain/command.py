@@ -1,0 +1,191 @@
+"""`explain`: why the policy allows or refuses what files hold, rule by rule; and what a warning code means."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.commands.check.command import add_policy, add_terms, refuse_nameless, refuse_two_policies, terms_of
+from webhook.commands.explain.codes import CODE, Code, codes
+from webhook.commands.shared.cluster_errors import Unreachable
+from webhook.commands.shared.flags import add_color, colored, key_flag
+from webhook.commands.shared.manifest_review import judged
+from webhook.commands.shared.output import write
+from webhook.commands.shared.walks import walk_lines
+from webhook.config.command_line import CommandLine
+from webhook.config.program import program
+from webhook.files.read import STDIN, shown
+from webhook.files.render import encodable, line, visible, yaml_text
+from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Sequence
+
+VERSION: Final = 1
+_NOTHING: Final = "holds no claim, template, rule, patch or slice to explain"
+_NOT_ASKED: Final = "has errors of its own, so no rule is asked"
+_COLORS: Final = {"=> denied": "\x1b[1;31m", "=> allowed": "\x1b[32m"}
+_PLAIN: Final = "\x1b[0m"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Prints the walk of each object; gives 0, or 1 if one is refused, 2 for wrong usage or what cannot be read."""
+    parser = command_line()
+    try:
+        options = parser.parse_args(arguments)
+        asked = [CODE.fullmatch(word) is not None for word in options.files]
+        if all(asked):
+            return _explain_codes(options, parser)
+        if any(asked):
+            parser.error("codes and files are explained one at a time")
+        if options.policy is None and options.policy_configmap is None:
+            parser.error("--policy or --policy-configmap is needed: it is what decides")
+        if [*options.files, *options.old, options.policy].count(STDIN) > 1:
+            parser.error(f"only one of them can be standard input ({STDIN})")
+        refuse_two_policies(options, parser)
+        refuse_nameless(options, parser)
+        key = None if options.key_file is None else key_flag(options.key_file, parser)
+    except SystemExit as error:  # argparse has said why
+        return error.code if isinstance(error.code, int) else 2
+    return _explain_files(options, key)
+
+
+# --- codes --------------------------------------------------------------------------------------
+
+
+def _explain_codes(options: argparse.Namespace, parser: CommandLine) -> int:
+    words = [word.upper() for word in options.files]
+    unknown = [word for word in words if word not in codes()]
+    if unknown:
+        parser.error(f"unknown code {unknown[0]}; codes are {', '.join(codes())}")
+    found = [codes()[word] for word in words]
+    if options.output == "text":
+        return write("\n".join(map(_code_text, found)), 0)
+    values = {"version": VERSION, "codes": [code._asdict() for code in found]}
+    return write(_FORMATS[options.output](values), 0)
+
+
+def _code_text(code: Code) -> str:
+    return f"{code.code}: {code.title}\n\n{code.text}\n"
+
+
+# --- objects ------------------------------------------------------------------------------------
+
+
+def _explain_files(options: argparse.Namespace, key: bytes | None) -> int:
+    report = Report()
+    try:
+        files, terms = terms_of(options, key, report)
+    except Unreachable as error:
+        sys.stderr.write(f"{program('explain')}: {error}\n")
+        return 2
+    if any(row.count(Level.ERROR) for row in report.rows):  # the policy is not what was meant, so it explains nothing
+        return write(_told(report, options), report.exit_code)
+    policy_rows = len(report.rows)
+    for file in files:
+        for each in file.unreadable:
+            entry = Entry(Level.ERROR, each.message, each.position, reason=UNREADABLE)
+            report.add(Row(file.name, result=Result.DENIED, entries=(entry,)))
+        for manifest in file.manifests:
+            row = judged(manifest, terms, explicit=file.explicit)
+            if row.result is not Result.SKIPPED and row.operation:
+                report.add(row)
+    if len(report.rows) == policy_rows:
+        entry = Entry(Level.ERROR, _NOTHING, reason=UNREADABLE)
+        report.add(Row(", ".join(map(shown, options.files)), result=Result.DENIED, entries=(entry,)))
+    return write(_told(report, options), report.exit_code)
+
+
+def _told(report: Report, options: argparse.Namespace) -> str:
+    if options.output == "text":
+        return "\n".join(_lines(report, color=colored(options.color))) + "\n"
+    return _FORMATS[options.output](_values(report))
+
+
+def _lines(report: Report, *, color: bool) -> Iterator[str]:
+    for row in report.rows:
+        # What a rule refuses stands in the walk; what is wrong besides is no matter of the policy.
+        wrong = (entry for entry in row.entries if entry.level is Level.ERROR and entry.rule is None)
+        yield from (line(row, entry, color=color) for entry in wrong)
+        if row.explanation is None:
+            continue
+        place = row.file if row.position is None else f"{row.file}:{row.position.line}:{row.position.column}"
+        yield visible(f"{place}: {row.reference}: {row.explanation['who']}".removesuffix(": "))
+        if not row.explanation["who"]:
+            yield f"  ({_NOT_ASKED})"
+        for told in walk_lines(row.explanation):
+            yield _colored(f"  {visible(told)}", color=color)
+
+
+def _colored(text: str, *, color: bool) -> str:
+    for mark, paint in _COLORS.items():
+        if color and text.lstrip().startswith(mark):
+            return f"{paint}{text}{_PLAIN}"
+    return text
+
+
+def _values(report: Report) -> dict[str, Any]:
+    """The structure behind JSON and YAML; fields may be added while `version` is 1."""
+    return {
+        "version": VERSION,
+        "objects": [
+            {
+                "file": row.file,
+                "document": row.document,
+                "apiVersion": row.api_version,
+                "kind": row.kind,
+                "namespace": row.namespace,
+                "name": row.name,
+                "operation": row.operation,
+                "result": row.result.value,
+                **(row.explanation or {}),
+            }
+            for row in report.rows
+            if row.explanation is not None
+        ],
+        "faults": [
+            {"file": row.file, "message": entry.message, "field": entry.field}
+            for row in report.rows
+            for entry in row.entries
+            if row.explanation is None and entry.level is Level.ERROR
+        ],
+    }
+
+
+def _as_json(values: dict[str, Any]) -> str:
+    return json.dumps(encodable(values), indent=2, ensure_ascii=False) + "\n"
+
+
+def _as_yaml(values: dict[str, Any]) -> str:
+    return yaml_text(encodable(values))
+
+
+_FORMATS: Final[dict[str, Callable[[dict[str, Any]], str]]] = {"json": _as_json, "yaml": _as_yaml}
+
+
+def command_line() -> CommandLine:
+    """The flags of the verb."""
+    parser = CommandLine(
+        program("explain"),
+        "Explains, rule by rule, why a policy allows or refuses what files hold; or what a warning code means.",
+        "Exit codes: 0 fine, 1 something is refused, 2 wrong usage, unreadable input or nothing to explain.",
+        (
+            "device-taint-webhook explain claim.yaml --policy policy.yaml --user mila --group ml-team",
+            "device-taint-webhook explain rule.yaml --policy policy.yaml --user system:serviceaccount:health:operator",
+            "device-taint-webhook explain DT001",
+        ),
+    )
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE|DIR|-|CODE",
+        help=f"claims, templates, rules, patches or slices ({STDIN} is standard input), or codes such as DT001",
+    )
+    add_policy(parser)
+    add_terms(parser)
+    parser.add_argument("-o", "--output", choices=("json", "text", "yaml"), default="text", help="default text")
+    add_color(parser)
+    parser.set_defaults(candidate=None, verbose=True)
+    return parser

@@ -1,0 +1,1 @@
+"""The preview verb: which pods a taint would evict, when and why."""

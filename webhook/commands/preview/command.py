@@ -1,0 +1,314 @@
+"""`preview`: what rules and slices in files would do to the pods of a cluster, or of a dump. Changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec import structs
+
+from webhook.admission.cluster_lint import cluster_lint
+from webhook.admission.config_maps import POLICY_KEY
+from webhook.admission.context import AdmissionContext
+from webhook.admission.defaulting import edits_for
+from webhook.admission.lint import lint
+from webhook.api.field import Finding, Path, Severity, not_supported
+from webhook.api.meta import GROUP, GroupVersionKind, parse_time
+from webhook.api.rules import DeviceTaintRule
+from webhook.api.slices import ResourceSlice
+from webhook.commands.preview.notes import Source, notes_of
+from webhook.commands.preview.report import Answer, Confirmation, Previews, Told, as_json, as_yaml
+from webhook.commands.preview.text import as_text
+from webhook.commands.shared.cluster_errors import Unreachable, asking
+from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
+from webhook.commands.shared.flags import (
+    add_cluster,
+    add_color,
+    add_policy_config_map,
+    colored,
+    credentials_of,
+    limit_flag,
+    refuse_cluster_beside_dump,
+    time_flag,
+)
+from webhook.commands.shared.output import write
+from webhook.commands.shared.policy_files import holds_policy, judged_policy, policy_file, row_of
+from webhook.config.command_line import CommandLine
+from webhook.config.program import program
+from webhook.files.dump import Stock, held_in
+from webhook.files.read import STDIN, Manifest, read
+from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
+from webhook.files.spots import NOWHERE
+from webhook.inventory.preview import acts, rule_preview, slice_preview
+from webhook.inventory.state import Sight
+from webhook.policy.model import BUILTIN, InTreeEvictor
+from webhook.validation.kinds import BY_KIND, KINDS
+from webhook.validation.releases import NEWEST
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from webhook.api.field import FieldError
+    from webhook.inventory.state import Inventory
+    from webhook.policy.model import Policy
+
+_KINDS: Final = frozenset({"DeviceTaintRule", "ResourceSlice"})
+_NO_SUBJECT: Final = "holds no DeviceTaintRule and no ResourceSlice"
+_NEEDS_NONE: Final = "a rule that does nothing needs none"
+_FROM_DUMP: Final = "the webhook makes it, so a dump is not enough; ask the cluster, without --dump"
+_SOME_VERSION: Final = "1"
+_ROWS: Final = 200
+"""Of a table, unless told otherwise: more than that nobody reads."""
+
+
+class _Subject(NamedTuple):
+    """A rule or slice of a file."""
+
+    manifest: Manifest
+    row: Row
+    value: DeviceTaintRule | ResourceSlice
+
+
+class _Found(NamedTuple):
+    """What there is to look at, wherever it comes from. `confirmations` are of the rules, in their order."""
+
+    source: Source
+    policy: Policy
+    confirmations: tuple[Confirmation, ...] = ()
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Prints what would be hit; gives 0, or 1 where a rule is refused for good, 2 for what cannot be read or asked."""
+    parser = command_line()
+    try:
+        options = parser.parse_args(arguments)
+        refuse_cluster_beside_dump(options, parser)
+        if [*options.files, *options.dump, options.policy].count(STDIN) > 1:
+            parser.error(f"only one of them can be standard input ({STDIN})")
+    except SystemExit as error:  # argparse has said why
+        return error.code if isinstance(error.code, int) else 2
+    now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
+    report = Previews("dump" if options.dump else "cluster", now)
+    subjects = list(_subjects(options.files, report))
+    try:
+        found = _from_files(options, report) if options.dump else _from_cluster(options, subjects, report)
+    except Unreachable as error:
+        sys.stderr.write(f"{program('preview')}: {error}\n")
+        return 2
+    if options.policy is not None:
+        found = found._replace(policy=_policy_in_file(options.policy, report) or found.policy)
+    report.pods_known = found.source.pods_known
+    answers = iter(found.confirmations)
+    for subject in subjects:
+        answer = next(answers, None) if isinstance(subject.value, DeviceTaintRule) else None
+        report.told.append(_told(subject, answer, found, now))
+    return write(_renderer(options)(report), report.exit_code)
+
+
+# --- what is asked about ------------------------------------------------------------------------
+
+
+def _subjects(names: Sequence[str], report: Previews) -> Iterator[_Subject]:
+    """The rules and slices in files. What cannot be read goes into the report; other kinds are of no concern."""
+    for file in read(names):
+        unreadable = unreadable_row(file)
+        if unreadable is not None:
+            report.rows.append(unreadable)
+        concerning = [manifest for manifest in file.manifests if _concerns(manifest.value)]
+        if not concerning and unreadable is None and file.explicit:
+            report.rows.append(_fault(Row(file.name), _NO_SUBJECT))
+        for manifest in concerning:
+            subject = _subject(manifest)
+            if isinstance(subject, Row):
+                report.rows.append(subject)
+            else:
+                yield subject
+
+
+def _concerns(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
+    return kind.group == GROUP and kind.kind in _KINDS
+
+
+def _subject(manifest: Manifest) -> _Subject | Row:
+    """The subject; or a row that says why it is none."""
+    row = row_of(manifest)
+    kind = GroupVersionKind.parse(row.api_version, row.kind)
+    value, errors = held_in(manifest.value)
+    if kind not in BY_KIND:
+        versions = [known.api_version for known in BY_KIND if known.kind == kind.kind and known.group == GROUP]
+        errors = [not_supported(Path.root().child("apiVersion"), kind.api_version, versions)]
+    duplicates = tuple(duplicate_entries(manifest))
+    if errors or duplicates or not isinstance(value, DeviceTaintRule | ResourceSlice):
+        entries = (*duplicates, *entries_of(manifest.spot, _denials(errors)))
+        return replace(row, result=Result.DENIED, entries=tuple(replace(each, reason=UNREADABLE) for each in entries))
+    return _Subject(manifest, row, value)
+
+
+def _denials(errors: Iterable[FieldError]) -> Iterator[Finding]:
+    return (Finding(Severity.DENY, error) for error in errors)
+
+
+# --- where it is looked at ----------------------------------------------------------------------
+
+
+def _from_files(options: argparse.Namespace, report: Previews) -> _Found:
+    """A dump, with the policy that it holds unless another one is given."""
+    stock, policy = Stock(), BUILTIN
+    holding: list[Manifest] = []
+    for file in read(options.dump):
+        unreadable = unreadable_row(file)
+        if unreadable is not None:
+            report.rows.append(unreadable)
+        stock.add(file.manifests)
+        holding += [manifest for manifest in file.manifests if holds_policy(manifest.value)]
+    for manifest, error in stock.malformed:
+        report.rows.append(_fault(row_of(manifest), f"{row_of(manifest).reference}: left out: {error}"))
+    if options.policy is None and holding:
+        if len(holding) > 1:
+            text_ = f"holds {len(holding)} policies; name the one that holds with --policy"
+            report.rows.append(_fault(Row(holding[1].file), text_))
+        policy = _policy_in(holding[0], report) or policy
+    pods_known = bool(stock.kinds["Pod"])
+    source = Source(stock.inventory, pods_known, stock.kinds)
+    return _Found(source, policy)
+
+
+def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject], report: Previews) -> _Found:
+    """The cluster as it is, and what it says to the rules. Raises Unreachable."""
+    # Here and not above: dumps need no client, and this one brings its libraries.
+    from webhook.commands.preview.from_cluster import sight_of_cluster  # noqa: PLC0415
+
+    rules = [subject.manifest.value for subject in subjects if isinstance(subject.value, DeviceTaintRule)]
+    config_map = None if options.policy is not None else options.policy_configmap
+    with asking():
+        sight = sight_of_cluster(credentials_of(options), config_map, rules)
+    report.server = sight.server
+    policy = BUILTIN
+    if sight.config_map is not None:
+        value = {"apiVersion": "v1", "kind": "ConfigMap", **sight.config_map}
+        policy = _policy_in(Manifest(sight.server, 1, value, NOWHERE), report) or policy
+    source = Source(sight.inventory, sight.pods_known, None, sight.rules_served, sight.notes)
+    return _Found(source, policy, sight.confirmations)
+
+
+def _policy_in(manifest: Manifest, report: Previews) -> Policy | None:
+    """The policy of a document or ConfigMap; only what makes it unusable is told."""
+    judged = judged_policy(manifest, row_of(manifest))
+    _tell_errors([judged.row], report)
+    loaded = judged.loaded.get(POLICY_KEY)
+    return None if loaded is None else loaded.policy
+
+
+def _policy_in_file(name: str, report: Previews) -> Policy | None:
+    found = policy_file(name)
+    _tell_errors(found.rows, report)
+    return found.policy
+
+
+def _tell_errors(rows: Iterable[Row], report: Previews) -> None:
+    """Without its policy nobody can say what a cluster would do."""
+    broken = [row for row in rows if row.count(Level.ERROR)]
+    report.rows += broken
+    report.failed = report.failed or bool(broken)
+
+
+def _fault(row: Row, message: str) -> Row:
+    entry = Entry(Level.ERROR, message, row.position, reason=UNREADABLE)
+    return replace(row, result=Result.DENIED, entries=(entry,))
+
+
+# --- one preview --------------------------------------------------------------------------------
+
+
+def _told(subject: _Subject, answer: Confirmation | None, found: _Found, now: datetime) -> Told:
+    source, inventory, value = found.source, found.source.inventory, subject.value
+    in_tree = found.policy.in_tree_evictor is InTreeEvictor.ACTIVE
+    if isinstance(value, DeviceTaintRule):
+        value = as_set(value, inventory.rules.get(value.meta.name), now)
+        preview = rule_preview(inventory, value, in_tree=in_tree, now=now)
+        why = _FROM_DUMP if acts(value.effective_effect) else _NEEDS_NONE
+        answer = answer or Confirmation(Answer.NOT_ASKED, message=why)
+    else:
+        preview = slice_preview(inventory, value, in_tree=in_tree, now=now)
+    findings = [*_denials(_errors(value, subject.row, inventory)), *_advice(value, inventory, now)]
+    row = replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
+    return Told(row, value, preview, tuple(notes_of(value, preview, source)), answer)
+
+
+def as_set(rule: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> DeviceTaintRule:
+    """The rule with the timeAdded that it would be stored with."""
+    for _, time in edits_for(rule, old, AdmissionContext(now=now)):
+        rule = structs.replace(rule, taint=structs.replace(rule.taint, time_added=parse_time(str(time))))
+    return rule
+
+
+def _errors(value: DeviceTaintRule | ResourceSlice, row: Row, inventory: Inventory) -> Iterator[FieldError]:
+    """What an API server would refuse it for."""
+    errors = KINDS[BY_KIND[GroupVersionKind.parse(row.api_version, row.kind)]].errors
+    if isinstance(value, ResourceSlice):
+        return errors(value, inventory.slices.get(value.meta.name), NEWEST)
+    old = inventory.rules.get(value.meta.name)
+    if old is not None:  # as kubectl applies it: on top of what is there
+        version = old.meta.resource_version or _SOME_VERSION
+        value = structs.replace(value, meta=structs.replace(value.meta, resource_version=version))
+    return errors(value, old, NEWEST)
+
+
+def _advice(value: DeviceTaintRule | ResourceSlice, inventory: Inventory, now: datetime) -> Iterator[Finding]:
+    """Advice on a rule, by itself and by what the cluster holds."""
+    if isinstance(value, DeviceTaintRule):
+        yield from lint(value, None, now)
+        yield from cluster_lint(value, None, AdmissionContext(now=now, sight=Sight(inventory)))
+
+
+# --- flags --------------------------------------------------------------------------------------
+
+
+def _renderer(options: argparse.Namespace) -> Callable[[Previews], str]:
+    if options.output == "json":
+        return as_json
+    if options.output == "yaml":
+        return as_yaml
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return partial(as_text, most=options.limit, width=width, color=colored(options.color))
+
+
+def command_line() -> CommandLine:
+    """The flags of the verb."""
+    parser = CommandLine(
+        program("preview"),
+        "Tells which pods DeviceTaintRules and ResourceSlices would evict, when and why. Changes nothing.",
+        "Exit codes: 0 fine, 1 a rule would be refused for good, 2 wrong usage, unreadable input or no cluster.",
+        (
+            "device-taint-webhook preview rule.yaml",
+            "device-taint-webhook preview rule.yaml --kubeconfig kubeconfig.yaml --limit 0",
+            "device-taint-webhook preview rule.yaml --dump dump.json",
+            "kubectl get devicetaintrule firmware -o yaml | device-taint-webhook preview - --dump dump.json -o json",
+        ),
+    )
+    add = parser.add_argument
+    add("files", nargs="+", metavar="FILE|-", help=f"YAML or JSON with the rules or slices; {STDIN} is standard input")
+    add(
+        "--dump",
+        action="append",
+        default=[],
+        metavar="DIR|FILE",
+        help="kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o json; repeatable; yaml will do, "
+        "json is read three times as fast; without it a cluster is asked, which also gives confirmation codes",
+    )
+    add_cluster(parser)
+    add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
+    add_policy_config_map(parser)
+    add("--time", type=time_flag, metavar="T", help="when the taint is set (RFC 3339); default now")
+    add("--limit", type=limit_flag, default=_ROWS, metavar="N", help=f"rows of a table, 0 for all; default {_ROWS}")
+    add("-o", "--output", choices=("json", "text", "yaml"), default="text", help="default text")
+    add_color(parser)
+    return parser

@@ -1,0 +1,192 @@
+"""What `preview` asks a cluster: slices, rules, claims and pods, each listed once, and what it says to the rule itself.
+
+The rule is sent as a dry run, so that the webhook judges it and makes the code for whoever asks; nothing is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from webhook.api.meta import GROUP, GroupVersionKind
+from webhook.api.rules import RULE_ANNOTATIONS
+from webhook.cluster.cache.discovery import served_version
+from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
+from webhook.cluster.client.list_pages import config_map_of, decoded, listed
+from webhook.cluster.client.rest import Cluster, path_of
+from webhook.commands.preview.report import Answer, Confirmation
+from webhook.commands.shared.entries import meta, text
+from webhook.config.program import program
+from webhook.files.dump import held_in
+from webhook.inventory.state import Inventory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from webhook.api.meta import NamespacedName
+    from webhook.cluster.client.credentials import Credentials
+    from webhook.inventory.state import Held
+
+_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+_RULE_VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
+_RULES: Final = "devicetaintrules"
+_CODE: Final = re.compile(r'devicetaint\.io/confirm-impact to \\?"(v1\.[A-Za-z0-9._-]+)')
+_DRY_RUN: Final = "dryRun=All"
+_QUIET_SECONDS: Final = 3.0
+"""A cluster that is read sooner needs no word about it."""
+_TELL_EVERY_SECONDS: Final = 2.0
+
+
+class ClusterSight(NamedTuple):
+    """A cluster as it was read once. `config_map` is the policy's; None if there is none or it may not be read."""
+
+    server: str
+    inventory: Inventory
+    pods_known: bool
+    rules_served: bool
+    config_map: dict[str, Any] | None
+    confirmations: tuple[Confirmation, ...]
+    """For each of the rules that were given."""
+    notes: tuple[str, ...] = ()
+
+
+def sight_of_cluster(
+    credentials: Credentials, config_map: NamespacedName | None, rules: Sequence[Mapping[str, Any]]
+) -> ClusterSight:
+    """The cluster, and its answers to the rules. Raises ClusterError or NoCredentials.
+
+    Rules are manifests of known versions. With None for the ConfigMap it is not asked for.
+    """
+    return asyncio.run(_sight(Cluster(credentials), config_map, rules))
+
+
+async def _sight(
+    cluster: Cluster, config_map: NamespacedName | None, rules: Sequence[Mapping[str, Any]]
+) -> ClusterSight:
+    inventory, progress, notes = Inventory(), _Progress(), []
+    async with cluster:
+        for resource, kind in (("resourceslices", "ResourceSlice"), ("resourceclaims", "ResourceClaim")):
+            version = await served_version(cluster, GROUP, _VERSIONS, resource)
+            if version is None:
+                raise NotFound(f"{resource}.{GROUP} is not served in {', '.join(_VERSIONS)}", code=404)
+            await _add(inventory, cluster, GroupVersionKind(GROUP, version, kind), resource, progress)
+        served = await served_version(cluster, GROUP, _RULE_VERSIONS, _RULES)
+        if served is not None:
+            await _add(inventory, cluster, GroupVersionKind(GROUP, served, "DeviceTaintRule"), _RULES, progress)
+        try:
+            await _add(inventory, cluster, GroupVersionKind("", "v1", "Pod"), "pods", progress)
+            pods_known = True
+        except Refused as error:
+            pods_known = False
+            notes.append(f"pods may not be read, so their owners and priorities are not known: {error}")
+        found = None
+        if config_map is not None:
+            try:
+                found = await config_map_of(cluster, config_map)
+            except Refused as error:
+                notes.append(f"the policy may not be read, so the built-in one is taken: {error}")
+        answers = [await _asked(cluster, rule, served=served is not None) for rule in rules]
+        return ClusterSight(
+            cluster.server, inventory, pods_known, served is not None, found, tuple(answers), tuple(notes)
+        )
+
+
+async def _add(
+    inventory: Inventory, cluster: Cluster, kind: GroupVersionKind, resource: str, progress: _Progress
+) -> None:
+    """All objects of one resource."""
+    path = path_of(kind.group, kind.version, resource)
+
+    def held(item: dict[str, Any]) -> Held | None:
+        value, errors = held_in(item)
+        if errors:
+            name = "/".join(filter(None, (text(meta(item), "namespace"), text(meta(item), "name"))))
+            raise Unavailable(f"GET {path}: {name} is not to be read: {errors[0]}")
+        return value
+
+    found = await listed(
+        cluster, path, kind.api_version, kind.kind, held, lambda count: progress.tell(f"{count} {resource}")
+    )
+    for value in found:
+        inventory.apply(None, value)
+
+
+class _Progress:
+    """Says on standard error how far it is, once it takes long enough for somebody to wonder."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + _QUIET_SECONDS
+
+    def tell(self, what: str) -> None:
+        """So much was read."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _TELL_EVERY_SECONDS
+            sys.stderr.write(f"{program('preview')}: {what} read\n")
+
+
+# --- the rule itself ----------------------------------------------------------------------------
+
+
+async def _asked(cluster: Cluster, rule: Mapping[str, Any], *, served: bool) -> Confirmation:
+    """What the cluster would say if the rule was applied as it is."""
+    if not served:
+        return Confirmation(Answer.NOT_ASKED, message="the cluster does not serve DeviceTaintRules")
+    try:
+        await _dry_run(cluster, rule)
+    except Unavailable as error:
+        return Confirmation(Answer.FAILED, message=str(error))
+    except ClusterError as error:
+        code = _CODE.search(error.told)
+        if code is not None:
+            return Confirmation(Answer.CONFIRM, code[1], error.told)
+        return Confirmation(Answer.REFUSED, message=str(error))
+    return Confirmation(Answer.GRANTED)
+
+
+async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> None:
+    """Creates or updates it, without effect. Raises ClusterError."""
+    version = GroupVersionKind.parse(text(rule, "apiVersion"), "").version
+    collection = path_of(GROUP, version, _RULES)
+    name = text(meta(rule), "name")
+    if name:
+        path = path_of(GROUP, version, _RULES, name=name)
+        try:
+            stored = decoded(await cluster.get(path), path)
+        except NotFound:
+            pass
+        else:
+            await cluster.update(f"{path}?{_DRY_RUN}", as_applied(rule, stored))
+            return
+    await cluster.create(f"{collection}?{_DRY_RUN}", rule)
+
+
+def as_applied(rule: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored rule after `kubectl apply`: what the file says, and what only the server or others have set.
+
+    Of our own annotations those of the file count: one that was taken out of it must not seem to be there. timeAdded
+    stays while the taint does, since applying does not touch it.
+    """
+    before, about = meta(stored), meta(rule)
+    others = {key: value for key, value in _map(before, "annotations").items() if key not in RULE_ANNOTATIONS}
+    metadata = {
+        **before,
+        **about,
+        "labels": {**_map(before, "labels"), **_map(about, "labels")},
+        "annotations": {**others, **_map(about, "annotations")},
+        "resourceVersion": before.get("resourceVersion"),
+    }
+    spec = dict(_map(rule, "spec"))
+    taint, known = _map(spec, "taint"), _map(_map(stored, "spec"), "taint")
+    same = all((taint.get(name) or "") == (known.get(name) or "") for name in ("key", "value", "effect"))
+    if same and taint.get("timeAdded") is None and known.get("timeAdded") is not None:
+        spec["taint"] = {**taint, "timeAdded": known["timeAdded"]}
+    return {"apiVersion": rule["apiVersion"], "kind": rule["kind"], "metadata": metadata, "spec": spec}
+
+
+def _map(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,88 @@
+"""What a preview cannot know, and what is easily overlooked, in sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.api.rules import DeviceTaintRule
+from webhook.commands.preview.report import not_judged
+from webhook.commands.preview.text import taint_text
+from webhook.inventory.preview import acts, outdated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from webhook.api.slices import ResourceSlice
+    from webhook.inventory.preview import Preview
+    from webhook.inventory.state import Inventory
+
+_SHOWN: Final = 5
+_NEEDED: Final = {
+    "ResourceSlice": "ResourceSlices: devices that are published are not known",
+    "ResourceClaim": "ResourceClaims: nobody is known to use a device",
+    "Pod": "Pods: owners and priorities are not known, nor who is terminating or finished",
+}
+
+
+class Source(NamedTuple):
+    """Where an inventory comes from. `kinds` counts the objects of a dump, by kind; None for a cluster."""
+
+    inventory: Inventory
+    pods_known: bool
+    kinds: Mapping[str, int] | None = None
+    rules_served: bool = True
+    notes: tuple[str, ...] = ()
+
+
+def notes_of(value: DeviceTaintRule | ResourceSlice, preview: Preview, source: Source) -> Iterator[str]:
+    """Everything there is to say about one preview, besides what lint says."""
+    if isinstance(value, DeviceTaintRule):
+        yield from _rule_notes(value, preview, source)
+    else:
+        yield from _slice_notes(value, preview, source)
+    incomplete = preview.impact.incomplete_pools
+    if incomplete:
+        names = [f"{driver}/{pool}" for driver, pool in incomplete[:_SHOWN]]
+        rest = f" and {len(incomplete) - _SHOWN} more" if len(incomplete) > _SHOWN else ""
+        yield f"not all slices are published of pools {', '.join(names)}{rest}: devices are not all counted"
+    if source.kinds is not None:
+        for kind, text in _NEEDED.items():
+            if not source.kinds.get(kind):
+                yield f"the dump has no {text}"
+    if source.pods_known:
+        missing = [f"{row.namespace}/{row.name}" for row in preview.pods if row.pod is None]
+        if missing:
+            rest = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+            yield f"claims are reserved for pods that were not found, and count: {', '.join(missing[:_SHOWN])}{rest}"
+    yield from source.notes
+
+
+def _rule_notes(rule: DeviceTaintRule, preview: Preview, source: Source) -> Iterator[str]:
+    if not source.rules_served:
+        yield "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaintRules): nothing would act on it"
+    selector = rule.selector
+    if selector is None and acts(rule.effective_effect):
+        devices = preview.impact.devices
+        yield f"without a selector nobody is evicted, but schedulers of 1.33 to 1.37 give out none of {devices} devices"
+    unjudged = [] if selector is None else not_judged(selector)
+    if selector is not None and unjudged:
+        counted = "counted as every device" if selector.unknown else "counted without"
+        yield f"what {', '.join(unjudged)} of the selector selects cannot be judged here: {counted}, so less may be hit"
+    stored = source.inventory.rules.get(rule.meta.name)
+    if stored is not None:
+        yield f"the rule is there already, as {taint_text(stored.taint)}: what it does already is counted as well"
+
+
+def _slice_notes(value: ResourceSlice, preview: Preview, source: Source) -> Iterator[str]:
+    if outdated(source.inventory, value):
+        yield f"a newer generation of the pool than {value.pool_generation} is published: nobody looks at this slice"
+        return
+    if not preview.taints:
+        yield "its devices have no new taints"
+    passive = {
+        taint_text(taint)
+        for taint in (*value.distinct_taints, *[entry.taint for entry in value.slice_taints])
+        if not acts(taint.effect)
+    }
+    if passive and preview.taints and not preview.simulated:
+        yield f"taints that do nothing are left out: {', '.join(sorted(passive))}"

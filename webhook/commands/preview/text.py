@@ -1,0 +1,278 @@
+"""Previews as text for people: a summary, what is not known, and a table of pods."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from webhook.admission.impact_text import count, duration
+from webhook.api.rules import CONFIRM_IMPACT, EVICT, DeviceTaintRule
+from webhook.commands.preview.report import Answer
+from webhook.files.render import line, visible
+from webhook.files.tables import table
+from webhook.inventory.matching import Evictor
+from webhook.inventory.rows import Outcome, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from webhook.api.rules import DeviceSelector
+    from webhook.api.slices import ResourceSlice
+    from webhook.api.taints import DeviceTaint, DeviceToleration
+    from webhook.commands.preview.report import Confirmation, Previews, Told
+    from webhook.inventory.preview import Preview
+    from webhook.inventory.rows import DeviceId, GroupRow, PodRow
+
+_WAVES_SHOWN: Final = 6
+_NAMES_SHOWN: Final = 5
+_DEVICES_SHOWN: Final = 4
+_PRIORITY: Final = 2
+"""The column that holds numbers."""
+_OURS: Final = "device-taint-webhook evict"
+_WORDS: Final = {
+    Outcome.TOLERATES: "tolerates",
+    Outcome.UNSEEN: "unseen",
+    Outcome.KEPT: "stays",
+}
+
+
+def as_text(report: Previews, *, most: int, width: int | None = None, color: bool = False) -> str:
+    """Everything. At most so many rows of a table are shown, 0 is all; lines fit the width, if one is given."""
+    lines = [line(row, entry, color=color) for row in report.rows for entry in row.entries]
+    for told in report.told:
+        if lines:
+            lines.append("")
+        lines += _told_lines(told, report, most=most, width=width, color=color)
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _told_lines(told: Told, report: Previews, *, most: int, width: int | None, color: bool) -> Iterator[str]:
+    row, preview = told.row, told.preview
+    where = row.file if row.position is None else f"{row.file}:{row.position.line}:{row.position.column}"
+    what = _rule_title(told.value) if isinstance(told.value, DeviceTaintRule) else _slice_title(told.value, preview)
+    yield visible(f"{where}: {row.reference}: {what}")
+    yield from (line(row, entry, color=color) for entry in row.entries)
+    if preview.simulated:
+        yield f"  {_simulated(told)}"
+    for each in table(_summary(told, report), width=width and width - 2, color=color):
+        yield f"  {each}"
+    for note in told.notes:
+        yield visible(f"  note: {note}")
+    if preview.pods:
+        yield ""
+        yield from _pods(preview, report, most=most, width=width, color=color)
+    if told.confirmation is not None:
+        yield ""
+        yield from (visible(each) for each in _confirmation(told.confirmation))
+
+
+# --- titles -------------------------------------------------------------------------------------
+
+
+def _rule_title(rule: DeviceTaintRule) -> str:
+    selector = _selector_text(rule.selector)
+    return f"{taint_text(rule.taint)} on {selector}" if selector else f"{taint_text(rule.taint)} without selector"
+
+
+def _slice_title(value: ResourceSlice, preview: Preview) -> str:
+    taints = sorted({taint_text(taint.taint) for _, taint in preview.taints})
+    devices = len({names.device for names, _ in preview.taints})
+    pool = f"{value.driver}/{value.pool}"
+    return f"{', '.join(taints)} new on {count(devices, 'device')} of pool {pool}" if taints else f"pool {pool}"
+
+
+def _selector_text(selector: DeviceSelector | None) -> str:
+    if selector is None:
+        return ""
+    given = {"driver": selector.driver, "pool": selector.pool, "device": selector.device}
+    return ", ".join(f"{name} {value}" for name, value in given.items() if value is not None) or "every device"
+
+
+def _simulated(told: Told) -> str:
+    """What comes is only what would be."""
+    rule = told.value
+    if isinstance(rule, DeviceTaintRule) and rule.taint.effect != "None":
+        return f'effect "{visible(rule.taint.effect)}" acts as None, which does nothing; if it was NoExecute:'
+    return "effect None does nothing; if it was NoExecute:"
+
+
+def taint_text(taint: DeviceTaint) -> str:
+    """`key=value:effect`, as kubectl shows taints of nodes."""
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
+
+
+def toleration_text(toleration: DeviceToleration) -> str:
+    """`key=value:effect op=Exists for 300s`, as kubectl shows tolerations of pods."""
+    value = f"={toleration.value}" if toleration.value else ""
+    effect = f":{toleration.effect}" if toleration.effect else ""
+    exists = "op=Exists" if toleration.operator == "Exists" else ""
+    seconds = "" if toleration.toleration_seconds is None else f"for {toleration.toleration_seconds}s"
+    return " ".join(filter(None, (f"{toleration.key}{value}{effect}", exists, seconds)))
+
+
+# --- summary ------------------------------------------------------------------------------------
+
+
+def _summary(told: Told, report: Previews) -> Iterator[tuple[str, str]]:
+    preview = told.preview
+    impact = preview.impact
+    pools = f"{count(impact.pools, 'pool')} of {count(impact.drivers, 'driver')}"
+    yield "devices", f"{impact.devices} in {pools}; {impact.allocated} allocated"
+    pods = preview.count(Outcome.EVICTED)
+    if preview.claims:
+        yield "evicted", count(pods, "pod")
+        yield from _wave_lines(list(preview.waves.items()))
+        where = f"{count(len(preview.namespaces), 'namespace')}: {_some(preview.namespaces)}"
+        yield "claims", f"{len(preview.claims)} in {where}"
+    else:
+        yield "evicted", "nobody"
+    for name, outcome, text in (
+        ("tolerate", Outcome.TOLERATES, "{}"),
+        ("unseen", Outcome.UNSEEN, "{} with extended resources, at which the in-tree controller does not look"),
+        ("stay", Outcome.KEPT, "{}; the devices are only kept from new allocations"),
+        ("leaving", Outcome.LEAVING, "{}, terminating or finished, and not counted"),
+    ):
+        number = preview.count(outcome)
+        if number:
+            yield name, text.format(count(number, "pod"))
+    for group in preview.pod_groups:
+        yield "PodGroup", _group_text(group, report)
+    evictor = _evictor(told)
+    if evictor:
+        yield "evictor", evictor
+
+
+def _wave_lines(waves: Sequence[tuple[int, int]]) -> Iterator[tuple[str, str]]:
+    shown = waves if len(waves) <= _WAVES_SHOWN else waves[: _WAVES_SHOWN - 1]
+    for seconds, pods in shown:
+        yield f"  {_when(seconds)}", count(pods, "pod")
+    rest = waves[len(shown) :]
+    if rest:
+        yield f"  until {duration(rest[-1][0])}", count(sum(pods for _, pods in rest), "pod")
+
+
+def _group_text(group: GroupRow, report: Previews) -> str:
+    fate = _WORDS.get(group.outcome) or f"evicted {_when(group.seconds or 0)}"
+    known = f"{count(len(group.pods), 'pod')} known" if report.pods_known else "its pods are not known"
+    return f"{group.namespace}/{group.name}: {fate}; {known}, not counted above"
+
+
+def _evictor(told: Told) -> str:
+    if not told.preview.pods and not told.preview.pod_groups:
+        return ""
+    evictors = {taint.evictor for _, taint in told.preview.taints}
+    if Evictor.IN_TREE in evictors:
+        return "the in-tree controller"
+    if Evictor.OURS not in evictors:
+        return ""
+    rule = told.value
+    asked = isinstance(rule, DeviceTaintRule) and rule.meta.annotations.get(EVICT) == "true"
+    return f"{_OURS}, as {EVICT} asks" if asked else f"{_OURS}, since the policy has inTreeEvictor: absent"
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+# --- pods ---------------------------------------------------------------------------------------
+
+
+def _pods(preview: Preview, report: Previews, *, most: int, width: int | None, color: bool) -> Iterator[str]:
+    shown = preview.pods[:most] if most else preview.pods
+    several = len({driver for row in preview.pods for driver, _, _ in row.devices}) > 1
+    taints = len({taint.taint for _, taint in preview.taints}) > 1
+    headers = ["POD", "DEVICES", "WHEN", "WHY"]
+    rows = [
+        [
+            f"{row.namespace}/{row.name}",
+            _devices(row.devices, drivers=several),
+            _fate(row),
+            _why(row, named=taints),
+        ]
+        for row in shown
+    ]
+    if report.pods_known:
+        headers[1:1] = ["OWNER", "PRIORITY"]
+        for cells, row in zip(rows, shown, strict=True):
+            cells[1:1] = _standing(row)
+    right = (_PRIORITY,) if report.pods_known else ()
+    yield from table(rows, headers=headers, right=right, width=width, color=color)
+    rest = len(preview.pods) - len(shown)
+    if rest:
+        yield f"and {rest} more; --limit 0 shows all"
+
+
+def _standing(row: PodRow) -> list[str]:
+    """Owner and priority."""
+    if row.pod is None:
+        return ["?", "?"]
+    owner = row.pod.owner
+    return ["-" if owner is None else f"{owner.kind}/{owner.name}", str(row.pod.priority)]
+
+
+def _devices(devices: Sequence[DeviceId], *, drivers: bool) -> str:
+    """`pool/device,device`, pool by pool; with drivers if they differ."""
+    pools: dict[str, list[str]] = {}
+    for driver, pool, device in devices[:_DEVICES_SHOWN]:
+        pools.setdefault(f"{driver}/{pool}" if drivers else pool, []).append(device)
+    text = " ".join(f"{pool}/{','.join(names)}" for pool, names in pools.items())
+    rest = len(devices) - _DEVICES_SHOWN
+    return f"{text} +{rest}" if rest > 0 else text
+
+
+def _fate(row: PodRow) -> str:
+    if row.outcome is Outcome.LEAVING:
+        return "terminating" if row.cause.reason is Reason.TERMINATING else "finished"
+    return _WORDS.get(row.outcome) or _when(row.seconds or 0)
+
+
+def _why(row: PodRow, *, named: bool) -> str:
+    """The reason in words, with the taint where there are several."""
+    cause = row.cause
+    toleration = "" if cause.toleration is None else toleration_text(cause.toleration) or "a toleration of everything"
+    text = ""
+    match cause.reason:
+        case Reason.NOT_TOLERATED:
+            text = "no toleration"
+        case Reason.EFFECT_NOT_NAMED:
+            text = f"{toleration}: names no effect, and the in-tree controller wants NoExecute"
+        case Reason.TOLERATED_FOR_SECONDS:
+            over = not row.seconds and (cause.toleration is not None and (cause.toleration.toleration_seconds or 0) > 0)
+            text = f"{toleration}, which is over" if over else toleration
+        case Reason.TOLERATED:
+            text = toleration
+        case Reason.TOLERATES_SCHEDULING:
+            text = f"{toleration}: it would come back to the same device"
+        case Reason.EXTENDED_RESOURCE:
+            text = "has it through an extended resource"
+        case Reason.ALLOCATION_ONLY:
+            text = f"{cause.taint.effect} evicts nobody"
+        case Reason.TERMINATING | Reason.FINISHED:
+            text = "on its way out"
+    if row.pod is not None and row.pod.hold is not None and row.outcome is Outcome.EVICTED:
+        text += f"; on hold: {row.pod.hold}" if row.pod.hold else "; on hold"
+    return f"{taint_text(cause.taint)}: {text}" if named else text
+
+
+# --- confirmation -------------------------------------------------------------------------------
+
+
+def _confirmation(given: Confirmation) -> Iterator[str]:
+    match given.answer:
+        case Answer.GRANTED:
+            yield "dry run: granted as it is"
+        case Answer.CONFIRM:
+            yield f"dry run: refused: {given.message}"
+            yield "to go ahead, add to its annotations:"
+            yield f'  {CONFIRM_IMPACT}: "{given.code}"'
+        case Answer.REFUSED:
+            yield f"dry run: refused: {given.message}"
+        case Answer.FAILED:
+            yield f"dry run: no answer: {given.message}"
+        case Answer.NOT_ASKED:
+            yield f"no confirmation code: {given.message}"
+
+
+def _when(seconds: int) -> str:
+    return f"after {duration(seconds)}" if seconds else "now"

@@ -1,0 +1,1 @@
+"""What several verbs use: flags, input files, output, verdicts."""

@@ -1,0 +1,192 @@
+"""Flags that several commands without a cluster share, and what they mean together."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.meta import NamespacedName, parse_time
+from webhook.config.namespace import own_namespace, policy_config_map
+from webhook.config.program import program
+from webhook.config.texts import as_namespace, as_namespaced
+from webhook.files.keys import key_in
+from webhook.files.render import FORMATS, as_text
+from webhook.policy.model import NAMESPACE_NAME_LABEL
+from webhook.policy.ports import KnownNames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
+
+    from webhook.cluster.client.credentials import Credentials
+    from webhook.files.dump import Dump
+    from webhook.files.report import Report
+
+_NOTHING: Final = 2
+
+
+def named_flag(text: str) -> NamespacedName:
+    """`namespace/name`."""
+    try:
+        return as_namespaced(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
+
+
+def namespace_flag(text: str) -> str:
+    """The name of a namespace."""
+    try:
+        return as_namespace(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
+
+
+def time_flag(text: str) -> datetime:
+    """An RFC 3339 time."""
+    time = parse_time(text)
+    if time is None:
+        raise argparse.ArgumentTypeError(f'{text!r} must be a time like "2026-01-31T12:00:00Z" (RFC 3339)')
+    return time
+
+
+def group_flag(text: str) -> str:
+    """The name of a group; anything but nothing."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
+
+
+def labels_flag(text: str) -> dict[str, str]:
+    """`key=value,...`."""
+    labels: dict[str, str] = {}
+    for pair in filter(None, text.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise argparse.ArgumentTypeError(f"{pair!r} must be a label such as tier=production")
+        labels[key] = value
+    return labels
+
+
+def class_flag(text: str) -> tuple[str, frozenset[str]]:
+    """`name=driver,...`."""
+    name, equals, drivers = text.partition("=")
+    found = frozenset(filter(None, drivers.split(",")))
+    if not equals or not name or not found:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a class and its drivers, such as gpu=gpu.example.com")
+    return name, found
+
+
+def limit_flag(text: str) -> int:
+    """How much is shown at most; 0 for all."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number, 0 for all")
+    return int(text)
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """`--kubeconfig` and `--context`: which cluster."""
+    parser.add_argument(
+        "--kubeconfig", metavar="F", help="default $KUBECONFIG, else ~/.kube/config, else a pod's service account"
+    )
+    parser.add_argument("--context", metavar="C", help="a context of the kubeconfig; default its current one")
+
+
+def refuse_cluster_beside_dump(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """A dump is not a cluster: with `--dump`, flags that choose a cluster would mean nothing. Ends as argparse does."""
+    for name in ("kubeconfig", "context"):
+        if options.dump and getattr(options, name) is not None:
+            parser.error(f"--dump and --{name} may not be given together")
+
+
+def credentials_of(options: argparse.Namespace) -> Credentials:
+    """How to get to the cluster that the flags name, or else kubectl's. What is wrong shows when it is asked."""
+    # Here and not above: files need no client, and this one brings its libraries.
+    from webhook.cluster.client.credentials import find_credentials  # noqa: PLC0415
+
+    return find_credentials(options.kubeconfig, options.context, environment=os.environ)
+
+
+def add_color(parser: argparse.ArgumentParser) -> None:
+    """`--color`, for commands that print text."""
+    parser.add_argument(
+        "--color",
+        choices=("always", "auto", "never"),
+        default="auto",
+        help="colors in text; auto uses them on a terminal, unless NO_COLOR is set, and if FORCE_COLOR is",
+    )
+
+
+def add_policy_config_map(parser: argparse.ArgumentParser) -> None:
+    """`--policy-configmap`: where a cluster has the policy."""
+    usual = policy_config_map(own_namespace())
+    parser.add_argument(
+        "--policy-configmap",
+        type=named_flag,
+        default=usual,
+        metavar="NS/NAME",
+        help=f"default {usual}",
+    )
+
+
+def known_names(
+    dump: Dump,
+    namespaces: Iterable[str],
+    labels: Mapping[str, str] | None,
+    classes: Mapping[str, frozenset[str]],
+) -> KnownNames:
+    """What files and flags say about names; a file's own word on a namespace or class wins.
+
+    `labels`, unless None, are those of each of the `namespaces` that no file has.
+    """
+    known: dict[str, Mapping[str, str]] = {}
+    if labels is not None:
+        known = {name: {**labels, NAMESPACE_NAME_LABEL: name} for name in namespaces}
+    return KnownNames({**known, **dump.namespaces}, {**classes, **dump.device_classes})
+
+
+def add_allow_empty(parser: argparse.ArgumentParser) -> None:
+    """`--allow-empty`: whether it is fine that there was nothing to look at."""
+    parser.add_argument("--allow-empty", action="store_true", help="exit with 0 even if there was nothing to judge")
+
+
+def add_warnings_as_errors(parser: argparse.ArgumentParser) -> None:
+    """`--warnings-as-errors`, as in kubectl."""
+    parser.add_argument("--warnings-as-errors", action="store_true", help="exit with 1 for warnings, too")
+
+
+def code_of(report: Report, verb: str, *, allow_empty: bool) -> int:
+    """The exit code; an empty input is not green unless that is allowed, and standard error says so."""
+    if report.exit_code or report.judged or allow_empty:
+        return report.exit_code
+    skipped = f", and {report.skipped.total()} objects were skipped" if report.skipped else ""
+    sys.stderr.write(f"{program(verb)}: nothing was judged{skipped}; --allow-empty says that this is fine\n")
+    return _NOTHING
+
+
+# --- output -------------------------------------------------------------------------------------
+
+
+def colored(choice: str = "auto") -> bool:
+    """Whether to use colors: as `--color` says, else by NO_COLOR, then FORCE_COLOR, else if this is a terminal."""
+    if choice != "auto":
+        return choice == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
+
+
+def renderer(output: str, color: str = "auto") -> Callable[[Report], str]:
+    """What prints a report as `-o` and `--color` say."""
+    return FORMATS[output] if output != "text" else partial(as_text, color=colored(color))
+
+
+def key_flag(name: str, parser: argparse.ArgumentParser) -> bytes:
+    """The key in the file of `--key-file`; ends the program as wrong usage if there is none."""
+    try:
+        return key_in(Path(name))
+    except OSError as error:
+        parser.error(f"--key-file: {error}")

@@ -1,0 +1,304 @@
+"""One manifest, judged as the API server's review of it would be: by the same functions, plus strict field names."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from webhook.admission.chain import explain
+from webhook.admission.decision import Change
+from webhook.admission.review import AdmissionRequest, BadReview, decode_review
+from webhook.api.field import Finding, Path, Severity, not_supported, required, type_invalid
+from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
+from webhook.commands.shared.entries import (
+    BAD_REQUEST,
+    duplicate_entries,
+    entries_of,
+    meta,
+    position_of,
+    remark_entries,
+    text,
+)
+from webhook.commands.shared.policy_files import holds_policy, judged_policy, row_of
+from webhook.commands.shared.verdicts import whole_verdict_on
+from webhook.commands.shared.walks import entries_of as walk_entries
+from webhook.commands.shared.walks import values_of
+from webhook.files.report import Entry, Level, Result, Row
+from webhook.files.spots import Spot, descend, find, path_of
+from webhook.policy.decide import BUILTIN_JUDGE
+from webhook.policy.model import API_VERSION as POLICY_VERSION
+from webhook.policy.model import KIND as POLICY_KIND
+from webhook.policy.suites import KIND as SUITE_KIND
+from webhook.validation.kinds import BY_KIND, KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from webhook.admission.context import AdmissionContext
+    from webhook.admission.decision import Difference
+    from webhook.api.field import JSON, FieldError
+    from webhook.files.read import Manifest
+
+OTHER_KIND: Final = "of other kinds"
+NO_OBJECT: Final = "without apiVersion and kind"
+OTHER_REVIEW: Final = "review of another resource"
+
+_REVIEW: Final = GroupVersionKind("admission.k8s.io", "v1", "AdmissionReview")
+_POLICY_KINDS: Final = frozenset({POLICY_KIND, SUITE_KIND})
+_OUR_KINDS: Final = {
+    **{group: frozenset(known.kind for known in BY_KIND if known.group == group) for group in (GROUP, OWN_GROUP)},
+    GroupVersionKind.parse(POLICY_VERSION, "").group: _POLICY_KINDS,
+}
+"""What is judged, or read by another verb, by group."""
+_WRAPPED_VERSION: Final = "v1beta1"
+"""The version whose claims and slices have a shape of their own, so that they compare with no other."""
+_SOME_VERSION: Final = "1"
+_NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
+_CANDIDATE_WORDS: Final = {
+    Change.DENIED: "the candidate policy would refuse {}",
+    Change.ALLOWED: "the candidate policy would not refuse {} any more",
+    Change.WARNED: "the candidate policy would warn of {}",
+    Change.SILENT: "the candidate policy would not warn of {} any more",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What makes an object the same one in two files; a missing namespace is the default one."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, value: Mapping[str, JSON]) -> Identity | None:
+        """Of an object; None for what has no name."""
+        kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
+        about = meta(value)
+        name = text(about, "name")
+        return cls(kind.group, kind.kind, text(about, "namespace") or "default", name) if name else None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What all manifests of a run are judged by. `old` holds the objects that the cluster is said to have.
+
+    `namespace` is the one of claims and templates that do not name theirs.
+    """
+
+    context: AdmissionContext
+    username: str = ""
+    groups: tuple[str, ...] = ()
+    namespace: str = "default"
+    old: Mapping[Identity, JSON] = field(default_factory=dict)
+    verbose: bool = False
+
+
+def judged(manifest: Manifest, terms: Terms, *, explicit: bool = True) -> Row:
+    """The row of a manifest. `explicit`: its file was named, so that it is told if there is nothing to judge in it."""
+    value = manifest.value
+    row = row_of(manifest)
+    if row.api_version and row.kind:
+        return _judged_kind(row, manifest, terms)
+    if not _meant_for_us(value):
+        return _skipped(row, NO_OBJECT, terms, told=explicit)
+    return _refused(row, manifest, *_no_object_errors(value))
+
+
+def _judged_kind(row: Row, manifest: Manifest, terms: Terms) -> Row:
+    """The row of an object that says what it is."""
+    kind = GroupVersionKind.parse(row.api_version, row.kind)
+    if kind == _REVIEW:
+        return _judged_review(row, manifest, terms)
+    if kind in BY_KIND:
+        return _judged_object(row, manifest, kind, terms)
+    mistake = _mistaken_kind(kind)
+    if mistake is not None:
+        return _refused(row, manifest, mistake)
+    if holds_policy(manifest.value):
+        identity = Identity.of(manifest.value)
+        old = terms.old.get(identity) if identity else None
+        return judged_policy(manifest, row, old=old, now=terms.context.now).row
+    return _skipped(row, OTHER_KIND, terms)
+
+
+def _meant_for_us(value: JSON) -> bool:
+    """Whether a document that does not say what it is looks like an object of ours all the same.
+
+    Charts, values, workflows and playbooks are YAML too. A text is most likely not YAML at all, and is told.
+    """
+    if isinstance(value, list):
+        return any(isinstance(each, dict) and {"apiVersion", "kind"} <= each.keys() for each in value)
+    if not isinstance(value, dict):
+        return True
+    version, kind = value.get("apiVersion"), value.get("kind")
+    if isinstance(version, str) and version:
+        return GroupVersionKind.parse(version, "").group in _OUR_KINDS or version == "admission.k8s.io/v1"
+    if isinstance(kind, str) and kind:
+        return version is not None or bool(_close(kind, {each for kinds in _OUR_KINDS.values() for each in kinds}))
+    return {"metadata", "spec"} <= value.keys()
+
+
+def _no_object_errors(value: JSON) -> Iterator[FieldError]:
+    """Why a document is no object of the API."""
+    root = Path.root()
+    if not isinstance(value, dict):
+        yield type_invalid(root, "a list" if isinstance(value, list) else value, "an object with apiVersion and kind")
+        return
+    for name in ("apiVersion", "kind"):
+        given = value.get(name)
+        if given is not None and not isinstance(given, str):
+            yield type_invalid(root.child(name), given, "a string")
+        elif not given:
+            yield required(root.child(name))
+
+
+def _skipped(row: Row, reason: str, terms: Terms, *, told: bool = False) -> Row:
+    entries: tuple[Entry, ...] = ()
+    if terms.verbose or told:
+        entries = (Entry(Level.INFO, f"{row.reference or 'document'}: skipped, {reason}", row.position),)
+    return replace(row, result=Result.SKIPPED, skipped=reason, entries=entries)
+
+
+def _refused(row: Row, manifest: Manifest, *errors: FieldError) -> Row:
+    findings = [Finding(Severity.DENY, error) for error in errors]
+    return replace(row, result=Result.DENIED, entries=tuple(entries_of(manifest.spot, findings)))
+
+
+def _mistaken_kind(kind: GroupVersionKind) -> FieldError | None:
+    """Why a kind that is not served was probably meant to be one of those judged here; in our own groups it is sure."""
+    if kind.group not in _OUR_KINDS or kind.kind in _OUR_KINDS[kind.group] - {each.kind for each in BY_KIND}:
+        return None
+    versions = [known.api_version for known in BY_KIND if known.kind == kind.kind]
+    if kind.kind in _POLICY_KINDS:
+        versions = [POLICY_VERSION]
+    if versions:
+        return not_supported(Path.root().child("apiVersion"), kind.api_version, versions)
+    known = _OUR_KINDS[kind.group]
+    close = _close(
+        kind.kind, known if kind.group == GROUP else {each for kinds in _OUR_KINDS.values() for each in kinds}
+    )
+    if not close and kind.group == GROUP:
+        return None  # DeviceClass, and what later releases add
+    return not_supported(Path.root().child("kind"), kind.kind, close or sorted(known))
+
+
+def _close(kind: str, known: Collection[str]) -> list[str]:
+    from difflib import get_close_matches  # noqa: PLC0415 -- only for mistakes; its import takes longer than a file
+
+    singular = kind[:-3] + "y" if kind.endswith("ies") else kind.removesuffix("s")  # as resources are called
+    return [singular] if singular in known else get_close_matches(kind, sorted(known), 1, 0.8)
+
+
+# --- objects and reviews ------------------------------------------------------------------------
+
+
+def _judged_object(row: Row, manifest: Manifest, kind: GroupVersionKind, terms: Terms) -> Row:
+    old, note = _old_object(manifest.value, kind, terms.old)
+    value = manifest.value if old is None else _as_applied(manifest.value, old)
+    request = AdmissionRequest(
+        uid=f"{manifest.file}#{manifest.document}",
+        operation="CREATE" if old is None else "UPDATE",
+        resource=BY_KIND[kind],
+        kind=kind,
+        name=text(meta(value), "name"),
+        namespace=row.namespace or (terms.namespace if kind.kind in _NAMESPACED else ""),
+        dry_run=True,
+        object=value,
+        old_object=old,
+    )
+    if terms.username:
+        request = structs.replace(request, username=terms.username, groups=terms.groups)
+    entries = [Entry(Level.WARNING, note, row.position)] if note else []
+    return _reviewed(row, manifest, request, manifest.spot, entries, terms)
+
+
+def _judged_review(row: Row, manifest: Manifest, terms: Terms) -> Row:
+    """A document that is a review itself: its own operation, user and old object."""
+    try:
+        request = decode_review(json.dumps(manifest.value).encode())
+    except BadReview as error:
+        entry = Entry(Level.ERROR, str(error), row.position, reason=BAD_REQUEST)
+        return replace(row, result=Result.DENIED, entries=(entry,))
+    row = replace(row, name=request.reference, namespace="")
+    if request.resource not in KINDS:
+        return _skipped(row, OTHER_REVIEW, terms)
+    return _reviewed(row, manifest, request, descend(manifest.spot, ("request", "object")), [], terms)
+
+
+def _reviewed(
+    row: Row, manifest: Manifest, request: AdmissionRequest, spot: Spot, entries: list[Entry], terms: Terms
+) -> Row:
+    """The answers of both webhooks to a request, told where `spot` says its object stands."""
+    entries.extend((*duplicate_entries(manifest), *remark_entries(manifest)))
+    verdict = whole_verdict_on(request, terms.context)
+    decision = verdict.decision
+    entries.extend(entries_of(spot, verdict.strict, at_keys=True))
+    if decision.problem is not None:
+        entries.append(Entry(Level.ERROR, decision.problem, row.position, reason=BAD_REQUEST))
+    entries.extend(entries_of(spot, (*verdict.remarks, *verdict.findings)))
+    entries.extend(_differences(spot, decision.differences))
+    explanation = None
+    if terms.verbose:
+        entries.extend(_changes(spot, verdict.patch))
+    if terms.verbose and terms.context.judge is not BUILTIN_JUDGE:
+        explanation = values_of(explain(verdict.request, terms.context), spot)
+        entries.extend(walk_entries(explanation, spot))
+    denied = any(entry.level is Level.ERROR for entry in entries)
+    return replace(
+        row,
+        operation=request.operation,
+        result=Result.DENIED if denied else Result.ALLOWED,
+        patch=verdict.patch,
+        differences=tuple(each._asdict() for each in decision.differences),
+        explanation=explanation,
+        entries=tuple(sorted(entries, key=lambda entry: entry.position or (0, 0))),
+    )
+
+
+def _old_object(value: Mapping[str, JSON], kind: GroupVersionKind, old: Mapping[Identity, JSON]) -> tuple[JSON, str]:
+    """The object as the cluster is said to have it, or None; and why not, if one of that name cannot be compared."""
+    identity = Identity.of(value)
+    found = old.get(identity) if identity else None
+    if found is None:
+        return None, ""
+    version = GroupVersionKind.parse(text(found, "apiVersion"), kind.kind).version
+    if (version == _WRAPPED_VERSION) != (kind.version == _WRAPPED_VERSION):
+        return None, f"the old object is in {version}, which does not compare with {kind.version}: judged as new"
+    return found, ""
+
+
+def _as_applied(new: Mapping[str, JSON], old: Mapping[str, JSON]) -> JSON:
+    """The new object as `kubectl apply` would send it: with the resourceVersion of what it changes."""
+    about = new.get("metadata")
+    if not isinstance(about, dict) or about.get("resourceVersion"):
+        return new
+    version = text(meta(old), "resourceVersion") or _SOME_VERSION
+    return {**new, "metadata": {**about, "resourceVersion": version}}
+
+
+# --- entries ------------------------------------------------------------------------------------
+
+
+def _differences(spot: Spot, differences: Iterable[Difference]) -> Iterator[Entry]:
+    """What the candidate policy would say instead."""
+    for path, what, rule, change in differences:
+        message = _CANDIDATE_WORDS[change].format(what)
+        yield Entry(Level.INFO, message, position_of(spot, path), path, rule=rule)
+
+
+def _changes(spot: Spot, patch: Iterable[Mapping[str, JSON]]) -> Iterator[Entry]:
+    """What /mutate would set; parents that it makes on the way are not worth a line."""
+    for operation in patch:
+        if operation.get("value") == {}:
+            continue
+        steps = [step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]]
+        path = path_of(int(step) if step.isdigit() else step for step in steps)
+        place, _ = find(spot, path)
+        removed = operation["op"] == "remove"
+        doing = f"remove {path.written}" if removed else f"set {path.written} to {json.dumps(operation['value'])}"
+        yield Entry(Level.INFO, f"would {doing}", place.position)

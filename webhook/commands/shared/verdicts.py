@@ -1,0 +1,86 @@
+"""What both webhooks would answer to a request, and what strict field names add to that."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import structs
+
+from webhook.admission.chain import MAX_FINDINGS, mutate, validate
+from webhook.admission.jsonpatch import apply_patch
+from webhook.api.field import ErrorType, Finding, Severity
+from webhook.api.meta import GroupVersionKind
+from webhook.commands.shared.entries import text
+from webhook.validation.objects import object_errors
+from webhook.validation.strict import LINTED_AS_WELL, strict_findings
+
+if TYPE_CHECKING:
+    from webhook.admission.context import AdmissionContext
+    from webhook.admission.decision import Decision
+    from webhook.admission.review import AdmissionRequest
+    from webhook.api.field import JSON
+
+
+class Verdict(NamedTuple):
+    """`strict` are unknown fields; `remarks` what /mutate tells; `findings` what /validate does, less what is known."""
+
+    request: AdmissionRequest
+    """With the object as /mutate leaves it."""
+    patch: tuple[dict[str, JSON], ...]
+    strict: tuple[Finding, ...]
+    remarks: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
+    decision: Decision
+
+
+def verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Verdict:
+    """The verdict on a request."""
+    strict = _strict(request, context)
+    told = {finding.error.path.written for finding in strict}
+    defaulted = mutate(request, context)
+    if defaulted.patch:
+        request = structs.replace(request, object=apply_patch(request.object, defaulted.patch))
+    decision = validate(request, context)
+    findings = tuple(
+        finding
+        for finding in decision.findings
+        if finding.code not in LINTED_AS_WELL or finding.error.path.written not in told
+    )
+    return Verdict(request, defaulted.patch, strict, defaulted.findings, findings, decision)
+
+
+def whole_verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Verdict:
+    """The verdict with all that an API server refuses in the object, also where /validate does not look.
+
+    On a cluster the server has judged the rest before it calls the webhook; a file has not been judged by anything yet.
+    """
+    verdict = verdict_on(request, context)
+    if request.sub_resource or not isinstance(request.object, dict):
+        return verdict
+    kind = GroupVersionKind.parse(text(request.object, "apiVersion"), text(request.object, "kind"))
+    old = request.old_object if request.operation == "UPDATE" else None
+    errors = tuple(islice(object_errors(request.object, old, kind, context.release), MAX_FINDINGS))
+    if not errors:
+        return verdict
+    wrong = {error.path.written for error in errors if error.type is ErrorType.TYPE_INVALID}
+    crowded = tuple(f"{error.path}[" for error in errors if error.type is ErrorType.TOO_MANY)
+    kept = [each for each in verdict.findings if not _reported_already(each, wrong, crowded)]
+    return verdict._replace(findings=(*(Finding(Severity.DENY, error) for error in errors), *kept))
+
+
+def _reported_already(finding: Finding, wrong: set[str], crowded: tuple[str, ...]) -> bool:
+    """Whether a wrong type is known, or a field error stands in a list that the server does not look into."""
+    error = finding.error
+    if error.type is ErrorType.TYPE_INVALID:
+        return error.path.written in wrong
+    return finding.code is None and finding.rule is None and str(error.path).startswith(crowded)
+
+
+def _strict(request: AdmissionRequest, context: AdmissionContext) -> tuple[Finding, ...]:
+    """Unknown fields of what a request writes; the decoder has answered for the rest of a status update."""
+    value = request.object
+    if not isinstance(value, dict) or request.sub_resource:
+        return ()
+    kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
+    return tuple(strict_findings(value, kind, context.release))

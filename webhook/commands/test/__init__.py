@@ -1,0 +1,1 @@
+"""The test verb: test suites of policies."""

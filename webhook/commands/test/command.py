@@ -1,0 +1,187 @@
+"""`test`: runs test suites of policies. Needs no cluster."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import secrets
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.field import Finding, Path, Severity
+from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
+from webhook.commands.shared.flags import add_allow_empty, add_color, colored
+from webhook.commands.shared.output import write
+from webhook.commands.shared.policy_files import policy_file
+from webhook.commands.test.impact_suite import cluster_of
+from webhook.commands.test.results import FORMATS, Results, Tested
+from webhook.commands.test.runner import BadCase, Runner
+from webhook.config.command_line import CommandLine
+from webhook.config.namespace import own_namespace
+from webhook.config.program import program
+from webhook.files.read import STDIN, read, shown
+from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
+from webhook.files.spots import find
+from webhook.policy.document import load
+from webhook.policy.suites import KIND, read_suite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from webhook.files.read import File, Manifest
+    from webhook.policy.model import Policy
+    from webhook.policy.suites import Suite
+
+_POLICY: Final = Path.root().child("policy")
+_KEY_BYTES: Final = 32
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Prints what became of each case; gives 0 if all passed, 1 if not, 2 for what could not be run or read."""
+    try:
+        options = command_line().parse_args(arguments)
+    except SystemExit as error:  # argparse has said why
+        return error.code if isinstance(error.code, int) else 2
+    results = Results(fail_uncovered=options.fail_uncovered, partial=options.run is not None)
+    now = datetime.now(UTC)  # noqa: TID251 -- the shell asks
+    for name in options.suites:
+        _run_all(name, results, options.run, now)
+    if options.output == "text":
+        printed = FORMATS["text"](results, color=colored(options.color), verbose=options.verbose)
+    else:
+        printed = FORMATS[options.output](results)
+    code = results.exit_code
+    if not code and not results.tested and not options.allow_empty:
+        why = "no case was run" if options.run is None else f"no case matches --run {options.run.pattern}"
+        sys.stderr.write(f"{program('test')}: {why}; --allow-empty says that this is fine\n")
+        code = 2
+    return write(printed, code)
+
+
+def _run_all(name: str, results: Results, pattern: re.Pattern[str] | None, now: datetime) -> None:
+    """The suites of a file or folder. In a folder, files without a suite are of no concern; a name must lead to one."""
+    found = False
+    for file in read([name]):
+        suites = [manifest for manifest in file.manifests if _is_suite(manifest)]
+        found = found or bool(suites)
+        unreadable = unreadable_row(file)
+        if unreadable is not None and (file.explicit or suites):
+            results.faults.append(unreadable)
+            found = True
+        for manifest in suites:
+            _run_suite(file, manifest, results, pattern, now)
+    if not found:
+        results.faults.append(_fault(shown(name), f"holds no {KIND}"))
+
+
+def _is_suite(manifest: Manifest) -> bool:
+    return isinstance(manifest.value, dict) and text(manifest.value, "kind") == KIND
+
+
+def _run_suite(
+    file: File, manifest: Manifest, results: Results, pattern: re.Pattern[str] | None, now: datetime
+) -> None:
+    suite, errors = read_suite(manifest.value)
+    entries = [
+        *duplicate_entries(manifest),
+        *entries_of(manifest.spot, (Finding(Severity.DENY, error) for error in errors)),
+    ]
+    if suite is None or entries:
+        results.faults.append(_unusable(manifest, entries))
+        return
+    folder = os.path.dirname("" if file.name.startswith("<") else file.name)  # noqa: PTH120 -- shown as it is put together
+    policy = _policy_of(suite, manifest, folder, results)
+    if policy is None:
+        return
+    results.add_suite(policy, _policy_name(suite, file.name, folder))
+    name = suite.name or file.name
+    cluster = None
+    if suite.inventory is not None:
+        cluster = cluster_of(suite.inventory, manifest, folder)
+        results.faults += cluster.faults
+        if cluster.faults:
+            return
+    runner = Runner(suite, policy, folder, cluster, now=now, key=secrets.token_bytes(_KEY_BYTES))
+    for case in suite.cases:
+        if pattern is not None and not pattern.search(f"{name}/{case.name}"):
+            continue
+        position = find(manifest.spot, case.path)[0].position
+        try:
+            results.add(Tested(file.name, name, position, runner.outcome_of(case)), policy)
+        except BadCase as error:
+            path = error.path or case.path
+            position = find(manifest.spot, path)[0].position
+            entry = Entry(Level.ERROR, str(error), position, str(path), UNREADABLE)
+            results.faults.append(Row(file.name, result=Result.DENIED, entries=(entry,)))
+
+
+def _policy_of(suite: Suite, manifest: Manifest, folder: str, results: Results) -> Policy | None:
+    """The suite's policy; why there is none goes into the results."""
+    if isinstance(suite.policy, str):
+        found = policy_file(os.path.join(folder, suite.policy))  # noqa: PTH118 -- as above
+        results.faults.extend(row for row in found.rows if row.count(Level.ERROR))
+        return found.policy if found.usable else None
+    loaded = load(suite.policy, _POLICY, namespace=own_namespace())
+    errors = (Finding(Severity.DENY, error) for error in loaded.errors)
+    if loaded.policy is None:
+        results.faults.append(_unusable(manifest, list(entries_of(manifest.spot, errors))))
+    return loaded.policy
+
+
+def _policy_name(suite: Suite, file: str, folder: str) -> str:
+    if isinstance(suite.policy, str):
+        return os.path.join(folder, suite.policy)  # noqa: PTH118 -- as above
+    return f"{file} (policy)"
+
+
+def _unusable(manifest: Manifest, entries: Sequence[Entry]) -> Row:
+    """Faults of a suite or its policy: nothing was tested, which is worse than a case that fails."""
+    return Row(
+        manifest.file,
+        manifest.document,
+        manifest.spot.position,
+        kind=KIND,
+        result=Result.DENIED,
+        entries=tuple(entries),
+    )
+
+
+def _fault(name: str, message: str) -> Row:
+    return Row(name, result=Result.DENIED, entries=(Entry(Level.ERROR, message, reason=UNREADABLE),))
+
+
+def _pattern(word: str) -> re.Pattern[str]:
+    try:
+        return re.compile(word)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{word!r} must be a regular expression: {error}") from None
+
+
+def command_line() -> CommandLine:
+    """The flags of the verb."""
+    parser = CommandLine(
+        program("test"),
+        f"Runs test suites of policies: documents of kind {KIND}.",
+        "Exit codes: 0 all passed, 1 a case failed, 2 wrong usage, or something could not be run.",
+        (
+            "device-taint-webhook test policy_test.yaml",
+            "device-taint-webhook test manifests/policies --fail-uncovered",
+            "device-taint-webhook test tests --run 'lab/.*expired' -v",
+        ),
+    )
+    add = parser.add_argument
+    add(
+        "suites",
+        nargs="+",
+        metavar="SUITE|DIR",
+        help=f"files; folders are searched for *.yaml, *.yml and *.json; {STDIN} is standard input",
+    )
+    add("--run", type=_pattern, metavar="REGEX", help="only cases whose SUITE/NAME it is found in")
+    add_allow_empty(parser)
+    add("--fail-uncovered", action="store_true", help="fail if no case hits one of the policy's rules")
+    add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
+    add("-v", "--verbose", action="store_true", help="also tell which rules matched, and what was said")
+    add_color(parser)
+    return parser

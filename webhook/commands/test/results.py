@@ -1,0 +1,247 @@
+"""What test suites gave, as values and as text, JSON, YAML and JUnit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from webhook.commands.shared.walks import walk_lines
+from webhook.files.render import as_junit, encodable, line, visible, yaml_text
+from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
+from webhook.policy.expectations import FIGURES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from webhook.admission.impact_text import Measured
+    from webhook.commands.test.outcomes import Outcome
+    from webhook.files.spots import Position
+    from webhook.policy.model import Policy
+
+VERSION: Final = 1
+_RED, _GREEN, _PLAIN = "\x1b[1;31m", "\x1b[32m", "\x1b[0m"
+
+
+class Tested(NamedTuple):
+    """A case that was run, and where it stands."""
+
+    file: str
+    suite: str
+    position: Position
+    outcome: Outcome
+
+    @property
+    def passed(self) -> bool:
+        """Whether all came as expected."""
+        return not self.outcome.mismatches
+
+
+@dataclass(slots=True)
+class _Coverage:
+    """The named parts of a policy that no case has hit yet."""
+
+    file: str
+    missing: dict[str, str]
+
+
+@dataclass(slots=True)
+class Results:
+    """Everything a run gave. `partial`: some cases were left out on purpose, so that coverage says nothing."""
+
+    fail_uncovered: bool = False
+    partial: bool = False
+    suites: int = 0
+    tested: list[Tested] = field(default_factory=list)
+    faults: list[Row] = field(default_factory=list)
+    """Suites, policies and cases that could not be used."""
+    _coverage: dict[str, _Coverage] = field(default_factory=dict)
+
+    def add_suite(self, policy: Policy, name: str) -> None:
+        """A suite that is about to be run."""
+        self.suites += 1
+        self._coverage.setdefault(policy.hash, _Coverage(name, dict(_named_parts(policy))))
+
+    def add(self, tested: Tested, policy: Policy) -> None:
+        """A case of it."""
+        self.tested.append(tested)
+        missing = self._coverage[policy.hash].missing
+        for name in tested.outcome.matched:
+            missing.pop(name, None)
+
+    @property
+    def uncovered(self) -> Iterator[tuple[str, str, str]]:
+        """File of the policy, sort and name of everything that no case hits."""
+        if not self.partial:
+            for coverage in self._coverage.values():
+                for name, sort in coverage.missing.items():
+                    yield coverage.file, sort, name
+
+    @property
+    def failed(self) -> int:
+        """How many cases failed."""
+        return sum(not tested.passed for tested in self.tested)
+
+    @property
+    def exit_code(self) -> int:
+        """0 all passed, 1 not, 2 something could not be run."""
+        if self.faults:
+            return 2
+        return 1 if self.failed or (self.fail_uncovered and any(self.uncovered)) else 0
+
+
+def _named_parts(policy: Policy) -> Iterator[tuple[str, str]]:
+    for sort, entries in (
+        ("rule", policy.rules),
+        ("taint rule", policy.taint_rules),
+        ("exception", policy.exceptions),
+        ("default toleration", policy.default_tolerations),
+    ):
+        for entry in entries:
+            if entry.name:
+                yield entry.name, sort
+
+
+# --- text ---------------------------------------------------------------------------------------
+
+
+def as_text(results: Results, *, color: bool = False, verbose: bool = False) -> str:
+    """A line a case, below those that failed what was expected and what came, and a summary."""
+    lines: list[str] = []
+    title = None
+    for tested in results.tested:
+        if title != (tested.file, tested.suite):
+            title = (tested.file, tested.suite)
+            lines.append(visible(tested.file if tested.suite == tested.file else f"{tested.file}: {tested.suite}"))
+        lines += _case_lines(tested, color=color, verbose=verbose)
+    lines += [line(row, entry, color=color) for row in results.faults for entry in row.entries]
+    level = "error" if results.fail_uncovered else "info"
+    lines += [visible(f"{file}: {level}: no case hits {sort} {name}") for file, sort, name in results.uncovered]
+    return "\n".join([*lines, _summary(results)]) + "\n"
+
+
+def _case_lines(tested: Tested, *, color: bool, verbose: bool) -> Iterator[str]:
+    outcome = tested.outcome
+    name = visible(outcome.case.name)
+    if tested.passed:
+        yield f"  {_GREEN}ok{_PLAIN}    {name}" if color else f"  ok    {name}"
+    else:
+        word = f"{_RED}FAIL{_PLAIN}" if color else "FAIL"
+        yield f"  {word}  {name} ({tested.position.line}:{tested.position.column})"
+        for mismatch in outcome.mismatches:
+            yield visible(f"          {mismatch}")
+    if verbose:
+        yield visible(f"          {outcome.word}; matched: {', '.join(sorted(outcome.matched)) or 'no rule'}")
+    if verbose and outcome.measured is not None:
+        yield f"          impact: {_impact_text(outcome.measured)}"
+    if verbose or not tested.passed:
+        for message in outcome.messages:
+            yield visible(f"          said: {message}")
+    if outcome.explanation is not None and not tested.passed:
+        yield from (visible(f"          {told}") for told in walk_lines(outcome.explanation))
+
+
+def _impact_text(measured: Measured) -> str:
+    figures = ", ".join(f"{measured.figures[name]} {name}" for name in FIGURES if name in measured.figures)
+    return f"{figures}; too much for {', '.join(measured.over)}" if measured.over else figures
+
+
+def _summary(results: Results) -> str:
+    counts = [f"{len(results.tested) - results.failed} passed", f"{results.failed} failed"]
+    if results.faults:
+        counts.append(f"{sum(len(row.entries) for row in results.faults)} unusable")
+    suites = "1 suite" if results.suites == 1 else f"{results.suites} suites"
+    cases = "1 case" if len(results.tested) == 1 else f"{len(results.tested)} cases"
+    return f"{suites}, {cases}: {', '.join(counts)}"
+
+
+# --- for programs -------------------------------------------------------------------------------
+
+
+def as_values(results: Results) -> dict[str, Any]:
+    """The structure behind JSON and YAML; fields may be added while `version` is 1."""
+    return {
+        "version": VERSION,
+        "summary": {
+            "suites": results.suites,
+            "cases": len(results.tested),
+            "passed": len(results.tested) - results.failed,
+            "failed": results.failed,
+            "unusable": sum(len(row.entries) for row in results.faults),
+            "uncovered": sum(1 for _ in results.uncovered),
+        },
+        "cases": [_case_values(tested) for tested in results.tested],
+        "faults": [
+            {
+                "file": row.file,
+                "line": entry.position.line if entry.position else None,
+                "column": entry.position.column if entry.position else None,
+                "field": entry.field,
+                "message": entry.message,
+            }
+            for row in results.faults
+            for entry in row.entries
+        ],
+        "uncovered": [{"policy": file, "sort": sort, "name": name} for file, sort, name in results.uncovered],
+    }
+
+
+def _case_values(tested: Tested) -> dict[str, Any]:
+    outcome = tested.outcome
+    return {
+        "file": tested.file,
+        "suite": tested.suite,
+        "name": outcome.case.name,
+        "line": tested.position.line,
+        "column": tested.position.column,
+        "result": "passed" if tested.passed else "failed",
+        "decision": outcome.word.value,
+        "rules": list(outcome.rules),
+        "matched": sorted(outcome.matched),
+        "impact": None if outcome.measured is None else dict(outcome.measured.figures),
+        "reasons": [] if outcome.measured is None else sorted(outcome.measured.over),
+        "messages": list(outcome.messages),
+        "explanation": None if outcome.explanation is None else dict(outcome.explanation),
+        "mismatches": [mismatch._asdict() for mismatch in outcome.mismatches],
+    }
+
+
+def as_json(results: Results) -> str:
+    """The results as JSON."""
+    return json.dumps(encodable(as_values(results)), indent=2, ensure_ascii=False) + "\n"
+
+
+def as_yaml(results: Results) -> str:
+    """The same as YAML."""
+    return yaml_text(encodable(as_values(results)))
+
+
+def as_junit_results(results: Results) -> str:
+    """One suite a file, one case a case; policies' rules that no case hits are cases of their own."""
+    report = Report()
+    for tested in results.tested:
+        entries = tuple(
+            Entry(Level.ERROR, str(mismatch), tested.position, reason="Mismatch")
+            for mismatch in tested.outcome.mismatches
+        )
+        said = tuple(Entry(Level.INFO, message, tested.position) for message in tested.outcome.messages)
+        report.add(_row(tested.file, f"{tested.suite}/{tested.outcome.case.name}", tested.position, entries + said))
+    for row in results.faults:
+        unusable = tuple(
+            Entry(Level.ERROR, each.message, each.position, each.field, UNREADABLE) for each in row.entries
+        )
+        report.add(Row(row.file, result=Result.DENIED, entries=unusable))
+    if results.fail_uncovered:
+        for file, sort, name in results.uncovered:
+            entry = Entry(Level.ERROR, f"no case hits {sort} {name}", reason="Uncovered")
+            report.add(_row(file, f"coverage of {name}", None, (entry,)))
+    return as_junit(report, verb="test")
+
+
+def _row(file: str, name: str, position: Position | None, entries: tuple[Entry, ...]) -> Row:
+    denied = any(entry.level is Level.ERROR for entry in entries)
+    result = Result.DENIED if denied else Result.ALLOWED
+    return Row(file, 1, position, name=name, result=result, entries=entries)
+
+
+FORMATS: Final[Mapping[str, Any]] = {"text": as_text, "json": as_json, "yaml": as_yaml, "junit": as_junit_results}

@@ -1,0 +1,243 @@
+"""Running the cases of a policy's test suite: each is a review, answered by the functions that answer a server's."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import structs
+
+from webhook.admission.author import REQUESTED_BY, digest, signed
+from webhook.admission.claim_view import DEFAULTED
+from webhook.admission.guard import GUARD
+from webhook.admission.impact_text import IMPACT, measured_in
+from webhook.admission.review import AdmissionRequest
+from webhook.api.claims import ResourceClaim
+from webhook.api.decode import Reader
+from webhook.api.field import Severity
+from webhook.api.meta import GroupVersionKind
+from webhook.api.rules import DeviceTaintRule
+from webhook.api.taints import EQUAL, DeviceToleration, decode_toleration
+from webhook.commands.shared.entries import meta, text
+from webhook.commands.shared.walks import values_of
+from webhook.commands.test.outcomes import Mismatch, Outcome, listed, mismatches_of
+from webhook.commands.test.trial import Trial
+from webhook.files.dump import Dump
+from webhook.files.read import read
+from webhook.files.spots import NOWHERE
+from webhook.policy.decide import Judge
+from webhook.policy.expectations import Word
+from webhook.policy.model import CLAIM_CONTROLLER, NAMESPACE_NAME_LABEL, Action
+from webhook.policy.ports import KnownNames
+from webhook.policy.requesters import authenticated
+from webhook.validation.kinds import BY_KIND, KINDS
+from webhook.validation.rules import SELECTOR
+from webhook.validation.slices import SPEC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+
+    from webhook.admission.decision import Decision
+    from webhook.admission.impact_text import Measured
+    from webhook.api.field import JSON, Finding, Path
+    from webhook.commands.shared.verdicts import Verdict
+    from webhook.commands.test.impact_suite import SuiteCluster
+    from webhook.policy.model import Policy
+    from webhook.policy.ports import Requester
+    from webhook.policy.suites import Case, Step, Suite
+
+_NONCE: Final = "suite"
+_FIGURES_AT: Final = frozenset({str(SELECTOR), str(SPEC.child("devices"))})
+
+
+class BadCase(Exception):  # noqa: N818 -- it says what is wrong, and is told, not handled
+    """A case that cannot be run; `path` is where, if that is not the case as a whole."""
+
+    def __init__(self, message: str, path: Path | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class Runner:
+    """Runs cases of one suite against its policy and cluster, each as if it were the only one.
+
+    `now` is the time of cases without one; `key` signs authors.
+    """
+
+    def __init__(
+        self,
+        suite: Suite,
+        policy: Policy,
+        folder: str,
+        cluster: SuiteCluster | None = None,
+        *,
+        now: datetime,
+        key: bytes,
+    ) -> None:
+        self._suite = suite
+        self._policy = policy
+        self._judge = Judge(policy)
+        self._folder = folder
+        self._now = now
+        self._key = key
+        self._inventory = None if cluster is None else cluster.inventory
+        found = Dump() if cluster is None else cluster.names
+        labels = {name: {**given, NAMESPACE_NAME_LABEL: name} for name, given in suite.namespaces.items()}
+        self._names = KnownNames({**found.namespaces, **labels}, {**found.device_classes, **suite.device_classes})
+
+    def outcome_of(self, case: Case) -> Outcome:
+        """The case, run and compared. Raises BadCase."""
+        trial = Trial(self._judge, self._names, self._key, self._inventory)
+        now = case.time or self._now
+        try:
+            refused = tuple(self._refusals_before(case, trial, now))
+            request = self._request(case, case.author)
+            self._check_stored(case, request, trial)
+            verdict = trial.verdict_on(request, now)
+            outcome = self._compared(case, request, verdict)
+            if outcome.mismatches:
+                outcome = replace(outcome, explanation=values_of(trial.explanation_of(verdict), NOWHERE))
+        finally:
+            trial.undo()
+        return replace(outcome, mismatches=(*refused, *outcome.mismatches)) if refused else outcome
+
+    def _refusals_before(self, case: Case, trial: Trial, now: datetime) -> Iterator[Mismatch]:
+        """Lets the rules of `before` through, one after the other; one that is refused is not what the case says."""
+        for step in case.before:
+            request = structs.replace(self._request(step), dry_run=False)
+            if request.kind.kind != DeviceTaintRule.__name__ or not request.name:
+                raise BadCase("must be a DeviceTaintRule with a name", step.path)
+            self._check_stored(step, request, trial)
+            verdict = trial.verdict_on(request, now - timedelta(seconds=step.seconds_ago))
+            denials = [finding for finding in (*verdict.strict, *verdict.findings) if finding.severity is Severity.DENY]
+            if denials or not verdict.decision.allowed:
+                said = listed(str(finding.error) for finding in denials) if denials else verdict.decision.problem
+                yield Mismatch(f"before[{case.before.index(step)}]", "allowed", f"denied {said}")
+            else:
+                trial.admit(verdict)
+
+    def _check_stored(self, sent: Case | Step, request: AdmissionRequest, trial: Trial) -> None:
+        """The rule as it is stored before an update; one that is created must not be there."""
+        if request.kind.kind != DeviceTaintRule.__name__ or self._inventory is None:
+            return
+        if request.operation == "UPDATE":
+            trial.store(request.old_object)
+        elif request.name in self._inventory.rules:
+            text_ = f"DeviceTaintRule {request.name} is there already; an update needs oldObject"
+            raise BadCase(text_, sent.path.child("object"))
+
+    def _compared(self, case: Case, request: AdmissionRequest, verdict: Verdict) -> Outcome:
+        annotation = verdict.decision.annotations.get(IMPACT)
+        measured = None if annotation is None else measured_in(annotation)
+        said = [finding for finding in (*verdict.strict, *verdict.findings) if not _is_advice(finding)]
+        weighty = [finding for finding in said if not _is_figure(finding, measured)]
+        messages = tuple(str(finding.error) for finding in said)
+        if verdict.decision.problem is not None:
+            messages += (verdict.decision.problem,)
+        defaulted = _defaulted(request, verdict)
+        matched = {*(name for name, _ in verdict.decision.hits), *_defaulting(self._policy, defaulted)}
+        rules = tuple(sorted(_spoken(verdict.decision, weighty, self._policy)))
+        outcome = Outcome(case, _word(weighty, verdict), rules, frozenset(matched), messages, measured)
+        fields = {name for finding in said for name in (finding.error.field, finding.error.path.written)}
+        return replace(outcome, mismatches=tuple(mismatches_of(outcome, fields, defaulted)))
+
+    def _request(self, case: Case | Step, author: Requester | None = None) -> AdmissionRequest:
+        value = case.object if case.object is not None else self._object_in(case.file)
+        kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
+        if kind not in BY_KIND:
+            known = ", ".join(sorted({known.kind for known in BY_KIND}))
+            raise BadCase(f"{kind} is not judged by the webhook; kinds that are: {known}")
+        namespace = text(meta(value), "namespace") or self._suite.namespace
+        requester = case.requester or authenticated(CLAIM_CONTROLLER)
+        if author is not None:
+            value = self._signed(author, value, kind, namespace)
+        namespaced = kind.kind in {"ResourceClaim", "ResourceClaimTemplate"}
+        return AdmissionRequest(
+            uid=str(case.path),
+            operation=case.operation,
+            resource=BY_KIND[kind],
+            kind=kind,
+            name=text(meta(value), "name"),
+            namespace=namespace if namespaced else "",
+            username=requester.username,
+            groups=requester.groups,
+            dry_run=True,
+            object=value,
+            old_object=case.old_object,
+        )
+
+    def _object_in(self, name: str) -> JSON:
+        path = os.path.join(self._folder, name)  # noqa: PTH118 -- shown as it is put together
+        manifests = []
+        for file in read([path]):
+            if file.unreadable:
+                raise BadCase(f"{path}: {file.unreadable[0].message}")
+            manifests += file.manifests
+        if len(manifests) != 1 or not isinstance(manifests[0].value, dict):
+            raise BadCase(f"{path}: must hold one object, and holds {len(manifests)}")
+        return manifests[0].value
+
+    def _signed(self, author: Requester, value: JSON, kind: GroupVersionKind, namespace: str) -> JSON:
+        """The claim as the controller makes it from a template that the author wrote."""
+        claim = KINDS[BY_KIND[kind]].decode(Reader.of(value, []))
+        if not isinstance(claim, ResourceClaim):
+            raise BadCase(f"author is for claims that are made from a template, not for a {kind.kind}")
+        annotation = signed(author, namespace, _NONCE, digest(claim), self._key)
+        annotations = {**_annotations(value), REQUESTED_BY: annotation}
+        return {**value, "metadata": {**meta(value), "annotations": annotations}}
+
+
+def _is_advice(finding: Finding) -> bool:
+    return finding.code is not None and finding.severity is not Severity.DENY
+
+
+def _is_figure(finding: Finding, measured: Measured | None) -> bool:
+    """Whether the guard only says what a taint hits, which it does of every one, and finds nothing wrong with it."""
+    if finding.rule != GUARD or finding.severity is not Severity.WARN or str(finding.error.path) not in _FIGURES_AT:
+        return False
+    return measured is not None and (not measured.over or measured.confirmed)
+
+
+def _word(told: list[Finding], verdict: Verdict) -> Word:
+    severities = {finding.severity for finding in told}
+    if Severity.DENY in severities or not verdict.decision.allowed:
+        return Word.DENIED
+    return Word.WARNED if Severity.WARN in severities else Word.ALLOWED
+
+
+def _spoken(decision: Decision, told: list[Finding], policy: Policy) -> set[str]:
+    """The rules and exceptions that had something to say. An exception says that a rule would have."""
+    exceptions = {exception.name for exception in policy.exceptions}
+    names = {name for name, action in decision.hits if action is not Action.ALLOW or name in exceptions}
+    return names | {finding.rule for finding in told if finding.rule is not None}
+
+
+def _defaulting(policy: Policy, defaulted: tuple[DeviceToleration, ...]) -> Iterator[str]:
+    """The entries of `defaultTolerations` of which something was added."""
+    for entry in policy.default_tolerations:
+        if any(toleration in defaulted for toleration in entry.tolerations):
+            yield entry.name
+
+
+def _defaulted(request: AdmissionRequest, verdict: Verdict) -> tuple[DeviceToleration, ...]:
+    """What /mutate added, in the order of requests; it says so in an annotation."""
+    note = _annotations(verdict.request.object).get(DEFAULTED)
+    if note is None or _annotations(request.object).get(DEFAULTED) == note:
+        return ()
+    return tuple(_tolerations(note))
+
+
+def _annotations(value: JSON) -> Mapping[str, JSON]:
+    found = meta(value).get("annotations")
+    return found if isinstance(found, dict) else {}
+
+
+def _tolerations(note: str) -> Iterator[DeviceToleration]:
+    for tolerations in msgspec.json.decode(note).values():
+        for each in tolerations:
+            toleration = decode_toleration(Reader.of(each, []))
+            yield structs.replace(toleration, operator=toleration.operator or EQUAL)

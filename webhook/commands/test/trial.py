@@ -1,0 +1,83 @@
+"""Reviews one after the other, each at a time of its own, as one replica of the server would answer them.
+
+The server's own surroundings remember what was let through; nothing here asks a clock.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from webhook.admission.chain import explain
+from webhook.admission.context import UNLIMITED
+from webhook.api.decode import Reader
+from webhook.api.rules import decode_rule
+from webhook.commands.shared.policy_files import read_policy
+from webhook.commands.shared.verdicts import verdict_on
+from webhook.inventory.state import Sight
+from webhook.server.assumed_rules import Promises
+from webhook.server.recent_taints import Lately
+from webhook.server.review_state import Surroundings
+
+if TYPE_CHECKING:
+    from webhook.admission.explanation import Explanation
+    from webhook.admission.review import AdmissionRequest
+    from webhook.api.field import JSON
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.commands.shared.verdicts import Verdict
+    from webhook.inventory.state import Inventory
+    from webhook.policy.decide import Judge
+    from webhook.policy.ports import ClusterNames
+
+
+class Trial:
+    """A replica for one case. Rules that it lets through stand in the inventory until `undo`."""
+
+    def __init__(self, judge: Judge, names: ClusterNames, key: bytes, inventory: Inventory | None) -> None:
+        self._now = datetime.min.replace(tzinfo=UTC)
+        self._names = names
+        self._inventory = inventory
+        self._around = Surroundings(
+            judge=judge,
+            key=lambda: key,
+            sight=None if inventory is None else lambda: Sight(inventory),
+            read_policy=read_policy,
+            promises=Promises(self._seconds),
+            lately=Lately(self._seconds),
+        )
+        self._before: dict[str, DeviceTaintRule | None] = {}
+
+    def _seconds(self) -> float:
+        return self._now.timestamp()
+
+    def verdict_on(self, request: AdmissionRequest, now: datetime) -> Verdict:
+        """The verdict at that time, which must not be before that of the last one."""
+        self._now = now
+        return verdict_on(request, self._around.context(now, UNLIMITED, self._names))
+
+    def explanation_of(self, verdict: Verdict) -> Explanation:
+        """Why the policy said what it said in the last verdict."""
+        return explain(verdict.request, self._around.context(self._now, UNLIMITED, self._names))
+
+    def admit(self, verdict: Verdict) -> None:
+        """A rule that was allowed is stored, and the server remembers whom it hit."""
+        if verdict.decision.promised is not None:
+            self._around.promises.add(verdict.decision.promised)
+        self.store(verdict.request.object)
+
+    def store(self, value: JSON) -> None:
+        """A rule as a server stores it; wrong types in it read as nothing."""
+        rule = decode_rule(Reader.of(value, []))
+        if self._inventory is not None:
+            self._before.setdefault(rule.meta.name, self._inventory.rules.get(rule.meta.name))
+            self._inventory.apply(None, rule)
+
+    def undo(self) -> None:
+        """Leaves the inventory as it was."""
+        if self._inventory is None:
+            return
+        for name, rule in self._before.items():
+            stored = self._inventory.rules.get(name)
+            if rule is not None or stored is not None:
+                self._inventory.apply(stored, rule)
+        self._before.clear()

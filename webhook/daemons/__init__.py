@@ -1,0 +1,1 @@
+"""The two long-running processes, put together: serve answers reviews, evict empties tainted devices."""

@@ -1,0 +1,73 @@
+"""The key that confirmation codes are proved with, as the worker has it: read, and never written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from webhook.admission.confirmation import is_proved
+from webhook.cluster.mac_key import KeySecret
+from webhook.cluster.settings import KeySettings
+from webhook.daemons.ceiling import NO_KEY
+from webhook.files.keys import key_in
+from webhook.runtime import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.cluster.client.rest import Cluster
+    from webhook.config.evict import EvictSettings
+
+_FORGED: Final = "it was made for another rule, selector, taint or effect, or with another key"
+
+
+class CodeKey:
+    """The key, from a file or a Secret. In neither there is none, and codes are taken as they are written."""
+
+    def __init__(self, settings: EvictSettings, cluster: Cluster, on_change: Callable[[], None]) -> None:
+        """`on_change` is called when the key has come, or is another one: what was not proved may be now."""
+        name = settings.key_secret
+        self._file = settings.key_file
+        self._key: bytes | None = None
+        self._secret: KeySecret | None = None
+        if name is not None:
+            where = KeySettings(namespace=name.namespace, name=name.name)
+            self._secret = KeySecret(cluster, where, fill=False, on_change=on_change)
+
+    @property
+    def problem(self) -> str | None:
+        """Why it is not known, or None."""
+        return None if self._secret is None else self._secret.problem
+
+    @property
+    def expected(self) -> bool:
+        """Whether a key was named at all."""
+        return self._secret is not None or self._file is not None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether it is known, and still where it was read."""
+        return self._key is not None if self._secret is None else self._secret.in_place
+
+    def doubt_of(self, rule: DeviceTaintRule) -> str:
+        """Why the code that the rule carries is not proved; empty if it is, expired or not."""
+        if self._secret is None and self._file is None:
+            return ""
+        key = self._key if self._secret is None else self._secret.key
+        if key is None:
+            return NO_KEY
+        return "" if is_proved(rule, key) else _FORGED
+
+    def stages(self) -> list[Stage]:
+        """The first look is waited for, and no more than that: until the key is known no code counts."""
+        if self._secret is not None:
+            return [Stage(name="key", work=self._secret.run, start=self._looked)]
+        return [] if self._file is None else [Stage(name="key", start=self._read)]
+
+    async def _looked(self) -> None:
+        assert self._secret is not None
+        await self._secret.tried.wait()
+
+    async def _read(self) -> None:
+        assert self._file is not None
+        self._key = key_in(self._file)

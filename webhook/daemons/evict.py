@@ -1,0 +1,335 @@
+"""`evict`: empties tainted devices. The composition root of the worker: everything is built here, and only here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from webhook import __version__, runtime
+from webhook.admission.recent_impact import totals
+from webhook.api.meta import GROUP
+from webhook.cluster.cache.discovery import ServedCollection
+from webhook.cluster.cache.inventory import RULE_VERSIONS, InventoryCache
+from webhook.cluster.cache.surveys import Budgets, InTreeWrites, Namespaces
+from webhook.cluster.client.errors import NoCredentials
+from webhook.cluster.client.rest import Cluster
+from webhook.cluster.client.throttled import ActingCluster
+from webhook.cluster.events import EventWriter
+from webhook.cluster.eviction_writer import EvictionWriter
+from webhook.cluster.in_tree_probe import find_in_tree
+from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
+from webhook.cluster.settings import InventorySettings
+from webhook.config.evict import EvictSettings, parse_evict
+from webhook.config.flags import ConfigError
+from webhook.config.program import NAME, program
+from webhook.daemons.ceiling import ceiling_of
+from webhook.daemons.confirmation_key import CodeKey
+from webhook.daemons.eviction_policy import PolicyProfiles, profile_stages
+from webhook.daemons.input_files import faults_of
+from webhook.daemons.periodic_audit import Around, Judges, PeriodicAudit, periodic_audit
+from webhook.daemons.wiring import cluster_credentials
+from webhook.eviction.controller import Controller
+from webhook.eviction.dependencies import Setup
+from webhook.eviction.loop_monitor import Pulse
+from webhook.eviction.modes import InTree, Mode, advice, refusal
+from webhook.eviction.profiles import classes_of
+from webhook.eviction.stale_report import Reporter
+from webhook.flowcontrol.throttle import Throttle
+from webhook.policy.model import InTreeEvictor
+from webhook.runtime import Stage, Stages
+from webhook.server.listener import Listener
+from webhook.server.probes import Checks, exposition, health
+from webhook.telemetry import logs
+from webhook.telemetry.audit import AuditMetrics
+from webhook.telemetry.eviction import EvictionMetrics
+from webhook.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from webhook.admission.confirmation import Numbers
+    from webhook.api.pods import Pod
+    from webhook.eviction.profiles import Profile
+
+log = logging.getLogger(__name__)
+
+_USAGE: Final = 2
+_COUNTED_SECONDS: Final = 60.0
+_KNOWN: Final = (OSError, NoCredentials, LeadershipLost)
+"""What needs no traceback."""
+
+
+class Unsafe(Exception):  # noqa: N818 -- it says what it would be
+    """To go on would do harm; the text says why, and the way out."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Works until a signal. 2 for unusable flags and files, no cluster, and modes that would do harm here."""
+    try:
+        settings = parse_evict(program(), arguments, os.environ)
+        faults = faults_of(settings)
+    except ConfigError as error:
+        faults = str(error).splitlines()
+    if faults:
+        sys.stderr.write("".join(f"{program('evict')}: {line}\n" for line in faults))
+        return _USAGE
+    logs.configure(settings.log_format, verbose=settings.verbose)
+    logs.warn_of_variables(settings.unknown_variables)
+    try:
+        runtime.run(Worker(settings).stages())
+    except BaseExceptionGroup as group:
+        causes = runtime.causes(group)
+        for cause in causes:
+            known = isinstance(cause, (*_KNOWN, Unsafe))
+            log.error("stopped by an error", extra={"error": str(cause)}, exc_info=None if known else cause)  # noqa: TRY400 -- these need no traceback
+        return _USAGE if all(isinstance(cause, OSError | NoCredentials | Unsafe) for cause in causes) else 1
+    return 0
+
+
+class Clock:
+    """The shell's clocks."""
+
+    def now(self) -> datetime:
+        """Wall-clock time in UTC."""
+        return datetime.now(UTC)  # noqa: TID251 -- the shell's clock
+
+    def seconds(self) -> float:
+        """Seconds that only go forward."""
+        return time.monotonic()
+
+
+class Worker:
+    """All parts of one process."""
+
+    def __init__(self, settings: EvictSettings) -> None:
+        self._settings = settings
+        self._clock = Clock()
+        self._metrics = Metrics(version=__version__, resources=(), serves=False)
+        self._eviction_metrics = EvictionMetrics(
+            self._metrics.registry, in_tree_names=settings.worker.mode is Mode.REPLACEMENT
+        )
+        self._eviction_metrics.set_mode(settings.worker.mode.value)
+        credentials = cluster_credentials(settings.cluster)
+        self._cluster = ActingCluster(credentials, Throttle(settings.requests_per_second, settings.request_burst))
+        # The lease waits for nobody: neither for evictions, nor because the server wants fewer of them.
+        self._lease_cluster = Cluster(credentials, user_agent=f"{NAME}-evict")
+        self._leader: Leadership | None = None
+        self._pulse = Pulse(self._clock.seconds)
+        chance = random.random  # noqa: TID251 -- the shell's
+        self._rules = ServedCollection(self._cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
+        self._cache = InventoryCache(
+            self._cluster,
+            random=chance,
+            metrics=self._metrics,
+            settings=InventorySettings(stale_seconds=0.0),
+            pods=True,
+        )
+        self._namespaces = Namespaces(self._cluster, random=chance, on_hold=self._on_hold)
+        self._budgets = Budgets(self._cluster, random=chance)
+        self._in_tree_writes = InTreeWrites(self._cluster, self._rules, random=chance)
+        self._audit = self._periodic_audit()
+        self._policy = PolicyProfiles(self._metrics, on_change=self._replan_all)
+        self._key = CodeKey(settings, self._cluster, self._replan_all)
+        self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
+        self._checks = Checks()
+        self._in_tree = InTree.UNKNOWN
+        self._counted: Numbers | None = None
+        self._counted_at = 0.0
+        self._controller: Controller | None = None
+        self._reporter: Reporter | None = None
+
+    def stages(self) -> Stages:
+        """In the order in which they start; whoever leads gets to the last ones."""
+        self._checks.add("policy", lambda: self._policy.problem)
+        self._checks.add("inventory", lambda: self._cache.problem)
+        self._checks.inform("key", lambda: self._key.problem)
+        self._metrics.watch_readiness(self._checks.problems)
+        stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe), *self._listeners()]
+        stages.append(Stage(name="cluster", start=self._cluster.open, stop=self._cluster.close))
+        stages += profile_stages(self._settings, self._cluster, self._policy, self._metrics)
+        stages += self._key.stages()
+        if self._key.expected:
+            self._metrics.watch_key(lambda: self._key.in_place)
+        surveys = (("namespaces", self._namespaces), ("budgets", self._budgets), ("rules", self._in_tree_writes))
+        stages += [Stage(name=name, work=survey.reflector.run) for name, survey in surveys]
+        stages.append(Stage(name="pulse", work=self._pulse.run))
+        stages.append(Stage(name="inventory", work=self._cache.run, start=self._synced))
+        # Before the lease: who takes it over begins at once, as it knows the cluster, and our last Events come later.
+        stages.append(Stage(name="in-tree", work=self._watch_in_tree, start=self._find_in_tree))
+        stages.append(Stage(name="events", stop=self._tell_the_rest))
+        stages += self._leadership()
+        stages.append(Stage(name="worker", work=self._work, start=self._begin, stop=self._end))
+        return Stages(stages)
+
+    def _listeners(self) -> list[Stage]:
+        stages = []
+        for name, address, handler in (
+            ("health", self._settings.health_address, health(self._checks)),
+            ("metrics", self._settings.metrics_address, exposition(self._metrics.exposition)),
+        ):
+            if address is not None:
+                listener = Listener(name, address, handler, self._settings.listener)
+                stages.append(Stage(name=name, start=listener.start, stop=listener.stop))
+        return stages
+
+    def _leadership(self) -> list[Stage]:
+        lease = self._settings.lease
+        if lease is None:
+            return []
+        leadership = self._leader = Leadership(
+            self._lease_cluster,
+            LeaderSettings(namespace=lease.namespace, name=lease.name),
+            identity=self._identity,
+        )
+
+        async def acquired() -> None:
+            await leadership.acquired.wait()
+
+        return [
+            Stage(name="lease", start=self._lease_cluster.open, stop=self._lease_cluster.close),
+            Stage(name="leader", work=leadership.run, start=acquired, stop=leadership.release),
+        ]
+
+    # --- the worker ------------------------------------------------------------------------------
+
+    async def _synced(self) -> None:
+        """Everything that plans depend on is known. Budgets are not waited for: without them the worker is gentler."""
+        await self._cache.synced()
+        await self._namespaces.reflector.synced.wait()
+        await self._in_tree_writes.reflector.synced.wait()
+        log.info("ready", extra={"version": __version__, "mode": self._settings.worker.mode.value})
+
+    async def _find_in_tree(self) -> None:
+        """Raises Unsafe if to act beside it would do harm."""
+        in_tree = self._in_tree = await self._looked_for_in_tree()
+        mode = self._settings.worker.mode
+        harm = refusal(mode, in_tree)
+        if harm is not None:
+            raise Unsafe(harm)
+        hint = advice(mode, in_tree)
+        if hint is not None:
+            log.warning("unlikely combination", extra={"mode": mode.value, "error": hint})
+        policy = self._policy.policy
+        if mode is Mode.REPLACEMENT and policy.in_tree_evictor is not InTreeEvictor.ABSENT:
+            log.warning("policy says inTreeEvictor: active, which admission goes by", extra={"mode": mode.value})
+
+    async def _watch_in_tree(self) -> None:
+        """Ends the process in mode replacement when the in-tree controller turns out to be at work after all."""
+        await self._in_tree_writes.seen.wait()
+        harm = refusal(self._settings.worker.mode, InTree.ACTIVE)
+        if harm is not None:
+            raise Unsafe(harm)
+        await asyncio.Event().wait()
+
+    async def _begin(self) -> None:
+        setup, in_tree, mode = self._setup(), self._in_tree, self._settings.worker.mode
+        controller = self._controller = Controller(setup, in_tree)
+        self._reporter = Reporter(setup)
+        self._cache.subscribe(controller.observe)
+        counts = {
+            "pods_undecided": lambda: controller.decider.undecided,
+            "pods_planned": lambda: len(controller.plans.scheduled),
+            "pods_in_line": lambda: len(controller.line),
+            "pods_under_way": lambda: len(controller.plans.under_way),
+        }
+        self._eviction_metrics.watch(counts)
+        self._eviction_metrics.set_leader(leads=True)
+        runtime.settle_memory()
+        controller.start()
+        log.info("working", extra={"mode": mode.value, "inTree": in_tree.value})
+
+    async def _work(self) -> None:
+        # A stage's work is begun before its start: there is nothing to run until that is done.
+        while self._controller is None or self._reporter is None:  # noqa: ASYNC110 -- for moments
+            await asyncio.sleep(0.01)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._controller.run())
+            group.create_task(self._reporter.run())
+            if self._audit is not None:
+                group.create_task(self._audit.run())
+
+    async def _end(self) -> None:
+        if self._controller is not None:
+            await self._controller.stop()
+        self._eviction_metrics.set_leader(leads=False)
+
+    async def _tell_the_rest(self) -> None:
+        if self._controller is not None:
+            await self._controller.tell_the_rest()
+
+    async def _looked_for_in_tree(self) -> InTree:
+        """Whether the in-tree controller is at work; in mode observe nothing is written to find out."""
+        worker = self._settings.worker
+        if worker.in_tree is not None:
+            return worker.in_tree
+        if not worker.mode.acts:
+            absent = self._policy.policy.in_tree_evictor is InTreeEvictor.ABSENT
+            return InTree.ABSENT if absent else InTree.ACTIVE
+        return await find_in_tree(self._cluster, self._rules, secrets.token_hex(4))
+
+    def _setup(self) -> Setup:
+        events = EventWriter(self._cluster, instance=self._identity, now=self._clock.now)
+        return Setup(
+            inventory=self._cache.inventory,
+            writer=EvictionWriter(self._cluster, self._rules, events, self._clock.now),
+            budgets=self._budgets,
+            namespaces=self._namespaces,
+            clock=self._clock,
+            metrics=self._eviction_metrics,
+            profiles=lambda: self._policy.profiles,
+            profile_of=self._profile_of,
+            random=random.random,  # noqa: TID251 -- the shell's
+            trusted=self._trusted,
+            ceiling_of=lambda rule: ceiling_of(rule, self._policy.policy, self._totals, self._key.doubt_of),
+            settings=self._settings.worker,
+        )
+
+    def _periodic_audit(self) -> PeriodicAudit | None:
+        interval = self._settings.audit_interval
+        if interval is None:
+            return None
+        around = Around(
+            judges=lambda: Judges(self._policy.judge, self._policy.candidate),
+            namespace=self._namespaces.facts_of,
+            now=self._clock.now,
+        )
+        seconds = interval.total_seconds()
+        metrics = AuditMetrics(self._metrics.registry)
+        metrics.set_interval(seconds)
+        return periodic_audit(self._cluster, around, metrics, seconds)
+
+    def _trusted(self) -> bool:
+        """Whether we know what is so, and are still the one who acts on it."""
+        leads = self._leader is None or self._leader.holds
+        return (
+            leads and self._policy.problem is None and self._pulse.steady and self._cache.sight().inventory is not None
+        )
+
+    def _totals(self) -> Numbers:
+        """What shares are of, as it was at most a minute ago: to count it takes a moment, and it hardly changes."""
+        now = self._clock.seconds()
+        if self._counted is None or now - self._counted_at > _COUNTED_SECONDS:
+            self._counted, self._counted_at = totals(self._cache.inventory), now
+        return self._counted
+
+    def _profile_of(self, pod: Pod) -> Profile:
+        profiles = self._policy.profiles
+        classes = classes_of(self._cache.inventory, pod) if profiles.ask_for_classes else ()
+        return profiles.of(pod, self._namespaces.facts_of(pod.meta.namespace), classes)
+
+    # --- news ------------------------------------------------------------------------------------
+
+    def _replan_all(self) -> None:
+        if self._controller is not None:
+            self._controller.replan_all()
+
+    def _on_hold(self, namespace: str) -> None:
+        if self._controller is not None:
+            self._controller.look_again(namespace)

@@ -1,0 +1,65 @@
+"""Files that the flags of a workload name, looked at before it starts.
+
+Once it runs, a file that goes bad leaves the last good one in use. At the start there is none: to go on would mean to
+work without the policy that was asked for, or to wait for ever for a folder with a typo.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.field import Path
+from webhook.daemons.wiring import read_policy
+from webhook.files.keys import key_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path as FilePath
+
+    from webhook.config.evict import EvictSettings
+    from webhook.config.serve import ServeSettings
+
+_TOLD: Final = 16
+
+
+def faults_of(settings: ServeSettings | EvictSettings) -> list[str]:
+    """What is wrong with them, one line each, with the flag and the file."""
+    found = []
+    if settings.policy_file is not None:
+        found += [f"--policy-file: {settings.policy_file}: {why}" for why in _policy_faults(settings.policy_file)]
+    if settings.key_file is not None:
+        found += [f"--key-file: {why}" for why in _key_faults(settings.key_file)]
+    return found
+
+
+def folder_faults(certificate_file: FilePath) -> list[str]:
+    """Whether the folder of certificates is there. Its files may still come: whatever writes them may be slower."""
+    folder = certificate_file.parent
+    try:
+        if folder.is_dir():
+            return []
+        why = "not a directory" if folder.exists() else "no such directory"
+    except OSError as error:
+        why = error.strerror or str(error)
+    return [f"--cert-dir or --tls-cert-file: {folder}: {why}"]
+
+
+def _policy_faults(path: FilePath) -> Iterator[str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        yield f"cannot be read: {error.strerror or error}"
+    except ValueError:
+        yield "not UTF-8"
+    else:
+        errors = read_policy(text, Path.root()).errors
+        yield from map(str, errors[:_TOLD])
+        if len(errors) > _TOLD:
+            yield f"and {len(errors) - _TOLD} more; `check --policy {path}` shows all"
+
+
+def _key_faults(path: FilePath) -> Iterator[str]:
+    try:
+        key_in(path)
+    except OSError as error:
+        yield f"{path}: cannot be read: {error.strerror}" if error.strerror else str(error)

@@ -1,0 +1,255 @@
+"""The policy in use: swapped whole when a new document is good, kept when it is not.
+
+Documents are read in a thread, so that reviews are answered meanwhile. The newest that was offered wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY
+from webhook.admission.rulings import EXPIRY_WARNING
+from webhook.api.field import Path
+from webhook.api.meta import format_time
+from webhook.policy.decide import BUILTIN_JUDGE, Judge
+from webhook.policy.model import DEFAULT_RULE
+from webhook.telemetry.repeats import LastingFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from datetime import datetime
+    from pathlib import Path as FilePath
+
+    from webhook.policy.document import Loaded
+    from webhook.policy.model import Policy
+    from webhook.server.review_state import Surroundings
+    from webhook.telemetry.policy import PolicyMetrics
+
+    Read = Callable[[str, Path], Loaded]
+    Tell = Callable[[str, str], None]
+
+log = logging.getLogger(__name__)
+
+_TOLD_ERRORS: Final = 16
+_REMINDER_SECONDS: Final = 600.0
+_COMPLAINT_SECONDS: Final = 60.0
+"""How often it is seen whether a policy that cannot be used has to be logged again."""
+_FILE_POLL_SECONDS: Final = 0.5
+"""How often a policy file is looked at: a swap is in use within a second."""
+_DATA: Final = Path.root().child("data")
+
+
+def _to_nobody(reason: str, note: str) -> None:
+    """Without a cluster there is nobody to send Events to."""
+
+
+class _Result(NamedTuple):
+    """What became of a document: a judge, or errors."""
+
+    judge: Judge | None
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class PolicyKeeper:
+    """Reads what it is offered and puts what is good into the surroundings of reviews."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        metrics: PolicyMetrics,
+        read: Read,
+        tell: Tell = _to_nobody,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`tell` gets a reason and a text, for an Event, when a document cannot be used or an exception ends soon.
+
+        `clock` gives seconds that only go forward.
+        """
+        self._around = around
+        self._metrics = metrics
+        self._read = read
+        self._tell = tell
+        self._offered: Mapping[str, str] | None = None
+        self._news = asyncio.Event()
+        self._fault = LastingFault(clock)
+        self._complaint: tuple[str, dict[str, object]] | None = None
+        self._texts: dict[str, str | None] = {}
+        self._reminded: set[tuple[str, datetime]] = set()
+        self.why_unread: Callable[[], str] = lambda: ""
+        """What keeps the first document from being offered, where that is known."""
+        self.loaded = asyncio.Event()
+        """Set once the first offer was looked at, whatever came of it."""
+        self.failure = ""
+        """Why the newest policy is not in use; empty if it is."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why reviews cannot be answered yet."""
+        if self.loaded.is_set():
+            return None
+        why = self.why_unread()
+        return f"the policy has not been read yet: {why}" if why else "the policy has not been read yet"
+
+    def offer(self, data: Mapping[str, str] | None) -> None:
+        """The documents as they are now, by key; None if there are none. Returns at once."""
+        self._offered = data
+        self._news.set()
+
+    def remind(self, now: datetime) -> None:
+        """Tells of exceptions that end within a week, each once as long as nothing about it changes."""
+        for exception in self._around.judge.policy.exceptions:
+            left = exception.expires_at - now
+            if timedelta() < left <= EXPIRY_WARNING and (exception.name, exception.expires_at) not in self._reminded:
+                self._reminded.add((exception.name, exception.expires_at))
+                until = format_time(exception.expires_at)
+                fields = {"exception": exception.name, "expiresAt": until, "owner": exception.owner}
+                log.warning("an exception of the policy ends soon", extra=fields)
+                self._tell("ExceptionEndsSoon", f"exception {exception.name} ends at {until}; owner: {exception.owner}")
+
+    def unreadable(self, why: str) -> None:
+        """There is a policy that cannot even be read; the last one stays in use."""
+        self._metrics.load_success = False
+        self._complaint = "policy not readable; the one in use stays", {"error": why}
+        self.complain()
+        self._texts.pop(POLICY_KEY, None)
+        self.failure = why
+        self._tell_metrics()
+        self.loaded.set()
+
+    @property
+    def _in_use(self) -> str:
+        return self._around.judge.policy.hash
+
+    def complain(self) -> None:
+        """Logs why the policy last written is not in use, if that is new or was logged five minutes ago."""
+        if self._complaint is not None and self._fault.failed(str(self._complaint)):
+            message, fields = self._complaint
+            log.error(message, extra={**fields, "policyHash": self._in_use, **self._fault.fields})
+
+    async def run(self) -> None:
+        """Takes what is offered, for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(_COMPLAINT_SECONDS):
+                    await self._news.wait()
+            except TimeoutError:
+                self.complain()
+                continue
+            self._news.clear()
+            await self._take(self._offered or {})
+            self.loaded.set()
+
+    async def _take(self, data: Mapping[str, str]) -> None:
+        changed = False
+        for key in (POLICY_KEY, CANDIDATE_KEY):
+            text = data.get(key)
+            if key in self._texts and self._texts[key] == text:
+                continue
+            self._texts[key] = text
+            changed = True
+            result = _Result(None) if text is None else await asyncio.to_thread(self._judge, key, text)
+            if key == POLICY_KEY:
+                self._use(text, result)
+            else:
+                self._try(text, result)
+        if changed:
+            self._tell_metrics()
+
+    def _judge(self, key: str, text: str) -> _Result:
+        try:
+            loaded = self._read(text, _DATA.key(key))
+            judge = None if loaded.policy is None else Judge(loaded.policy)
+        except Exception as error:
+            # A document must not be able to end the process that judges everybody else's.
+            log.exception("policy not readable because of a fault in this program", extra={"key": key})
+            return _Result(None, (f"internal error: {error}",))
+        return _Result(judge, tuple(map(str, loaded.errors)), tuple(str(each.error) for each in loaded.warnings))
+
+    def _use(self, text: str | None, result: _Result) -> None:
+        self._complaint = None
+        self._fault.ended()
+        if text is None:
+            self._around.judge = BUILTIN_JUDGE
+            self.failure = ""
+            self._metrics.load_success = True
+            log.info("no policy: the built-in one is in use", extra={"policyHash": BUILTIN_JUDGE.policy.hash})
+        elif result.judge is None:
+            self._metrics.load_success = False
+            self.failure = result.errors[0] if result.errors else "unusable"
+            kept = self._in_use
+            errors = list(result.errors[:_TOLD_ERRORS])
+            self._complaint = "policy not loaded; the one in use stays", {"errors": errors}
+            self.complain()
+            self._tell("PolicyNotLoaded", f"policy not loaded, {kept} stays in use: {'; '.join(errors)}")
+        else:
+            self._around.judge = result.judge
+            self.failure = ""
+            self._metrics.load_success = True
+            log.info("policy in use", extra=_about(result))
+
+    def _try(self, text: str | None, result: _Result) -> None:
+        if text is None:
+            self._around.candidate = None
+            self._metrics.candidate_load_success = None
+        elif result.judge is None:
+            self._metrics.candidate_load_success = False
+            errors = list(result.errors[:_TOLD_ERRORS])
+            log.error("candidate policy not loaded", extra={"errors": errors})
+            self._tell("PolicyNotLoaded", f"candidate policy not loaded: {'; '.join(errors)}")
+        else:
+            self._around.candidate = result.judge
+            self._metrics.candidate_load_success = True
+            log.info("candidate policy is tried", extra=_about(result))
+
+    def _tell_metrics(self) -> None:
+        policy, candidate = self._around.judge.policy, self._around.candidate
+        self._metrics.hash = policy.hash
+        self._metrics.use(_names(policy), [] if candidate is None else _names(candidate.policy))
+        self._metrics.exceptions = {entry.name: entry.expires_at.timestamp() for entry in policy.exceptions}
+
+
+def _names(policy: Policy) -> Iterator[str]:
+    yield DEFAULT_RULE
+    for rule in (*policy.rules, *policy.taint_rules):
+        yield rule.name
+    for exception in policy.exceptions:
+        yield exception.name
+
+
+def _about(result: _Result) -> dict[str, object]:
+    assert result.judge is not None
+    about: dict[str, object] = {"policyHash": result.judge.policy.hash, "rules": len(result.judge.policy.rules)}
+    if result.warnings:
+        about["warnings"] = list(result.warnings[:_TOLD_ERRORS])
+    return about
+
+
+async def watch_file(path: FilePath, keeper: PolicyKeeper) -> None:
+    """Offers a policy file's text whenever it changes; a file that cannot be read leaves the last one in use.
+
+    The content is compared, not the time stamp: editors and mounted ConfigMaps replace files in many ways.
+    """
+    known: str | None = None
+    while True:
+        try:
+            text = await asyncio.to_thread(path.read_text, encoding="utf-8")
+        except (OSError, ValueError) as error:
+            known = None
+            keeper.unreadable(str(error))
+        else:
+            if text != known:
+                known = text
+                keeper.offer({POLICY_KEY: text})
+        await asyncio.sleep(_FILE_POLL_SECONDS)
+
+
+async def remind(keeper: PolicyKeeper, now: Callable[[], datetime]) -> None:
+    """Tells once of each exception that ends within a week."""
+    while True:
+        keeper.remind(now())
+        await asyncio.sleep(_REMINDER_SECONDS)

@@ -1,0 +1,151 @@
+"""`serve`: answers admission reviews. The composition root of the webhook: everything is built here, and only here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from webhook import __version__, runtime
+from webhook.admission.config_maps import CONFIG_MAPS
+from webhook.certificates.contexts import listening_context
+from webhook.certificates.handshakes import HandshakeFailures
+from webhook.certificates.settings import FileSettings
+from webhook.cluster.client.errors import NoCredentials
+from webhook.config.flags import ConfigError
+from webhook.config.program import program
+from webhook.config.serve import ServeSettings, parse_serve
+from webhook.daemons.certificates import certificate_source
+from webhook.daemons.input_files import faults_of, folder_faults
+from webhook.daemons.wiring import cluster_of, read_policy, surroundings_stages
+from webhook.runtime import Stage, Stages
+from webhook.server.callers import Callers
+from webhook.server.http import Reviews
+from webhook.server.listener import NOT_LISTENING, Listener
+from webhook.server.probes import Checks, exposition, health
+from webhook.server.review_state import Surroundings
+from webhook.telemetry import logs
+from webhook.telemetry.metrics import Metrics
+from webhook.validation.kinds import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+log = logging.getLogger(__name__)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Serves until a signal. 2 for flags and files that cannot be used, and addresses that cannot be listened on."""
+    try:
+        settings = parse_serve(program(), arguments, os.environ)
+        faults = _faults(settings)
+    except ConfigError as error:
+        faults = str(error).splitlines()
+    if faults:
+        sys.stderr.write("".join(f"{program('serve')}: {line}\n" for line in faults))
+        return 2
+    logs.configure(settings.log_format, verbose=settings.verbose)
+    logs.warn_of_variables(settings.unknown_variables)
+    try:
+        runtime.run(build(settings))
+    except BaseExceptionGroup as group:
+        causes = runtime.causes(group)
+        for cause in causes:
+            known = isinstance(cause, OSError | NoCredentials)
+            log.error("stopped by an error", extra={"error": _told(cause)}, exc_info=None if known else cause)  # noqa: TRY400 -- an address in use needs no traceback
+        return 2 if all(isinstance(cause, OSError | NoCredentials) for cause in causes) else 1
+    return 0
+
+
+def _faults(settings: ServeSettings) -> list[str]:
+    """What is wrong with the files that the flags name."""
+    certificates = settings.certificates
+    folder = []
+    if isinstance(certificates, FileSettings):
+        folder = folder_faults(certificates.certificate_file)
+    return folder + faults_of(settings)
+
+
+def _told(cause: BaseException) -> str:
+    if isinstance(cause, NoCredentials):
+        return f"{cause}; or answer without a cluster: --standalone"
+    return str(cause)
+
+
+def build(settings: ServeSettings) -> Stages:
+    """Every part, in the order in which they start: telling, what reviews are decided by, listening, ready."""
+    metrics = Metrics(version=__version__, resources={row.resource for row in KINDS} | {CONFIG_MAPS.resource})
+    around = Surroundings(read_policy=read_policy)
+    cluster = cluster_of(settings)
+    checks = Checks()
+    source = certificate_source(settings.certificates, cluster, checks, now=_now, metrics=metrics)
+    callers = Callers(settings.client_names, trust_everyone=settings.trust_unauthenticated_callers)
+    metrics.callers_authenticated.set(callers.authenticated)
+    tls = listening_context(
+        lambda: source.context,
+        client_certificates=callers.authenticated,
+        oldest_version=settings.tls_min_version,
+        tell_failure=HandshakeFailures(metrics).tell,
+        handshake_seconds=settings.listener.handshake_seconds,
+    )
+    reviews = Listener(
+        "reviews",
+        settings.address,
+        Reviews(settings.reviews, metrics, around, callers),
+        settings.listener,
+        tls=tls,
+        count_bad_request=metrics.count_bad_request,
+    )
+    decided_by = surroundings_stages(settings, cluster, around, metrics, checks, _now)
+    checks.add("listener", lambda: _not_listening(reviews, checks))
+    metrics.watch_readiness(checks.problems)
+    checks.inform("callers", lambda: callers.problem)
+    # Nobody is harmed by a probe's connection that ends, so these need no time for a last request.
+    probing = replace(settings.listener, drain_idle_seconds=0.0)
+    stages = [runtime.lag_stage(metrics.event_loop_lag.observe)]
+    for name, address, handler in (
+        ("health", settings.health_address, health(checks)),
+        ("metrics", settings.metrics_address, exposition(metrics.exposition)),
+    ):
+        if address is not None:
+            listener = Listener(name, address, handler, probing)
+            stages.append(Stage(name=name, start=listener.start, stop=listener.stop))
+    if cluster is not None:
+        stages.append(Stage(name="cluster", start=cluster.open, stop=cluster.close))
+    stages += [
+        *runtime.side_by_side([*decided_by, Stage(name="certificate", work=source.run, start=source.loaded)]),
+        Stage(name="reviews", start=reviews.start, stop=reviews.stop),
+        _readiness(reviews, callers, settings.shutdown_delay_seconds),
+    ]
+    return Stages(stages)
+
+
+def _not_listening(reviews: Listener, checks: Checks) -> str | None:
+    """Why no connection is taken, or None. The listener is the last to start, so at first it waits for all others."""
+    problem = reviews.problem
+    missing = checks.missing(besides="listener") if problem == NOT_LISTENING else []
+    return f"{problem}: waits for {', '.join(missing)}" if missing else problem
+
+
+def _readiness(reviews: Listener, callers: Callers, delay_seconds: float) -> Stage:
+    """The last stage: its stop comes first, and tells everybody to go elsewhere while there is still someone here."""
+
+    async def start() -> None:
+        runtime.settle_memory()
+        if callers.problem is not None:
+            log.warning("callers are not authenticated", extra={"error": callers.problem})
+        log.info("ready", extra={"version": __version__})
+
+    async def stop() -> None:
+        reviews.drain()
+        await asyncio.sleep(delay_seconds)
+
+    return Stage(name="readiness", start=start, stop=stop)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 -- the shell's clock

@@ -1,0 +1,217 @@
+"""Where the surroundings of reviews come from: files, or objects of the cluster. Part of `serve`'s composition.
+
+Key, names and policy are read side by side. Reviews are listened for once all of it was read once, so that no review is
+decided by less than what the cluster has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.config.namespace import own_namespace
+from webhook.daemons.policy_loader import PolicyKeeper, remind, watch_file
+from webhook.files.keys import key_in
+from webhook.runtime import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+    from datetime import datetime
+
+    from webhook.api.field import Path
+    from webhook.api.meta import NamespacedName
+    from webhook.cluster.cache.names import ClusterCache
+    from webhook.cluster.client.credentials import Credentials
+    from webhook.cluster.client.rest import Cluster
+    from webhook.cluster.settings import ClusterSettings
+    from webhook.config.evict import EvictSettings
+    from webhook.config.serve import ServeSettings
+    from webhook.policy.document import Loaded
+    from webhook.server.probes import Checks
+    from webhook.server.review_state import Surroundings
+    from webhook.telemetry.metrics import Metrics
+
+    Now = Callable[[], datetime]
+    Tell = Callable[[str, str], None]
+
+log = logging.getLogger(__name__)
+
+_EVENT_KINDS: Final = {"PolicyNotLoaded": "LoadPolicy", "ExceptionEndsSoon": "RemindOfException"}
+
+
+def read_policy(text: str, at: Path, check: Callable[[str], None] = lambda _: None) -> Loaded:
+    """As files.policies has it; what that brings along is imported when the first document comes."""
+    from webhook.files import policies  # noqa: PLC0415
+
+    return policies.read_policy(text, at, check, own_namespace())
+
+
+def surroundings_stages(
+    settings: ServeSettings, cluster: Cluster | None, around: Surroundings, metrics: Metrics, checks: Checks, now: Now
+) -> list[Stage]:
+    """The stages that fill the surroundings, and add the checks that tell whether they have. `cluster` must be open."""
+    stages: list[Stage] = []
+    events = _Events(now)
+    keeper = PolicyKeeper(around, metrics.policy, read_policy, events.tell)
+    if cluster is not None:
+        stages += _cluster_stages(cluster, settings, around, metrics, checks)
+    if settings.key_file is not None:
+        key = key_in(settings.key_file)
+        around.key = lambda: key
+        metrics.watch_key(lambda: True)
+    checks.add("policy", lambda: keeper.problem)
+    if cluster is not None and settings.policy_config_map is not None:
+        stages.append(Stage(name="events", work=lambda: events.run(cluster, settings.policy_config_map)))
+    stages += policy_stages(cluster, settings, keeper, metrics)
+    stages.append(Stage(name="reminders", work=lambda: remind(keeper, now)))
+    return stages
+
+
+def cluster_of(settings: ServeSettings) -> Cluster | None:
+    """The cluster that the settings name, not asked yet; None if there is none."""
+    if settings.cluster is None:
+        return None
+    # Here and not above: standalone needs no client, and this one brings its libraries.
+    from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
+
+    return Cluster(cluster_credentials(settings.cluster))
+
+
+def cluster_credentials(settings: ClusterSettings) -> Credentials:
+    """How a workload gets to its cluster: as the flags say; in a pod by its service account; else as kubectl does."""
+    from webhook.cluster.client.credentials import find_credentials  # noqa: PLC0415 -- as above
+
+    kubeconfig = None if settings.kubeconfig is None else str(settings.kubeconfig)
+    return find_credentials(kubeconfig, settings.context, environment=os.environ, pod_first=True)
+
+
+def _cluster_stages(
+    cluster: Cluster, settings: ServeSettings, around: Surroundings, metrics: Metrics, checks: Checks
+) -> list[Stage]:
+    """The key, the names and the inventory."""
+    from webhook.cluster.cache.names import ClusterCache  # noqa: PLC0415 -- as above
+
+    stages: list[Stage] = []
+    if settings.key_secret is not None:
+        stages.append(_key_stage(cluster, settings.key_secret, around, metrics, checks))
+    names = ClusterCache(cluster, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
+    around.names = names
+    around.look_up = lambda namespaces, classes, seconds: _look_up(names, namespaces, classes, seconds)
+    checks.add("names", lambda: names.problem)
+    stages.append(Stage(name="names", work=names.run, start=lambda: _names_synced(names)))
+    stages.append(_inventory_stage(cluster, around, metrics, checks))
+    return stages
+
+
+def _inventory_stage(cluster: Cluster, around: Surroundings, metrics: Metrics, checks: Checks) -> Stage:
+    """What taints would hit. Nobody waits for it: until it is known, reviews that need it say so."""
+    from webhook.cluster.cache.inventory import InventoryCache  # noqa: PLC0415 -- as above
+    from webhook.server.beginnings import Beginnings  # noqa: PLC0415 -- nothing to watch without a cluster
+
+    inventory = InventoryCache(cluster, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
+    around.sight = inventory.sight
+    inventory.subscribe(around.lately.observe)
+    inventory.subscribe(Beginnings(around, inventory.inventory).observe)
+    checks.inform("inventory", lambda: inventory.problem)
+    return Stage(name="inventory", work=inventory.run)
+
+
+async def _names_synced(names: ClusterCache) -> None:
+    await names.synced()
+    unreadable = names.unreadable_classes()
+    if unreadable:
+        text = "drivers of device classes not readable: deny rules on drivers take them for any"
+        log.warning(text, extra={"deviceClasses": unreadable})
+
+
+async def _look_up(names: ClusterCache, namespaces: frozenset[str], classes: frozenset[str], seconds: float) -> bool:
+    await names.fetch(namespaces, classes, seconds)
+    found = any(names.namespace(name) is not None for name in namespaces)
+    return found or any(names.drivers(name) is not None for name in classes)
+
+
+def _key_stage(cluster: Cluster, name: NamespacedName, around: Surroundings, metrics: Metrics, checks: Checks) -> Stage:
+    """The key that all replicas share.
+
+    Reviews wait for it: a template that is created meanwhile would have no author for as long as it lives.
+    """
+    from webhook.cluster.mac_key import KeySecret  # noqa: PLC0415 -- as above
+    from webhook.cluster.settings import KeySettings  # noqa: PLC0415
+
+    where = KeySettings(namespace=name.namespace, name=name.name)
+    secret = KeySecret(cluster, where, random=random.random)  # noqa: TID251 -- the shell's
+    around.key = lambda: secret.key
+    checks.add("key", lambda: secret.missing)
+    checks.inform("key secret", lambda: secret.problem)
+    metrics.watch_key(lambda: secret.in_place)
+
+    async def loaded() -> None:
+        await secret.loaded.wait()
+
+    return Stage(name="key", work=secret.run, start=loaded)
+
+
+def policy_stages(
+    cluster: Cluster | None, settings: ServeSettings | EvictSettings, keeper: PolicyKeeper, metrics: Metrics
+) -> list[Stage]:
+    """The document followed and read; the last of them has started once the first document was looked at."""
+
+    async def loaded() -> None:
+        await keeper.loaded.wait()
+
+    source: Callable[[], Coroutine[Any, Any, None]] | None = None
+    path, name = settings.policy_file, settings.policy_config_map
+    if path is not None:
+
+        def source() -> Coroutine[Any, Any, None]:
+            return watch_file(path, keeper)
+
+    elif cluster is not None and name is not None:
+        from webhook.cluster.cache.configmap import ConfigMapSource  # noqa: PLC0415 -- as above
+
+        def changed(data: Mapping[str, str] | None, _version: str, _uid: str) -> None:
+            keeper.offer(data)
+
+        config_map = ConfigMapSource(
+            cluster,
+            namespace=name.namespace,
+            name=name.name,
+            on_change=changed,
+            random=random.random,  # noqa: TID251 -- the shell's
+            metrics=metrics,
+        )
+        source = config_map.run
+        keeper.why_unread = lambda: config_map.reflector.error
+    else:
+        keeper.offer(None)
+    return [
+        *([] if source is None else [Stage(name="policy source", work=source)]),
+        Stage(name="policy", work=keeper.run, start=loaded),
+    ]
+
+
+class _Events:
+    """Events about the ConfigMap: what the keeper tells waits here until it can be written."""
+
+    def __init__(self, now: Now) -> None:
+        self._now = now
+        self._told: asyncio.Queue[tuple[str, str]] = asyncio.Queue(maxsize=16)
+
+    def tell(self, reason: str, note: str) -> None:
+        """Something for people to see. Nobody waits for it, and what is too much is dropped."""
+        if not self._told.full():
+            self._told.put_nowait((reason, note))
+
+    async def run(self, cluster: Cluster, config_map: NamespacedName | None) -> None:
+        """Writes them, one after the other."""
+        from webhook.cluster.events import EventType, EventWriter, ObjectReference  # noqa: PLC0415 -- as above
+
+        assert config_map is not None
+        writer = EventWriter(cluster, instance=os.environ.get("HOSTNAME", ""), now=self._now)
+        about = ObjectReference("v1", "ConfigMap", config_map.namespace, config_map.name)
+        while True:
+            reason, note = await self._told.get()
+            await writer.write(about, EventType.WARNING, reason=reason, action=_EVENT_KINDS[reason], note=note)

@@ -1,0 +1,189 @@
+"""Whether a pod that is due may go now: rates of its taints, the minute of its profile, and how many are missing.
+
+What the line asks, answered from the plans. No I/O; seconds come in as arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from webhook.api.rules import own_rate
+from webhook.eviction.limits import Buckets, SlidingMinute
+from webhook.eviction.profiles import unavailable_most
+from webhook.eviction.ready_queue import Place
+from webhook.flowcontrol.token_bucket import Rate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.eviction.plans import Plan, Plans
+    from webhook.eviction.profiles import Profile
+    from webhook.inventory.evictions import Eviction, Reason
+
+TAINT_BURST: Final = 10
+"""Of a taint that brings a rate of its own (N-13)."""
+OVERALL: Final = ("overall",)
+"""The obstacle that is in everybody's way."""
+_REMEMBERED_MOST: Final = 1024
+_ASK_AGAIN_SECONDS: Final = 0.1
+"""While all that a minute has left is under way: nobody knows for how long."""
+
+
+class BucketKey(NamedTuple):
+    """The taint, as one that stays the same while it is only changed (N-17), and whose rate holds."""
+
+    taint: Hashable
+    rule: str
+    own_rate: float | None
+    profile: int
+
+
+class Group(msgspec.Struct, frozen=True, cache_hash=True):
+    """Pods that share all rates."""
+
+    profile: int
+    buckets: tuple[BucketKey, ...]
+
+
+class _Lot(NamedTuple):
+    """What pods with the same Eviction and profile have in common."""
+
+    eviction: Eviction
+    group: Group
+    due_seconds: float
+
+
+class Gates:
+    """The limits in force."""
+
+    def __init__(
+        self, plans: Plans, rules: Mapping[str, DeviceTaintRule], profile_at: Callable[[int], Profile]
+    ) -> None:
+        self._plans = plans
+        self._rules = rules
+        self._profile_at = profile_at
+        self._buckets = Buckets()
+        self._minutes: dict[int, SlidingMinute] = {}
+        self._groups: dict[str, tuple[Group, list[tuple[Hashable, Rate]]]] = {}
+        self._lots: dict[tuple[int, int], _Lot] = {}
+        """By id of the Eviction, and profile."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether what becomes of anybody is not known yet."""
+        return bool(self._groups)
+
+    def acting(self, uid: str) -> bool:
+        """Whether somebody is at it, and what will become of it is not known yet."""
+        return uid in self._groups
+
+    def place(self, plan: Plan) -> Place:
+        """Where a pod that is due stands in line."""
+        lot = self._lot_of(plan)
+        return Place(plan.uid, (plan.pod.priority, lot.due_seconds, plan.key), lot.group)
+
+    def _lot_of(self, plan: Plan) -> _Lot:
+        """Pods that fare alike share one Eviction, so it is worked out once for all of them."""
+        eviction, profile = plan.eviction, plan.profile
+        sort = (id(eviction), profile.position)
+        known = self._lots.get(sort)
+        if known is not None and known.eviction is eviction:
+            return known
+        keys = {self._key(reason, profile) for reason in eviction.reasons}
+        group = Group(profile.position, tuple(sorted(keys, key=repr)))
+        if len(self._lots) >= _REMEMBERED_MOST:
+            self._lots.clear()
+        lot = self._lots[sort] = _Lot(eviction, group, eviction.due.timestamp())
+        return lot
+
+    def forget_groups(self) -> None:
+        """A rule has changed, and perhaps its rate."""
+        self._lots.clear()
+
+    def _key(self, reason: Reason, profile: Profile) -> BucketKey:
+        taint = reason.taint
+        if reason.rule:
+            rule = self._rules.get(reason.rule)
+            own = own_rate(rule) if rule is not None else None
+            # with a rate of its own it is one bucket, whatever profiles its pods have
+            return BucketKey(reason.rule_uid, reason.rule, own, -1 if own is not None else profile.position)
+        extras = taint.extras
+        own = float(extras.evictions_per_second) if extras is not None and extras.evictions_per_second else None
+        identity = (reason.driver, taint.key, taint.value, taint.effect, taint.time_added)
+        return BucketKey(identity, "", own, -1 if own is not None else profile.position)
+
+    def _rates(self, group: Group) -> list[tuple[Hashable, Rate]]:
+        settings = self._profile_at(group.profile).settings
+        of_profile = Rate(settings.rate, settings.burst)
+        return [
+            (
+                (key.taint, key.profile),
+                of_profile if key.own_rate is None else Rate(key.own_rate, TAINT_BURST),
+            )
+            for key in group.buckets
+        ]
+
+    # --- what the line asks ----------------------------------------------------------------------
+
+    def wait_seconds(self, group: Hashable, now: float) -> float:
+        """How long the rates and the minute keep everybody of a group waiting."""
+        assert isinstance(group, Group)
+        wait = self._buckets.wait_seconds(self._rates(group), now)
+        most = self._profile_at(group.profile).settings.max_per_minute
+        if most is not None:
+            minute = self._minute(group.profile).wait_seconds(most, now)
+            wait = max(wait, _ASK_AGAIN_SECONDS if math.isinf(minute) else minute)
+        return wait
+
+    def obstacle(self, place: Place) -> Hashable | None:
+        """What else is in the way of this pod: too many under way in all, in its namespace, or of its owner."""
+        plan, plans = self._plans.scheduled[place.uid], self._plans
+        settings = plan.profile.settings
+        if settings.overall is not None and len(plans.under_way) >= settings.overall:
+            return OVERALL
+        namespace = plan.pod.meta.namespace
+        if settings.per_namespace is not None and plans.under_way.count(namespace) >= settings.per_namespace:
+            return namespace_key(namespace)
+        if plan.owner and not plan.budgeted and not plans.is_missing(plan.owner, place.uid):
+            most = unavailable_most(settings.per_owner_unavailable, plans.size_of(plan.owner))
+            if most is not None and plans.missing(plan.owner) >= most:
+                return owner_key(plan.owner)
+        return None
+
+    def enter(self, place: Place, now: float) -> None:
+        """The pod goes now."""
+        assert isinstance(place.group, Group)
+        rates = self._rates(place.group)
+        self._buckets.take(rates, now)
+        self._minute(place.group.profile).begin()
+        self._groups[place.uid] = (place.group, rates)
+        self._plans.begin(place.uid)
+
+    def leave(self, uid: str, now: float, *, evicted: bool) -> Group:
+        """What became of it is known; gives the group whose rates may allow more now."""
+        group, rates = self._groups.pop(uid)
+        if not evicted:
+            self._buckets.give_back(rates)
+        self._minute(group.profile).end(now, evicted=evicted)
+        return group
+
+    def forget_idle(self, now: float) -> None:
+        """Drops buckets that are as good as new."""
+        self._buckets.forget_idle(now)
+
+    def _minute(self, profile: int) -> SlidingMinute:
+        return self._minutes.setdefault(profile, SlidingMinute())
+
+
+def namespace_key(namespace: str) -> Hashable:
+    """The obstacle of a namespace in which enough is under way."""
+    return ("namespace", namespace)
+
+
+def owner_key(owner: str) -> Hashable:
+    """The obstacle of an owner, by uid, of which enough is missing."""
+    return ("owner", owner)

@@ -1,0 +1,319 @@
+"""What rules say of their eviction: conditions, ceilings, expiry. It asks the plans and writes through the port."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.api.taints import NO_EXECUTE, NONE
+from webhook.eviction.conditions import (
+    EVICTION,
+    IN_TREE,
+    Progress,
+    State,
+    WouldHit,
+    condition_of,
+    eviction_condition,
+    in_tree_condition,
+    updated,
+)
+from webhook.eviction.event_messages import rule_note
+from webhook.eviction.expiry import CONTESTED, Expiry, contested_condition, expiry_of
+from webhook.eviction.modes import Mode
+from webhook.eviction.step import Wait, Why, exemption, next_step
+from webhook.eviction.tally import Tally, code_of
+from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.inventory.impact import Taint, impact_of
+from webhook.inventory.scope import can_judge, is_ours, tolerating_scheduling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from webhook.api.rules import Condition, DeviceTaintRule
+    from webhook.eviction.dependencies import Setup
+    from webhook.eviction.plans import Plan, Plans
+    from webhook.eviction.ports import Note
+    from webhook.eviction.step import Facts
+    from webhook.inventory.scope import Scope
+
+log = logging.getLogger(__name__)
+
+_SOON_SECONDS: Final = 0.2
+"""When to look again for something that another watch is about to bring."""
+_FAILED_SECONDS: Final = 1.0
+_NOT_JUDGED: Final = "the device selector has fields that cannot be judged here, so nobody is evicted for it"
+_WRONG_EFFECT: Final = "devicetaint.io/evict needs effect NoSchedule: with another, new pods would come to the devices"
+_BEING_DELETED: Final = "the rule is being deleted, so its /evict is no longer followed"
+_NOT_ASKED: Final = "eviction is not asked for any more"
+
+
+class _State:
+    """What is remembered of a rule."""
+
+    __slots__ = ("generation", "seen_at", "stopped", "tally", "told", "would", "written_at")
+
+    def __init__(self, rule: DeviceTaintRule) -> None:
+        self.tally = Tally(rule)
+        self.generation: int | None = None
+        self.seen_at = 0.0
+        self.stopped = ""
+        self.told = ""
+        self.would: WouldHit | None = None
+        self.written_at: float | None = None
+
+
+class Rules:
+    """The rules that are, and what is to be said of them."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        scope: Scope,
+        plans: Plans,
+        facts_of: Callable[[Plan], Facts],
+        tell: Callable[[Note], None],
+    ) -> None:
+        self._setup = setup
+        self._scope = scope
+        self._plans = plans
+        self._facts_of = facts_of
+        self._tell = tell
+        self._states: dict[str, _State] = {}
+
+    def forget(self, rule: DeviceTaintRule) -> None:
+        """It is gone."""
+        self._states.pop(rule.meta.uid, None)
+
+    def count_evicted(self, uids: Iterable[str]) -> None:
+        """One pod was evicted because of these rules."""
+        for uid in uids:
+            state = self._states.get(uid)
+            if state is not None:
+                state.tally.evicted += 1
+
+    def _state_of(self, rule: DeviceTaintRule) -> _State:
+        state = self._states.get(rule.meta.uid)
+        if state is None:
+            state = self._states[rule.meta.uid] = _State(rule)
+        return state
+
+    # --- ceilings --------------------------------------------------------------------------------
+
+    def beyond_ceiling(self, rule: DeviceTaintRule) -> bool:
+        """Whether the rule hits more than it may and was not stopped yet; it is from now on, until it changes."""
+        state = self._state_of(rule)
+        ceiling = self._setup.ceiling_of(rule) if not state.stopped else None
+        if ceiling is None:
+            return False
+        pods, namespaces = self._plans.counts_of(rule.meta.uid)
+        if not pods:
+            return False  # done, for now: there is nothing to stop
+        state.stopped = ceiling.exceeded_by(pods + state.tally.counting, namespaces)
+        if state.stopped:
+            log.error("eviction stopped", extra={"rule": rule.meta.name, "error": state.stopped})
+        return bool(state.stopped)
+
+    def start_anew(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> bool:
+        """The rule, a limit or the key has changed: what stopped it is to be found out again. Gives whether it was."""
+        state, ceiling = self._state_of(rule), self._setup.ceiling_of(rule)
+        state.tally.follow(old, rule, code_of(rule) if ceiling is not None and ceiling.confirmed else "")
+        was_stopped, state.stopped = bool(state.stopped), ""
+        return was_stopped
+
+    # --- conditions ------------------------------------------------------------------------------
+
+    async def sync(self, name: str, *, last: bool = False) -> float | None:
+        """Writes what is to be said of a rule now; gives the seconds until it is to be looked at again, if any.
+
+        `last`: there is no later, so it does not wait until it may be said.
+        """
+        rule = self._setup.inventory.rules.get(name)
+        if rule is None:
+            return None
+        generation = rule.generation
+        state, now = self._state_of(rule), self._setup.clock.seconds()
+        fresh = state.generation != generation
+        if fresh:
+            state.generation, state.seen_at, state.would = generation, now, None
+            known = condition_of(rule.conditions, EVICTION)
+            if known is not None and known.observed_generation == generation and known.status == "False":
+                state.seen_at -= self._setup.settings.settle_seconds  # said before a restart, and so settled
+        expiring = await self._expire(rule)
+        if expiring.changed:
+            return _SOON_SECONDS
+        period = self._setup.settings.condition_seconds
+        if not (fresh or last) and state.written_at is not None and now - state.written_at < period:
+            return _sooner(period - (now - state.written_at), expiring.again_seconds)
+        told = await self._conditions(rule, state, generation)
+        if told is None:
+            return _SOON_SECONDS
+        conditions, again = told
+        if await self._write(rule, state, conditions):
+            return _sooner(again, expiring.again_seconds)
+        state.generation = None if fresh else generation  # it was not written, so it is still the first time
+        return _FAILED_SECONDS
+
+    async def _write(self, rule: DeviceTaintRule, state: _State, conditions: list[Condition]) -> bool:
+        known = [condition_of(rule.conditions, condition.type) for condition in conditions]
+        if known == conditions:
+            return True
+        error = await self._setup.writer.set_conditions(rule, conditions)
+        if error:
+            self._setup.metrics.count_condition_error()
+            log.warning("conditions not written", extra={"rule": rule.meta.name, "error": error})
+            return False
+        state.written_at = self._setup.clock.seconds()
+        ours = condition_of(conditions, EVICTION)
+        if ours is not None and ours.reason != state.told:
+            state.told = ours.reason
+            self._tell(rule_note(rule, State(ours.reason), ours.message))
+        return True
+
+    async def _conditions(
+        self, rule: DeviceTaintRule, state: _State, generation: int
+    ) -> tuple[list[Condition], float | None] | None:
+        """All of our conditions on the rule, and when they may have changed by themselves.
+
+        None: so much has changed while it was counted that nothing can be said.
+        """
+        changes = self._plans.changes
+        progress, again = await self._progress(rule, state)
+        if self._setup.inventory.rules.get(rule.meta.name) is not rule:
+            return None
+        if not progress.pending and self._plans.changes != changes:
+            return None  # somebody may have come whom it did not count
+        now = self._setup.clock.now()
+        conditions: list[Condition] = []
+        told = self._told(rule, state, progress)
+        if told is not None:
+            known = condition_of(rule.conditions, EVICTION)
+            conditions.append(updated(known, EVICTION, told, generation, now))
+        if self._setup.mode is Mode.REPLACEMENT:
+            known = condition_of(rule.conditions, IN_TREE)
+            conditions.append(
+                updated(known, IN_TREE, self._in_tree(rule, state, progress), generation, now, any_change=True)
+            )
+        contested = condition_of(rule.conditions, CONTESTED)
+        if contested is not None:
+            conditions.append(contested)
+        return conditions, again if told is not None and progress.pending + (not progress.settled) else None
+
+    def _told(self, rule: DeviceTaintRule, state: _State, progress: Progress) -> tuple[str, str, str] | None:
+        """Our condition, if the rule has anything to do with us."""
+        acts = self._setup.mode.acts
+        if is_ours(rule, self._scope):
+            stopped = state.stopped if can_judge(rule.selector) or rule.selector is None else _NOT_JUDGED
+            return eviction_condition(progress, acts=acts, stopped=stopped)
+        if self._scope.asked and rule.effective_effect == NO_EXECUTE and rule.taint.effect != NO_EXECUTE:
+            if rule.deleting:
+                return "False", State.NOTHING_TO_DO.value, _BEING_DELETED
+            return eviction_condition(progress, acts=acts, stopped=_WRONG_EFFECT)
+        if condition_of(rule.conditions, EVICTION) is not None:
+            return "False", State.NOTHING_TO_DO.value, _NOT_ASKED
+        return None
+
+    def _in_tree(self, rule: DeviceTaintRule, state: _State, progress: Progress) -> tuple[str, str, str]:
+        effect = rule.taint.effect
+        if effect == NONE and state.would is None:
+            inventory = self._setup.inventory
+            taint = Taint.of_rule(rule, in_tree=False).as_if_evicting(in_tree=False)
+            impact = impact_of(inventory, rule.selector, taint, self._setup.clock.now())
+            state.would = WouldHit(impact.devices, impact.allocated, len(impact.pods), len(impact.namespaces))
+        return in_tree_condition(effect, progress.pending, progress.namespaces, state.tally.evicted, state.would)
+
+    async def _progress(self, rule: DeviceTaintRule, state: _State) -> tuple[Progress, float | None]:
+        timeslice = TimeSlice(clock=self._setup.clock.seconds)
+        now = self._setup.clock.now()
+        namespaces: set[str] = set()
+        pending = due = blocked = held = skipped = 0
+        next_due = None
+        for plan in self._plans.of_rule(rule.meta.uid):
+            await timeslice.pause()
+            if self._plans.scheduled.get(plan.uid) is not plan:
+                continue
+            facts = self._facts_of(plan)
+            if facts.pod is None or facts.pod.deleting or facts.evicted:
+                continue
+            if exemption(facts.pod, facts.profile) is not None:
+                skipped += 1
+                continue
+            pending += 1
+            namespaces.add(plan.pod.meta.namespace)
+            step = next_step(facts, now)
+            if isinstance(step, Wait) and step.why is Why.EARLY:
+                next_due = plan.eviction.due if next_due is None else min(next_due, plan.eviction.due)
+                continue
+            due += 1
+            held += isinstance(step, Wait)
+            blocked += plan.blocked_since is not None and not isinstance(step, Wait)
+        settled_in = self._setup.settings.settle_seconds - (self._setup.clock.seconds() - state.seen_at)
+        progress = Progress(
+            pending=pending,
+            namespaces=len(namespaces),
+            due=due,
+            blocked=blocked,
+            held=held,
+            evicted=state.tally.total,
+            skipped=skipped,
+            tolerating_scheduling=len(tolerating_scheduling(self._setup.inventory, rule)) if self._scope.asked else 0,
+            next_due=next_due,
+            settled=settled_in <= 0,
+        )
+        return progress, settled_in if settled_in > 0 else self._setup.settings.condition_seconds
+
+    # --- expiry ----------------------------------------------------------------------------------
+
+    async def _expire(self, rule: DeviceTaintRule) -> _Expiring:
+        """Takes an expired rule back, once."""
+        if not self._setup.mode.acts:
+            return _Expiring()
+        what, seconds = expiry_of(rule, self._setup.clock.now())
+        match what:
+            case Expiry.NONE:
+                return _Expiring()
+            case Expiry.LATER:
+                return _Expiring(again_seconds=seconds)
+            case Expiry.CONTESTED:
+                await self._contest(rule, restored=True)
+                return _Expiring()
+            case Expiry.TAKE_BACK:
+                return await self._take_back(rule)
+
+    async def _take_back(self, rule: DeviceTaintRule) -> _Expiring:
+        writer = self._setup.writer
+        delete = self._setup.settings.delete_expired
+        if delete and rule.deleting:
+            return _Expiring()  # done already; its finalizers are the affair of others
+        error = await (writer.delete_rule(rule) if delete else writer.downgrade(rule))
+        if error:
+            log.warning("expired rule not taken back", extra={"rule": rule.meta.name, "error": error})
+            return _Expiring(again_seconds=_FAILED_SECONDS)
+        log.info("expired rule taken back", extra={"rule": rule.meta.name, "deleted": delete})
+        if not delete:
+            await self._contest(rule, restored=False)
+        return _Expiring(changed=True)
+
+    async def _contest(self, rule: DeviceTaintRule, *, restored: bool) -> None:
+        known = condition_of(rule.conditions, CONTESTED)
+        generation = rule.generation
+        told = contested_condition(rule, restored=restored)
+        condition = updated(known, CONTESTED, told, generation, self._setup.clock.now())
+        if condition == known or (known is not None and (known.status, known.message) == (told[0], told[2])):
+            return
+        ours = [each for each in rule.conditions if each.type == EVICTION]
+        theirs = [each for each in rule.conditions if each.type == IN_TREE and self._setup.mode is Mode.REPLACEMENT]
+        error = await self._setup.writer.set_conditions(rule, [*ours, *theirs, condition])
+        if error:
+            log.warning("conditions not written", extra={"rule": rule.meta.name, "error": error})
+
+
+class _Expiring(NamedTuple):
+    """What expiry came to: the rule was changed, or is to be looked at again."""
+
+    changed: bool = False
+    again_seconds: float | None = None
+
+
+def _sooner(one: float | None, other: float | None) -> float | None:
+    waits = [seconds for seconds in (one, other) if seconds is not None]
+    return min(waits, default=None)

@@ -1,0 +1,60 @@
+"""Tells from time to time of rules and taints that look forgotten: metrics, and one line of the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, NoReturn
+
+from webhook.eviction.expiry import Thresholds, forgotten, in_use
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from webhook.eviction.dependencies import Setup
+
+log = logging.getLogger(__name__)
+
+_NAMED_MOST = 20
+_LOOK_SECONDS = 60.0
+
+
+class Reporter:
+    """Remembers since when nobody has used what a rule selects; that begins anew with the process."""
+
+    def __init__(self, setup: Setup, thresholds: Thresholds = Thresholds()) -> None:  # noqa: B008 -- frozen
+        self._setup = setup
+        self._thresholds = thresholds
+        self._idle_since: dict[str, datetime] = {}
+        self._told_at: float | None = None
+
+    def look(self) -> None:
+        """Looks once, and tells if it is time to."""
+        setup = self._setup
+        now = setup.clock.now()
+        rules = {rule.meta.uid: rule for rule in setup.inventory.rules.values()}
+        idle = {uid for uid, rule in rules.items() if not in_use(setup.inventory, rule)}
+        self._idle_since = {uid: self._idle_since.get(uid, now) for uid in idle}
+        found = forgotten(setup.inventory, self._idle_since, now, self._thresholds)
+        counts = {name: len(names) for name, names in found._asdict().items()}
+        setup.metrics.set_forgotten(counts)
+        seconds = setup.clock.seconds()
+        if self._told_at is not None and seconds - self._told_at < setup.settings.report_seconds:
+            return
+        self._told_at = seconds
+        if any(counts.values()):
+            log.warning(
+                "taints that look forgotten",
+                extra={
+                    "rulesWithoutDevices": list(found.rules_without_devices[:_NAMED_MOST]),
+                    "idleRules": list(found.idle_rules[:_NAMED_MOST]),
+                    "oldSliceTaints": ["/".join(parts) for parts in found.old_slice_taints[:_NAMED_MOST]],
+                    **counts,
+                },
+            )
+
+    async def run(self) -> NoReturn:
+        """Looks every minute, until it is cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(_LOOK_SECONDS)

@@ -1,0 +1,307 @@
+"""The objects of an export: policies with their bindings, so small that none runs out of what CEL may cost."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from webhook.api.claims import EXTENDED_RESOURCE
+from webhook.api.meta import GROUP, OWN_GROUP
+from webhook.api.rules import EVICT, RULE_ANNOTATIONS
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
+from webhook.policy.lockout import OWN_NAMESPACE
+from webhook.policy.model import NAMESPACE_NAME_LABEL, Mode
+from webhook.policy.vap.cel import all_of, listed, not_
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from webhook.policy.model import Policy
+
+_API: Final = "admissionregistration.k8s.io/v1"
+_NAME: Final = "device-taint-webhook"
+POLICY_HASH: Final = "devicetaint.io/policy-hash"
+_SCHEDULER: Final = "system:kube-scheduler"
+ALTERNATIVES_MOST: Final = 32 * 8
+"""In one claim: 32 requests with 8 alternatives each (k8s.io/api/resource/v1)."""
+TOLERATIONS_MOST: Final = 16 * ALTERNATIVES_MOST
+"""As documented, 16 for each."""
+_CALL_MOST: Final = 900_000
+_POLICY_MOST: Final = 8_000_000
+"""What one expression, and all of a policy, may cost, less a tenth and a fifth for what is not counted here: loops
+around tolerations and variables (k8s.io/apiserver/pkg/apis/cel/config.go)."""
+_SHARES: Final = (1, 2, 4, 8, 16, 32)
+"""Into how many expressions one may be taken apart, each for some of the requests."""
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\w+|&&|\|\||[!=<>]=|\S')
+_MATCHES: Final = re.compile(r'\.matches\("((?:[^"\\]|\\.)*)"')
+_TEXT_MOST: Final = 320
+"""Characters of a key, the longest text that is looked at for each toleration."""
+_VARIABLE: Final = re.compile(r"\bvariables\.(\w+)")
+
+
+class Kind(StrEnum):
+    """What a policy is about."""
+
+    TOLERATIONS = "tolerations"
+    REQUESTS = "requests"
+    TAINTS = "taints"
+    GUARD = "guard"
+    DOCUMENTED = "documented"
+    LABELS = "labels"
+
+
+class Validation(NamedTuple):
+    """One validation; `rule` names whose word it is, and `times` how often the dearest part is asked at most."""
+
+    rule: str
+    expression: str
+    message: str
+    times: int = 1
+
+
+class Made(NamedTuple):
+    """Policies, each before its binding, and the rules that are not asked about very large claims."""
+
+    objects: list[dict[str, Any]]
+    unbounded: frozenset[str]
+
+
+# --- variables ----------------------------------------------------------------------------------
+
+_USER: Final = "request.userInfo.username"
+_ANNOTATIONS: Final = "metadata.annotations"
+
+
+def _asks_to_evict(value: str) -> str:
+    place = f"{value}.{_ANNOTATIONS}"
+    return f'has({place}) && "{EVICT}" in {place} && {place}["{EVICT}"] == "true"'
+
+
+def _rank(evict: str, value: str) -> str:
+    effect = f"{value}.spec.taint.effect"
+    return f'{evict} || {effect} == "{NO_EXECUTE}" ? 2 : {effect} == "{NO_SCHEDULE}" ? 1 : 0'
+
+
+def _wide(selector: str) -> str:
+    return f"!has({selector}.driver) && !has({selector}.pool) && !has({selector}.device)"
+
+
+def _variables(policy: Policy) -> dict[str, str]:
+    """All that expressions may use, each after those that it uses itself."""
+    old_evict = _asks_to_evict("oldObject")
+    changed = [
+        f"has({each}.{_ANNOTATIONS}) && name in {each}.{_ANNOTATIONS} ? [{each}.{_ANNOTATIONS}[name]] : []"
+        for each in ("object", "oldObject")
+    ]
+    return {
+        "account": (
+            f'{_USER}.startsWith("system:serviceaccount:") && {_USER}.substring(22).contains(":")\n'
+            f'? {_USER}.substring(22).replace(":", "/", 1) : ""'
+        ),
+        "labels": "has(namespaceObject.metadata.labels) ? namespaceObject.metadata.labels : {}",
+        "generated": (
+            f'request.resource.resource == "resourceclaims" && {_USER} in {listed(policy.trusted_controllers)}'
+        ),
+        # dyn: fields of one version are not there in the others
+        "devices": (
+            'request.resource.resource == "resourceclaimtemplates"\n'
+            "? dyn(object).spec.spec.devices : dyn(object).spec.devices"
+        ),
+        "asked": (
+            "has(variables.devices.requests) && variables.devices.requests != null\n"
+            "? variables.devices.requests.map(r, has(r.exactly) ? [r.exactly]\n"
+            "  : has(r.firstAvailable) && size(r.firstAvailable) > 0 ? r.firstAvailable : [r]) : []"
+        ),
+        "changed": (  # taint, selector, or an annotation of ours
+            "oldObject == null || object.spec != oldObject.spec\n"
+            f"|| {listed(sorted(RULE_ANNOTATIONS))}.exists(name,\n  ({changed[0]})\n  != ({changed[1]}))"
+        ),
+        "selector": "has(object.spec.deviceSelector) ? dyn(object.spec.deviceSelector) : dyn({})",
+        "evict": _asks_to_evict("object"),
+        "rank": _rank("variables.evict", "object"),
+        "wide": _wide("variables.selector"),
+        "oldSelector": (
+            "oldObject != null && has(oldObject.spec.deviceSelector) ? dyn(oldObject.spec.deviceSelector) : dyn({})"
+        ),
+        "oldRank": f"oldObject == null ? 0 : {_rank(f'({old_evict})', 'oldObject')}",
+        "oldWide": f"oldObject != null && {_wide('variables.oldSelector')}",
+    }
+
+
+def _used(expressions: Iterable[str], variables: Mapping[str, str]) -> list[dict[str, str]]:
+    """The variables that expressions use, also by others, in their order."""
+    needed: set[str] = set()
+    new = {name for text in expressions for name in _VARIABLE.findall(text)}
+    while new:
+        needed |= new
+        new = {other for name in new for other in _VARIABLE.findall(variables[name])} - needed
+    return [{"name": name, "expression": text} for name, text in variables.items() if name in needed]
+
+
+# --- what is matched ----------------------------------------------------------------------------
+
+_HAS_TOLERATIONS: Final = """\
+request.resource.resource != "resourceclaims"
+|| (has(object.spec.devices.requests) && object.spec.devices.requests != null
+  && dyn(object).spec.devices.requests.exists(r,
+    (has(r.tolerations) && size(r.tolerations) > 0)
+    || (has(r.exactly) && has(r.exactly.tolerations) && size(r.exactly.tolerations) > 0)
+    || (has(r.firstAvailable) && r.firstAvailable.exists(alternative,
+      has(alternative.tolerations) && size(alternative.tolerations) > 0))))"""
+# Like the matchCondition of this name in the webhook's own registration: a rule that is kept by a finalizer still acts,
+# so what it is and what our annotations make of it must not change unseen.
+_NOT_ONLY_CLEAN_UP: Final = f"""\
+oldObject == null || !has(oldObject.metadata.deletionTimestamp) || object.spec != oldObject.spec
+|| [[object, oldObject], [oldObject, object]].exists(pair,
+  has(pair[0].metadata.annotations)
+  && !(has(pair[1].metadata.annotations) && pair[0].metadata.annotations == pair[1].metadata.annotations)
+  && pair[0].metadata.annotations.exists(name, name.startsWith("{OWN_GROUP}/")
+    && !(has(pair[1].metadata.annotations) && name in pair[1].metadata.annotations
+      && pair[0].metadata.annotations[name] == pair[1].metadata.annotations[name])))"""
+
+
+def _conditions(kind: Kind, policy: Policy, *, with_generated: bool) -> Iterator[tuple[str, str]]:
+    """Match conditions, by name: what the webhook is not asked about, or has no word on."""
+    if kind in (Kind.TAINTS, Kind.GUARD):
+        yield "not-only-clean-up", _NOT_ONLY_CLEAN_UP
+        return
+    if kind is Kind.LABELS:
+        return
+    yield "has-tolerations", _HAS_TOLERATIONS
+    place = "object.metadata.annotations"
+    extended = f'has({place}) && "{EXTENDED_RESOURCE}" in {place} && {place}["{EXTENDED_RESOURCE}"] == "true"'
+    yield "not-for-an-extended-resource", not_(all_of([f'{_USER} == "{_SCHEDULER}"', extended]))
+    if kind is Kind.DOCUMENTED:  # those who bring what its template was judged for
+        yield "not-by-a-controller", not_(f"{_USER} in {listed(policy.trusted_controllers)}")
+    elif not with_generated:
+        yield "not-made-from-a-template", not_(_variables(policy)["generated"])
+
+
+def _constraints(kind: Kind, namespace: str) -> dict[str, Any]:
+    """`namespace` is ours; the shipped registration leaves it out as well."""
+    names: dict[str, Any] = {}
+    if kind in (Kind.TAINTS, Kind.GUARD):
+        rule = _rule(GROUP, ("v1", "v1beta2", "v1alpha3"), ("CREATE", "UPDATE"), ("devicetaintrules",), "Cluster")
+    elif kind is Kind.LABELS:  # labels can be changed through each of them
+        ways = ("namespaces", "namespaces/finalize", "namespaces/status")
+        rule = _rule("", ("v1",), ("CREATE", "UPDATE"), ways, "Cluster")
+    else:
+        resources = ("resourceclaims", "resourceclaimtemplates")
+        rule = _rule(GROUP, ("v1", "v1beta2", "v1beta1"), ("CREATE",), resources, "Namespaced")
+        out = {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": [namespace, "kube-system"]}
+        names = {"matchExpressions": [out]}
+    return {
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": names,
+        "objectSelector": {},
+        "resourceRules": [rule],
+    }
+
+
+def _rule(
+    group: str, versions: Sequence[str], operations: Sequence[str], resources: Sequence[str], scope: str
+) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": list(versions),
+        "operations": list(operations),
+        "resources": list(resources),
+        "scope": scope,
+    }
+
+
+# --- policies -----------------------------------------------------------------------------------
+
+
+class Maker:
+    """Makes the objects of one policy document."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        scopes: Mapping[str, str],
+        *,
+        with_generated: bool,
+        namespace: str = OWN_NAMESPACE,
+    ) -> None:
+        """`scopes` are variables beside those that are always there; `namespace` is our own."""
+        self._policy = policy
+        self._namespace = namespace
+        self._variables = {**_variables(policy), **scopes}
+        self._with_generated = with_generated
+        self._bounded = policy.documented_rules.at_most(policy.mode) is Mode.ENFORCE
+        """Whether lists of tolerations are held to their length."""
+
+    def made(self, kind: Kind, validations: Sequence[Validation], mode: Mode) -> Made:
+        """As many policies as it takes; those that may cost too much for the largest claims are ignored then."""
+        groups: list[list[Validation]] = []
+        dear: list[Validation] = []
+        room = 0
+        for validation in validations:
+            unbounded = not self._bounded and validation.times == TOLERATIONS_MOST
+            cost = validation.times * _cost(validation.expression)
+            shares = next((number for number in _SHARES if cost <= number * _CALL_MOST), 0)
+            if unbounded or not shares:
+                dear.append(validation)
+                continue
+            for share in range(shares):
+                if cost // shares > room:
+                    groups.append([])
+                    room = _POLICY_MOST
+                groups[-1].append(self._share(validation, share, shares))
+                room -= cost // shares
+        objects: list[dict[str, Any]] = []
+        for number, group in enumerate(groups):
+            name = f"{_NAME}-{kind}" + (f"-{number + 1}" if number else "")
+            objects += self._pair(name, kind, group, mode, "Fail")
+        if dear:
+            objects += self._pair(f"{_NAME}-{kind}-unbounded", kind, dear, mode, "Ignore")
+        return Made(objects, frozenset(each.rule for each in dear))
+
+    def _share(self, validation: Validation, share: int, shares: int) -> Validation:
+        """The validation for every so-manieth request."""
+        if shares == 1:
+            return validation
+        name = f"asked{share + 1}of{shares}"
+        self._variables[name] = f"variables.asked.transformList(i, options, i % {shares} == {share}, options)"
+        return validation._replace(expression=validation.expression.replace("variables.asked", f"variables.{name}"))
+
+    def _pair(
+        self, name: str, kind: Kind, validations: Sequence[Validation], mode: Mode, failure_policy: str
+    ) -> Iterator[dict[str, Any]]:
+        conditions = _conditions(kind, self._policy, with_generated=self._with_generated)
+        spec = {
+            "failurePolicy": failure_policy,
+            "matchConstraints": _constraints(kind, self._namespace),
+            "matchConditions": [{"name": name, "expression": text} for name, text in conditions],
+            "variables": _used((each.expression for each in validations), self._variables),
+            "validations": [
+                {"expression": each.expression, "message": each.message, "reason": "Forbidden"} for each in validations
+            ],
+        }
+        yield {
+            "apiVersion": _API,
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": self._meta(name),
+            # An API server keeps no empty lists, and whoever compares would find a difference.
+            "spec": {name: value for name, value in spec.items() if value},
+        }
+        yield {
+            "apiVersion": _API,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": self._meta(name),
+            "spec": {"policyName": name, "validationActions": ["Deny" if mode is Mode.ENFORCE else "Warn"]},
+        }
+
+    def _meta(self, name: str) -> dict[str, Any]:
+        labels = {"app.kubernetes.io/name": _NAME, "app.kubernetes.io/component": "fallback"}
+        return {"name": name, "labels": labels, "annotations": {POLICY_HASH: self._policy.hash}}
+
+
+def _cost(expression: str) -> int:
+    """What asking an expression once costs at most: a little for each word, more for what looks at letters."""
+    words = _TOKEN.findall(expression)
+    patterns = sum(_TEXT_MOST // 10 * (len(each) // 4 + 1) for each in _MATCHES.findall(expression))
+    texts = sum(words.count(word) for word in ("startsWith", "endsWith", "contains", "size"))
+    return len([word for word in words if word not in "()[].,"]) + patterns + 6 * texts + 10 * words.count("[")
