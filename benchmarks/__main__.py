@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import api_server, bodies, expressions, gobinaries, load, policies, report, servers, verdicts
+from benchmarks import api_server, bodies, expressions, gobinaries, load, policies, servers, tables, verdicts
 from benchmarks.gobinaries import BenchmarkError
 from benchmarks.load import LoadGenerator, Workload
-from benchmarks.report import MANY_RULES, OURS, PEER, POLICY, Figures
-from benchmarks.servers import Certificates, Command, Cores, Server
+from benchmarks.report import Figures
+from benchmarks.servers import MANY_RULES, OURS, PEER, POLICY, Certificates, Command, Cores, Server
 from tests.controlplane.gobuild import AssetsUnavailableError
 from tests.controlplane.processes import NotReadyError
 
@@ -156,7 +156,7 @@ def main() -> int:
         markdown = figures.markdown()
         print(markdown)
         if arguments.write:
-            report.write(DOCUMENT, markdown)
+            tables.write(DOCUMENT, markdown)
     except (BenchmarkError, NotReadyError, AssetsUnavailableError, ValueError) as e:
         print(f"benchmarks: {e}", file=sys.stderr)
         return 2

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import bodies
 from benchmarks.gobinaries import BenchmarkError
-from benchmarks.report import NONE
+from benchmarks.servers import NONE
 from tests.controlplane import assets, versions
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
@@ -21,7 +21,7 @@ from tests.controlplane.registration import calls
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from benchmarks.report import Progress
+    from benchmarks.gobinaries import Progress
     from benchmarks.servers import Certificates, Server
     from tests.controlplane.client import Client
 

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from benchmarks import bodies, gobinaries
 from benchmarks.bulk import EtcdWriter, claims, slices
 from benchmarks.gobinaries import BenchmarkError
-from benchmarks.report import table
 from benchmarks.scripted import ScriptedServer
+from benchmarks.tables import table
 from tests.controlplane import assets
 from tests.controlplane.client import Client, path
 from tests.controlplane.gobuild import AssetsUnavailableError

@@ -25,7 +25,7 @@ from benchmarks.crowd import Crowd
 from benchmarks.eviction_log import AUDIT_POLICY, Seen, seen
 from benchmarks.evictors import IN_TREE, OURS, Limits, Memory, Watched, start
 from benchmarks.gobinaries import BenchmarkError
-from benchmarks.report import table
+from benchmarks.tables import table
 from tests.controlplane import assets
 from tests.controlplane.gobuild import AssetsUnavailableError
 from tests.controlplane.plane import ControlPlane

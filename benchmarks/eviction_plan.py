@@ -21,7 +21,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from benchmarks.inventory import DEVICES_A_POOL, DRIVER, KEY, NAMESPACES, POOLS, slices
-from benchmarks.report import table
+from benchmarks.tables import table
 from webhook.api.claims import AllocationResult, Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
 from webhook.api.owners import Owner

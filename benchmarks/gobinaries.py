@@ -8,14 +8,15 @@ import subprocess
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from benchmarks.report import Progress
+from typing import IO
 
 MODULE = Path(__file__).parent / "peer"
 PROGRESS_SECONDS = 5.0
+
+Progress = Callable[[str], None]
+"""Takes one line of text for the terminal."""
 
 
 class BenchmarkError(Exception):

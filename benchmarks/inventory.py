@@ -21,7 +21,7 @@ from uuid import UUID
 
 from msgspec import structs
 
-from benchmarks.report import table
+from benchmarks.tables import table
 from webhook.api.claims import AllocationResult, Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from benchmarks.report import Progress
+    from benchmarks.gobinaries import Progress
     from benchmarks.servers import Certificates, Cores, Server
 
 CONNECTIONS = 16

@@ -6,24 +6,20 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.servers import MANY_RULES, NONE, OURS, PEER, POLICY
+from benchmarks.tables import table
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from benchmarks.api_server import Latency
     from benchmarks.expressions import Evaluation
     from benchmarks.load import Result
     from benchmarks.servers import Memory
-
-BEGIN, END = "<!-- benchmark:begin -->", "<!-- benchmark:end -->"
-OURS, PEER, NONE = "ours", "peer", "none"
-POLICY, MANY_RULES = "ours, 50 rules", "ours, 1000 rules"
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,34 +192,6 @@ class Figures:
             rows.append([latency.kind, latency.server, *figures, *(["", ""] if latency is base else added)])
         heads = ["create of", "webhook", "p50 ms", "p99 ms", "added p50 ms", "added p99 ms"]
         return "### A create through an API server\n\n" + table(heads, rows, right=range(2, 6))
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Iterable[int] = ()) -> str:
-    """A Markdown table that can be read as text; the columns in `right` are aligned right."""
-    aligned_right = set(right)
-    widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = [
-            c.rjust(w) if i in aligned_right else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))
-        ]
-        return f"| {' | '.join(padded)} |"
-
-    rule = ["-" * (w - 1) + ":" if i in aligned_right else "-" * w for i, w in enumerate(widths)]
-    return "\n".join([line(heads), f"| {' | '.join(rule)} |", *(line(row) for row in rows)])
-
-
-def write(document: Path, markdown: str) -> None:
-    """Replaces what stands between the markers; all else stays as it is.
-
-    Raises: ValueError if the document does not have both, once each and in order.
-    """
-    text = document.read_text()
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end or BEGIN in rest or END in after:
-        raise ValueError(f"{document.name} must have one line {BEGIN} and after it one line {END}")
-    document.write_text(f"{before}{BEGIN}\n\n{markdown}\n{END}{after}")
 
 
 def _mib(size: int) -> str:

@@ -23,6 +23,10 @@ from tests.controlplane.webhook_process import our_environment
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+OURS, PEER, NONE = "ours", "peer", "none"
+POLICY, MANY_RULES = "ours, 50 rules", "ours, 1000 rules"
+"""Names of the servers, as the tables show them."""
+
 ROOT = Path(__file__).parents[1]
 HOST = "127.0.0.1"
 _POLL_SECONDS = 0.002
