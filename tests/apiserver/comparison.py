@@ -16,7 +16,7 @@ from webhook.admission.jsonpatch import apply_patch
 from webhook.admission.review import AdmissionRequest
 from webhook.api.meta import GroupVersionKind, GroupVersionResource, parse_time
 from webhook.policy.decide import Judge
-from webhook.policy.model import Mode, Policy
+from webhook.policy.model import Policy, PolicyMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -84,7 +84,7 @@ def request_of(case: Case, old: Mapping[str, JSON] | None) -> AdmissionRequest:
 
 def our_verdict(case: Case, old: Mapping[str, JSON] | None, release: Release, now: datetime) -> Verdict:
     """What the pure functions say, without the rules that only we have."""
-    context = AdmissionContext(now=now, release=release, judge=Judge(Policy(documented_rules=Mode.OFF)))
+    context = AdmissionContext(now=now, release=release, judge=Judge(Policy(documented_rules=PolicyMode.OFF)))
     decision = validate(request_of(case, old), context)
     errors = frozenset((error.field, error.type.value) for error in decision.errors)
     undecodable = decision.problem is not None or any(kind == "FieldValueTypeInvalid" for _, kind in errors)

@@ -14,7 +14,7 @@ from tests.apiserver.evicting import DRIVER, GENTLE, RULES, EvictProcess, Ward, 
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-from webhook.admission.confirmation import Hit, Numbers, about_of, make_code
+from webhook.admission.confirmation import ImpactToConfirm, Numbers, about_of, make_code
 from webhook.api.decode import Reader
 from webhook.api.rules import decode_rule
 
@@ -171,7 +171,7 @@ def test_rule_that_hits_more_than_it_may_stops_until_that_is_confirmed(plane: Co
 def _code_for(plane: ControlPlane, rule: str, key: bytes) -> str:
     """As admission makes it, for two pods."""
     value = decode_rule(Reader(plane.client.get(f"{RULES}/{rule}").object, []))
-    hit = Hit(Numbers(2, 2, 2, 1), frozenset(), frozenset())
+    hit = ImpactToConfirm(Numbers(2, 2, 2, 1), frozenset(), frozenset())
     return make_code(about_of(value, backdated=False), hit, "jane", datetime(2030, 1, 1, tzinfo=UTC), key)
 
 

@@ -26,7 +26,7 @@ from tests.controlplane.plane import ControlPlane
 from webhook.api.field import Severity
 from webhook.commands.shared.verdicts import whole_verdict_on
 from webhook.policy.decide import Judge
-from webhook.policy.model import Mode, Policy
+from webhook.policy.model import Policy, PolicyMode
 from webhook.validation.releases import NEWEST, RELEASES
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _reason_to_differ(case: Case, ours: Verdict, theirs: Verdict, reply: Reply) 
 def test_check_refuses_what_the_api_server_refuses_anywhere_in_an_object(
     everything_on: ControlPlane, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    judge = Judge(Policy(documented_rules=Mode.OFF))
+    judge = Judge(Policy(documented_rules=PolicyMode.OFF))
     now = datetime.now(UTC)  # noqa: TID251 -- a server's clock cannot be passed in
     context = make_context(now=now, release=RELEASES[NEWEST.minor], judge=judge)
     counts: Counter[str] = Counter()

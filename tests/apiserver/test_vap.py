@@ -35,7 +35,16 @@ from tests.conftest import _keeping_logs_of_failures
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from webhook.commands import export_vap
-from webhook.policy.model import CLAIM_CONTROLLER, Action, Impact, Match, Policy, Rule, TaintMatch, TolerationMatch
+from webhook.policy.model import (
+    CLAIM_CONTROLLER,
+    Action,
+    ImpactSettings,
+    Match,
+    Policy,
+    Rule,
+    TaintMatch,
+    TolerationMatch,
+)
 from webhook.policy.ports import Requester
 from webhook.policy.vap.coverage import Coverage
 
@@ -110,7 +119,7 @@ STRICT: Final = Policy(
     default=Action.DENY,
     rules=(Rule("no-maintenance", Action.DENY, Match(tolerations=TolerationMatch(keys=("maint*",)))),),
     taint_rules=(Rule("no-eviction", Action.DENY, Match(taints=TaintMatch(effects=("NoExecute",)))),),
-    impact=Impact(two_step=True),
+    impact=ImpactSettings(two_step=True),
 )
 
 

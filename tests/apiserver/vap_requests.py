@@ -30,11 +30,11 @@ from webhook.policy.model import (
     CLAIM_CONTROLLER,
     NAMESPACE_NAME_LABEL,
     Action,
-    Impact,
+    ImpactSettings,
     Match,
-    Mode,
     Policy,
     PolicyException,
+    PolicyMode,
     Rule,
     TaintMatch,
     UnknownAuthor,
@@ -168,10 +168,10 @@ def _claim_policies(draw: st.DrawFn) -> Policy:
         policy = structs.replace(policy, rules=rules, exceptions=tuple(exceptions))
     return structs.replace(
         _of_today(policy),
-        generated_claims=draw(st.sampled_from(Mode)),
+        generated_claims=draw(st.sampled_from(PolicyMode)),
         unknown_author=draw(st.sampled_from(UnknownAuthor)),
-        documented_rules=draw(st.sampled_from([Mode.ENFORCE, Mode.ENFORCE, Mode.WARN])),
-        mode=draw(st.sampled_from([Mode.ENFORCE, Mode.ENFORCE, Mode.ENFORCE, Mode.WARN])),
+        documented_rules=draw(st.sampled_from([PolicyMode.ENFORCE, PolicyMode.ENFORCE, PolicyMode.WARN])),
+        mode=draw(st.sampled_from([PolicyMode.ENFORCE, PolicyMode.ENFORCE, PolicyMode.ENFORCE, PolicyMode.WARN])),
     )
 
 
@@ -297,7 +297,7 @@ def _rule_policies(draw: st.DrawFn) -> Policy:
         for each in policy.exceptions
         if names
     )
-    impact = Impact(two_step=draw(st.booleans()), break_glass_groups=draw(st.sampled_from([(), ("ops",)])))
+    impact = ImpactSettings(two_step=draw(st.booleans()), break_glass_groups=draw(st.sampled_from([(), ("ops",)])))
     return _of_today(Policy(taint_rules=tuple(rules), exceptions=exceptions, impact=impact))
 
 

@@ -14,7 +14,7 @@ import yaml
 from webhook.api.decode import Reader
 from webhook.api.taints import decode_toleration
 from webhook.commands.shared.policy_files import read_policy
-from webhook.policy.match import Tolerations
+from webhook.policy.match import TolerationMatcher
 from webhook.policy.model import TolerationMatch
 from webhook.policy.variables import TAINT_VARIABLES, TOLERATION_VARIABLES
 from webhook.telemetry.policy import PolicyMetrics
@@ -60,7 +60,7 @@ def test_row_on_sets_is_true(row: list[str]) -> None:
     fields, toleration = _code(row[0]), decode_toleration(Reader.of(_code(row[1]), []))
     seconds = fields.get("seconds", {})
     keys, values, effects = (tuple(fields.get(name, ())) for name in ("keys", "values", "effects"))
-    rule = Tolerations(TolerationMatch(keys, values, effects, seconds.get("above"), seconds.get("atMost")))
+    rule = TolerationMatcher(TolerationMatch(keys, values, effects, seconds.get("above"), seconds.get("atMost")))
     denies, allows = (WORDS[word] for word in row[2:])
     assert denies in {None, rule.intersects(toleration)}
     assert allows in {None, rule.contains(toleration)}

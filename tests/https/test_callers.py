@@ -21,7 +21,7 @@ from webhook.certificates.authority import Authority
 from webhook.certificates.settings import TLSVersion
 from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
-from webhook.policy.model import Impact, ImpactLimits, Policy
+from webhook.policy.model import ImpactLimits, ImpactSettings, Policy
 from webhook.server.review_state import Surroundings
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ CODE = re.compile(r"v1\.[0-9]+\.")
 def around() -> Surroundings:
     """A key, a limit of two pods, and a cluster of eight nodes that shows no rule."""
     sight = Sight(inventory_of(*fleet(8)))
-    judge = Judge(Policy(impact=Impact(limits=(ImpactLimits(pods=2),))))
+    judge = Judge(Policy(impact=ImpactSettings(limits=(ImpactLimits(pods=2),))))
     return Surroundings(judge=judge, sight=lambda: sight, key=lambda: SECRET)
 
 

@@ -9,7 +9,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.builders import NOW
-from webhook.admission.confirmation import Confirmed, Hit, Numbers, Terms, fault_of, make_code, read_code
+from webhook.admission.confirmation import (
+    CodeSubject,
+    CodeTerms,
+    ImpactToConfirm,
+    Numbers,
+    fault_of,
+    make_code,
+    read_code,
+)
 from webhook.api.rules import CELSelector, DeviceSelector
 
 if TYPE_CHECKING:
@@ -29,8 +37,8 @@ selectors: SearchStrategy[DeviceSelector] = st.builds(
     st.lists(st.builds(CELSelector, names), max_size=2).map(tuple),
     st.lists(st.tuples(texts, texts), max_size=2).map(tuple),
 )
-abouts: SearchStrategy[Confirmed] = st.builds(
-    Confirmed,
+abouts: SearchStrategy[CodeSubject] = st.builds(
+    CodeSubject,
     texts,
     st.none() | selectors,
     texts,
@@ -44,24 +52,24 @@ numbers = st.integers(0, 10**6)
 
 
 @st.composite
-def hits(draw: DrawFn, most: int = 45) -> Hit:
+def hits(draw: DrawFn, most: int = 45) -> ImpactToConfirm:
     """Any numbers, and namespaces of which some are protected."""
     namespaces = draw(st.frozensets(st.integers(0, most).map(lambda number: f"ns-{number}"), max_size=most))
     protected = draw(st.frozensets(st.sampled_from(sorted(namespaces)), max_size=40)) if namespaces else frozenset()
-    return Hit(Numbers(draw(numbers), draw(numbers), draw(numbers), len(namespaces)), namespaces, protected)
+    return ImpactToConfirm(Numbers(draw(numbers), draw(numbers), draw(numbers), len(namespaces)), namespaces, protected)
 
 
 @st.composite
-def smaller(draw: DrawFn, hit: Hit) -> Hit:
+def smaller(draw: DrawFn, hit: ImpactToConfirm) -> ImpactToConfirm:
     """Nothing of it is more."""
     namespaces = frozenset(each for each in sorted(hit.namespaces) if draw(st.booleans()))
     protected = frozenset(each for each in sorted(hit.protected & namespaces) if draw(st.booleans()))
     devices, claims, pods = (draw(st.integers(0, number)) for number in hit.numbers[:3])
-    return Hit(Numbers(devices, claims, pods, len(namespaces)), namespaces, protected)
+    return ImpactToConfirm(Numbers(devices, claims, pods, len(namespaces)), namespaces, protected)
 
 
-def terms(percent: float = 10, after: float = 0, user: str | None = None) -> Terms:
-    return Terms(NOW + timedelta(seconds=after), percent, user)
+def terms(percent: float = 10, after: float = 0, user: str | None = None) -> CodeTerms:
+    return CodeTerms(NOW + timedelta(seconds=after), percent, user)
 
 
 # --- what holds ---------------------------------------------------------------------------------
@@ -69,7 +77,7 @@ def terms(percent: float = 10, after: float = 0, user: str | None = None) -> Ter
 
 @given(abouts, hits(), texts, keys, percents, st.data())
 def test_code_holds_for_what_was_confirmed_and_anything_smaller(
-    about: Confirmed, hit: Hit, user: str, key: bytes, percent: float, data: Any
+    about: CodeSubject, hit: ImpactToConfirm, user: str, key: bytes, percent: float, data: Any
 ) -> None:
     code = make_code(about, hit, user, EXPIRES, key)
     assert fault_of(code, about, hit, terms(percent), key) is None
@@ -77,21 +85,25 @@ def test_code_holds_for_what_was_confirmed_and_anything_smaller(
 
 
 @given(abouts, hits(), texts, keys)
-def test_code_says_what_was_confirmed(about: Confirmed, hit: Hit, user: str, key: bytes) -> None:
+def test_code_says_what_was_confirmed(about: CodeSubject, hit: ImpactToConfirm, user: str, key: bytes) -> None:
     code = read_code(make_code(about, hit, user, EXPIRES, key))
     assert code is not None
     assert (code.expires, code.numbers) == (EXPIRES, hit.numbers)
 
 
 @given(abouts, hits(), texts, keys, st.floats(-1e6, 1e6))
-def test_code_holds_until_it_expires(about: Confirmed, hit: Hit, user: str, key: bytes, after: float) -> None:
+def test_code_holds_until_it_expires(
+    about: CodeSubject, hit: ImpactToConfirm, user: str, key: bytes, after: float
+) -> None:
     code = make_code(about, hit, user, EXPIRES, key)
     fault = fault_of(code, about, hit, terms(after=after), key)
     assert (fault is None) is (NOW + timedelta(seconds=after) < EXPIRES)
 
 
 @given(abouts, hits(), texts, texts, keys)
-def test_second_person_is_anybody_but_the_first(about: Confirmed, hit: Hit, user: str, other: str, key: bytes) -> None:
+def test_second_person_is_anybody_but_the_first(
+    about: CodeSubject, hit: ImpactToConfirm, user: str, other: str, key: bytes
+) -> None:
     code = make_code(about, hit, user, EXPIRES, key)
     assert (fault_of(code, about, hit, terms(user=other), key) is None) is (user != other)
 
@@ -100,7 +112,9 @@ def test_second_person_is_anybody_but_the_first(about: Confirmed, hit: Hit, user
 
 
 @given(abouts, hits(), texts, keys, st.data())
-def test_code_with_any_character_changed_is_none(about: Confirmed, hit: Hit, user: str, key: bytes, data: Any) -> None:
+def test_code_with_any_character_changed_is_none(
+    about: CodeSubject, hit: ImpactToConfirm, user: str, key: bytes, data: Any
+) -> None:
     code = make_code(about, hit, user, EXPIRES, key)
     at = data.draw(st.integers(0, len(code) - 1))
     other = data.draw(st.sampled_from(ALPHABET))
@@ -111,7 +125,9 @@ def test_code_with_any_character_changed_is_none(about: Confirmed, hit: Hit, use
 
 
 @given(abouts, hits(), texts, keys, keys)
-def test_code_of_another_key_is_none(about: Confirmed, hit: Hit, user: str, key: bytes, other: bytes) -> None:
+def test_code_of_another_key_is_none(
+    about: CodeSubject, hit: ImpactToConfirm, user: str, key: bytes, other: bytes
+) -> None:
     # HMAC fills keys up with zeros; those of the cluster have 32 random bytes.
     assume(key.rstrip(b"\0") != other.rstrip(b"\0"))
     code = make_code(about, hit, user, EXPIRES, other)
@@ -120,26 +136,26 @@ def test_code_of_another_key_is_none(about: Confirmed, hit: Hit, user: str, key:
 
 @given(abouts, abouts, hits(), texts, keys, st.data())
 def test_code_of_another_rule_is_none(
-    about: Confirmed, others: Confirmed, hit: Hit, user: str, key: bytes, data: Any
+    about: CodeSubject, others: CodeSubject, hit: ImpactToConfirm, user: str, key: bytes, data: Any
 ) -> None:
     """Another in any one respect, or in several."""
-    fields = data.draw(st.sets(st.sampled_from(Confirmed._fields), min_size=1))
+    fields = data.draw(st.sets(st.sampled_from(CodeSubject._fields), min_size=1))
     other = about._replace(**{field: getattr(others, field) for field in fields})
     assume(other != about)
     assert fault_of(make_code(other, hit, user, EXPIRES, key), about, hit, terms(10**6), key) is not None
 
 
 @given(abouts, texts, texts, texts, keys)
-def test_key_and_value_do_not_run_into_each_other(about: Confirmed, a: str, b: str, c: str, key: bytes) -> None:
+def test_key_and_value_do_not_run_into_each_other(about: CodeSubject, a: str, b: str, c: str, key: bytes) -> None:
     one, other = about._replace(key=a + b, value=c), about._replace(key=a, value=b + c)
     assume(one != other)
-    hit = Hit(Numbers(1, 1, 1, 0), frozenset(), frozenset())
+    hit = ImpactToConfirm(Numbers(1, 1, 1, 0), frozenset(), frozenset())
     assert fault_of(make_code(one, hit, "", EXPIRES, key), other, hit, terms(), key) is not None
 
 
 @given(abouts, hits(), hits(), texts, keys, percents)
 def test_number_beyond_the_tolerance_is_refused(
-    about: Confirmed, hit: Hit, now: Hit, user: str, key: bytes, percent: float
+    about: CodeSubject, hit: ImpactToConfirm, now: ImpactToConfirm, user: str, key: bytes, percent: float
 ) -> None:
     fault = fault_of(make_code(about, hit, user, EXPIRES, key), about, now, terms(percent), key)
     pairs = list(zip(hit.numbers, now.numbers, strict=True))
@@ -149,7 +165,7 @@ def test_number_beyond_the_tolerance_is_refused(
 
 @given(abouts, hits(), hits(), texts, keys, percents)
 def test_protected_namespace_that_was_not_hit_is_refused(
-    about: Confirmed, hit: Hit, now: Hit, user: str, key: bytes, percent: float
+    about: CodeSubject, hit: ImpactToConfirm, now: ImpactToConfirm, user: str, key: bytes, percent: float
 ) -> None:
     fault = fault_of(make_code(about, hit, user, EXPIRES, key), about, now, terms(percent), key)
     if now.protected - hit.namespaces:
@@ -158,7 +174,7 @@ def test_protected_namespace_that_was_not_hit_is_refused(
 
 @given(abouts, hits(32), hits(32), texts, keys, percents)
 def test_strangers_beyond_the_tolerance_are_refused(
-    about: Confirmed, hit: Hit, now: Hit, user: str, key: bytes, percent: float
+    about: CodeSubject, hit: ImpactToConfirm, now: ImpactToConfirm, user: str, key: bytes, percent: float
 ) -> None:
     assume(len(hit.namespaces) <= 32)
     same = now._replace(numbers=Numbers(*hit.numbers[:3], len(now.namespaces)))
@@ -178,7 +194,7 @@ shaped = st.tuples(
 
 @given(st.text(max_size=80) | shaped | st.from_regex(r"v1(\.[0-9]{1,12}){5}\.[A-Za-z0-9_-]{1,60}", fullmatch=True))
 def test_any_text_can_be_read(text: str) -> None:
-    hit = Hit(Numbers(1, 1, 1, 1), frozenset({"ml"}), frozenset())
-    about = Confirmed("a", None, "", "", "NoExecute", None)
+    hit = ImpactToConfirm(Numbers(1, 1, 1, 1), frozenset({"ml"}), frozenset())
+    about = CodeSubject("a", None, "", "", "NoExecute", None)
     assert read_code(text) is None or read_code(text.strip()) is not None
     assert fault_of(text, about, hit, terms(), b"k" * 32) is not None

@@ -25,7 +25,7 @@ from webhook.admission.chain import mutate, validate
 from webhook.admission.jsonpatch import apply_patch
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICT, DeviceTaintRule
-from webhook.policy.model import Mode
+from webhook.policy.model import PolicyMode
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -68,7 +68,7 @@ def test_defaulting_changes_no_verdict(pair: Any, context: Any) -> None:
         assume(_holds_no_broken_parent(old))
         new, old = _defaulted(new), _defaulted(old)
     patched = apply_patch(new, mutate(make_admission_request(new, old), context).patch)
-    for rules in Mode:
+    for rules in PolicyMode:
         judged = make_context(documented_rules=rules)
         before = validate(make_admission_request(new, old), judged)
         after = validate(make_admission_request(patched, old), judged)

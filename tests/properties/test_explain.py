@@ -38,10 +38,10 @@ from webhook.policy.model import (
     Action,
     LabelRequirement,
     Match,
-    Mode,
     NamespaceMatch,
     Policy,
     PolicyException,
+    PolicyMode,
     Rule,
     Subject,
     TaintMatch,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.context import AdmissionContext
     from webhook.policy.explain import Question
-    from webhook.policy.walk import Hit
+    from webhook.policy.walk import RuleHit
 
 claim_questions: SearchStrategy[ClaimQuestion] = st.builds(
     ClaimQuestion, scopes, targets, st.one_of(st.none(), tolerations)
@@ -141,7 +141,7 @@ def _taint_policies(draw: st.DrawFn) -> Policy:
     return Policy(taint_rules=tuple(rules), exceptions=tuple(exceptions))
 
 
-def decided(judge: Judge, question: Question, now: datetime, known: Mapping[str, Any]) -> tuple[Hit, ...]:
+def decided(judge: Judge, question: Question, now: datetime, known: Mapping[str, Any]) -> tuple[RuleHit, ...]:
     """What the code that answers reviews comes to."""
     if isinstance(question, TaintQuestion):
         return judge.on_taint(question.requester, question.place, question.taint, now, lambda: known)
@@ -151,7 +151,7 @@ def decided(judge: Judge, question: Question, now: datetime, known: Mapping[str,
     return judge.on_toleration(scope, target, toleration, now, lambda: known)
 
 
-def explained(judge: Judge, question: Question, now: datetime, known: Mapping[str, Any]) -> tuple[Hit, ...]:
+def explained(judge: Judge, question: Question, now: datetime, known: Mapping[str, Any]) -> tuple[RuleHit, ...]:
     told = considered(judge, question, now, lambda: known)
     return tuple(each.hit for each in told if each.hit is not None)
 
@@ -292,7 +292,7 @@ def test_explanation_of_a_review_has_the_rules_that_the_decision_has(
     policies,
     lists_of_tolerations,
     st.sampled_from(UnknownAuthor),
-    st.tuples(st.sampled_from(Mode), st.sampled_from(Mode)),
+    st.tuples(st.sampled_from(PolicyMode), st.sampled_from(PolicyMode)),
     users,
     times,
 )
@@ -300,7 +300,7 @@ def test_explanation_of_a_claim_has_the_rules_that_the_decision_has_in_every_mod
     policy: Policy,
     listed: list[DeviceToleration],
     unknown_author: UnknownAuthor,
-    modes: tuple[Mode, Mode],
+    modes: tuple[PolicyMode, PolicyMode],
     user: tuple[str, list[str]],
     now: datetime,
 ) -> None:
@@ -313,4 +313,4 @@ def test_explanation_of_a_claim_has_the_rules_that_the_decision_has_in_every_mod
     refused = any(walk.action is Action.DENY for walk in explain(request, context).walks)
     effective = Judge(policy).claim_mode(generated=user[0] == CLAIM_CONTROLLER, updating=False)
     named = {finding.rule for finding in decision.denials if finding.policy} - {"unknownAuthor", "notJudged"}
-    assert bool(named) is (refused and effective is Mode.ENFORCE)
+    assert bool(named) is (refused and effective is PolicyMode.ENFORCE)

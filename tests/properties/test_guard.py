@@ -18,7 +18,7 @@ from webhook.admission.chain import validate
 from webhook.admission.review import BadReview, decode_review
 from webhook.api.rules import CONFIRM_IMPACT, EVICT
 from webhook.inventory.state import Sight
-from webhook.policy.model import Impact, ImpactLimits, NamespaceMatch
+from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -54,7 +54,7 @@ selectors: SearchStrategy[Any] = st.fixed_dictionaries(
 )
 effects = st.sampled_from(["None", "NoSchedule", "NoExecute"])
 strict = st.builds(
-    Impact,
+    ImpactSettings,
     limits=st.builds(ImpactLimits, pods=st.integers(0, 5) | st.none(), devices=st.integers(0, 9) | st.none()).map(
         lambda entry: (entry,)
     ),
@@ -82,7 +82,7 @@ def test_spoilt_reviews_have_an_answer_too(new: Any, old: Any, seed: int) -> Non
 
 
 @given(st.none() | selectors, effects, st.booleans(), strict)
-def test_what_is_refused_can_be_confirmed(selector: Any, effect: str, evict: Any, limits: Impact) -> None:
+def test_what_is_refused_can_be_confirmed(selector: Any, effect: str, evict: Any, limits: ImpactSettings) -> None:
     refused = ask(tainting(selector, effect, evict=evict), cluster=CLUSTER, impact=limits)
     assume(not refused.allowed)
     confirmed = tainting(selector, effect, evict=evict, code=code_in(refused))
@@ -90,7 +90,7 @@ def test_what_is_refused_can_be_confirmed(selector: Any, effect: str, evict: Any
 
 
 @given(selectors, selectors, effects, strict)
-def test_wider_selector_is_not_less_refused(selector: Any, more: Any, effect: str, limits: Impact) -> None:
+def test_wider_selector_is_not_less_refused(selector: Any, more: Any, effect: str, limits: ImpactSettings) -> None:
     wide, narrow = tainting(selector, effect), tainting({**more, **selector}, effect)
     if ask(wide, cluster=CLUSTER, impact=limits).allowed:
         assert ask(narrow, cluster=CLUSTER, impact=limits).allowed
@@ -98,7 +98,7 @@ def test_wider_selector_is_not_less_refused(selector: Any, more: Any, effect: st
 
 @given(selectors, st.text(min_size=1, max_size=3), st.integers() | st.booleans(), effects, strict)
 def test_unknown_field_makes_any_selector_as_refused_as_an_empty_one(
-    selector: Any, name: str, value: Any, effect: str, limits: Impact
+    selector: Any, name: str, value: Any, effect: str, limits: ImpactSettings
 ) -> None:
     """R8."""
     unjudged = ask(tainting({**selector, name: value}, effect), cluster=CLUSTER, impact=limits)
@@ -112,7 +112,7 @@ forms = st.tuples(selectors, effects, st.booleans())
 
 
 @given(forms, forms, strict)
-def test_update_is_refused_only_for_what_a_creation_would_be(after: Any, before: Any, limits: Impact) -> None:
+def test_update_is_refused_only_for_what_a_creation_would_be(after: Any, before: Any, limits: ImpactSettings) -> None:
     new, old = (tainting(selector, effect, evict=evict) for selector, effect, evict in (after, before))
     updated = ask(new, old, cluster=CLUSTER, impact=limits)
     created = ask(new, cluster=CLUSTER, impact=limits)
@@ -144,10 +144,10 @@ def test_code_on_a_stored_rule_passes_only_where_a_new_rule_with_it_would(  # no
     after: timedelta,
 ) -> None:
     """R4."""
-    limits = Impact(limits=(ImpactLimits(pods=pods),), second_person=second)
+    limits = ImpactSettings(limits=(ImpactLimits(pods=pods),), second_person=second)
     code = "v1.9999999999.9.9.9.9." + "A" * 38
     if which != "made up":
-        least = Impact(limits=(ImpactLimits(pods=0, devices=0),))
+        least = ImpactSettings(limits=(ImpactLimits(pods=0, devices=0),))
         seen = inventory_of(*fleet(1)) if which == "for less" else CLUSTER
         refused = ask(tainting(selector, effect, evict=evict), cluster=seen, impact=least, user="jane")
         assume(not refused.allowed)
@@ -166,7 +166,7 @@ def test_code_on_a_stored_rule_passes_only_where_a_new_rule_with_it_would(  # no
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(0, 4))
 def test_order_of_small_rules_does_not_matter(numbers: list[int], limit: int) -> None:
     """However they come, those that pass hit no more than the limit together, and no room is left unused."""
-    limits = Impact(limits=(ImpactLimits(pods=limit),), protected_namespaces=NamespaceMatch(names=("other",)))
+    limits = ImpactSettings(limits=(ImpactLimits(pods=limit),), protected_namespaces=NamespaceMatch(names=("other",)))
     promised: list[Any] = []
     victims: list[Any] = []
     hit = set()

@@ -31,7 +31,7 @@ from tests.properties.policies import (
 from webhook.policy import decide
 from webhook.policy.conditions import Scope, Target
 from webhook.policy.decide import Judge
-from webhook.policy.match import Glob, TextSet, Tolerations
+from webhook.policy.match import Glob, TextSet, TolerationMatcher
 from webhook.policy.model import DEFAULT_RULE, Action, Match, Policy, PolicyException, Rule, Subject
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
     from webhook.api.taints import DeviceToleration
     from webhook.policy.model import TolerationMatch
-    from webhook.policy.walk import Hit
+    from webhook.policy.walk import RuleHit
 
 ANYWHERE: Final = Scope(None, "train-a", None), Target("gpu", None, admin_access=False)
 questions = st.tuples(scopes, targets, st.one_of(st.none(), tolerations))
 Question = tuple[Scope, Target, "DeviceToleration | None"]
 
 
-def asked(judge: Judge, question: Question, now: datetime = NOW) -> tuple[Hit, ...]:
+def asked(judge: Judge, question: Question, now: datetime = NOW) -> tuple[RuleHit, ...]:
     scope, target, toleration = question
     if toleration is None:
         return judge.on_request(scope, target, now, dict)
@@ -64,14 +64,14 @@ def is_denied(policy: Policy, question: Question, now: datetime = NOW) -> bool:
 def test_rule_that_refuses_means_what_tolerates_one_of_its_taints(
     match: TolerationMatch, toleration: DeviceToleration
 ) -> None:
-    assert Tolerations(match).intersects(toleration) is is_met(match, toleration)
+    assert TolerationMatcher(match).intersects(toleration) is is_met(match, toleration)
 
 
 @given(allowed_taints, tolerations)
 def test_rule_that_allows_means_what_tolerates_nothing_but_its_taints(
     match: TolerationMatch, toleration: DeviceToleration
 ) -> None:
-    assert Tolerations(match).contains(toleration) is is_held(match, toleration)
+    assert TolerationMatcher(match).contains(toleration) is is_held(match, toleration)
 
 
 @given(taint_policies, wider_pairs, times)

@@ -36,7 +36,7 @@ from webhook.api.decode import Reader
 from webhook.api.taints import EQUAL
 from webhook.policy.decide import Judge
 from webhook.policy.document import load
-from webhook.policy.model import CLAIM_CONTROLLER, DEFAULT_RULE, Action, Mode, PolicyException, UnknownAuthor
+from webhook.policy.model import CLAIM_CONTROLLER, DEFAULT_RULE, Action, PolicyException, PolicyMode, UnknownAuthor
 from webhook.policy.ports import KnownNames, Requester
 
 if TYPE_CHECKING:
@@ -192,8 +192,8 @@ def test_neither_warn_nor_off_refuses_and_off_tells_nothing(
 ) -> None:
     policy = policy_in(document)
     request = make_admission_request(manifest, user=user[0], groups=user[1])
-    warned = validate(request, context_of(structs.replace(policy, mode=Mode.WARN)))
-    off = validate(request, context_of(structs.replace(policy, mode=Mode.OFF)))
+    warned = validate(request, context_of(structs.replace(policy, mode=PolicyMode.WARN)))
+    off = validate(request, context_of(structs.replace(policy, mode=PolicyMode.OFF)))
     assert warned.allowed
     assert (off.allowed, told(off), off.hits) == (True, [], ())
 
@@ -236,7 +236,7 @@ def test_verdict_on_a_part_is_never_more_permissive_than_the_verdict_on_the_whol
 ) -> None:
     """R3: what is not looked at must not be a place to hide in. The limits are made small enough to be met."""
     policy = structs.replace(
-        policy, documented_rules=Mode.OFF, generated_claims=Mode.ENFORCE, unknown_author=unknown_author
+        policy, documented_rules=PolicyMode.OFF, generated_claims=PolicyMode.ENFORCE, unknown_author=unknown_author
     )
     requests, version = crowded
     claim = make_claim(requests=requests, version=version)
@@ -384,7 +384,7 @@ def test_names_stand_in_the_annotation_letter_by_letter_if_and_only_if_they_can(
 def test_claim_from_a_template_is_judged_as_its_author_in_any_version(
     policy: Policy, listed: list[DeviceToleration], written: str, generated: str, user: tuple[str, list[str]]
 ) -> None:
-    policy = structs.replace(policy, generated_claims=Mode.ENFORCE, unknown_author=UnknownAuthor.DENY)
+    policy = structs.replace(policy, generated_claims=PolicyMode.ENFORCE, unknown_author=UnknownAuthor.DENY)
     context = context_of(policy)
     given_ = [manifest_of(each) for each in listed]
     template = make_template(given_, version=written, meta=metadata())

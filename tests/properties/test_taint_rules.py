@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import NOW
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint
-from webhook.policy.conditions import Condition, Placement
+from webhook.policy.conditions import Matcher, Placement
 from webhook.policy.coverage import EarlierRules
 from webhook.policy.decide import Judge
 from webhook.policy.model import Action, Match, Policy, PolicyException, Rule, TaintMatch
@@ -36,7 +36,7 @@ def acting(effect: str, evict: bool) -> set[str]:  # noqa: FBT001 -- half of a p
 
 def covered(match: Match, effect: str, evict: bool, *, allowing: bool) -> bool:  # noqa: FBT001 -- as above
     place = Placement("gpu.example.com", "node-0", evict=evict)
-    return Condition(match, allowing=allowing).covers_taint(place, DeviceTaint("a/x", "", effect))
+    return Matcher(match, allowing=allowing).covers_taint(place, DeviceTaint("a/x", "", effect))
 
 
 @pytest.mark.parametrize("effects", LISTS, ids=lambda each: ",".join(each) or "none listed")

@@ -19,7 +19,7 @@ from webhook.api.rules import DeviceSelector
 from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.matching import keeps_from_allocation, selects
-from webhook.policy.model import Impact, ImpactLimits, NamespaceMatch, Share
+from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, Share
 
 if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
@@ -125,7 +125,9 @@ def test_rules_close_no_more_devices_than_the_limit_in_whatever_order(
     sent: list[tuple[int, str]], limit: int | Share | None
 ) -> None:
     """Each is a node of two devices; what passes fits, and what is refused would not have fitted."""
-    impact = Impact(limits=(ImpactLimits(devices=limit),), protected_namespaces=NamespaceMatch(names=("other",)))
+    impact = ImpactSettings(
+        limits=(ImpactLimits(devices=limit),), protected_namespaces=NamespaceMatch(names=("other",))
+    )
     most: Any = limit if not isinstance(limit, Share) else int(NODES * 2 * limit.percent / 100)
     cluster = values.inventory_of(*fleet(NODES))
     closed: set[int] = set()

@@ -18,7 +18,7 @@ from webhook.api.field import Severity
 from webhook.commands.shared.manifest_review import Identity, Terms, judged
 from webhook.files.read import parse
 from webhook.files.report import Level
-from webhook.policy.model import Mode
+from webhook.policy.model import PolicyMode
 from webhook.validation.releases import RELEASES
 from webhook.validation.strict import LINTED_AS_WELL, strict_findings
 
@@ -91,14 +91,14 @@ def test_answer_to_a_case_repeats_its_uid_and_tells_every_error(case: Case) -> N
 
 @each_case(lambda case: case.ours and not case.allowed)
 def test_rules_that_are_ours_can_be_turned_down_and_off(case: Case) -> None:
-    warning = validate(request_of(case), make_context(documented_rules=Mode.WARN))
+    warning = validate(request_of(case), make_context(documented_rules=PolicyMode.WARN))
     told_softly = told(
         (each.error.field, each.error.type.value)
         for each in warning.findings
         if each.severity is Severity.WARN and each.code is None
     )
     assert (verdict(warning), told_softly) == ((True, ()), case.errors)
-    assert verdict(validate(request_of(case), make_context(documented_rules=Mode.OFF))) == (True, ())
+    assert verdict(validate(request_of(case), make_context(documented_rules=PolicyMode.OFF))) == (True, ())
 
 
 # --- check --------------------------------------------------------------------------------------

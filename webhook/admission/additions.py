@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from webhook.admission.author import REQUESTED_BY, author_of, can_be_named, digest, same_author, signed
-from webhook.admission.claim_view import DEFAULTED, Claiming
+from webhook.admission.claim_view import DEFAULTED, ClaimView
 from webhook.admission.jsonpatch import REMOVED
 from webhook.admission.policy_check import AUTHOR_RULE, claims_matter
 from webhook.api.claims import ResourceClaimTemplate
@@ -55,7 +55,7 @@ class Addition(NamedTuple):
 
 def additions(new: Object, old: Object | None, request: AdmissionRequest, context: AdmissionContext) -> Addition:
     """What to add to a claim or template that is created, or put back into one that is updated."""
-    claiming = Claiming(new, request, context)
+    claiming = ClaimView(new, request, context)
     if claiming.for_extended_resource:
         return Addition()
     if old is not None:
@@ -105,7 +105,7 @@ def _lacks_key(context: AdmissionContext) -> bool:
 
 
 def _author(
-    claiming: Claiming,
+    claiming: ClaimView,
     scope: Scope,
     requests: tuple[DeviceRequest, ...],
     request: AdmissionRequest,
@@ -131,14 +131,14 @@ def _author(
 # --- default tolerations ------------------------------------------------------------------------
 
 
-def _may_get_defaults(claiming: Claiming, scope: Scope, context: AdmissionContext) -> bool:
+def _may_get_defaults(claiming: ClaimView, scope: Scope, context: AdmissionContext) -> bool:
     """A claim that is refused as soon as it tolerates anything, since nobody answers for it, gets nothing."""
     refused = scope.requester is None and context.policy.unknown_author is UnknownAuthor.DENY
     return bool(context.policy.default_tolerations) and (claiming.tolerates or not refused)
 
 
 def _defaulted(
-    claiming: Claiming, scope: Scope, context: AdmissionContext
+    claiming: ClaimView, scope: Scope, context: AdmissionContext
 ) -> Iterator[tuple[Ask, tuple[DeviceToleration, ...]]]:
     """Each request and alternative that gets tolerations, with those."""
     for ask in claiming.asks():
@@ -156,12 +156,12 @@ def _defaulted(
 
 
 def _variables_for(
-    claiming: Claiming, ask: Ask, scope: Scope, toleration: DeviceToleration | None
+    claiming: ClaimView, ask: Ask, scope: Scope, toleration: DeviceToleration | None
 ) -> Callable[[], Mapping[str, JSON]]:
     return partial(claiming.variables, ask.asked, ask.target, scope, toleration)
 
 
-def _appended(claiming: Claiming, asked: Asked, tolerations: tuple[DeviceToleration, ...]) -> Iterator[Edit]:
+def _appended(claiming: ClaimView, asked: Asked, tolerations: tuple[DeviceToleration, ...]) -> Iterator[Edit]:
     at = (*_pointer(claiming, asked), "tolerations")
     present = len(asked.exact.tolerations)
     if not present:
@@ -171,7 +171,7 @@ def _appended(claiming: Claiming, asked: Asked, tolerations: tuple[DeviceTolerat
         yield (*at, present + offset), rendered(toleration)
 
 
-def _pointer(claiming: Claiming, asked: Asked) -> Pointer:
+def _pointer(claiming: ClaimView, asked: Asked) -> Pointer:
     spec: Pointer = ("spec", "spec") if claiming.is_template else ("spec",)
     request: Pointer = (*spec, "devices", "requests", asked.position)
     if asked.alternative is not None:
@@ -185,7 +185,7 @@ def _remark(ask: Ask, tolerations: tuple[DeviceToleration, ...]) -> Finding:
 
 
 def _with_defaults(
-    claiming: Claiming, defaulted: list[tuple[Ask, tuple[DeviceToleration, ...]]]
+    claiming: ClaimView, defaulted: list[tuple[Ask, tuple[DeviceToleration, ...]]]
 ) -> tuple[DeviceRequest, ...]:
     """The requests as they will be."""
     added = {(ask.asked.position, ask.asked.alternative): tolerations for ask, tolerations in defaulted}
@@ -208,7 +208,7 @@ def _with_defaults(
 # --- updates ------------------------------------------------------------------------------------
 
 
-def _put_back(claiming: Claiming, old: Object) -> Iterator[Edit]:
+def _put_back(claiming: ClaimView, old: Object) -> Iterator[Edit]:
     """What we added to the stored object and the sender's own manifest lacks."""
     new = claiming.new
     if new.spec == old.spec:

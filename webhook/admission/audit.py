@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.author import REQUESTED_BY, author_of, claimed_author, digest
 from webhook.admission.candidate_diff import differences
-from webhook.admission.claim_view import Claiming
+from webhook.admission.claim_view import ClaimView
 from webhook.admission.decision import Change
 from webhook.admission.policy_check import AUTHOR_RULE
 from webhook.admission.review import AdmissionRequest
@@ -22,7 +22,7 @@ from webhook.api.field import FieldError, Finding, Path, Severity, forbidden
 from webhook.api.meta import GroupVersionKind
 from webhook.api.owners import decode_owner
 from webhook.policy.conditions import Scope
-from webhook.policy.model import CLAIM_CONTROLLER, Mode, UnknownAuthor
+from webhook.policy.model import CLAIM_CONTROLLER, PolicyMode, UnknownAuthor
 from webhook.validation.kinds import BY_KIND, KINDS
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _AUTHOR: Final = Path.root().child("spec", "metadata", "annotations").key(REQUESTED_BY)
 
 
-class Reason(StrEnum):
+class AuditReason(StrEnum):
     """Why something is listed. A closed set, fit for a label."""
 
     REFUSED = "refused"
@@ -60,7 +60,7 @@ class AtRest(NamedTuple):
     """One thing to tell about an object. `resource`, `reason` and `author` are closed sets; rules are the policy's."""
 
     resource: str
-    reason: Reason
+    reason: AuditReason
     author: Author
     finding: Finding
 
@@ -78,7 +78,7 @@ def audited(value: JSON, context: AdmissionContext) -> Iterator[AtRest]:
     new = row.decode(Reader.of(value, errors))
     if errors:
         for error in errors:
-            yield AtRest(resource.resource, Reason.MALFORMED, Author.UNKNOWN, Finding(Severity.DENY, error))
+            yield AtRest(resource.resource, AuditReason.MALFORMED, Author.UNKNOWN, Finding(Severity.DENY, error))
         return
     if isinstance(new, ResourceClaim) and made_for_extended_resource(new, decode_owner(Reader.of(value, errors))):
         return
@@ -102,8 +102,8 @@ def _resource_of(value: JSON) -> GroupVersionResource | None:
 
 def _documented(errors: Iterator[FieldError], context: AdmissionContext) -> Iterator[Finding]:
     mode = context.judge.documented_mode
-    if mode is not Mode.OFF:
-        severity = Severity.DENY if mode is Mode.ENFORCE else Severity.WARN
+    if mode is not PolicyMode.OFF:
+        severity = Severity.DENY if mode is PolicyMode.ENFORCE else Severity.WARN
         yield from (Finding(severity, error) for error in errors)
 
 
@@ -126,21 +126,21 @@ class _Stored:
             username=(*context.policy.trusted_controllers, CLAIM_CONTROLLER)[0] if from_template else "",
             object=value,
         )
-        self._claiming = Claiming(new, request, context)
+        self._claiming = ClaimView(new, request, context)
         self._scope = Scope(requester, meta.namespace, context.names.namespace(meta.namespace))
         self.generated = self._claiming.generated
 
-    def told(self, finding: Finding, reason: Reason | None = None) -> AtRest:
+    def told(self, finding: Finding, reason: AuditReason | None = None) -> AtRest:
         """The finding with its labels."""
         if reason is None:
-            reason = Reason.REFUSED if finding.severity is Severity.DENY else Reason.WARNED
+            reason = AuditReason.REFUSED if finding.severity is Severity.DENY else AuditReason.WARNED
         return AtRest(self._resource, reason, self._author, finding)
 
     def by_policy(self) -> Iterator[AtRest]:
         """What the policy that holds has to say."""
         judge, claiming = self._context.judge, self._claiming
         mode = judge.claim_mode(generated=claiming.generated, updating=False)
-        if mode is Mode.OFF:
+        if mode is PolicyMode.OFF:
             return
         yield from self._of_unknown_author(judge)
         rulings = self._rulings(judge)
@@ -154,22 +154,24 @@ class _Stored:
             return
         if claiming.is_template:
             text = "does not prove who wrote this: claims made from it have an unknown author; create it again"
-            yield self.told(Finding(Severity.WARN, forbidden(_AUTHOR, text), rule=AUTHOR_RULE), Reason.UNKNOWN_AUTHOR)
+            yield self.told(
+                Finding(Severity.WARN, forbidden(_AUTHOR, text), rule=AUTHOR_RULE), AuditReason.UNKNOWN_AUTHOR
+            )
         elif claiming.generated and judge.policy.unknown_author is not UnknownAuthor.ALLOW:
-            yield self.told(unknown_author(judge, updating=False), Reason.UNKNOWN_AUTHOR)
+            yield self.told(unknown_author(judge, updating=False), AuditReason.UNKNOWN_AUTHOR)
 
     def by_candidate(self, candidate: Judge) -> Iterator[AtRest]:
         """What the candidate would refuse, and the policy that holds does not."""
-        if candidate.policy.mode is Mode.OFF:
+        if candidate.policy.mode is PolicyMode.OFF:
             return
-        active = Rulings() if self._context.policy.mode is Mode.OFF else self._rulings(self._context.judge)
+        active = Rulings() if self._context.policy.mode is PolicyMode.OFF else self._rulings(self._context.judge)
         tried = self._rulings(candidate)
         paths = {str(ruling.path): ruling.path for ruling in tried.told}
         for path, what, rule, change in differences(active.told, tried.told):
             if change is Change.DENIED:
                 text = f"the candidate policy would refuse {what}"
                 yield self.told(
-                    Finding(Severity.WARN, forbidden(paths[path], text), rule=rule), Reason.REFUSED_BY_CANDIDATE
+                    Finding(Severity.WARN, forbidden(paths[path], text), rule=rule), AuditReason.REFUSED_BY_CANDIDATE
                 )
 
     def _rulings(self, judge: Judge) -> Rulings:

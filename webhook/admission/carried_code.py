@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.admission.confirmation import Hit, Numbers, Terms, fault_of, forgery_of, is_proved
+from webhook.admission.confirmation import CodeTerms, ImpactToConfirm, Numbers, fault_of, forgery_of, is_proved
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.api.taints import NO_EXECUTE
 
 if TYPE_CHECKING:
-    from webhook.admission.confirmation import Confirmed
+    from webhook.admission.confirmation import CodeSubject
     from webhook.admission.context import AdmissionContext
     from webhook.admission.review import AdmissionRequest
     from webhook.api.rules import DeviceTaintRule
 
-NOTHING: Final = Hit(Numbers(0, 0, 0, 0), frozenset(), frozenset())
+NOTHING: Final = ImpactToConfirm(Numbers(0, 0, 0, 0), frozenset(), frozenset())
 """For what a code is compared with where the impact is not known."""
 _NO_KEY: Final = "cannot be checked: the webhook has no key yet"
 _NO_KEY_HERE: Final = "cannot be checked here, as there is no key"
@@ -31,7 +31,7 @@ class CarriedCode:
         self,
         new: DeviceTaintRule,
         old: DeviceTaintRule | None,
-        about: Confirmed,
+        about: CodeSubject,
         request: AdmissionRequest,
         context: AdmissionContext,
     ) -> None:
@@ -57,7 +57,7 @@ class CarriedCode:
             return _NO_KEY if self._context.sight is not None else _NO_KEY_HERE
         return forgery_of(self.text, self._about, key)
 
-    def fault(self, hit: Hit) -> str | None:
+    def fault(self, hit: ImpactToConfirm) -> str | None:
         """Why it does not hold for what the rule hits now; None if it does."""
         key, context = self._context.key, self._context
         if not self.text:
@@ -68,9 +68,9 @@ class CarriedCode:
         if settings.second_person and not context.caller_trusted:
             return _UNKNOWN_USER
         user = self._request.username if settings.second_person else None
-        return fault_of(self.text, self._about, hit, Terms(context.now, settings.tolerance_percent, user), key)
+        return fault_of(self.text, self._about, hit, CodeTerms(context.now, settings.tolerance_percent, user), key)
 
-    def misfit(self, hit: Hit) -> str | None:
+    def misfit(self, hit: ImpactToConfirm) -> str | None:
         """The same of a new code of ours; None for every other."""
         return self.fault(hit) if self.is_new and self.forgery is None else None
 

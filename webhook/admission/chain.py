@@ -21,10 +21,10 @@ from webhook.admission.defaulting import edits_for
 from webhook.admission.excess import Excess, excess_of
 from webhook.admission.explanation import NOTHING, Explanation, explanation
 from webhook.admission.guard import SILENT as UNGUARDED
-from webhook.admission.guard import Guarded, guard
+from webhook.admission.guard import GuardFindings, guard
 from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
-from webhook.admission.policy_check import SILENT, Judgement, judgement
+from webhook.admission.policy_check import SILENT, PolicyFindings, judgement
 from webhook.admission.slice_guard import guard_slice
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader
@@ -32,7 +32,7 @@ from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, fo
 from webhook.api.meta import OWN_GROUP, GroupVersionKind
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
-from webhook.policy.model import Mode
+from webhook.policy.model import PolicyMode
 from webhook.validation.kinds import KINDS, KindRules
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _advised(
     return _allowed_by(judged.hits) if len(judged.hits) <= _FEW_HITS else Decision(hits=judged.hits)
 
 
-def _guarded(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> Guarded:
+def _guarded(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> GuardFindings:
     if isinstance(subject.new, DeviceTaintRule):
         return guard(subject.new, subject.old, request, context)
     if isinstance(subject.new, ResourceSlice):
@@ -285,9 +285,9 @@ def _by_controller(request: AdmissionRequest, context: AdmissionContext) -> bool
 def _documented(subject: _Subject, context: AdmissionContext) -> Iterator[Finding]:
     documented = subject.row.documented
     mode = context.judge.documented_mode
-    if documented is None or mode is Mode.OFF:
+    if documented is None or mode is PolicyMode.OFF:
         return
-    enforced = mode is Mode.ENFORCE
+    enforced = mode is PolicyMode.ENFORCE
     if subject.cut:
         yield from _beyond_limits(subject, context)
     for error in documented(subject.new, subject.old):
@@ -299,10 +299,10 @@ def _documented(subject: _Subject, context: AdmissionContext) -> Iterator[Findin
 def _beyond_limits(subject: _Subject, context: AdmissionContext) -> Iterator[Finding]:
     """The documented limits on tolerations that an object exceeds; it is immutable, so an update has nothing new."""
     mode = context.judge.documented_mode
-    if subject.excess is None or subject.old is not None or mode is Mode.OFF:
+    if subject.excess is None or subject.old is not None or mode is PolicyMode.OFF:
         return
     for error in subject.excess.errors():
-        yield Finding.refusal(error, enforced=mode is Mode.ENFORCE, documented=True)
+        yield Finding.refusal(error, enforced=mode is PolicyMode.ENFORCE, documented=True)
 
 
 def _is_limit(finding: Finding) -> bool:
@@ -311,9 +311,9 @@ def _is_limit(finding: Finding) -> bool:
 
 def _decision(
     findings: list[Finding],
-    judged: Judgement = SILENT,
+    judged: PolicyFindings = SILENT,
     context: AdmissionContext | None = None,
-    guarded: Guarded = UNGUARDED,
+    guarded: GuardFindings = UNGUARDED,
 ) -> Decision:
     """The decision with its audit annotations."""
     severities = {finding.severity for finding in findings}

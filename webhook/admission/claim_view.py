@@ -37,7 +37,7 @@ class Ask(NamedTuple):
     target: Target
 
 
-class Claiming:
+class ClaimView:
     """A claim or a template as rules see it."""
 
     def __init__(

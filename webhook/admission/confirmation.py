@@ -57,7 +57,7 @@ class Numbers(NamedTuple):
         return [f"{number} {name} (at most {most})" for name, number, most in pairs if number > most]
 
 
-class Confirmed(NamedTuple):
+class CodeSubject(NamedTuple):
     """What a rule is about, as far as a code holds for it. `time_added` only if it was set back."""
 
     name: str
@@ -68,16 +68,16 @@ class Confirmed(NamedTuple):
     time_added: datetime | None
 
 
-def about_of(rule: DeviceTaintRule, *, backdated: bool) -> Confirmed:
+def about_of(rule: DeviceTaintRule, *, backdated: bool) -> CodeSubject:
     """What a code for the rule is about; `backdated`: its timeAdded was past when it began to evict."""
     name, prefix = rule.meta.name, rule.meta.generate_name
     if prefix and (not name or name.startswith(prefix)):
         name = f"{prefix}*"  # the server makes up the rest each time that it is sent, and before we are asked
     added = rule.taint.time_added if backdated else None
-    return Confirmed(name, rule.selector, rule.taint.key, rule.taint.value, rule.effective_effect, added)
+    return CodeSubject(name, rule.selector, rule.taint.key, rule.taint.value, rule.effective_effect, added)
 
 
-class Hit(NamedTuple):
+class ImpactToConfirm(NamedTuple):
     """What the rule hits: the numbers, and the namespaces behind the last of them, the protected ones apart."""
 
     numbers: Numbers
@@ -85,7 +85,7 @@ class Hit(NamedTuple):
     protected: frozenset[str]
 
 
-class Terms(NamedTuple):
+class CodeTerms(NamedTuple):
     """When a code holds. `other_than`: the one who confirms, where that may not be the one who was refused."""
 
     now: datetime
@@ -93,7 +93,7 @@ class Terms(NamedTuple):
     other_than: str | None = None
 
 
-class Code(NamedTuple):
+class ConfirmationCode(NamedTuple):
     """A code, read but not proved."""
 
     expires: datetime
@@ -101,7 +101,7 @@ class Code(NamedTuple):
     seal: bytes
 
 
-def read_code(text: str) -> Code | None:
+def read_code(text: str) -> ConfirmationCode | None:
     """The parts of a code, or None if it is none."""
     match = _CODE.fullmatch(text) if len(text) <= _CODE_MOST else None
     if match is None:
@@ -109,14 +109,14 @@ def read_code(text: str) -> Code | None:
     expires, *numbers = [int(number) for number in match.groups()[:5]]
     try:
         seal = base64.urlsafe_b64decode(match[6] + "=" * (-len(match[6]) % 4))
-        code = Code(datetime.fromtimestamp(expires, UTC), Numbers(*numbers), seal)
+        code = ConfirmationCode(datetime.fromtimestamp(expires, UTC), Numbers(*numbers), seal)
     except (binascii.Error, ValueError, OverflowError, OSError):
         return None
     # Base64 has several texts for the same bytes; a code has one.
     return code if len(seal) >= _MAC_BYTES + _USER_BYTES and _text_of(seal) == match[6] else None
 
 
-def make_code(about: Confirmed, hit: Hit, user: str, expires: datetime, key: bytes) -> str:
+def make_code(about: CodeSubject, hit: ImpactToConfirm, user: str, expires: datetime, key: bytes) -> str:
     """A code for what was just refused to `user`, good until `expires`."""
     others = sorted(hit.namespaces - hit.protected)
     named = [*hit.protected, *others[: max(_NAMED_MOST - len(hit.protected), 0)]]
@@ -130,7 +130,7 @@ def _text_of(seal: bytes) -> str:
     return base64.urlsafe_b64encode(seal).decode().rstrip("=")
 
 
-def fault_of(text: str, about: Confirmed, hit: Hit, terms: Terms, key: bytes) -> str | None:
+def fault_of(text: str, about: CodeSubject, hit: ImpactToConfirm, terms: CodeTerms, key: bytes) -> str | None:
     """Why a code does not hold for this rule and what it hits now; None if it does."""
     forged, code = forgery_of(text, about, key), read_code(text)
     if forged or code is None:
@@ -138,7 +138,7 @@ def fault_of(text: str, about: Confirmed, hit: Hit, terms: Terms, key: bytes) ->
     return next(filter(None, _faults(code, code.seal[:-_MAC_BYTES], hit, terms, key)), None)
 
 
-def forgery_of(text: str, about: Confirmed, key: bytes) -> str | None:
+def forgery_of(text: str, about: CodeSubject, key: bytes) -> str | None:
     """Why a code was not made here for this rule; None if it was, whether it still holds or not."""
     code = read_code(text)
     if code is None or (len(code.seal) - _MAC_BYTES - _USER_BYTES) % _NAMESPACE_BYTES:
@@ -156,7 +156,9 @@ def is_proved(rule: DeviceTaintRule, key: bytes) -> bool:
     return any(forgery_of(text, about_of(rule, backdated=backdated), key) is None for backdated in (False, True))
 
 
-def _faults(code: Code, body: bytes, hit: Hit, terms: Terms, key: bytes) -> Iterator[str | None]:
+def _faults(
+    code: ConfirmationCode, body: bytes, hit: ImpactToConfirm, terms: CodeTerms, key: bytes
+) -> Iterator[str | None]:
     """What is wrong with a code that is real."""
     if terms.now >= code.expires:
         yield f"expired at {format_time(code.expires)}"
@@ -169,7 +171,9 @@ def _faults(code: Code, body: bytes, hit: Hit, terms: Terms, key: bytes) -> Iter
     yield _strangers(code, body[_USER_BYTES:], hit, terms.tolerance_percent, key)
 
 
-def _strangers(code: Code, named: bytes, hit: Hit, tolerance_percent: float, key: bytes) -> str | None:
+def _strangers(
+    code: ConfirmationCode, named: bytes, hit: ImpactToConfirm, tolerance_percent: float, key: bytes
+) -> str | None:
     """Namespaces that were not hit when the code was made: no protected one, and of others what the tolerance gives."""
     known = {named[at : at + _NAMESPACE_BYTES] for at in range(0, len(named), _NAMESPACE_BYTES)}
     new = sorted(name for name in hit.namespaces if _fingerprint(key, name) not in known)
@@ -191,7 +195,7 @@ def _mark(key: bytes, kind: str, text: str) -> bytes:
     return hmac.digest(key, _encoder.encode(("confirm-impact", kind, text)), hashlib.sha256)
 
 
-def _mac(about: Confirmed, readable: str, body: bytes, key: bytes) -> bytes:
+def _mac(about: CodeSubject, readable: str, body: bytes, key: bytes) -> bytes:
     selector = None if about.selector is None else msgspec.to_builtins(about.selector)
     added = None if about.time_added is None else format_time(about.time_added)
     text = _encoder.encode(

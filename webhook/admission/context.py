@@ -10,7 +10,7 @@ import msgspec
 
 from webhook.api.field import Path
 from webhook.api.rules import DeviceTaintRule
-from webhook.inventory.fates import Names
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact
 from webhook.inventory.state import Sight
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
@@ -80,7 +80,7 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     sight: Sight | None = None
     promised: tuple[DeviceTaintRule, ...] = ()
     victims: tuple[Impact, ...] = ()
-    closed: tuple[Names, ...] = ()
+    closed: tuple[DeviceNames, ...] = ()
     lately: Callable[[str, str, tuple[str, str, str]], bool] = lambda _driver, _pool, _taint: False
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
     budget: Budget = UNLIMITED

@@ -34,7 +34,7 @@ class Change(StrEnum):
     SILENT = "silent"
 
 
-class Promised(NamedTuple):
+class AssumedRule(NamedTuple):
     """A rule that acts (NoSchedule or more) once it is stored, and what it hit when it was looked at."""
 
     rule: DeviceTaintRule
@@ -65,7 +65,7 @@ class Decision:
     """The policy's rules that matched, in order, and what followed from each."""
     differences: tuple[Difference, ...] = ()
     """What a candidate policy would have said instead."""
-    promised: Promised | None = None
+    promised: AssumedRule | None = None
     """What will act, unless this was a dry run: the next reviews must count it."""
     broke_glass: bool = False
     """Whether a refusal was waved through for a member of a break-glass group."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from webhook.admission.claim_view import Claiming
+from webhook.admission.claim_view import ClaimView
 from webhook.admission.policy_check import claims_matter
 from webhook.admission.rulings import request_text, toleration_text, who_asks
 from webhook.admission.taint_rulings import taint_text, taint_variables, taints_set_by
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.policy.explain import ClaimQuestion, TaintQuestion, considered
-from webhook.policy.model import Action, Mode, Subject, UnknownAuthor
+from webhook.policy.model import Action, PolicyMode, Subject, UnknownAuthor
 from webhook.policy.ports import Requester
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from webhook.admission.review import AdmissionRequest
     from webhook.api.field import Path
     from webhook.policy.explain import Considered
-    from webhook.policy.walk import Hit
+    from webhook.policy.walk import RuleHit
 
 
 class Walk(NamedTuple):
@@ -33,7 +33,7 @@ class Walk(NamedTuple):
     considered: tuple[Considered, ...]
 
     @property
-    def hits(self) -> tuple[Hit, ...]:
+    def hits(self) -> tuple[RuleHit, ...]:
         """The rules that match, in order."""
         return tuple(each.hit for each in self.considered if each.hit is not None)
 
@@ -61,11 +61,11 @@ def explanation(
 ) -> Explanation:
     """The explanation of an object without field errors; of one that was cut, of what is left. Raises OutOfTime."""
     if isinstance(new, ResourceClaim | ResourceClaimTemplate):
-        return _of_claim(Claiming(new, request, context, excess), old, context)
+        return _of_claim(ClaimView(new, request, context, excess), old, context)
     return _of_taints(new, old, request, context)
 
 
-def _of_claim(claiming: Claiming, old: Any, context: AdmissionContext) -> Explanation:
+def _of_claim(claiming: ClaimView, old: Any, context: AdmissionContext) -> Explanation:
     judge = context.judge
     scope = claiming.scope()
     who = who_asks(claiming, scope)
@@ -73,31 +73,31 @@ def _of_claim(claiming: Claiming, old: Any, context: AdmissionContext) -> Explan
         return Explanation(who, ("the scheduler made this claim for an extended resource: no rule is asked",))
     if not claims_matter(judge):
         return Explanation(who, ("no rule of the policy is about claims, and its default is allow",))
-    if context.policy.mode is Mode.OFF:
+    if context.policy.mode is PolicyMode.OFF:
         return Explanation(who, ("the policy's mode is off: no rule is asked",))
     mode = judge.claim_mode(generated=claiming.generated, updating=old is not None)
     notes = []
     if claiming.generated:
         notes.append("made from a template: judged as the template's author")
-    if mode is Mode.OFF:
+    if mode is PolicyMode.OFF:
         return Explanation(who, (*notes, "the policy's mode or generatedClaims is off: no rule is asked"))
     unknown_author = scope.requester is None and judge.policy.unknown_author is UnknownAuthor.ALLOW
     if unknown_author and not claiming.cut:
         return Explanation(who, (*notes, "its author is not known, and unknownAuthor is allow: no rule is asked"))
-    if mode is Mode.WARN:
+    if mode is PolicyMode.WARN:
         notes.append(_why_warn(claiming, old, context))
     return Explanation(who, tuple(notes), tuple(_claim_walks(claiming, context)))
 
 
-def _why_warn(claiming: Claiming, old: Any, context: AdmissionContext) -> str:
+def _why_warn(claiming: ClaimView, old: Any, context: AdmissionContext) -> str:
     if old is not None:
         return "an update changes no toleration: refusals are warnings"
-    if claiming.generated and context.policy.mode is Mode.ENFORCE:
+    if claiming.generated and context.policy.mode is PolicyMode.ENFORCE:
         return "generatedClaims is warn: refusals are warnings"
     return "the policy's mode is warn: refusals are warnings"
 
 
-def _claim_walks(claiming: Claiming, context: AdmissionContext) -> Iterator[Walk]:
+def _claim_walks(claiming: ClaimView, context: AdmissionContext) -> Iterator[Walk]:
     judge, scope = context.judge, claiming.scope()
     asks_requests = bool(judge.rules_on(Subject.REQUEST))
     for asked, target in claiming.asks():
@@ -118,7 +118,7 @@ def _of_taints(new: Any, old: Any, request: AdmissionRequest, context: Admission
     judge = context.judge
     requester = Requester(request.username, request.groups)
     who = f'"{request.username}"'
-    if context.policy.mode is Mode.OFF:
+    if context.policy.mode is PolicyMode.OFF:
         return Explanation(who, ("the policy's mode is off: no rule is asked",))
     walks = []
     for path, place, taint, meta in taints_set_by(new, old, judge):
@@ -126,5 +126,5 @@ def _of_taints(new: Any, old: Any, request: AdmissionRequest, context: Admission
         variables = partial(taint_variables, requester, place, taint, meta)
         found = considered(judge, TaintQuestion(requester, place, taint), context.now, variables)
         walks.append(Walk(path, taint_text(place, taint), found))
-    warned = context.policy.mode is Mode.WARN
+    warned = context.policy.mode is PolicyMode.WARN
     return Explanation(who, ("the policy's mode is warn: refusals are warnings",) if warned else (), tuple(walks))

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.admission.carried_code import NOTHING, CarriedCode
-from webhook.admission.confirmation import Hit, Numbers, about_of, make_code
-from webhook.admission.decision import BREAK_GLASS, Promised
+from webhook.admission.confirmation import ImpactToConfirm, Numbers, about_of, make_code
+from webhook.admission.decision import BREAK_GLASS, AssumedRule
 from webhook.admission.impact_text import annotation_of, count, figures_of, some, summary_of
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.recent_impact import ceiling_of, devices_with_recent, driver_of, hit_with_recent
@@ -22,7 +22,7 @@ from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import CONFIRM_IMPACT, EXPIRES_AT, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Impact, Taint, impact_of
-from webhook.policy.model import Action, InTreeEvictor, Mode, Share
+from webhook.policy.model import Action, InTreeEvictor, PolicyMode, Share
 from webhook.policy.ports import Requester
 from webhook.policy.profiles import limits_for, protected_among
 from webhook.validation.meta import METADATA
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from webhook.admission.context import AdmissionContext
     from webhook.admission.review import AdmissionRequest
     from webhook.inventory.state import Inventory
-    from webhook.policy.model import Impact as Settings
+    from webhook.policy.model import ImpactSettings
 
 GUARD: Final = "impact"
 """The name under which the guard speaks, as rules of the policy do under theirs."""
@@ -43,22 +43,22 @@ _EXPIRES: Final = METADATA.child("annotations").key(EXPIRES_AT)
 _UNPROVED: Final = "API servers do not prove to the webhook who they are (docs/callers.md)"
 
 
-class Guarded(NamedTuple):
+class GuardFindings(NamedTuple):
     """What the guard has to say. `promised` is what will act if this is allowed."""
 
     findings: tuple[Finding, ...] = ()
     annotations: Mapping[str, str] = {}
-    promised: Promised | None = None
+    promised: AssumedRule | None = None
     broke_glass: bool = False
     """Whether something was waved through."""
 
 
-SILENT: Final = Guarded()
+SILENT: Final = GuardFindings()
 
 
 def guard(
     new: DeviceTaintRule, old: DeviceTaintRule | None, request: AdmissionRequest, context: AdmissionContext
-) -> Guarded:
+) -> GuardFindings:
     """The guard's word on a rule that is created (`old` is None) or updated. Raises OutOfTime."""
     return _Guarding(new, old, request, context).result()
 
@@ -77,7 +77,7 @@ class _Guarding:
         self._old = old
         self._request = request
         self._context = context
-        self._settings: Settings = context.policy.impact
+        self._settings: ImpactSettings = context.policy.impact
         self._in_tree = context.policy.in_tree_evictor is InTreeEvictor.ACTIVE
         self._effect = new.effective_effect
         self._acts = self._effect in EFFECT_RANK
@@ -88,9 +88,9 @@ class _Guarding:
         self._about = about_of(new, backdated=self._backdated())
         self._code = CarriedCode(new, old, self._about, request, context)
 
-    def result(self) -> Guarded:
+    def result(self) -> GuardFindings:
         """Findings, the figures for the audit log, and whether others must reckon with the rule."""
-        if self._context.policy.mode is Mode.OFF:
+        if self._context.policy.mode is PolicyMode.OFF:
             return self._answer([], {})
         findings = list(self._expired())
         sight = self._context.sight
@@ -113,13 +113,15 @@ class _Guarding:
     def _only_less(self) -> bool:
         return self._old is not None and not self._asks_for_more and only_less(self._new, self._old)
 
-    def _answer(self, findings: list[Finding], annotations: dict[str, str], impact: Impact | None = None) -> Guarded:
+    def _answer(
+        self, findings: list[Finding], annotations: dict[str, str], impact: Impact | None = None
+    ) -> GuardFindings:
         """What is left of refusals: warnings where the policy only warns, and for who may break the glass.
 
         A code that is not known to be ours is refused in every mode: mode warn asks what would be refused, and says
         nothing about whose numbers may be stored.
         """
-        glass, enforced = self._breaks_glass(), self._context.policy.mode is Mode.ENFORCE
+        glass, enforced = self._breaks_glass(), self._context.policy.mode is PolicyMode.ENFORCE
         forged = list(self._forged())
         broke = glass and _denied([*forged, *(findings if enforced else ())])
         if broke:
@@ -129,8 +131,8 @@ class _Guarding:
             return SILENT
         if impact is None or not self._acts or not self._context.caller_trusted or _denied(kept):
             # A caller that made the rule up would use up the window for those who have real ones.
-            return Guarded(kept, annotations, broke_glass=broke)
-        return Guarded(kept, annotations, Promised(self._new, impact), broke)
+            return GuardFindings(kept, annotations, broke_glass=broke)
+        return GuardFindings(kept, annotations, AssumedRule(self._new, impact), broke)
 
     def _breaks_glass(self) -> bool:
         return any(group in self._settings.break_glass_groups for group in self._request.groups)
@@ -207,12 +209,12 @@ class _Guarding:
         context = self._context
         return impact_of(inventory, self._new.selector, taint, context.now, partial(context.budget.check, "impact"))
 
-    def _hit(self, impact: Impact) -> Hit:
+    def _hit(self, impact: Impact) -> ImpactToConfirm:
         numbers = Numbers(impact.devices, len(impact.claims), len(impact.pods), len(impact.namespaces))
         protected = protected_among(self._settings.protected_namespaces, impact.namespaces, self._context.names)
-        return Hit(numbers, impact.namespaces, protected)
+        return ImpactToConfirm(numbers, impact.namespaces, protected)
 
-    def _way_out(self, hit: Hit) -> str:
+    def _way_out(self, hit: ImpactToConfirm) -> str:
         key = self._context.key
         if key is None:
             return f"it cannot be confirmed while the webhook has no key; narrow the selector{self._glass_hint()}"
@@ -247,7 +249,7 @@ class _Guarding:
             text = f"timeAdded {format_time(self._new.taint.time_added)} is past, so tolerationSeconds may be over"
             yield _Reason("backdated", text)
 
-    def _reasons(self, inventory: Inventory, impact: Impact, hit: Hit) -> Iterator[_Reason]:
+    def _reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> Iterator[_Reason]:
         """Why it is too much."""
         yield from self._reasons_known()
         requester = Requester(self._request.username, self._request.groups)

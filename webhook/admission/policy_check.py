@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.author import REQUESTED_BY, claimed_author, same_author
 from webhook.admission.candidate_diff import differences
-from webhook.admission.claim_view import Claiming
+from webhook.admission.claim_view import ClaimView
 from webhook.admission.rulings import (
     Rulings,
     at_most,
@@ -19,7 +19,7 @@ from webhook.admission.rulings import (
 from webhook.admission.taint_rulings import taint_rulings
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import Finding, Path, Severity, forbidden
-from webhook.policy.model import DEFAULT_RULE, Mode, UnknownAuthor
+from webhook.policy.model import DEFAULT_RULE, PolicyMode, UnknownAuthor
 from webhook.policy.ports import Requester
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ AUTHOR_RULE: Final = "requestedBy"
 """The name under which a template that names another author is refused."""
 
 
-class Judgement(NamedTuple):
+class PolicyFindings(NamedTuple):
     """What the policy has to say: findings, the rules that matched, and how the candidate differs."""
 
     findings: tuple[Finding, ...] = ()
@@ -54,12 +54,12 @@ class Judgement(NamedTuple):
         return any([name != DEFAULT_RULE for name, _ in self.hits])  # noqa: C419 -- a list of few is quicker
 
 
-SILENT: Final = Judgement()
+SILENT: Final = PolicyFindings()
 
 
 def judgement(
     new: Any, old: Any, request: AdmissionRequest, context: AdmissionContext, excess: Excess | None = None
-) -> Judgement:
+) -> PolicyFindings:
     """The policy's word on an object that is created (`old` is None) or updated. Raises OutOfTime.
 
     `excess` says what of the object was cut off: that is not judged, and counts against it.
@@ -67,7 +67,7 @@ def judgement(
     if isinstance(new, ResourceClaim | ResourceClaimTemplate):
         if not claims_matter(context.judge) and context.candidate is None and context.key is None:
             return SILENT
-        claiming = Claiming(new, request, context, excess)
+        claiming = ClaimView(new, request, context, excess)
         if claiming.for_extended_resource:
             return SILENT
         return _on_claim(claiming, old, request, context)
@@ -79,7 +79,7 @@ def claims_matter(judge: Judge) -> bool:
     return judge.judges_claims or judge.policy.unknown_author is UnknownAuthor.DENY
 
 
-def _on_claim(claiming: Claiming, old: Any, request: AdmissionRequest, context: AdmissionContext) -> Judgement:
+def _on_claim(claiming: ClaimView, old: Any, request: AdmissionRequest, context: AdmissionContext) -> PolicyFindings:
     updating = old is not None
     candidate = context.candidate
     findings: list[Finding] = []
@@ -93,15 +93,15 @@ def _on_claim(claiming: Claiming, old: Any, request: AdmissionRequest, context: 
         others = tuple(differences(active.told, tried.told))
     if not findings and not others and not active.names:
         return SILENT
-    return Judgement(tuple(at_most(findings, MAX_FINDINGS)), active.names, others)
+    return PolicyFindings(tuple(at_most(findings, MAX_FINDINGS)), active.names, others)
 
 
 def _spoken(
-    claiming: Claiming, judge: Judge, context: AdmissionContext, *, updating: bool
+    claiming: ClaimView, judge: Judge, context: AdmissionContext, *, updating: bool
 ) -> tuple[list[Finding], Rulings]:
     """What a policy has to tell, and the rulings that it comes from."""
     mode = judge.claim_mode(generated=claiming.generated, updating=updating)
-    if mode is Mode.OFF or not claims_matter(judge):
+    if mode is PolicyMode.OFF or not claims_matter(judge):
         return [], _NO_RULINGS
     scope = claiming.scope()
     findings: list[Finding] = []
@@ -120,10 +120,10 @@ def _spoken(
     return findings, rulings
 
 
-def _authorship(claiming: Claiming, request: AdmissionRequest, context: AdmissionContext) -> Iterator[Finding]:
+def _authorship(claiming: ClaimView, request: AdmissionRequest, context: AdmissionContext) -> Iterator[Finding]:
     """Whether a new template names the one who sends it, as /mutate made it do."""
     new = claiming.new
-    if context.key is None or context.policy.mode is Mode.OFF or not isinstance(new, ResourceClaimTemplate):
+    if context.key is None or context.policy.mode is PolicyMode.OFF or not isinstance(new, ResourceClaimTemplate):
         return
     annotation = new.claim_meta.annotations.get(REQUESTED_BY)
     requester = Requester(request.username, request.groups)
@@ -133,25 +133,25 @@ def _authorship(claiming: Claiming, request: AdmissionRequest, context: Admissio
     claimed = claimed_author(annotation)
     if author is not None or (claimed is not None and not same_author(claimed, requester)):
         text = "names another author than the requester; leave it out, the webhook writes it"
-        enforced = context.policy.mode is Mode.ENFORCE
+        enforced = context.policy.mode is PolicyMode.ENFORCE
         yield Finding.refusal(forbidden(_TEMPLATE_AUTHOR, text), enforced=enforced, rule=AUTHOR_RULE)
     elif claims_matter(context.judge):
         text = "does not prove who wrote this; claims made from the template will have an unknown author"
         yield Finding(Severity.WARN, forbidden(_TEMPLATE_AUTHOR, text), rule=AUTHOR_RULE)
 
 
-def _on_taint(new: Any, old: Any, request: AdmissionRequest, context: AdmissionContext) -> Judgement:
+def _on_taint(new: Any, old: Any, request: AdmissionRequest, context: AdmissionContext) -> PolicyFindings:
     judge, candidate = context.judge, context.candidate
     mode = context.policy.mode
     active: tuple[Ruling, ...] = ()
-    if mode is not Mode.OFF and judge.judges_taints:
+    if mode is not PolicyMode.OFF and judge.judges_taints:
         active = tuple(taint_rulings(new, old, request, judge, context))
     others: tuple[Difference, ...] = ()
     if candidate is not None and (candidate.judges_taints or active):
-        off = candidate.policy.mode is Mode.OFF
+        off = candidate.policy.mode is PolicyMode.OFF
         others = tuple(differences(active, () if off else taint_rulings(new, old, request, candidate, context)))
     if not active and not others:
         return SILENT
-    findings = list(findings_of(active, f'"{request.username}"', mode, context.now, by_mode=mode is Mode.WARN))
+    findings = list(findings_of(active, f'"{request.username}"', mode, context.now, by_mode=mode is PolicyMode.WARN))
     names = [name for ruling in active for name in ruling.walked.names]
-    return Judgement(tuple(at_most(findings, MAX_FINDINGS)), tuple(names), others)
+    return PolicyFindings(tuple(at_most(findings, MAX_FINDINGS)), tuple(names), others)

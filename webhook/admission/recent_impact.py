@@ -14,7 +14,7 @@ from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.rule_delta import EFFECT_RANK, begins_to_evict, narrower
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import Extent, names_of
-from webhook.inventory.fates import Names
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact, Taint, impact_on_devices, impact_on_users
 from webhook.policy.model import Share
 from webhook.policy.profiles import most
@@ -121,7 +121,7 @@ def devices_with_recent(
             check()
         for device, added in each.closed.items():
             if added >= since:
-                extent.add(Names(name, pool, device))
+                extent.add(DeviceNames(name, pool, device))
     others = extent.count(pools, driver, check)
     extent.add(names_of(new.selector))
     together = extent.count(pools, driver, check)

@@ -11,19 +11,19 @@ from webhook.admission.excess import LIST_MAX, OBJECT_MAX
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time
 from webhook.api.taints import EXISTS, NO_SCHEDULE, NONE
-from webhook.policy.model import DEFAULT_RULE, Action, Mode, Subject, UnknownAuthor
+from webhook.policy.model import DEFAULT_RULE, Action, PolicyMode, Subject, UnknownAuthor
 from webhook.validation.documented import TOLERATIONS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
 
-    from webhook.admission.claim_view import Claiming
+    from webhook.admission.claim_view import ClaimView
     from webhook.admission.context import AdmissionContext
     from webhook.api.taints import DeviceToleration
     from webhook.policy.conditions import Scope, Target
     from webhook.policy.decide import Judge
-    from webhook.policy.walk import Hit, Walked
+    from webhook.policy.walk import Evaluation, RuleHit
 
 UNKNOWN_AUTHOR: Final = "unknownAuthor"
 """The name under which claims of unknown authors are refused or told."""
@@ -37,7 +37,7 @@ _SEVERITIES: Final = {Action.DENY: Severity.DENY, Action.WARN: Severity.WARN, Ac
 class Ruling(NamedTuple):
     """What the rules came to for one toleration, request or taint; its texts are made when they are asked for."""
 
-    walked: Walked
+    walked: Evaluation
     place: Callable[[], Path]
     text: Callable[[], str]
 
@@ -52,12 +52,12 @@ class Ruling(NamedTuple):
         return self.text()
 
     @property
-    def hits(self) -> tuple[Hit, ...]:
+    def hits(self) -> tuple[RuleHit, ...]:
         """The rules that matched, in order."""
         return self.walked.hits
 
     @property
-    def denied_by(self) -> Hit | None:
+    def denied_by(self) -> RuleHit | None:
         """The rule that refuses it, if one does."""
         last = self.hits[-1] if self.hits else None
         return last if last is not None and last.action is Action.DENY else None
@@ -71,7 +71,7 @@ class Rulings(NamedTuple):
 
 
 def claim_rulings(
-    claiming: Claiming, judge: Judge, scope: Scope, context: AdmissionContext, *, everything: bool
+    claiming: ClaimView, judge: Judge, scope: Scope, context: AdmissionContext, *, everything: bool
 ) -> Rulings:
     """The rulings on every request, alternative and toleration. Without `everything`, those that are not silent."""
     scoped = judge.scoped(scope, context.now)
@@ -112,12 +112,12 @@ def unknown_author(judge: Judge, *, updating: bool) -> Finding:
     text = "does not prove who wrote the claim's template; to make it do so, create the template again"
     error = forbidden(path, text)
     if refused:
-        return Finding.refusal(error, enforced=policy.mode is Mode.ENFORCE, rule=UNKNOWN_AUTHOR)
+        return Finding.refusal(error, enforced=policy.mode is PolicyMode.ENFORCE, rule=UNKNOWN_AUTHOR)
     return Finding(Severity.WARN, error, rule=UNKNOWN_AUTHOR)
 
 
 def not_judged(
-    claiming: Claiming, judge: Judge, scope: Scope, mode: Mode, now: datetime, *, by_mode: bool = False
+    claiming: ClaimView, judge: Judge, scope: Scope, mode: PolicyMode, now: datetime, *, by_mode: bool = False
 ) -> Iterator[Finding]:
     """What there is to say of the part of an object that was cut off.
 
@@ -141,14 +141,14 @@ def not_judged(
     if refusing is None:
         yield Finding(Severity.WARN, forbidden(excess.first_unjudged, text), rule=NOT_JUDGED)
         return
-    severity = Severity.DENY if mode is Mode.ENFORCE else Severity.WARN
+    severity = Severity.DENY if mode is PolicyMode.ENFORCE else Severity.WARN
     text += f"; rule {refusing} may refuse them; ask for fewer"
     turned_down = severity is Severity.WARN and by_mode
     yield Finding(severity, forbidden(excess.first_unjudged, text), rule=NOT_JUDGED, turned_down=turned_down)
 
 
 def findings_of(
-    rulings: Iterable[Ruling], who: str, mode: Mode, now: datetime, *, by_mode: bool = False
+    rulings: Iterable[Ruling], who: str, mode: PolicyMode, now: datetime, *, by_mode: bool = False
 ) -> Iterator[Finding]:
     """What there is to tell, of what `who` asked for. In mode `warn` refusals become warnings.
 
@@ -163,7 +163,7 @@ def findings_of(
             if exception is None:
                 if hit.action is not Action.ALLOW:
                     severity, turned_down = _SEVERITIES[hit.action], False
-                    if severity is Severity.DENY and mode is not Mode.ENFORCE:
+                    if severity is Severity.DENY and mode is not PolicyMode.ENFORCE:
                         severity, turned_down = Severity.WARN, by_mode
                     error = forbidden(ruling.path, _text(ruling, hit, who))
                     yield Finding(severity, error, rule=hit.rule.name, turned_down=turned_down)
@@ -178,7 +178,7 @@ def findings_of(
                 )
 
 
-def _text(ruling: Ruling, hit: Hit, who: str) -> str:
+def _text(ruling: Ruling, hit: RuleHit, who: str) -> str:
     """What is refused or remarked, why, and the way out."""
     rule = hit.rule
     if rule.name == DEFAULT_RULE:
@@ -192,7 +192,7 @@ def _text(ruling: Ruling, hit: Hit, who: str) -> str:
     return f"{text} (its condition could not be evaluated: {hit.problem})" if hit.problem else text
 
 
-def who_asks(claiming: Claiming, scope: Scope) -> str:
+def who_asks(claiming: ClaimView, scope: Scope) -> str:
     """Who answers for a claim, and where, in words."""
     requester = scope.requester
     name = "somebody unknown" if requester is None else f'"{requester.username}"'

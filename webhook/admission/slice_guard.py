@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.admission.guard import GUARD, SILENT, Guarded
+from webhook.admission.guard import GUARD, SILENT, GuardFindings
 from webhook.admission.impact_text import annotation_of, slice_figures_of
 from webhook.api.field import Finding, Severity, forbidden
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.impact import Taint, impact_on_devices
-from webhook.policy.model import InTreeEvictor, Mode
+from webhook.policy.model import InTreeEvictor, PolicyMode
 from webhook.validation.slices import SPEC
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
     from webhook.inventory.state import Inventory
 
-Identity = tuple[str, str, str]
+TaintId = tuple[str, str, str]
 """Of a taint in a pool: device, key, value."""
 
 
-def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: AdmissionContext) -> Guarded:
+def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: AdmissionContext) -> GuardFindings:
     """Figures of the taints that begin to evict with this slice. Raises OutOfTime."""
-    if context.sight is None or context.policy.mode is Mode.OFF:
+    if context.sight is None or context.policy.mode is PolicyMode.OFF:
         return SILENT
     if not any(taint.effect == NO_EXECUTE for taint in new.distinct_taints) and not new.slice_taints:
         return SILENT
@@ -43,13 +43,13 @@ def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: Admissio
         return SILENT
     if inventory is None:
         text = f"what its new taints hit is not known: {context.sight.unknown}"
-        return Guarded((_tell(text),), {"impact": f"unknown: {context.sight.unknown}"})
+        return GuardFindings((_tell(text),), {"impact": f"unknown: {context.sight.unknown}"})
     return _measured(new, fresh, inventory, context)
 
 
 def _measured(
     new: ResourceSlice, fresh: list[tuple[str, DeviceTaint]], inventory: Inventory, context: AdmissionContext
-) -> Guarded:
+) -> GuardFindings:
     context.budget.check("impact")
     in_tree = context.policy.in_tree_evictor is InTreeEvictor.ACTIVE
     taints: dict[str, list[Taint]] = {}
@@ -57,21 +57,21 @@ def _measured(
         taints.setdefault(device, []).append(Taint.of_slice(taint, in_tree=in_tree))
     impact = impact_on_devices(inventory, (new.driver, new.pool), taints, context.now)
     findings = tuple(_tell(text) for text in slice_figures_of(impact, in_tree=in_tree))
-    return Guarded(findings, {"impact": annotation_of(impact, acts=True, over=())})
+    return GuardFindings(findings, {"impact": annotation_of(impact, acts=True, over=())})
 
 
 def _tell(text: str) -> Finding:
     return Finding(Severity.WARN, forbidden(SPEC.child("devices"), text), rule=GUARD)
 
 
-def _fresh(value: ResourceSlice, known: set[Identity]) -> Iterator[tuple[str, DeviceTaint]]:
+def _fresh(value: ResourceSlice, known: set[TaintId]) -> Iterator[tuple[str, DeviceTaint]]:
     """NoExecute taints that the pool does not have yet, by device."""
     for device, taint in _all(value):
         if taint.effect == NO_EXECUTE and (device, taint.key, taint.value) not in known:
             yield device, taint
 
 
-def evicting(slices: Iterable[ResourceSlice]) -> set[Identity]:
+def evicting(slices: Iterable[ResourceSlice]) -> set[TaintId]:
     """NoExecute taints of some slices of a pool, in any generation: a driver puts the old taints on new slices."""
     return {
         (device, taint.key, taint.value)

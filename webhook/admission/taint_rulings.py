@@ -17,7 +17,7 @@ from webhook.api.rules import EVICT, RULE_ANNOTATIONS, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.policy.conditions import Placement
 from webhook.policy.ports import Requester
-from webhook.policy.walk import Walked
+from webhook.policy.walk import Evaluation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ def taint_rulings(
         variables = partial(taint_variables, requester, place, taint, meta)
         hits = judge.on_taint(requester, place, taint, context.now, variables)
         if hits:
-            yield Ruling(Walked.of(hits), partial(Path.child, path), partial(taint_text, place, taint))
+            yield Ruling(Evaluation.of(hits), partial(Path.child, path), partial(taint_text, place, taint))
 
 
 def taint_text(place: Placement, taint: DeviceTaint) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from webhook.admission.confirmation import read_code
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.eviction.ports import Ceiling
-from webhook.policy.model import Mode, Share
+from webhook.policy.model import PolicyMode, Share
 from webhook.policy.profiles import limits_of_anybody, most
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def ceiling_of(
     if code is not None and not doubt:
         confirmed = code.numbers.grown(policy.impact.tolerance_percent)
         return Ceiling(confirmed.pods, confirmed.namespaces)
-    if policy.mode is not Mode.ENFORCE:
+    if policy.mode is not PolicyMode.ENFORCE:
         return None
     limits = limits_of_anybody(policy.impact, rule.taint, rule.effective_effect)
     pods, namespaces = _widest(limits, "pods", totals), _widest(limits, "namespaces", totals)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from webhook.inventory.matching import Evictor
-from webhook.inventory.scope import Scope
+from webhook.inventory.scope import EvictionScope
 
 
 class Mode(StrEnum):
@@ -35,17 +35,17 @@ class InTree(StrEnum):
     UNKNOWN = "unknown"
 
 
-def scope_of(mode: Mode, in_tree: InTree) -> Scope:
+def scope_of(mode: Mode, in_tree: InTree) -> EvictionScope:
     """Which taints the worker looks at. Only `observe` depends on whether the in-tree controller is at work."""
     match mode:
         case Mode.OBSERVE:
-            return Scope(Evictor.OURS if in_tree is InTree.ABSENT else Evictor.IN_TREE, asked=True)
+            return EvictionScope(Evictor.OURS if in_tree is InTree.ABSENT else Evictor.IN_TREE, asked=True)
         case Mode.DELEGATED:
-            return Scope(None, asked=True)
+            return EvictionScope(None, asked=True)
         case Mode.SUPPLEMENT:
-            return Scope(Evictor.OURS, only_extended=True)
+            return EvictionScope(Evictor.OURS, only_extended=True)
         case Mode.REPLACEMENT:
-            return Scope(Evictor.OURS, asked=True)
+            return EvictionScope(Evictor.OURS, asked=True)
         case _:
             assert_never(mode)
 

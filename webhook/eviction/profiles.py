@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.api.claims import allocated_classes
 from webhook.inventory.state import claim_keys
-from webhook.policy.match import Names, TextSet
+from webhook.policy.match import NamespaceMatcher, TextSet
 from webhook.policy.model import EvictionProfile, Share
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Profiles:
     def __init__(self, profiles: Sequence[EvictionProfile]) -> None:
         self.all = tuple(Profile(position, settings) for position, settings in enumerate(profiles))
         self._only = self.all[0] if len(self.all) == 1 else None
-        self._names = [None if each.namespaces is None else Names(each.namespaces) for each in profiles]
+        self._names = [None if each.namespaces is None else NamespaceMatcher(each.namespaces) for each in profiles]
         self.ask_for_classes = any(each.device_classes for each in profiles)
         """Whether the classes of a pod's devices make a difference."""
         self._classes = [TextSet(each.device_classes) if each.device_classes else None for each in profiles]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.plans import Plan, Plans
     from webhook.eviction.profiles import Profile
-    from webhook.inventory.evictions import Eviction, Reason
+    from webhook.inventory.evictions import Eviction, EvictionReason
 
 TAINT_BURST: Final = 10
 """Of a taint that brings a rate of its own (N-13)."""
@@ -104,7 +104,7 @@ class Gates:
         """A rule has changed, and perhaps its rate."""
         self._lots.clear()
 
-    def _key(self, reason: Reason, profile: Profile) -> BucketKey:
+    def _key(self, reason: EvictionReason, profile: Profile) -> BucketKey:
         taint = reason.taint
         if reason.rule:
             rule = self._rules.get(reason.rule)

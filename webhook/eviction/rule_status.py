@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from webhook.eviction.plans import Plan, Plans
     from webhook.eviction.ports import Note
     from webhook.eviction.step import Facts
-    from webhook.inventory.scope import Scope
+    from webhook.inventory.scope import EvictionScope
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Rules:
     def __init__(
         self,
         setup: Setup,
-        scope: Scope,
+        scope: EvictionScope,
         plans: Plans,
         facts_of: Callable[[Plan], Facts],
         tell: Callable[[Note], None],

@@ -17,7 +17,7 @@ from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
-from webhook.inventory.fates import Names
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import UNSEEN, Taint
 from webhook.inventory.matching import FOR_EVER
 from webhook.inventory.scope import can_judge, is_ours
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from webhook.api.claims import AllocationResult
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.pools import PoolId
-    from webhook.inventory.scope import Scope
+    from webhook.inventory.scope import EvictionScope
     from webhook.inventory.state import Held, Inventory
 
 _LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
@@ -39,7 +39,7 @@ _LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 _NOBODY: Final[frozenset[str]] = frozenset()
 
 
-class Reason(msgspec.Struct, frozen=True, gc=False):
+class EvictionReason(msgspec.Struct, frozen=True, gc=False):
     """One taint that makes a pod go: that of a rule, or one on a device in a slice."""
 
     taint: DeviceTaint
@@ -68,7 +68,7 @@ class Eviction(msgspec.Struct, frozen=True, gc=False):
     """
 
     due: datetime
-    reasons: tuple[Reason, ...]
+    reasons: tuple[EvictionReason, ...]
     rules: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -81,8 +81,8 @@ class _Acting(NamedTuple):
     """A rule as it acts. `not_before`: nobody is due sooner."""
 
     taint: Taint
-    reason: Reason
-    names: Names
+    reason: EvictionReason
+    names: DeviceNames
     not_before: datetime | None
 
 
@@ -96,7 +96,7 @@ class Evictions:
     """
 
     def __init__(
-        self, inventory: Inventory, scope: Scope, began_of: Callable[[DeviceTaintRule], datetime | None]
+        self, inventory: Inventory, scope: EvictionScope, began_of: Callable[[DeviceTaintRule], datetime | None]
     ) -> None:
         self._inventory = inventory
         self._scope = scope
@@ -176,11 +176,11 @@ class Evictions:
             not_before = self._began_of(rule)
             if not_before is None:
                 return None
-        names = Names(rule.selector.driver, rule.selector.pool, rule.selector.device)
-        return _Acting(taint, Reason(taint.taint, rule.meta.name, rule.meta.uid), names, not_before)
+        names = DeviceNames(rule.selector.driver, rule.selector.pool, rule.selector.device)
+        return _Acting(taint, EvictionReason(taint.taint, rule.meta.name, rule.meta.uid), names, not_before)
 
     def _index(self) -> None:
-        at: dict[Names, list[_Acting]] = {}
+        at: dict[DeviceNames, list[_Acting]] = {}
         for _, acting in sorted(self._acting.items()):
             at.setdefault(acting.names, []).append(acting)
         self._at = {names: tuple(found) for names, found in at.items()}
@@ -197,9 +197,9 @@ class Evictions:
         if after:
             self._tainted[identity] = after
         changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
-        return self._claims_on(*[Names(*identity, name) for name in changed])
+        return self._claims_on(*[DeviceNames(*identity, name) for name in changed])
 
-    def _claims_on(self, *places: Names) -> AbstractSet[str]:
+    def _claims_on(self, *places: DeviceNames) -> AbstractSet[str]:
         usage, claims = self._inventory.usage, self._inventory.claims
         if any(
             names.pool is names.device is None and 2 * usage.count_on(names.driver) > len(claims) for names in places
@@ -251,7 +251,7 @@ class Evictions:
         if len(results) == 1 and (not self._tainted or not self._taints_on(results[0])):
             return self._eviction_by_rules(results[0], extended=extended)
         due: datetime | None = None
-        reasons: dict[Reason, None] = {}
+        reasons: dict[EvictionReason, None] = {}
         for result in results:
             by_rules = self._eviction_by_rules(result, extended=extended)
             if by_rules is not None:
@@ -259,7 +259,7 @@ class Evictions:
                 reasons.update(dict.fromkeys(by_rules.reasons))
             for index, taint in enumerate(self._taints_on(result)):
                 acting = Taint(taint, self._scope.no_execute)
-                reason = Reason(taint, "", "", result.driver, result.pool, result.device, index)
+                reason = EvictionReason(taint, "", "", result.driver, result.pool, result.device, index)
                 time = _due(acting, result.tolerations, None, extended=extended)
                 if time is None:
                     continue
@@ -298,7 +298,7 @@ def _eviction_under(
     hits: list[tuple[_Acting, ...]], tolerations: tuple[DeviceToleration, ...], *, extended: bool
 ) -> Eviction | None:
     due: datetime | None = None
-    reasons: list[Reason] = []
+    reasons: list[EvictionReason] = []
     for acting in [each for hit in hits for each in hit]:
         time = _due(acting.taint, tolerations, acting.not_before, extended=extended)
         if time is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.inventory.fates import ANYWHERE, Names
+from webhook.inventory.fates import ANYWHERE, DeviceNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,22 +16,22 @@ _BETWEEN_CHECKS: Final = 1000
 """Devices that are counted between two checks: well under a millisecond."""
 
 
-def names_of(selector: DeviceSelector | None) -> Names:
+def names_of(selector: DeviceSelector | None) -> DeviceNames:
     """The devices that a selector keeps from being allocated, by name.
 
     A missing selector is every device (K-5), and so is one with a field that cannot be judged here.
     """
     if selector is None or selector.unknown:
         return ANYWHERE
-    return Names(selector.driver, selector.pool, selector.device)
+    return DeviceNames(selector.driver, selector.pool, selector.device)
 
 
 class Extent:
-    """Devices by names, of any number of rules. Names are indexed by driver and pool: each pool is looked at once."""
+    """Devices by names, of any number of rules. They are indexed by driver and pool: each pool is looked at once."""
 
     __slots__ = ("_at",)
 
-    def __init__(self, names: Iterable[Names] = ()) -> None:
+    def __init__(self, names: Iterable[DeviceNames] = ()) -> None:
         self._at: dict[tuple[str | None, str | None], set[str] | None] = {}
         """Names of devices by driver and pool, as a selector gives them; None instead of names is every device."""
         for each in names:
@@ -40,7 +40,7 @@ class Extent:
     def __bool__(self) -> bool:
         return bool(self._at)
 
-    def add(self, names: Names) -> None:
+    def add(self, names: DeviceNames) -> None:
         """More devices."""
         driver, pool, device = names
         if device is None:

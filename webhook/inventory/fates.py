@@ -23,7 +23,7 @@ _BETWEEN_CHECKS: Final = 1000
 _NOBODY: Final[frozenset[str]] = frozenset()
 
 
-class Names(NamedTuple):
+class DeviceNames(NamedTuple):
     """Which devices, by name; None is any."""
 
     driver: str | None = None
@@ -31,12 +31,12 @@ class Names(NamedTuple):
     device: str | None = None
 
     @classmethod
-    def of(cls, selector: DeviceSelector) -> Names:
+    def of(cls, selector: DeviceSelector) -> DeviceNames:
         """At least what a selector selects: with a field that is not known here, any device (as `selects` has it)."""
         return ANYWHERE if selector.unknown else cls(selector.driver, selector.pool, selector.device)
 
 
-ANYWHERE: Final = Names()
+ANYWHERE: Final = DeviceNames()
 
 
 class FateOf(Protocol):
@@ -86,7 +86,7 @@ class Fates:
         return _NOBODY.union(*[users.pods for users in self.users.get(fate, ())])
 
 
-def fates_on(inventory: Inventory, names: Names, fate_of: FateOf, check: Check = lambda: None) -> Fates:
+def fates_on(inventory: Inventory, names: DeviceNames, fate_of: FateOf, check: Check = lambda: None) -> Fates:
     """What a taint means to those who use the devices of these names. `check` is called now and then, and may raise."""
     if names.pool is None and names.device is None:
         return _of_groups(inventory, names.driver, fate_of, check)
@@ -106,7 +106,7 @@ def _of_groups(inventory: Inventory, driver: str | None, fate_of: FateOf, check:
     return fates
 
 
-def _of_claims(inventory: Inventory, names: Names, fate_of: FateOf, check: Check) -> Fates:
+def _of_claims(inventory: Inventory, names: DeviceNames, fate_of: FateOf, check: Check) -> Fates:
     """Of some devices: claim by claim. Few claims differ in their tolerations, so each sort is judged once."""
     driver, pool, device = names
     fates = Fates()

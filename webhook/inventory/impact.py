@@ -14,7 +14,7 @@ import msgspec
 from msgspec import structs
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
-from webhook.inventory.fates import ANYWHERE, Fates, Names, fates_on
+from webhook.inventory.fates import ANYWHERE, DeviceNames, Fates, fates_on
 from webhook.inventory.matching import FOR_EVER, Evictor, grace_seconds, keeps_from_allocation, tolerates
 from webhook.inventory.pools import PoolId
 
@@ -151,7 +151,7 @@ def impact_of(
     A missing selector evicts no pod, but keeps every device from being allocated (K-5, E-6). A selector
     with fields that cannot be judged here is taken for wider than it is, so the answer is too high and never too low.
     """
-    names = ANYWHERE if selector is None else Names.of(selector)
+    names = ANYWHERE if selector is None else DeviceNames.of(selector)
     published = _published(inventory, names)
     if selector is None:
         return published
@@ -168,7 +168,7 @@ def impact_on_users(
     """As impact_of, without the figures of what is published: those take a look at each pool."""
     if selector is None:
         return Impact()
-    names = Names(selector.driver, selector.pool, selector.device)
+    names = DeviceNames(selector.driver, selector.pool, selector.device)
     return _impact(Impact(), fates_on(inventory, names, taint.fate, check), taint, now)
 
 
@@ -183,7 +183,7 @@ def impact_on_devices(
     parts: list[Impact] = []
     allocated = 0
     for device, added in taints.items():
-        names = Names(*pool, device)
+        names = DeviceNames(*pool, device)
         check()
         fared = [_impact(Impact(), fates_on(inventory, names, taint.fate), taint, now) for taint in added]
         allocated += max((part.allocated for part in fared), default=0)  # the same for each taint of a device
@@ -220,7 +220,7 @@ def union(parts: Iterable[Impact]) -> Impact:
     )
 
 
-def _published(inventory: Inventory, names: Names) -> Impact:
+def _published(inventory: Inventory, names: DeviceNames) -> Impact:
     """The devices that are selected."""
     pools = devices = 0
     drivers: set[str] = set()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
-from webhook.inventory.fates import ANYWHERE, Names
+from webhook.inventory.fates import ANYWHERE, DeviceNames
 from webhook.inventory.impact import Impact, Taint, impact_of, impact_on_devices
-from webhook.inventory.rows import GroupRow, Outcome, PodRow, rows_of
+from webhook.inventory.rows import GroupRow, PodOutcome, PodRow, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,14 +27,14 @@ class Preview(msgspec.Struct, frozen=True):
     """What taints would do. `simulated`: they do nothing, and this is what they would with effect NoExecute."""
 
     impact: Impact
-    taints: tuple[tuple[Names, Taint], ...] = ()
+    taints: tuple[tuple[DeviceNames, Taint], ...] = ()
     """What is on which devices, as it is judged here."""
     simulated: bool = False
     pods: tuple[PodRow, ...] = ()
     """Who is evicted, soonest first; then the others."""
     pod_groups: tuple[GroupRow, ...] = ()
 
-    def count(self, outcome: Outcome) -> int:
+    def count(self, outcome: PodOutcome) -> int:
         """How many pods share an outcome."""
         return sum(row.outcome is outcome for row in self.pods)
 
@@ -56,7 +56,7 @@ class Preview(msgspec.Struct, frozen=True):
     def _evicted(self) -> Iterator[PodRow | GroupRow]:
         rows: tuple[PodRow | GroupRow, ...] = (*self.pods, *self.pod_groups)
         for row in rows:
-            if row.outcome is Outcome.EVICTED:
+            if row.outcome is PodOutcome.EVICTED:
                 yield row
 
 
@@ -75,7 +75,7 @@ def rule_preview(inventory: Inventory, rule: DeviceTaintRule, *, in_tree: bool, 
     selector = rule.selector
     if selector is None:
         return Preview(impact, ((ANYWHERE, taint),), simulated)
-    taints = ((Names.of(selector), taint),)
+    taints = ((DeviceNames.of(selector), taint),)
     return Preview(impact, taints, simulated, *rows_of(inventory, taints, now))
 
 
@@ -92,7 +92,7 @@ def slice_preview(inventory: Inventory, value: ResourceSlice, *, in_tree: bool, 
         return Preview(Impact())
     impact = impact_on_devices(inventory, (value.driver, value.pool), judged, now)
     pairs = tuple(
-        (Names(value.driver, value.pool, device), taint) for device, taints in judged.items() for taint in taints
+        (DeviceNames(value.driver, value.pool, device), taint) for device, taints in judged.items() for taint in taints
     )
     return Preview(impact, pairs, simulated, *rows_of(inventory, pairs, now))
 

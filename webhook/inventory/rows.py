@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.api.claims import Consumer
-    from webhook.inventory.fates import Names
+    from webhook.inventory.fates import DeviceNames
     from webhook.inventory.state import Inventory
 
 
-class Outcome(StrEnum):
+class PodOutcome(StrEnum):
     """What becomes of a pod. Of several devices the one with the worst outcome decides, in this order."""
 
     EVICTED = "Evicted"
@@ -39,14 +39,16 @@ class Outcome(StrEnum):
     """It is terminating or finished."""
 
 
-_WORST: Final = {outcome: rank for rank, outcome in enumerate(Outcome)}
+_WORST: Final = {outcome: rank for rank, outcome in enumerate(PodOutcome)}
 _SHOWN: Final = {
     outcome: rank
-    for rank, outcome in enumerate((Outcome.EVICTED, Outcome.TOLERATES, Outcome.UNSEEN, Outcome.KEPT, Outcome.LEAVING))
+    for rank, outcome in enumerate(
+        (PodOutcome.EVICTED, PodOutcome.TOLERATES, PodOutcome.UNSEEN, PodOutcome.KEPT, PodOutcome.LEAVING)
+    )
 }
 
 
-class Reason(StrEnum):
+class OutcomeReason(StrEnum):
     """Why that becomes of it."""
 
     NOT_TOLERATED = "NotTolerated"
@@ -65,7 +67,7 @@ class Reason(StrEnum):
 class Cause(NamedTuple):
     """A reason, with the taint and, where there is one, the toleration that decides."""
 
-    reason: Reason
+    reason: OutcomeReason
     taint: DeviceTaint
     toleration: DeviceToleration | None = None
 
@@ -87,7 +89,7 @@ class PodRow(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     uid: str
-    outcome: Outcome
+    outcome: PodOutcome
     seconds: int | None
     cause: Cause
     devices: tuple[DeviceId, ...]
@@ -101,7 +103,7 @@ class GroupRow(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     uid: str
-    outcome: Outcome
+    outcome: PodOutcome
     seconds: int | None
     cause: Cause
     devices: tuple[DeviceId, ...]
@@ -112,7 +114,7 @@ class GroupRow(msgspec.Struct, frozen=True):
 class _Hit(NamedTuple):
     """What one taint on one device means for whoever uses it. `seconds` is -1 where nobody goes."""
 
-    outcome: Outcome
+    outcome: PodOutcome
     seconds: int
     claim: str
     device: DeviceId
@@ -128,7 +130,7 @@ class _User(NamedTuple):
 
 
 def rows_of(
-    inventory: Inventory, taints: Iterable[tuple[Names, Taint]], now: datetime
+    inventory: Inventory, taints: Iterable[tuple[DeviceNames, Taint]], now: datetime
 ) -> tuple[tuple[PodRow, ...], tuple[GroupRow, ...]]:
     """Pods and PodGroups that use the devices on which the taints are; who is evicted first, soonest first."""
     pods: list[PodRow] = []
@@ -145,10 +147,10 @@ def _order(row: PodRow | GroupRow) -> tuple[int, int, str, str, str]:
     return _SHOWN[row.outcome], row.seconds or 0, row.namespace, row.name, row.uid
 
 
-def _users(inventory: Inventory, taints: Iterable[tuple[Names, Taint]], now: datetime) -> Iterable[_User]:
+def _users(inventory: Inventory, taints: Iterable[tuple[DeviceNames, Taint]], now: datetime) -> Iterable[_User]:
     users: dict[str, _User] = {}
     for names, taint in taints:
-        judged: dict[tuple[tuple[DeviceToleration, ...], bool], tuple[Outcome, int, Cause]] = {}
+        judged: dict[tuple[tuple[DeviceToleration, ...], bool], tuple[PodOutcome, int, Cause]] = {}
         for key in inventory.usage.claims_on(*names):
             claim = inventory.claims[key]
             for result in claim.allocation or ():
@@ -167,23 +169,23 @@ def _users(inventory: Inventory, taints: Iterable[tuple[Names, Taint]], now: dat
     return users.values()
 
 
-def _named(names: Names, device: DeviceId) -> bool:
+def _named(names: DeviceNames, device: DeviceId) -> bool:
     return all(wanted in (None, given) for wanted, given in zip(names, device, strict=True))
 
 
 def _judged(
     taint: Taint, tolerations: tuple[DeviceToleration, ...], now: datetime, *, extended: bool
-) -> tuple[Outcome, int, Cause]:
+) -> tuple[PodOutcome, int, Cause]:
     """What a taint means to who has these tolerations, in how many seconds, and why."""
     grace = taint.fate(tolerations, extended=extended)
     if taint.evictor is None:
-        return Outcome.KEPT, -1, Cause(Reason.ALLOCATION_ONLY, taint.taint)
+        return PodOutcome.KEPT, -1, Cause(OutcomeReason.ALLOCATION_ONLY, taint.taint)
     if grace == UNSEEN:
-        return Outcome.UNSEEN, -1, Cause(Reason.EXTENDED_RESOURCE, taint.taint)
+        return PodOutcome.UNSEEN, -1, Cause(OutcomeReason.EXTENDED_RESOURCE, taint.taint)
     cause = _cause(taint, tolerations)
     if grace == FOR_EVER:
-        return Outcome.TOLERATES, -1, cause
-    return Outcome.EVICTED, taint.due_seconds(grace, now), cause
+        return PodOutcome.TOLERATES, -1, cause
+    return PodOutcome.EVICTED, taint.due_seconds(grace, now), cause
 
 
 def _cause(taint: Taint, tolerations: Sequence[DeviceToleration]) -> Cause:
@@ -192,20 +194,20 @@ def _cause(taint: Taint, tolerations: Sequence[DeviceToleration]) -> Cause:
     if taint.scheduling is not None:
         for toleration in tolerations:
             if tolerates(toleration, taint.scheduling):
-                return Cause(Reason.TOLERATES_SCHEDULING, taint.scheduling, toleration)
+                return Cause(OutcomeReason.TOLERATES_SCHEDULING, taint.scheduling, toleration)
     covering = [toleration for toleration in tolerations if tolerates(toleration, acting)]
     in_tree = taint.evictor is Evictor.IN_TREE
     counting = [toleration for toleration in covering if toleration.effect == NO_EXECUTE or not in_tree]
     timed: list[tuple[int, DeviceToleration]] = []
     for toleration in counting:
         if toleration.toleration_seconds is None:
-            return Cause(Reason.TOLERATED, acting, toleration)
+            return Cause(OutcomeReason.TOLERATED, acting, toleration)
         timed.append((toleration.toleration_seconds, toleration))
     if timed:
-        return Cause(Reason.TOLERATED_FOR_SECONDS, acting, min(timed, key=lambda pair: pair[0])[1])
+        return Cause(OutcomeReason.TOLERATED_FOR_SECONDS, acting, min(timed, key=lambda pair: pair[0])[1])
     if covering:
-        return Cause(Reason.EFFECT_NOT_NAMED, acting, covering[0])
-    return Cause(Reason.NOT_TOLERATED, acting)
+        return Cause(OutcomeReason.EFFECT_NOT_NAMED, acting, covering[0])
+    return Cause(OutcomeReason.NOT_TOLERATED, acting)
 
 
 def _worst(hits: list[_Hit]) -> tuple[_Hit, tuple[DeviceId, ...], tuple[str, ...]]:
@@ -223,9 +225,9 @@ def _pod_row(inventory: Inventory, user: _User) -> PodRow:
     if pod is not None and pod.meta.uid != consumer.uid:
         pod = None  # another one of that name
     if pod is not None and (pod.deleting or pod.finished):
-        outcome = Outcome.LEAVING
-        cause = Cause(Reason.TERMINATING if pod.deleting else Reason.FINISHED, cause.taint)
-    seconds = worst.seconds if outcome is Outcome.EVICTED else None
+        outcome = PodOutcome.LEAVING
+        cause = Cause(OutcomeReason.TERMINATING if pod.deleting else OutcomeReason.FINISHED, cause.taint)
+    seconds = worst.seconds if outcome is PodOutcome.EVICTED else None
     return PodRow(namespace, consumer.name, consumer.uid, outcome, seconds, cause, devices, claims, pod)
 
 
@@ -239,7 +241,7 @@ def _group_row(inventory: Inventory, user: _User) -> GroupRow:
         for key in inventory.pods_of(claim)
         if (pod := inventory.pods[key]).pod_group == consumer.name and not (pod.deleting or pod.finished)
     }
-    seconds = worst.seconds if worst.outcome is Outcome.EVICTED else None
+    seconds = worst.seconds if worst.outcome is PodOutcome.EVICTED else None
     return GroupRow(
         namespace,
         consumer.name,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.inventory.fates import Names, fates_on
+from webhook.inventory.fates import DeviceNames, fates_on
 from webhook.inventory.matching import Evictor, tolerates
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NOBODY: Final[frozenset[str]] = frozenset()
 
 
-class Scope(msgspec.Struct, frozen=True):
+class EvictionScope(msgspec.Struct, frozen=True):
     """Which taints count.
 
     `no_execute`: who carries out NoExecute, and so how tolerations are read; None leaves those taints out. `asked`:
@@ -31,7 +31,7 @@ class Scope(msgspec.Struct, frozen=True):
     only_extended: bool = False
 
 
-def is_ours(rule: DeviceTaintRule, scope: Scope) -> bool:
+def is_ours(rule: DeviceTaintRule, scope: EvictionScope) -> bool:
     """Whether the scope has eviction for the rule in it, by its effect and `/evict`.
 
     A rule that is being deleted cannot ask with `/evict` any more. A taint of effect NoExecute acts until the rule is
@@ -61,5 +61,5 @@ def tolerating_scheduling(inventory: Inventory, rule: DeviceTaintRule) -> frozen
     def fate_of(tolerations: tuple[DeviceToleration, ...], *, extended: bool) -> int:  # noqa: ARG001 -- the port's
         return int(any(tolerates(toleration, rule.taint) for toleration in tolerations))
 
-    names = Names(rule.selector.driver, rule.selector.pool, rule.selector.device)
+    names = DeviceNames(rule.selector.driver, rule.selector.pool, rule.selector.device)
     return fates_on(inventory, names, fate_of).pods(1)

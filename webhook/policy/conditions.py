@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.policy.match import Drivers, Names, Requesters, TextSet, Tolerations
+from webhook.policy.match import DriverMatcher, NamespaceMatcher, RequesterMatcher, TextSet, TolerationMatcher
 
 if TYPE_CHECKING:
     from webhook.api.rules import DeviceSelector
@@ -46,22 +46,22 @@ class Placement(NamedTuple):
         return cls(selector.driver, selector.pool, selector.device, evict)
 
 
-class Condition:
+class Matcher:
     """A match, compiled; `allowing` says which of its two readings holds."""
 
     __slots__ = ("admin_access", "allowing", "classes", "drivers", "evict", "names", "pools", "requesters", "taints")
 
     def __init__(self, match: Match, *, allowing: bool) -> None:
         self.allowing = allowing
-        self.names = Names(match.namespaces) if match.namespaces else None
-        self.requesters = Requesters(match.requesters) if match.requesters else None
+        self.names = NamespaceMatcher(match.namespaces) if match.namespaces else None
+        self.requesters = RequesterMatcher(match.requesters) if match.requesters else None
         self.classes = TextSet(match.device_classes)
-        self.drivers = Drivers(match.drivers)
-        self.pools = Drivers(match.pools)
+        self.drivers = DriverMatcher(match.drivers)
+        self.pools = DriverMatcher(match.pools)
         self.admin_access = match.admin_access
         self.evict = match.evict
         self.taints = (
-            Tolerations(match.tolerations)
+            TolerationMatcher(match.tolerations)
             if match.tolerations
             else (TextSet(match.taints.keys), TextSet(match.taints.values), frozenset(match.taints.effects))
             if match.taints
@@ -87,7 +87,7 @@ class Condition:
             return False
         if not self.drivers.matches(target.drivers, allowing=self.allowing):
             return False
-        if toleration is None or not isinstance(self.taints, Tolerations):
+        if toleration is None or not isinstance(self.taints, TolerationMatcher):
             return True
         return self.taints.contains(toleration) if self.allowing else self.taints.intersects(toleration)
 

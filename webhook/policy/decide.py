@@ -12,10 +12,10 @@ from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from webhook.expressions.engine import EvaluationError
-from webhook.policy.conditions import Condition, Scope
+from webhook.policy.conditions import Matcher, Scope
 from webhook.policy.index import TolerationIndex
-from webhook.policy.model import BUILTIN, DEFAULT_RULE, Action, Mode, Policy, Rule, Subject
-from webhook.policy.walk import Excuse, Hit, Scoped, ScopedJudge, Step, hit_of
+from webhook.policy.model import BUILTIN, DEFAULT_RULE, Action, Policy, PolicyMode, Rule, Subject
+from webhook.policy.walk import ExceptionMatcher, RuleHit, ScopedJudge, ScopedRule, ScopedRules, hit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,7 +42,7 @@ class _Era:
 
     __slots__ = ("active", "epoch", "large", "remembered", "scopes")
 
-    def __init__(self, epoch: int, active: tuple[Excuse, ...]) -> None:
+    def __init__(self, epoch: int, active: tuple[ExceptionMatcher, ...]) -> None:
         self.epoch = epoch
         self.active = active
         self.scopes: dict[Scope, ScopedJudge] = {}
@@ -66,23 +66,23 @@ class Judge:
         }
         self._index = TolerationIndex([condition for _, condition in self._compiled[Subject.TOLERATION]])
         self._taint_rules = _compiled(policy.taint_rules)
-        self._excuses = [Excuse(entry, Condition(entry.match, allowing=True)) for entry in policy.exceptions]
-        self._defaults = [(entry, Condition(entry.match, allowing=True)) for entry in policy.default_tolerations]
+        self._excuses = [ExceptionMatcher(entry, Matcher(entry.match, allowing=True)) for entry in policy.exceptions]
+        self._defaults = [(entry, Matcher(entry.match, allowing=True)) for entry in policy.default_tolerations]
         times = {entry.expires_at for entry in policy.exceptions}
         times |= {entry.not_before for entry in policy.exceptions if entry.not_before is not None}
         self._turns = sorted(times)
         """When exceptions begin or end: between two of them nothing changes."""
         self._era = self._era_of(0)
 
-    def claim_mode(self, *, generated: bool, updating: bool) -> Mode:
+    def claim_mode(self, *, generated: bool, updating: bool) -> PolicyMode:
         """How far the policy's word goes. An update changes no spec, so what a stored object breaks is only told."""
         mode = self._generated_mode if generated else self.policy.mode
-        return mode.at_most(Mode.WARN) if updating else mode
+        return mode.at_most(PolicyMode.WARN) if updating else mode
 
     def mode_turns_down(self, *, generated: bool, updating: bool) -> bool:
         """Whether `mode: warn`, and nothing else, turns refusals of claims into warnings."""
-        enforced = self.policy.generated_claims is Mode.ENFORCE or not generated
-        return self.policy.mode is Mode.WARN and enforced and not updating
+        enforced = self.policy.generated_claims is PolicyMode.ENFORCE or not generated
+        return self.policy.mode is PolicyMode.WARN and enforced and not updating
 
     @property
     def judges_claims(self) -> bool:
@@ -115,16 +115,16 @@ class Judge:
                 era.large = scope, scoped
         return scoped
 
-    def _part(self, subject: Subject, scope: Scope, excuses: list[Excuse]) -> Scoped:
+    def _part(self, subject: Subject, scope: Scope, excuses: list[ExceptionMatcher]) -> ScopedRules:
         """The rules on a subject that are about a scope."""
-        steps: dict[int, Step] = {}
+        steps: dict[int, ScopedRule] = {}
         rules = 0
         for number, (rule, condition) in enumerate(self._compiled[subject]):
             if condition.covers_scope(scope):
                 mine = tuple([excuse for excuse in excuses if rule.name in excuse.exception.rules]) if excuses else ()
-                steps[number] = Step(rule, condition, mine)
+                steps[number] = ScopedRule(rule, condition, mine)
                 rules |= 1 << number
-        return Scoped(steps, rules, self._index if subject is Subject.TOLERATION else None)
+        return ScopedRules(steps, rules, self._index if subject is Subject.TOLERATION else None)
 
     def _remember(self) -> bool:
         """Whether there is room for one more answer; there always is, as a full memory is emptied."""
@@ -136,21 +136,21 @@ class Judge:
 
     def on_toleration(
         self, scope: Scope, target: Target, toleration: DeviceToleration, now: datetime, variables: Variables
-    ) -> tuple[Hit, ...]:
+    ) -> tuple[RuleHit, ...]:
         """The rules that match a toleration, up to the one that decides. Ends in no deny if it is allowed."""
         return self.scoped(scope, now).walk(target, toleration, variables).hits
 
-    def on_request(self, scope: Scope, target: Target, now: datetime, variables: Variables) -> tuple[Hit, ...]:
+    def on_request(self, scope: Scope, target: Target, now: datetime, variables: Variables) -> tuple[RuleHit, ...]:
         """The rules with subject `request` that match a request, up to the one that decides."""
         return self.scoped(scope, now).walk(target, None, variables).hits
 
     def on_taint(
         self, requester: Requester | None, place: Placement, taint: DeviceTaint, now: datetime, variables: Variables
-    ) -> tuple[Hit, ...]:
+    ) -> tuple[RuleHit, ...]:
         """The taint rules that match a taint, up to the one that decides."""
         era = self._era_at(now)
         scope = Scope(requester, "", None)
-        hits: list[Hit] = []
+        hits: list[RuleHit] = []
         for rule, condition in self._taint_rules:
             if not condition.covers_scope(scope) or not condition.covers_taint(place, taint):
                 continue
@@ -201,8 +201,8 @@ def _about(rules: Iterable[Rule], subject: Subject) -> list[Rule]:
     return [rule for rule in rules if rule.subject is subject]
 
 
-def _compiled(rules: Iterable[Rule]) -> list[tuple[Rule, Condition]]:
-    return [(rule, Condition(rule.match, allowing=rule.action is Action.ALLOW)) for rule in rules]
+def _compiled(rules: Iterable[Rule]) -> list[tuple[Rule, Matcher]]:
+    return [(rule, Matcher(rule.match, allowing=rule.action is Action.ALLOW)) for rule in rules]
 
 
 def _never() -> bool:

@@ -16,7 +16,7 @@ from webhook.expressions.types import ObjectType
 from webhook.policy.checks import policy_errors
 from webhook.policy.lint import warnings
 from webhook.policy.lockout import OWN_NAMESPACE, lockouts
-from webhook.policy.model import DEFAULT_RULE, Action, InTreeEvictor, Mode, Policy, Subject, UnknownAuthor
+from webhook.policy.model import DEFAULT_RULE, Action, InTreeEvictor, Policy, PolicyMode, Subject, UnknownAuthor
 from webhook.policy.parts import MAX_EXPRESSIONS, Builder
 from webhook.policy.schema import MAX_ERRORS, PHASE, schema_errors
 from webhook.policy.variables import REQUEST_VARIABLES, TAINT_VARIABLES, TOLERATION_VARIABLES
@@ -75,7 +75,7 @@ def load(document: JSON, at: Path, check: Check = lambda _: None, namespace: str
 
 def _with_off(document: dict[str, JSON]) -> dict[str, JSON]:
     """YAML 1.1 reads `off` without quotes as false. The document means the same either way, so it has the same hash."""
-    return document | {name: str(Mode.OFF) for name in _SWITCHES if document.get(name) is False}
+    return document | {name: str(PolicyMode.OFF) for name in _SWITCHES if document.get(name) is False}
 
 
 def _policy(document: dict[str, JSON], at: Path, builder: Builder, check: Check) -> Policy:
@@ -99,11 +99,11 @@ def _policy(document: dict[str, JSON], at: Path, builder: Builder, check: Check)
     profiles = [builder.eviction_profile(raw, path) for path, raw in _entries(document, at, "eviction", check)]
     return Policy(
         _hash(document),
-        Mode(document.get("mode", built_in.mode)),
-        Mode(document.get("documentedRules", built_in.documented_rules)),
+        PolicyMode(document.get("mode", built_in.mode)),
+        PolicyMode(document.get("documentedRules", built_in.documented_rules)),
         document.get("bumpSliceTimeAdded", built_in.bump_slice_time_added),
         InTreeEvictor(document.get("inTreeEvictor", built_in.in_tree_evictor)),
-        Mode(document.get("generatedClaims", built_in.generated_claims)),
+        PolicyMode(document.get("generatedClaims", built_in.generated_claims)),
         UnknownAuthor(document.get("unknownAuthor", built_in.unknown_author)),
         tuple(document.get("trustedNamespaceLabels", built_in.trusted_namespace_labels)),
         tuple(document.get("trustedControllers", built_in.trusted_controllers)),

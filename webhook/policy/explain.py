@@ -1,7 +1,7 @@
 """Why a rule did not match: the fields that kept it from that, what was asked, and what the rule wants.
 
 A match holds if each of its fields does. So each field is compiled as a match of its own and asked by the code that
-decides (`Condition`, `hit_of`); what is said here cannot differ from what a review comes to.
+decides (`Matcher`, `hit_of`); what is said here cannot differ from what a review comes to.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from webhook.api.meta import format_time
 from webhook.api.rules import EVICT
 from webhook.api.taints import EXISTS, NO_EXECUTE
 from webhook.expressions.engine import EvaluationError
-from webhook.policy.conditions import Condition, Scope
+from webhook.policy.conditions import Matcher, Scope
 from webhook.policy.model import Action, Match, NamespaceMatch, Subject, TaintMatch, TolerationMatch
-from webhook.policy.walk import Excuse, Hit, hit_of
+from webhook.policy.walk import ExceptionMatcher, RuleHit, hit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -57,7 +57,7 @@ class Considered(NamedTuple):
 
     rule: Rule
     reached: bool
-    hit: Hit | None
+    hit: RuleHit | None
     unmet: tuple[Unmet, ...] = ()
     passed_over: tuple[PassedOver, ...] = ()
 
@@ -75,7 +75,7 @@ class ClaimQuestion(NamedTuple):
     target: Target
     toleration: DeviceToleration | None
 
-    def covered_by(self, condition: Condition) -> bool:
+    def covered_by(self, condition: Matcher) -> bool:
         """Whether a match, compiled, is about it."""
         return condition.covers_scope(self.scope) and condition.covers(self.target, self.toleration)
 
@@ -104,7 +104,7 @@ class TaintQuestion(NamedTuple):
     place: Placement
     taint: DeviceTaint
 
-    def covered_by(self, condition: Condition) -> bool:
+    def covered_by(self, condition: Matcher) -> bool:
         """Whether a match, compiled, is about it."""
         scope = Scope(self.requester, "", None)
         return condition.covers_scope(scope) and condition.covers_taint(self.place, self.taint)
@@ -153,15 +153,15 @@ def _considered(
     *,
     reached: bool,
 ) -> Considered:
-    condition = Condition(rule.match, allowing=rule.action is Action.ALLOW)
+    condition = Matcher(rule.match, allowing=rule.action is Action.ALLOW)
     unmet = tuple(_unmet(rule.match, question, variables, allowing=condition.allowing))
     if not reached or not question.covered_by(condition):
         return Considered(rule, reached, None, unmet)
     listing = [exception for exception in exceptions if rule.name in exception.rules]
     excuses = [
-        Excuse(exception, fitting)
+        ExceptionMatcher(exception, fitting)
         for exception in listing
-        if exception.active(now) and question.covered_by(fitting := Condition(exception.match, allowing=True))
+        if exception.active(now) and question.covered_by(fitting := Matcher(exception.match, allowing=True))
     ]
     hit = hit_of(rule, excuses, variables)
     if hit is None or hit.exception is not None or rule.action is Action.ALLOW:
@@ -201,7 +201,7 @@ def _unmet(match: Match, question: Question, variables: Variables, *, allowing: 
             seconds = match.tolerations
             effects = TolerationMatch(effects=seconds.effects, above=seconds.above, at_most=seconds.at_most)
             alone = Match(tolerations=effects)
-        if not question.covered_by(Condition(alone, allowing=allowing)):
+        if not question.covered_by(Matcher(alone, allowing=allowing)):
             failed.add(part.field)
             yield Unmet(part.field, question.asked(part.field, part.match), part.wanted)
     if match.when is None:

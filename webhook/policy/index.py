@@ -10,13 +10,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.taints import EXISTS
-from webhook.policy.match import TextSet, Tolerations
+from webhook.policy.match import TextSet, TolerationMatcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from webhook.api.taints import DeviceToleration
-    from webhook.policy.conditions import Condition
+    from webhook.policy.conditions import Matcher
     from webhook.policy.match import Glob
 
 _REMEMBERED_TEXTS: Final = 4096
@@ -72,14 +72,14 @@ class TolerationIndex:
 
     __slots__ = ("_any_key", "_any_value", "_keys", "_values")
 
-    def __init__(self, conditions: Sequence[Condition]) -> None:
+    def __init__(self, conditions: Sequence[Matcher]) -> None:
         keys: list[tuple[int, TextSet]] = []
         values: list[tuple[int, TextSet]] = []
         self._any_key = self._any_value = unnamed = 0
         for number, condition in enumerate(conditions):
             bit = 1 << number
             taints = condition.taints
-            if not isinstance(taints, Tolerations):
+            if not isinstance(taints, TolerationMatcher):
                 unnamed |= bit
                 continue
             keys.append((bit, taints.keys))

@@ -9,13 +9,13 @@ from msgspec import structs
 from webhook.api.field import forbidden
 from webhook.api.taints import NONE
 from webhook.policy.coverage import covers
-from webhook.policy.match import EFFECTS, Requesters, TextSet
+from webhook.policy.match import EFFECTS, RequesterMatcher, TextSet
 from webhook.policy.model import (
     ANYTHING,
     CLAIM_CONTROLLER,
     DEFAULT_RULE,
     Action,
-    Mode,
+    PolicyMode,
     Rule,
     Subject,
     TaintMatch,
@@ -72,13 +72,13 @@ def lockouts(
                 path = at.child(field).index(position).child("match", "requesters")
                 yield from _naming_errors(rule.match.requesters, path, vital)
     allows = any(rule.action is Action.ALLOW and rule.subject is Subject.TOLERATION for rule in policy.rules)
-    if policy.default is Action.DENY and policy.generated_claims is Mode.ENFORCE and not allows:
+    if policy.default is Action.DENY and policy.generated_claims is PolicyMode.ENFORCE and not allows:
         text = (
             f"no rule allows a toleration, so every claim that has one and that {CLAIM_CONTROLLER} makes from a "
             "template would be denied; write a rule that allows, or set generatedClaims to warn"
         )
         yield forbidden(at.child("default"), text)
-    if policy.mode is Mode.ENFORCE and CLAIM_CONTROLLER not in policy.trusted_controllers:
+    if policy.mode is PolicyMode.ENFORCE and CLAIM_CONTROLLER not in policy.trusted_controllers:
         by = _denies_controller(policy, check)
         if by is not None:
             yield _untrusted(
@@ -203,7 +203,7 @@ def _denials(rules: Sequence[Rule], requester: Requester) -> Iterator[tuple[int,
     for position, rule in enumerate(rules):
         who = rule.match.requesters
         allowing = rule.action is Action.ALLOW
-        if rule.match.when is not None or (who and not Requesters(who).matches(requester, allowing=allowing)):
+        if rule.match.when is not None or (who and not RequesterMatcher(who).matches(requester, allowing=allowing)):
             continue
         rest = structs.replace(rule.match, requesters=None)
         if allowing:

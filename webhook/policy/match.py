@@ -83,7 +83,7 @@ class TextSet:
         return any(self.holds(text) for text in texts)
 
 
-class Names:
+class NamespaceMatcher:
     """`namespaces` of a match, compiled."""
 
     __slots__ = ("_except", "_expressions", "_labels", "_names")
@@ -125,7 +125,7 @@ def _required(requirement: LabelRequirement, value: str | None) -> bool:
             return value is None
 
 
-class Requesters:
+class RequesterMatcher:
     """`requesters` of a match, compiled: one of the lists has to hold."""
 
     __slots__ = ("_accounts", "_groups", "_users")
@@ -153,7 +153,7 @@ class Requesters:
         return groups.holds_any(requester.groups) if requester.groups_known else not allowing
 
 
-class Drivers:
+class DriverMatcher:
     """`drivers` (or `pools`) of a match, compiled; None is a set that may hold any."""
 
     __slots__ = ("_texts", "everything")
@@ -173,7 +173,7 @@ class Drivers:
         return all(found) if allowing else any(found)
 
 
-class Tolerations:
+class TolerationMatcher:
     """`tolerations` of a match, compiled: a set of taints, and for how long those with NoExecute."""
 
     __slots__ = ("_above", "_at_most", "_effects", "keys", "values")

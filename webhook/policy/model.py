@@ -23,16 +23,16 @@ CLAIM_CONTROLLER: Final = "system:serviceaccount:kube-system:resource-claim-cont
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
-class Mode(StrEnum):
+class PolicyMode(StrEnum):
     """How far something goes: refuse, tell, or nothing at all."""
 
     ENFORCE = "enforce"
     WARN = "warn"
     OFF = "off"
 
-    def at_most(self, other: Mode) -> Mode:
+    def at_most(self, other: PolicyMode) -> PolicyMode:
         """The milder of the two."""
-        return max(self, other, key=list(Mode).index)
+        return max(self, other, key=list(PolicyMode).index)
 
 
 class Action(StrEnum):
@@ -189,7 +189,7 @@ DEFAULT_LIMITS: Final = ImpactLimits(pods=50, namespaces=10)
 """What an entry of a document holds to where it does not say otherwise."""
 
 
-class Impact(msgspec.Struct, frozen=True):
+class ImpactSettings(msgspec.Struct, frozen=True):
     """The guard's settings. Times in seconds; `tolerance_percent` is how much an impact may grow once confirmed."""
 
     limits: tuple[ImpactLimits, ...] = (DEFAULT_LIMITS,)
@@ -227,11 +227,11 @@ class Policy(msgspec.Struct, frozen=True):
     """A whole policy. `hash` identifies the document that it was made from: the first 12 hex digits of SHA-256."""
 
     hash: str = "builtin"
-    mode: Mode = Mode.ENFORCE
-    documented_rules: Mode = Mode.ENFORCE
+    mode: PolicyMode = PolicyMode.ENFORCE
+    documented_rules: PolicyMode = PolicyMode.ENFORCE
     bump_slice_time_added: bool = False
     in_tree_evictor: InTreeEvictor = InTreeEvictor.ACTIVE
-    generated_claims: Mode = Mode.WARN
+    generated_claims: PolicyMode = PolicyMode.WARN
     unknown_author: UnknownAuthor = UnknownAuthor.WARN
     trusted_namespace_labels: tuple[str, ...] = (NAMESPACE_NAME_LABEL,)
     trusted_controllers: tuple[str, ...] = (CLAIM_CONTROLLER,)
@@ -241,7 +241,7 @@ class Policy(msgspec.Struct, frozen=True):
     taint_rules_on_slices: bool = False
     exceptions: tuple[PolicyException, ...] = ()
     default_tolerations: tuple[DefaultTolerations, ...] = ()
-    impact: Impact = Impact()
+    impact: ImpactSettings = ImpactSettings()
     eviction: tuple[EvictionProfile, ...] = (EvictionProfile(),)
 
 

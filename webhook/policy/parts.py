@@ -19,8 +19,8 @@ from webhook.policy.model import (
     Action,
     DefaultTolerations,
     EvictionProfile,
-    Impact,
     ImpactLimits,
+    ImpactSettings,
     LabelRequirement,
     Match,
     NamespaceMatch,
@@ -128,7 +128,7 @@ class Builder:
             self.errors.append(invalid(at.child(name), text, 'must be a time like "2026-01-31T12:00:00Z" (RFC 3339)'))
         return time
 
-    def impact(self, raw: Raw, at: Path) -> Impact:
+    def impact(self, raw: Raw, at: Path) -> ImpactSettings:
         """The guard's settings; what is left out keeps its default."""
         given: dict[str, JSON] = {}
         if "limits" in raw:
@@ -146,7 +146,7 @@ class Builder:
         if "unknownImpact" in raw:
             given["unknown_impact"] = Action(raw["unknownImpact"])
         given |= _renamed(raw, {"secondPerson": "second_person", "twoStep": "two_step"})
-        return structs.replace(Impact(), **given)
+        return structs.replace(ImpactSettings(), **given)
 
     def eviction_profile(self, raw: Raw, at: Path) -> EvictionProfile:
         """A profile; what is left out keeps its default, and null is no limit."""

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.policy.match import Names, Requesters, TextSet
+from webhook.policy.match import NamespaceMatcher, RequesterMatcher, TextSet
 from webhook.policy.model import ImpactLimits, NamespaceMatch, Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from webhook.api.taints import DeviceTaint
-    from webhook.policy.model import Impact
+    from webhook.policy.model import ImpactSettings
     from webhook.policy.ports import ClusterNames, Requester
 
 NO_LIMITS: Final = ImpactLimits()
 
 
-def limits_for(impact: Impact, requester: Requester, taint: DeviceTaint, effect: str) -> ImpactLimits:
+def limits_for(impact: ImpactSettings, requester: Requester, taint: DeviceTaint, effect: str) -> ImpactLimits:
     """The limits for a taint with this key and value that has this effect; none if no entry matches."""
     for entry in impact.limits:
-        if entry.requesters is not None and not Requesters(entry.requesters).matches(requester, allowing=True):
+        if entry.requesters is not None and not RequesterMatcher(entry.requesters).matches(requester, allowing=True):
             continue
         if _is_for(entry, taint, effect):
             return entry
     return NO_LIMITS
 
 
-def limits_of_anybody(impact: Impact, taint: DeviceTaint, effect: str) -> tuple[ImpactLimits, ...]:
+def limits_of_anybody(impact: ImpactSettings, taint: DeviceTaint, effect: str) -> tuple[ImpactLimits, ...]:
     """All limits that may hold for a taint of which nobody knows any more who set it; the last is everybody's."""
     found = []
     for entry in impact.limits:
@@ -56,5 +56,5 @@ def most(limit: int | Share | None, total: int) -> int | None:
 
 def protected_among(match: NamespaceMatch, namespaces: Iterable[str], names: ClusterNames) -> frozenset[str]:
     """Those of the namespaces that are protected; one whose labels are not known may be, so it is."""
-    compiled = Names(match)
+    compiled = NamespaceMatcher(match)
     return frozenset(name for name in namespaces if compiled.matches(name, names.namespace(name), allowing=False))

@@ -28,7 +28,7 @@ _STEP_SECONDS: Final = range(7 * 86400 + 1)
 _STEP_RANGE: Final = "must be between 0 and 604800 (a week)"
 
 
-class Step(msgspec.Struct, frozen=True):
+class PriorRule(msgspec.Struct, frozen=True):
     """A rule that was admitted `seconds_ago`, counted back from the time of the case. Objects as in a case."""
 
     path: Path
@@ -40,7 +40,7 @@ class Step(msgspec.Struct, frozen=True):
     requester: Requester | None = None
 
 
-class Inventory(msgspec.Struct, frozen=True):
+class InventorySource(msgspec.Struct, frozen=True):
     """What the cluster holds: objects, and names of files and folders with more of them."""
 
     objects: tuple[JSON, ...] = ()
@@ -64,7 +64,7 @@ class Case(msgspec.Struct, frozen=True):
     requester: Requester | None = None
     author: Requester | None = None
     time: datetime | None = None
-    before: tuple[Step, ...] = ()
+    before: tuple[PriorRule, ...] = ()
 
 
 class Suite(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class Suite(msgspec.Struct, frozen=True):
     namespaces: Mapping[str, Mapping[str, str]]
     device_classes: Mapping[str, frozenset[str] | None]
     cases: tuple[Case, ...]
-    inventory: Inventory | None = None
+    inventory: InventorySource | None = None
 
 
 class _Defaults(msgspec.Struct, frozen=True):
@@ -148,12 +148,12 @@ def _device_classes(reader: Reader) -> dict[str, frozenset[str] | None]:
     return {name: None if drivers is None else frozenset(classes.texts(name)) for name, drivers in classes.raw.items()}
 
 
-def _inventory(reader: Reader) -> Inventory | None:
+def _inventory(reader: Reader) -> InventorySource | None:
     below = reader.child("inventory")
     if below is None:
         return None
     below.errors.extend(unknown_fields(below, FIELDS["inventory"]))
-    found = Inventory(tuple([each.raw for each in below.each("objects")]), below.texts("files"))
+    found = InventorySource(tuple([each.raw for each in below.each("objects")]), below.texts("files"))
     if not found.objects and not found.files:
         text = "objects or files must be given: without slices no rule hits anything"
         below.errors.append(required(below.path.child("objects"), text))
@@ -222,8 +222,8 @@ def _sent(reader: Reader) -> _Sent:
     return _Sent(value, file, old, operation)
 
 
-def _steps(reader: Reader, defaults: _Defaults) -> tuple[Step, ...]:
-    steps: list[Step] = []
+def _steps(reader: Reader, defaults: _Defaults) -> tuple[PriorRule, ...]:
+    steps: list[PriorRule] = []
     for below in reader.each("before"):
         path, errors = below.path, below.errors
         errors.extend(unknown_fields(below, FIELDS["step"]))
@@ -238,7 +238,7 @@ def _steps(reader: Reader, defaults: _Defaults) -> tuple[Step, ...]:
         requester = _requester(below, "requester") or defaults.requester
         if requester is None and "requester" not in below.raw:
             errors.append(required(path.child("requester"), "must be given here or in defaults"))
-        steps.append(Step(path, ago, *_sent(below), requester))
+        steps.append(PriorRule(path, ago, *_sent(below), requester))
     return tuple(steps)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from webhook.api.field import JSON
     from webhook.api.taints import DeviceToleration
-    from webhook.policy.conditions import Condition, Target
+    from webhook.policy.conditions import Matcher, Target
     from webhook.policy.index import TolerationIndex
 
     Variables = Callable[[], Mapping[str, JSON]]
@@ -22,7 +22,7 @@ _REMEMBERED_LENGTH: Final = 253
 """Characters of a class that can be there; /mutate also sees names that no server has looked at."""
 
 
-class Hit(NamedTuple):
+class RuleHit(NamedTuple):
     """A rule that matched. `problem` is an error of its `when`; `exception` excuses from it."""
 
     rule: Rule
@@ -35,34 +35,34 @@ class Hit(NamedTuple):
         return Action.ALLOW if self.exception is not None else self.rule.action
 
 
-class Walked(NamedTuple):
+class Evaluation(NamedTuple):
     """What came of a walk: the rules that matched, and what each of them, or the exception to it, came to."""
 
-    hits: tuple[Hit, ...]
+    hits: tuple[RuleHit, ...]
     names: tuple[tuple[str, Action], ...]
     silent: bool
     """Whether it was allowed and there is nothing to tell."""
 
     @classmethod
-    def of(cls, hits: tuple[Hit, ...]) -> Walked:
+    def of(cls, hits: tuple[RuleHit, ...]) -> Evaluation:
         """From the rules that matched, in order."""
         names = tuple((hit.rule.name if hit.exception is None else hit.exception.name, hit.action) for hit in hits)
         return cls(hits, names, all(hit.action is Action.ALLOW and hit.exception is None for hit in hits))
 
 
-class Excuse(NamedTuple):
+class ExceptionMatcher(NamedTuple):
     """An exception, compiled."""
 
     exception: PolicyException
-    condition: Condition
+    condition: Matcher
 
 
-class Step(NamedTuple):
+class ScopedRule(NamedTuple):
     """A rule of the walk, with the exceptions to it that hold now."""
 
     rule: Rule
-    condition: Condition
-    excuses: tuple[Excuse, ...]
+    condition: Matcher
+    excuses: tuple[ExceptionMatcher, ...]
 
     @property
     def ends(self) -> bool:
@@ -76,10 +76,10 @@ class Step(NamedTuple):
         return self.rule.match.when is not None or any(each.exception.match.when is not None for each in self.excuses)
 
 
-class Scoped(NamedTuple):
+class ScopedRules(NamedTuple):
     """The rules of a walk that one requester in one namespace meets, by their number in the whole walk."""
 
-    steps: Mapping[int, Step]
+    steps: Mapping[int, ScopedRule]
     rules: int
     """The numbers as a set: one bit a rule."""
     tolerations: TolerationIndex | None = None
@@ -95,7 +95,7 @@ class Scoped(NamedTuple):
                 return None
         return None
 
-    def steps_for(self, target: Target, toleration: DeviceToleration | None) -> Iterator[Step]:
+    def steps_for(self, target: Target, toleration: DeviceToleration | None) -> Iterator[ScopedRule]:
         """The rules that match natively, in order."""
         steps, rules = self.steps, self.rules
         if toleration is not None and self.tolerations is not None:
@@ -113,11 +113,11 @@ class ScopedJudge:
 
     __slots__ = ("_asking", "_may_remember", "_scoped", "_walked")
 
-    def __init__(self, scoped: Mapping[Subject, Scoped], may_remember: Callable[[], bool]) -> None:
+    def __init__(self, scoped: Mapping[Subject, ScopedRules], may_remember: Callable[[], bool]) -> None:
         self._scoped = scoped
         self._may_remember = may_remember
-        self._walked: dict[tuple[Target, DeviceToleration | None], Walked] = {}
-        self._asking: dict[tuple[Target, DeviceToleration | None], tuple[Step, ...]] = {}
+        self._walked: dict[tuple[Target, DeviceToleration | None], Evaluation] = {}
+        self._asking: dict[tuple[Target, DeviceToleration | None], tuple[ScopedRule, ...]] = {}
         """Steps in which expressions have a word: those have to be asked each time."""
 
     @property
@@ -129,11 +129,11 @@ class ScopedJudge:
         """The first rule on such a subject that may refuse one, whatever it is; None if none can."""
         return self._scoped[subject].refusing
 
-    def known(self, target: Target, toleration: DeviceToleration | None) -> Walked | None:
+    def known(self, target: Target, toleration: DeviceToleration | None) -> Evaluation | None:
         """What `walk` would give, if it is remembered."""
         return self._walked.get((target, toleration))
 
-    def walk(self, target: Target, toleration: DeviceToleration | None, variables: Variables) -> Walked:
+    def walk(self, target: Target, toleration: DeviceToleration | None, variables: Variables) -> Evaluation:
         """The rules that match a toleration, or (None) the request itself, up to the one that decides."""
         key = target, toleration
         walked = self._walked.get(key)
@@ -143,31 +143,31 @@ class ScopedJudge:
         if steps is None:
             steps = self._steps_for(target, toleration)
             asking = any(step.asks for step in steps)
-            walked = Walked.of(_walk(steps, variables))
+            walked = Evaluation.of(_walk(steps, variables))
             if len(target.device_class) <= _REMEMBERED_LENGTH and self._may_remember():
                 if asking:
                     self._asking[key] = steps
                 else:
                     self._walked[key] = walked
             return walked
-        return Walked.of(_walk(steps, variables))
+        return Evaluation.of(_walk(steps, variables))
 
-    def _steps_for(self, target: Target, toleration: DeviceToleration | None) -> tuple[Step, ...]:
+    def _steps_for(self, target: Target, toleration: DeviceToleration | None) -> tuple[ScopedRule, ...]:
         """The rules that match natively, in order, as far as one can come to them."""
         scoped = self._scoped[Subject.REQUEST if toleration is None else Subject.TOLERATION]
         kept = []
         for step in scoped.steps_for(target, toleration):
             if step.excuses:
                 excuses = tuple(excuse for excuse in step.excuses if excuse.condition.covers(target, toleration))
-                step = Step(step.rule, step.condition, excuses)  # noqa: PLW2901 -- the same step, narrowed
+                step = ScopedRule(step.rule, step.condition, excuses)  # noqa: PLW2901 -- the same step, narrowed
             kept.append(step)
             if step.ends:
                 break
         return tuple(kept)
 
 
-def _walk(steps: tuple[Step, ...], variables: Variables) -> tuple[Hit, ...]:
-    hits: list[Hit] = []
+def _walk(steps: tuple[ScopedRule, ...], variables: Variables) -> tuple[RuleHit, ...]:
+    hits: list[RuleHit] = []
     for step in steps:
         hit = hit_of(step.rule, step.excuses, variables)
         if hit is None:
@@ -178,7 +178,7 @@ def _walk(steps: tuple[Step, ...], variables: Variables) -> tuple[Hit, ...]:
     return tuple(hits)
 
 
-def hit_of(rule: Rule, excuses: Iterable[Excuse], variables: Variables) -> Hit | None:
+def hit_of(rule: Rule, excuses: Iterable[ExceptionMatcher], variables: Variables) -> RuleHit | None:
     """What comes of a rule that matches natively: nothing if its `when` says no."""
     problem = ""
     if rule.match.when is not None:
@@ -190,11 +190,11 @@ def hit_of(rule: Rule, excuses: Iterable[Excuse], variables: Variables) -> Hit |
                 return None
             problem = str(error)
     if rule.action is Action.ALLOW:
-        return Hit(rule)
-    return Hit(rule, problem, next((excuse.exception for excuse in excuses if _holds(excuse, variables)), None))
+        return RuleHit(rule)
+    return RuleHit(rule, problem, next((excuse.exception for excuse in excuses if _holds(excuse, variables)), None))
 
 
-def _holds(excuse: Excuse, variables: Variables) -> bool:
+def _holds(excuse: ExceptionMatcher, variables: Variables) -> bool:
     when = excuse.exception.match.when
     if when is None:
         return True

@@ -14,9 +14,9 @@ from webhook.inventory.impact import Impact
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from webhook.admission.decision import Promised
+    from webhook.admission.decision import AssumedRule
     from webhook.api.rules import DeviceTaintRule
-    from webhook.inventory.fates import Names
+    from webhook.inventory.fates import DeviceNames
     from webhook.inventory.state import Inventory
 
 KEPT_SECONDS: Final = 30.0
@@ -50,11 +50,11 @@ class Promises:
         self._hits: deque[_Hit] = deque(maxlen=_KEPT_MOST)
         self._pods = 0
         self._victims: tuple[Impact, ...] | None = ()
-        self._closing: OrderedDict[Names, float] = OrderedDict()
+        self._closing: OrderedDict[DeviceNames, float] = OrderedDict()
         """Devices, and when a rule last began to act on them; the oldest first."""
-        self._closed: tuple[Names, ...] | None = ()
+        self._closed: tuple[DeviceNames, ...] | None = ()
 
-    def add(self, promised: Promised) -> None:
+    def add(self, promised: AssumedRule) -> None:
         """One more was allowed here; a rule of the same name takes the place of what was promised of it before."""
         now, rule = self._clock(), promised.rule
         name = rule.meta.name
@@ -112,7 +112,7 @@ class Promises:
             self._victims = tuple(hit.victims for hit in self._hits)
         return self._victims
 
-    def closed(self, seconds: float) -> tuple[Names, ...]:
+    def closed(self, seconds: float) -> tuple[DeviceNames, ...]:
         """The devices on which rules began to act in the last `seconds`."""
         since = self._clock() - seconds
         while self._closing and next(iter(self._closing.values())) < since:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from webhook.admission.slice_guard import Identity, evicting
+from webhook.admission.slice_guard import TaintId, evicting
 from webhook.api.slices import ResourceSlice
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Lately:
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` counts seconds and never goes back."""
         self._clock = clock
-        self._gone: OrderedDict[tuple[str, str, Identity], float] = OrderedDict()
+        self._gone: OrderedDict[tuple[str, str, TaintId], float] = OrderedDict()
 
     def observe(self, old: Held | None, new: Held | None) -> None:
         """One object has changed."""
@@ -43,7 +43,7 @@ class Lately:
         while self._gone and (len(self._gone) > _KEPT_MOST or next(iter(self._gone.values())) < now - KEPT_SECONDS):
             self._gone.popitem(last=False)
 
-    def had(self, driver: str, pool: str, identity: Identity) -> bool:
+    def had(self, driver: str, pool: str, identity: TaintId) -> bool:
         """Whether a slice of the pool had it within that time."""
         at = self._gone.get((driver, pool, identity))
         return at is not None and self._clock() - at <= KEPT_SECONDS

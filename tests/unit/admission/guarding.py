@@ -12,7 +12,7 @@ from webhook.admission.guard import GUARD
 from webhook.api.meta import format_time
 from webhook.api.rules import CONFIRM_IMPACT, EVICT
 from webhook.inventory.state import Sight
-from webhook.policy.model import Impact, ImpactLimits
+from webhook.policy.model import ImpactLimits, ImpactSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,9 +80,9 @@ def tainting(
     )
 
 
-def allowing(**limits: Any) -> Impact:
+def allowing(**limits: Any) -> ImpactSettings:
     """Guard settings with these limits for everybody."""
-    return Impact(limits=(ImpactLimits(**limits),))
+    return ImpactSettings(limits=(ImpactLimits(**limits),))
 
 
 def ask(rule: Any, old: Any = None, *, cluster: Inventory | Sight | None = None, **options: Any) -> Decision:

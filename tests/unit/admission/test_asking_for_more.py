@@ -25,17 +25,17 @@ from tests.unit.inventory.values import inventory_of
 from webhook.admission.rule_delta import asks_for_more
 from webhook.api.rules import CONFIRM_IMPACT, EVICTIONS_PER_SECOND, EXPIRES_AT
 from webhook.inventory.state import Sight
-from webhook.policy.model import Action, EvictionProfile, Impact, ImpactLimits, Mode
+from webhook.policy.model import Action, EvictionProfile, ImpactLimits, ImpactSettings, PolicyMode
 
 LARGE = inventory_of(*fleet(100))
 SMALL = inventory_of(*fleet(4))
-TWO = Impact(limits=(ImpactLimits(pods=2),), second_person=True)
-MANY = Impact(limits=(ImpactLimits(pods=50),), second_person=True)
+TWO = ImpactSettings(limits=(ImpactLimits(pods=2),), second_person=True)
+MANY = ImpactSettings(limits=(ImpactLimits(pods=50),), second_person=True)
 LATER = NOW + timedelta(days=4)
 MADE_UP = "v1.9999999999.999999999.999999999.999999999.999999999." + "A" * 38
 SAME_USER = "was given to the same user; somebody else must confirm"
 CAREFUL = "oncall"
-GLASS = Impact(break_glass_groups=(CAREFUL,))
+GLASS = ImpactSettings(break_glass_groups=(CAREFUL,))
 
 
 def asked(code: str | None = None, *, rate: str | None = None, **options: Any) -> Any:
@@ -44,7 +44,7 @@ def asked(code: str | None = None, *, rate: str | None = None, **options: Any) -
     return tainting(effect="NoSchedule", evict=True, code=code, annotations=annotations, **options)
 
 
-def code_for(user: str, cluster: Any, settings: Impact) -> str:
+def code_for(user: str, cluster: Any, settings: ImpactSettings) -> str:
     """The code that a refusal gives to the user."""
     return code_in(ask(asked(), cluster=cluster, impact=settings, user=user))
 
@@ -74,7 +74,7 @@ def test_own_code_is_refused_also_while_the_rule_needs_none() -> None:
 def test_own_code_is_refused_also_while_the_impact_is_unknown() -> None:
     """R4."""
     larger = asked(code_for("alice", LARGE, MANY))
-    settings = Impact(limits=MANY.limits, second_person=True, unknown_impact=Action.WARN)
+    settings = ImpactSettings(limits=MANY.limits, second_person=True, unknown_impact=Action.WARN)
     assert refusals(ask(larger, asked(), cluster=UNKNOWN, impact=settings, user="alice")) == [SAME_USER]
     assert ask(larger, asked(), cluster=UNKNOWN, impact=settings, user="carol").allowed
 
@@ -210,7 +210,7 @@ def test_rule_past_its_end_is_not_pressed_on(more: dict[str, Any]) -> None:
 # --- codes that cannot be verified (R5) ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", PolicyMode)
 @pytest.mark.parametrize("effect", ["None", "NoSchedule", "NoExecute"])
 @pytest.mark.parametrize(
     ("key", "text"),
@@ -221,7 +221,7 @@ def test_rule_past_its_end_is_not_pressed_on(more: dict[str, Any]) -> None:
     ids=["no key", "forged"],
 )
 def test_code_that_is_not_known_to_be_ours_is_refused_in_every_mode(
-    mode: Mode, effect: str, key: bytes | None, text: str
+    mode: PolicyMode, effect: str, key: bytes | None, text: str
 ) -> None:
     """R5."""
     made_up, plain = (tainting(node(0), effect, code=code) for code in (MADE_UP, None))
@@ -237,7 +237,7 @@ def test_code_that_is_not_known_to_be_ours_is_refused_in_every_mode(
 def test_real_code_passes_in_mode_off_without_a_word() -> None:
     """R5."""
     code = code_in(ask(tainting({})))
-    decision = ask(tainting({}, code=code), mode=Mode.OFF)
+    decision = ask(tainting({}, code=code), mode=PolicyMode.OFF)
     assert (decision.allowed, told(decision), "impact" in decision.annotations) == (True, [], False)
 
 
@@ -260,12 +260,12 @@ def test_code_in_a_file_is_refused_where_there_is_a_key_that_did_not_make_it() -
 # --- break-glass (R5, R11) -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", PolicyMode)
 @pytest.mark.parametrize("key", [None, SECRET], ids=["no key", "forged"])
 @pytest.mark.parametrize("sight", [Sight(SMALL), UNKNOWN], ids=["seen", "unknown"])
 @pytest.mark.parametrize("updated", [False, True], ids=["created", "updated"])
 def test_code_of_who_may_break_the_glass_passes_and_is_audited(
-    mode: Mode,
+    mode: PolicyMode,
     key: bytes | None,
     sight: Sight,
     updated: bool,  # noqa: FBT001 -- a table's
@@ -307,7 +307,7 @@ def test_whatever_passes_by_break_glass_says_so_in_the_audit_log(new: Any, old: 
 
 def test_what_only_the_mode_lets_pass_is_not_put_down_to_break_glass() -> None:
     """R11."""
-    decision = ask(tainting({}), impact=GLASS, mode=Mode.WARN, groups=[CAREFUL])
+    decision = ask(tainting({}), impact=GLASS, mode=PolicyMode.WARN, groups=[CAREFUL])
     assert decision.allowed
     assert "break-glass" not in decision.annotations["impact"]
 

@@ -12,7 +12,7 @@ from webhook.admission.rulings import Ruling
 from webhook.api.field import Path
 from webhook.api.taints import EXISTS, DeviceToleration
 from webhook.policy.conditions import Scope, Target
-from webhook.policy.walk import Walked
+from webhook.policy.walk import Evaluation
 
 AT = Path.root().child("spec")
 
@@ -21,7 +21,7 @@ def ruling(*rules: Any, path: Path = AT, what: str = "it", **fields: Any) -> Rul
     hits = judge_of(*rules, **fields).on_toleration(
         Scope(None, "ml", None), Target("gpu", None, admin_access=False), DeviceToleration("a", EXISTS), NOW, dict
     )
-    return Ruling(Walked.of(hits), lambda: path, lambda: what)
+    return Ruling(Evaluation.of(hits), lambda: path, lambda: what)
 
 
 QUIET = ruling()

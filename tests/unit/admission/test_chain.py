@@ -31,7 +31,7 @@ from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.decision import ALLOWED, Decision
 from webhook.api.field import Severity
 from webhook.api.taints import EXISTS
-from webhook.policy.model import CLAIM_CONTROLLER, Mode
+from webhook.policy.model import CLAIM_CONTROLLER, PolicyMode
 from webhook.validation.releases import RELEASES
 
 if TYPE_CHECKING:
@@ -281,14 +281,14 @@ def test_documented_rules_refuse_by_default() -> None:
 
 
 def test_documented_rules_can_be_turned_down_to_warnings() -> None:
-    decision = validated(make_claim([EMPTY_KEY]), context=make_context(documented_rules=Mode.WARN))
+    decision = validated(make_claim([EMPTY_KEY]), context=make_context(documented_rules=PolicyMode.WARN))
     assert decision.allowed
     assert decision.warnings == (OPERATOR,)
     assert decision.annotations == {"decision": "warned", "rules": "documented"}
 
 
 def test_documented_rules_can_be_turned_off() -> None:
-    assert validated(make_claim([EMPTY_KEY]), context=make_context(documented_rules=Mode.OFF)) == ALLOWED
+    assert validated(make_claim([EMPTY_KEY]), context=make_context(documented_rules=PolicyMode.OFF)) == ALLOWED
 
 
 def test_advice_is_given_beside_documented_rules() -> None:

@@ -10,13 +10,23 @@ from typing import Any
 import pytest
 
 from tests.builders import NOW
-from webhook.admission.confirmation import Confirmed, Hit, Numbers, Terms, fault_of, make_code, read_code
+from webhook.admission.confirmation import (
+    CodeSubject,
+    CodeTerms,
+    ImpactToConfirm,
+    Numbers,
+    fault_of,
+    make_code,
+    read_code,
+)
 from webhook.api.rules import DeviceSelector
 
 SECRET = b"k" * 32
 EXPIRES = NOW + timedelta(hours=72)
-ABOUT = Confirmed("gpu-7", DeviceSelector("gpu.example.com", "node-7"), "example.com/broken", "fan", "NoExecute", None)
-TERMS = Terms(NOW, 10)
+ABOUT = CodeSubject(
+    "gpu-7", DeviceSelector("gpu.example.com", "node-7"), "example.com/broken", "fan", "NoExecute", None
+)
+TERMS = CodeTerms(NOW, 10)
 OTHER_RULE = "was made for another rule, selector, taint or effect, or with another key"
 
 
@@ -24,18 +34,24 @@ def namespaces(number: int, prefix: str = "ns-") -> frozenset[str]:
     return frozenset(f"{prefix}{each:03}" for each in range(number))
 
 
-def hit(devices: int = 20, claims: int = 10, pods: int = 10, names: Any = 2, protected: Any = ()) -> Hit:
+def hit(devices: int = 20, claims: int = 10, pods: int = 10, names: Any = 2, protected: Any = ()) -> ImpactToConfirm:
     found = namespaces(names) if isinstance(names, int) else frozenset(names)
     found |= frozenset(protected)
-    return Hit(Numbers(devices, claims, pods, len(found)), found, frozenset(protected))
+    return ImpactToConfirm(Numbers(devices, claims, pods, len(found)), found, frozenset(protected))
 
 
-def code_for(about: Confirmed = ABOUT, impact: Hit | None = None, user: str = "jane", key: bytes = SECRET) -> str:
+def code_for(
+    about: CodeSubject = ABOUT, impact: ImpactToConfirm | None = None, user: str = "jane", key: bytes = SECRET
+) -> str:
     return make_code(about, impact or hit(), user, EXPIRES, key)
 
 
 def fault(
-    code: str, about: Confirmed = ABOUT, impact: Hit | None = None, terms: Terms = TERMS, key: bytes = SECRET
+    code: str,
+    about: CodeSubject = ABOUT,
+    impact: ImpactToConfirm | None = None,
+    terms: CodeTerms = TERMS,
+    key: bytes = SECRET,
 ) -> str | None:
     return fault_of(code, about, impact or hit(), terms, key)
 
@@ -115,8 +131,8 @@ def test_code_fits_nothing_else(other: Any) -> None:
 
 
 def test_code_ends() -> None:
-    assert fault(code_for(), terms=Terms(EXPIRES - timedelta(seconds=1), 10)) is None
-    assert fault(code_for(), terms=Terms(EXPIRES, 10)) == "expired at 2026-06-04T12:00:00Z"
+    assert fault(code_for(), terms=CodeTerms(EXPIRES - timedelta(seconds=1), 10)) is None
+    assert fault(code_for(), terms=CodeTerms(EXPIRES, 10)) == "expired at 2026-06-04T12:00:00Z"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +146,7 @@ def test_code_ends() -> None:
         (hit(1, 1, 1, 1), None),
     ],
 )
-def test_numbers_may_grow_by_the_tolerance(impact: Hit, expected: str | None) -> None:
+def test_numbers_may_grow_by_the_tolerance(impact: ImpactToConfirm, expected: str | None) -> None:
     assert fault(code_for(), impact=impact) == expected
 
 
@@ -195,7 +211,7 @@ def test_namespace_that_became_protected_was_confirmed_all_the_same() -> None:
     ],
 )
 def test_second_person(confirmed_by: str | None, expected: str | None) -> None:
-    assert fault(code_for(user="jane"), terms=Terms(NOW, 10, confirmed_by)) == expected
+    assert fault(code_for(user="jane"), terms=CodeTerms(NOW, 10, confirmed_by)) == expected
 
 
 def test_code_does_not_tell_who_or_where() -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from webhook.admission.context import UNLIMITED, AdmissionContext, Budget, OutOfTime
-from webhook.policy.model import Mode
+from webhook.policy.model import PolicyMode
 from webhook.validation.releases import NEWEST
 
 
@@ -37,7 +37,7 @@ def test_unlimited_budget_never_ends() -> None:
 def test_context_enforces_documented_rules_for_the_newest_release_unless_told_otherwise() -> None:
     context = AdmissionContext(datetime(2026, 6, 1, tzinfo=UTC))
     assert context.release is NEWEST
-    assert context.policy.documented_rules is Mode.ENFORCE
+    assert context.policy.documented_rules is PolicyMode.ENFORCE
     assert not context.policy.bump_slice_time_added
     assert context.policy.trusted_controllers == ("system:serviceaccount:kube-system:resource-claim-controller",)
     assert context.budget is UNLIMITED

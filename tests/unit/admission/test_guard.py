@@ -24,8 +24,8 @@ from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, o
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.policy.model import (
     Action,
-    Impact,
     ImpactLimits,
+    ImpactSettings,
     InTreeEvictor,
     NamespaceMatch,
     RequesterMatch,
@@ -40,11 +40,11 @@ IN_AN_HOUR = "2026-06-01T13:00:00Z"
 CAREFUL = "oncall"
 
 
-def limits(*entries: ImpactLimits, **settings: Any) -> Impact:
-    return Impact(limits=entries or (ImpactLimits(),), **settings)
+def limits(*entries: ImpactLimits, **settings: Any) -> ImpactSettings:
+    return ImpactSettings(limits=entries or (ImpactLimits(),), **settings)
 
 
-def at_most(**numbers: Any) -> Impact:
+def at_most(**numbers: Any) -> ImpactSettings:
     return limits(ImpactLimits(**numbers))
 
 
@@ -328,7 +328,7 @@ BY_LABEL = NamespaceMatch(labels=(("tier", "system"),))
     ],
 )
 def test_pod_in_a_protected_namespace_is_too_much(match: Any, namespaces: Any, reasons: list[str]) -> None:
-    settings = Impact(protected_namespaces=match)
+    settings = ImpactSettings(protected_namespaces=match)
     assert over(ask(tainting(node(0)), impact=settings, names=KnownNames(namespaces))) == reasons
     assert over(ask(tainting(node(0), "NoSchedule"), impact=settings, names=KnownNames(namespaces))) == []
 
@@ -369,7 +369,7 @@ PAST = "timeAdded 2026-06-01T10:00:00Z is past, so tolerationSeconds may be over
     ],
 )
 def test_unknown_impact(rule: Any, unknown_impact: Action, expected: Any) -> None:
-    decision = ask(rule, cluster=UNKNOWN, impact=Impact(unknown_impact=unknown_impact))
+    decision = ask(rule, cluster=UNKNOWN, impact=ImpactSettings(unknown_impact=unknown_impact))
     assert told(decision) == expected
     assert decision.annotations["impact"] == "unknown: claims were not read yet"
     acts = decoded(rule)[0].effective_effect != "None"
@@ -380,7 +380,7 @@ def test_unknown_impact_cannot_be_confirmed() -> None:
     code = code_in(ask(tainting(), impact=at_most(pods=0)))
     assert refusals(ask(tainting(code=code), cluster=UNKNOWN)) == [f"{NOT_KNOWN}; try again in a while"]
     hint = f"{NOT_KNOWN}; try again in a while, or as a member of group {CAREFUL} or root"
-    settings = Impact(break_glass_groups=(CAREFUL, "root"))
+    settings = ImpactSettings(break_glass_groups=(CAREFUL, "root"))
     assert refusals(ask(tainting(), cluster=UNKNOWN, impact=settings)) == [hint]
 
 
@@ -412,7 +412,7 @@ def test_what_could_not_be_counted(cluster: Any, reason: str, text: str, warning
     assert over(refused) == [reason]
     assert refusals(refused)[0].startswith(text)
     assert ask(tainting(code=code_in(refused)), cluster=cluster).allowed
-    warned = ask(tainting(), cluster=cluster, impact=Impact(unknown_impact=Action.WARN))
+    warned = ask(tainting(), cluster=cluster, impact=ImpactSettings(unknown_impact=Action.WARN))
     assert warned.allowed
     assert ("warn", warning) in told(warned)
     assert over(ask(tainting(effect="NoSchedule"), cluster=cluster)) == []

@@ -24,7 +24,7 @@ from webhook.admission.review import AdmissionRequest
 from webhook.api.taints import DeviceToleration
 from webhook.commands.shared.policy_files import read_policy
 from webhook.inventory.state import Sight
-from webhook.policy.model import Action, DefaultTolerations, Impact, ImpactLimits, Policy, Rule, UnknownAuthor
+from webhook.policy.model import Action, DefaultTolerations, ImpactLimits, ImpactSettings, Policy, Rule, UnknownAuthor
 from webhook.policy.vap.export import export
 from webhook.validation.kinds import BY_KIND
 
@@ -42,7 +42,7 @@ STRICT: Final[dict[str, Any]] = {
     "taint_rules_on_slices": True,
     "bump_slice_time_added": True,
     "unknown_author": UnknownAuthor.DENY,
-    "impact": Impact(limits=(ImpactLimits(pods=0, devices=0),)),
+    "impact": ImpactSettings(limits=(ImpactLimits(pods=0, devices=0),)),
 }
 """A policy that has something to say about everything that it sees."""
 GENEROUS: Final[dict[str, Any]] = {

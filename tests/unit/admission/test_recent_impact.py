@@ -18,9 +18,8 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.slices import Device
 from webhook.inventory.extent import names_of
-from webhook.inventory.impact import Impact as Hit
-from webhook.inventory.impact import Wave
-from webhook.policy.model import Impact, ImpactLimits, Share
+from webhook.inventory.impact import Impact, Wave
+from webhook.policy.model import ImpactLimits, ImpactSettings, Share
 
 if TYPE_CHECKING:
     from webhook.inventory.state import Held
@@ -39,8 +38,8 @@ def stored(number: int, *, seconds_ago: float = 60, effect: str = "NoExecute", *
     return value(tainting(node(number), effect, name=f"stored-{number}", added=added, **fields))
 
 
-def settings(window_seconds: float = 600, **numbers: Any) -> Impact:
-    return Impact(limits=(ImpactLimits(**(numbers or {"pods": 2})),), window_seconds=window_seconds)
+def settings(window_seconds: float = 600, **numbers: Any) -> ImpactSettings:
+    return ImpactSettings(limits=(ImpactLimits(**(numbers or {"pods": 2})),), window_seconds=window_seconds)
 
 
 def reasons(
@@ -168,9 +167,9 @@ def test_rule_that_changes_its_value_counts_its_pods_once() -> None:
     assert reasons(value(old), rule=new, old=old, impact=settings(pods=1)) == []
 
 
-def hit(*uids: str, namespace: str = "gone") -> Hit:
+def hit(*uids: str, namespace: str = "gone") -> Impact:
     everybody = frozenset(uids)
-    return Hit(waves=(Wave(0, everybody, everybody),), namespaces=frozenset({namespace}))
+    return Impact(waves=(Wave(0, everybody, everybody),), namespaces=frozenset({namespace}))
 
 
 def test_who_is_gone_still_counts() -> None:
@@ -383,7 +382,7 @@ def test_rule_that_begins_hits_all_whom_it_does_not_spare_for_ever() -> None:
         rule = DeviceTaintRule(ObjectMeta("a"), selector, taint("NoExecute", added=added))
         assert victims_of(rule, cluster, in_tree=True).pods == {"u-0", "later"}
     rule = DeviceTaintRule(ObjectMeta("a"), selector, taint("NoSchedule"))
-    assert victims_of(rule, cluster, in_tree=True) == Hit()
+    assert victims_of(rule, cluster, in_tree=True) == Impact()
 
 
 # --- totals and time ------------------------------------------------------------------------------
@@ -423,7 +422,7 @@ def test_count_of_tainted_slices_asks_the_budget_too() -> None:
     cluster = inventory_of(*[tainted(number) for number in range(20)])
     for count in (
         lambda context: devices_with_recent(stored(0), cluster, context, None),
-        lambda context: hit_with_recent(Hit(), cluster, context, in_tree=True),
+        lambda context: hit_with_recent(Impact(), cluster, context, in_tree=True),
     ):
         ticks = iter(range(100))
         with pytest.raises(OutOfTime):

@@ -12,12 +12,12 @@ from tests.unit.admission.guarding import ask, fleet, node, over, tainting, told
 from tests.unit.inventory.values import inventory_of
 from webhook.admission.rule_delta import begins_to_evict, is_wide, only_less
 from webhook.api.rules import DESCRIPTION, EVICTIONS_PER_SECOND, DeviceSelector
-from webhook.policy.model import Impact, ImpactLimits
+from webhook.policy.model import ImpactLimits, ImpactSettings
 
 EARLIER = NOW - timedelta(seconds=1)
 LATER = NOW + timedelta(seconds=1)
 YESTERDAY = NOW - timedelta(days=1)
-STRICT = Impact(limits=(ImpactLimits(pods=0),))
+STRICT = ImpactSettings(limits=(ImpactLimits(pods=0),))
 RULE = tainting(node(0))
 QUIET = tainting(node(0), "NoSchedule")
 ASKED = tainting(node(0), "NoSchedule", evict=True)

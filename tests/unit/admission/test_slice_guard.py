@@ -22,13 +22,13 @@ from tests.builders import (
 )
 from webhook.admission.chain import validate
 from webhook.inventory.state import Inventory, Sight
-from webhook.policy.model import Impact, ImpactLimits, Mode
+from webhook.policy.model import ImpactLimits, ImpactSettings, PolicyMode
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision
 
 EVICTING = make_taint(effect="NoExecute", timeAdded=NOW_TEXT)
-NOTHING_ALLOWED = Impact(limits=(ImpactLimits(pods=0, claims=0, devices=0, namespaces=0),))
+NOTHING_ALLOWED = ImpactSettings(limits=(ImpactLimits(pods=0, claims=0, devices=0, namespaces=0),))
 
 
 def used_claim(name: str, device: str, tolerations: Any = None) -> Any:
@@ -123,7 +123,7 @@ def test_unknown_impact_is_told() -> None:
 
 
 def test_nothing_is_told_in_mode_off_or_where_nobody_looks() -> None:
-    assert told(answer(slice_with(EVICTING), PLAIN, held(PLAIN, *CLAIMS), mode=Mode.OFF)) == []
+    assert told(answer(slice_with(EVICTING), PLAIN, held(PLAIN, *CLAIMS), mode=PolicyMode.OFF)) == []
     assert told(validate(make_admission_request(slice_with(EVICTING), PLAIN), make_context())) == []
 
 

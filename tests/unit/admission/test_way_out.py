@@ -24,7 +24,7 @@ from tests.unit.admission.guarding import (
 from tests.unit.inventory.values import inventory_of
 from webhook.api.rules import CONFIRM_IMPACT, EXPIRES_AT
 from webhook.inventory.state import Sight
-from webhook.policy.model import Action, Impact, Mode
+from webhook.policy.model import Action, ImpactSettings, PolicyMode
 
 LONG_AGO = NOW - timedelta(hours=2)
 AN_HOUR_AGO = "2026-06-01T11:00:00Z"
@@ -71,7 +71,7 @@ def test_rule_past_its_end_must_not_begin_to_act(
 ) -> None:
     rule = tainting(node(0), effect, annotations={EXPIRES_AT: expires})
     old = None if was is None else tainting(node(0), was)
-    decision = ask(rule, old, sight=sight, impact=Impact(unknown_impact=Action.WARN))
+    decision = ask(rule, old, sight=sight, impact=ImpactSettings(unknown_impact=Action.WARN))
     text = f"was at {expires}: the rule has ended; to set it up again, move or remove this annotation"
     assert refusals(decision) == ([text] if refused else [])
     assert [error.field for error in decision.errors] == [f"metadata.annotations[{EXPIRES_AT}]"] * refused
@@ -89,7 +89,7 @@ def test_rule_past_its_end_must_not_begin_to_act(
     ],
 )
 def test_in_two_steps_nothing_is_created_evicting(rule: Any, old: Any, refused: bool) -> None:  # noqa: FBT001
-    decision = ask(rule, old, impact=Impact(two_step=True))
+    decision = ask(rule, old, impact=ImpactSettings(two_step=True))
     text = 'must not evict yet: create the rule with effect "None", look at its status, and change it then'
     assert refusals(decision) == ([text] if refused else [])
     assert ask(rule, old).allowed
@@ -99,7 +99,7 @@ def test_in_two_steps_nothing_is_created_evicting(rule: Any, old: Any, refused: 
 
 
 def test_mode_warn_tells_and_lets_pass() -> None:
-    decision = ask(tainting({}), mode=Mode.WARN)
+    decision = ask(tainting({}), mode=PolicyMode.WARN)
     assert decision.allowed
     (warning,) = told(decision)
     assert warning[1].startswith("hits 8 devices, 4 pods in 1 namespace: an empty selector")
@@ -109,7 +109,9 @@ def test_mode_warn_tells_and_lets_pass() -> None:
 
 @pytest.mark.parametrize("sight", [UNKNOWN, Sight(inventory_of(*fleet()))])
 def test_mode_off_is_silent(sight: Sight) -> None:
-    decision = ask(tainting({}, added=LONG_AGO, annotations={EXPIRES_AT: AN_HOUR_AGO}), sight=sight, mode=Mode.OFF)
+    decision = ask(
+        tainting({}, added=LONG_AGO, annotations={EXPIRES_AT: AN_HOUR_AGO}), sight=sight, mode=PolicyMode.OFF
+    )
     assert (told(decision), "impact" in decision.annotations) == ([], False)
 
 
@@ -122,7 +124,7 @@ def test_mode_off_is_silent(sight: Sight) -> None:
     ],
 )
 def test_who_may_break_the_glass_passes_and_is_audited(rule: Any, sight: Sight) -> None:
-    settings = Impact(break_glass_groups=(CAREFUL,), two_step=True)
+    settings = ImpactSettings(break_glass_groups=(CAREFUL,), two_step=True)
     assert not ask(rule, sight=sight, impact=settings, groups=["others"]).allowed
     decision = ask(rule, sight=sight, impact=settings, groups=["others", CAREFUL])
     assert decision.allowed
@@ -132,7 +134,7 @@ def test_who_may_break_the_glass_passes_and_is_audited(rule: Any, sight: Sight) 
 
 
 def test_glass_that_nobody_had_to_break_is_whole() -> None:
-    settings = Impact(break_glass_groups=(CAREFUL,))
+    settings = ImpactSettings(break_glass_groups=(CAREFUL,))
     assert "break-glass" not in ask(tainting(node(0)), impact=settings, groups=[CAREFUL]).annotations["impact"]
 
 
@@ -183,7 +185,7 @@ def test_real_code_that_is_not_needed_any_more_does_no_harm() -> None:
 
 
 def test_second_person_must_confirm_where_one_is_asked_for() -> None:
-    settings = Impact(second_person=True)
+    settings = ImpactSettings(second_person=True)
     refused = ask(tainting({}), impact=settings, user="jane")
     assert "or to go ahead, somebody else must set annotation" in refusals(refused)[0]
     rule = tainting({}, code=code_in(refused))
@@ -235,7 +237,7 @@ def test_delete_is_not_guarded() -> None:
 
 
 def test_unproved_caller_is_given_the_figures_and_no_code() -> None:
-    settings = Impact(break_glass_groups=("oncall",))
+    settings = ImpactSettings(break_glass_groups=("oncall",))
     (text,) = refusals(ask(tainting({}), impact=settings, caller_trusted=False))
     assert text == (
         "hits 8 devices, 4 pods in 1 namespace: an empty selector is every device of every driver; it cannot be"
@@ -251,7 +253,7 @@ def test_code_that_was_given_to_an_api_server_holds_whoever_asks() -> None:
 
 
 def test_second_person_is_not_believed_of_an_unproved_caller() -> None:
-    settings = Impact(second_person=True)
+    settings = ImpactSettings(second_person=True)
     rule = tainting({}, code=code_in(ask(tainting({}), impact=settings, user="jane")))
     refused = ask(rule, impact=settings, user="john", caller_trusted=False)
     assert refusals(refused)[1:] == ["cannot be checked: the webhook does not know who asks"]

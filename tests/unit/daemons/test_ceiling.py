@@ -9,11 +9,11 @@ import pytest
 from tests.builders import KEY, NOW
 from tests.unit.eviction.objects import rule
 from tests.unit.policy.documents import policy_of
-from webhook.admission.confirmation import Confirmed, Hit, Numbers, make_code
+from webhook.admission.confirmation import CodeSubject, ImpactToConfirm, Numbers, make_code
 from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
 from webhook.daemons.ceiling import NO_KEY, ceiling_of
 from webhook.eviction.ports import Ceiling
-from webhook.policy.model import Impact, ImpactLimits, Mode, Policy, RequesterMatch, Share, TaintMatch
+from webhook.policy.model import ImpactLimits, ImpactSettings, Policy, PolicyMode, RequesterMatch, Share, TaintMatch
 
 TOTALS = Numbers(devices=1000, claims=800, pods=400, namespaces=20)
 OPERATOR = RequesterMatch(service_accounts=("health/operator",))
@@ -31,37 +31,37 @@ def in_no_doubt(_: DeviceTaintRule) -> str:
     return ""
 
 
-def policy(*limits: ImpactLimits, tolerance: float = 10.0, mode: Mode = Mode.ENFORCE) -> Policy:
-    return Policy(mode=mode, impact=Impact(limits=limits, tolerance_percent=tolerance))
+def policy(*limits: ImpactLimits, tolerance: float = 10.0, mode: PolicyMode = PolicyMode.ENFORCE) -> Policy:
+    return Policy(mode=mode, impact=ImpactSettings(limits=limits, tolerance_percent=tolerance))
 
 
 def code(numbers: Numbers) -> str:
     """As the guard prints it, and long expired."""
-    about = Confirmed("rule", None, KEY, "", "NoExecute", None)
-    hit = Hit(numbers, frozenset({"ml"}), frozenset())
+    about = CodeSubject("rule", None, KEY, "", "NoExecute", None)
+    hit = ImpactToConfirm(numbers, frozenset({"ml"}), frozenset())
     return make_code(about, hit, "somebody", NOW - timedelta(days=365), b"0123456789abcdef")
 
 
 @pytest.mark.parametrize(
     ("tolerance", "pods", "namespaces"), [(0.0, 100, 2), (10.0, 110, 2), (50.0, 150, 3)], ids=["none", "10 %", "50 %"]
 )
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", PolicyMode)
 def test_what_was_confirmed_is_the_ceiling_with_the_tolerance(
-    tolerance: float, pods: int, namespaces: int, mode: Mode
+    tolerance: float, pods: int, namespaces: int, mode: PolicyMode
 ) -> None:
     confirmed = rule(annotations={CONFIRM_IMPACT: code(Numbers(devices=300, claims=200, pods=100, namespaces=2))})
     limited = policy(ImpactLimits(pods=1), tolerance=tolerance, mode=mode)
     assert ceiling_of(confirmed, limited, no_totals, in_no_doubt) == Ceiling(pods, namespaces)
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_code_that_is_not_proved_is_no_ceiling(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", PolicyMode)
+def test_code_that_is_not_proved_is_no_ceiling(mode: PolicyMode) -> None:
     """R5: the policy's limits hold, as far as they hold for others."""
     made_up = rule(annotations={CONFIRM_IMPACT: code(Numbers(999_999_999, 999_999_999, 999_999_999, 999_999_999))})
     limited = policy(ImpactLimits(pods=7), mode=mode)
     found = ceiling_of(made_up, limited, no_totals, lambda _: "it was made up")
     limits = Ceiling(7, None, confirmed=False, doubt="it was made up")
-    assert found == (limits if mode is Mode.ENFORCE else None)
+    assert found == (limits if mode is PolicyMode.ENFORCE else None)
     assert ceiling_of(made_up, policy(ImpactLimits(pods=7)), no_totals) == limits._replace(doubt=NO_KEY)
     assert ceiling_of(rule(), policy(ImpactLimits(pods=7)), no_totals) == limits._replace(doubt="")
 
@@ -118,8 +118,8 @@ def test_rule_that_asks_for_eviction_is_limited_as_one_that_evicts() -> None:
     assert found == Ceiling(5, None, confirmed=False)
 
 
-@pytest.mark.parametrize("mode", [Mode.WARN, Mode.OFF])
-def test_where_nothing_was_refused_nothing_is_stopped(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [PolicyMode.WARN, PolicyMode.OFF])
+def test_where_nothing_was_refused_nothing_is_stopped(mode: PolicyMode) -> None:
     assert ceiling_of(rule(), policy(ImpactLimits(pods=1), mode=mode), no_totals, in_no_doubt) is None
 
 

@@ -13,7 +13,7 @@ from msgspec import structs
 from tests.builders import DRIVER, NOW
 from tests.unit.cluster.peer import Answer, Peer, cluster_of, run, status
 from tests.unit.eviction.objects import rule
-from webhook.admission.confirmation import Hit, Numbers, about_of, make_code
+from webhook.admission.confirmation import ImpactToConfirm, Numbers, about_of, make_code
 from webhook.api.rules import CONFIRM_IMPACT, DeviceSelector
 from webhook.config.evict import parse_evict
 from webhook.daemons.ceiling import NO_KEY
@@ -30,7 +30,7 @@ NO_CLUSTER = cast("Cluster", None)
 """Nothing is asked for."""
 SECRET = b"k" * 32
 FORGED = "it was made for another rule, selector, taint or effect, or with another key"
-HIT = Hit(Numbers(30, 20, 10, 1), frozenset({"ml"}), frozenset())
+HIT = ImpactToConfirm(Numbers(30, 20, 10, 1), frozenset({"ml"}), frozenset())
 
 
 def coded(value: DeviceTaintRule, key: bytes = SECRET, *, backdated: bool = False) -> DeviceTaintRule:

@@ -27,11 +27,11 @@ from webhook.eviction.modes import InTree, Mode, advice, refusal, scope_of
 from webhook.eviction.plans import Plan
 from webhook.eviction.ports import Disruption, PodRef
 from webhook.eviction.profiles import Profile
-from webhook.inventory.evictions import Eviction, Reason
+from webhook.inventory.evictions import Eviction, EvictionReason
 from webhook.inventory.matching import Evictor
-from webhook.inventory.scope import Scope
+from webhook.inventory.scope import EvictionScope
 
-EVICTED = Eviction(NOW, (Reason(rule().taint, "rule", "uid-rule"),))
+EVICTED = Eviction(NOW, (EvictionReason(rule().taint, "rule", "uid-rule"),))
 PLAN = Plan("ml/pod", "uid-pod", pod("pod"), EVICTED, Profile(0, FREE))
 END = "This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
 
@@ -224,15 +224,15 @@ def test_deletion_is_explained_in_the_words_of_whoever_deletes() -> None:
 @pytest.mark.parametrize(
     ("mode", "in_tree", "expected"),
     [
-        (Mode.OBSERVE, InTree.ACTIVE, Scope(Evictor.IN_TREE, asked=True)),
-        (Mode.OBSERVE, InTree.UNKNOWN, Scope(Evictor.IN_TREE, asked=True)),
-        (Mode.OBSERVE, InTree.ABSENT, Scope(Evictor.OURS, asked=True)),
-        (Mode.DELEGATED, InTree.ACTIVE, Scope(None, asked=True)),
-        (Mode.SUPPLEMENT, InTree.ACTIVE, Scope(Evictor.OURS, only_extended=True)),
-        (Mode.REPLACEMENT, InTree.ABSENT, Scope(Evictor.OURS, asked=True)),
+        (Mode.OBSERVE, InTree.ACTIVE, EvictionScope(Evictor.IN_TREE, asked=True)),
+        (Mode.OBSERVE, InTree.UNKNOWN, EvictionScope(Evictor.IN_TREE, asked=True)),
+        (Mode.OBSERVE, InTree.ABSENT, EvictionScope(Evictor.OURS, asked=True)),
+        (Mode.DELEGATED, InTree.ACTIVE, EvictionScope(None, asked=True)),
+        (Mode.SUPPLEMENT, InTree.ACTIVE, EvictionScope(Evictor.OURS, only_extended=True)),
+        (Mode.REPLACEMENT, InTree.ABSENT, EvictionScope(Evictor.OURS, asked=True)),
     ],
 )
-def test_taints_that_are_ours(mode: Mode, in_tree: InTree, expected: Scope) -> None:
+def test_taints_that_are_ours(mode: Mode, in_tree: InTree, expected: EvictionScope) -> None:
     assert scope_of(mode, in_tree) == expected
 
 

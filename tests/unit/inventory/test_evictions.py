@@ -12,9 +12,9 @@ from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, taint, tolerates
 from webhook.api.pods import PodClaim
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
-from webhook.inventory.evictions import Eviction, Evictions, Reason
+from webhook.inventory.evictions import Eviction, EvictionReason, Evictions
 from webhook.inventory.matching import Evictor
-from webhook.inventory.scope import Scope, can_judge, is_ours, tolerating_scheduling
+from webhook.inventory.scope import EvictionScope, can_judge, is_ours, tolerating_scheduling
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from webhook.inventory.state import Held
 
-OURS = Scope(Evictor.OURS, asked=True)
+OURS = EvictionScope(Evictor.OURS, asked=True)
 LATER = NOW + timedelta(seconds=90)
 
 
@@ -37,7 +37,7 @@ def not_announced(_: DeviceTaintRule) -> datetime | None:
 class Watched:
     """An inventory, and who has to go by it."""
 
-    def __init__(self, *objects: Held, scope: Scope = OURS) -> None:
+    def __init__(self, *objects: Held, scope: EvictionScope = OURS) -> None:
         self.inventory = Inventory()
         self.evictions = Evictions(self.inventory, scope, announced)
         for each in objects:
@@ -99,8 +99,8 @@ def test_reasons_are_all_that_are_not_tolerated_also_the_later_ones() -> None:
     assert found == Eviction(
         NOW + timedelta(seconds=60),
         (
-            Reason(rules[0].taint, "first", "uid-first"),
-            Reason(rules[2].taint, "hard", "uid-hard"),
+            EvictionReason(rules[0].taint, "first", "uid-first"),
+            EvictionReason(rules[2].taint, "hard", "uid-hard"),
         ),
     )
 
@@ -141,7 +141,7 @@ def test_pod_that_tolerates_the_taint_as_it_stands_stays_and_is_named() -> None:
     ids=["no effect, ours", "no effect, in-tree", "overflow, in-tree", "just no overflow, in-tree"],
 )
 def test_evictors_read_tolerations_differently(tolerated: tuple, evictor: Evictor, due: int | None) -> None:  # type: ignore[type-arg]
-    found = Watched(claim("pod", *tolerated), pod(), rule(), scope=Scope(evictor)).of()
+    found = Watched(claim("pod", *tolerated), pod(), rule(), scope=EvictionScope(evictor)).of()
     assert (found is None) is (due is None)
     if found is not None and due is not None:
         assert found.due == NOW + timedelta(seconds=due)
@@ -150,23 +150,23 @@ def test_evictors_read_tolerations_differently(tolerated: tuple, evictor: Evicto
 def test_in_tree_controller_does_not_see_extended_resources() -> None:
     """E-16."""
     held = (claim(extended=True), pod(claims=(), extended_claim="pod-claim"), rule())
-    assert Watched(*held, scope=Scope(Evictor.IN_TREE)).of() is None
-    assert Watched(*held, scope=Scope(Evictor.OURS, only_extended=True)).of() is not None
+    assert Watched(*held, scope=EvictionScope(Evictor.IN_TREE)).of() is None
+    assert Watched(*held, scope=EvictionScope(Evictor.OURS, only_extended=True)).of() is not None
 
 
 @pytest.mark.parametrize("generated", [True, False], ids=["from a template", "named"])
 def test_claim_that_a_pod_names_evicts_it_whatever_the_claim_says_of_itself(generated: bool) -> None:  # noqa: FBT001
     """E-16: the in-tree controller goes by the pod; so the annotation neither protects a pod nor gives it to us."""
     forged = (claim(extended=True), pod(claims=(PodClaim("pod-claim", generated=generated),)), rule())
-    assert Watched(*forged, scope=Scope(Evictor.IN_TREE)).of() is not None
-    assert Watched(*forged, scope=Scope(Evictor.OURS)).of() is not None
-    assert Watched(*forged, scope=Scope(Evictor.OURS, only_extended=True)).of() is None
+    assert Watched(*forged, scope=EvictionScope(Evictor.IN_TREE)).of() is not None
+    assert Watched(*forged, scope=EvictionScope(Evictor.OURS)).of() is not None
+    assert Watched(*forged, scope=EvictionScope(Evictor.OURS, only_extended=True)).of() is None
 
 
 def test_claim_without_its_annotation_is_still_for_an_extended_resource_of_its_pod() -> None:
     held = (claim(extended=False), pod(claims=(), extended_claim="pod-claim"), rule())
-    assert Watched(*held, scope=Scope(Evictor.IN_TREE)).of() is None
-    assert Watched(*held, scope=Scope(Evictor.OURS, only_extended=True)).of() is not None
+    assert Watched(*held, scope=EvictionScope(Evictor.IN_TREE)).of() is None
+    assert Watched(*held, scope=EvictionScope(Evictor.OURS, only_extended=True)).of() is not None
 
 
 def test_only_the_extended_claim_of_a_pod_counts_where_nothing_else_is_asked() -> None:
@@ -174,7 +174,7 @@ def test_only_the_extended_claim_of_a_pod_counts_where_nothing_else_is_asked() -
     plain = structs.replace(claim("plain"), reserved_for=claim().reserved_for)
     held = (plain, claim(devices=("gpu-1",), extended=True), both, rule(selector=DeviceSelector(device="gpu-0")))
     assert Watched(*held).of() is not None
-    assert Watched(*held, scope=Scope(Evictor.OURS, only_extended=True)).of() is None
+    assert Watched(*held, scope=EvictionScope(Evictor.OURS, only_extended=True)).of() is None
 
 
 # --- what a change touches ----------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_slice_touches_users_of_devices_whose_taints_changed() -> None:
 
 
 def test_slices_touch_nobody_where_their_taints_are_not_ours() -> None:
-    watched = Watched(claim(), pod(), scope=Scope(None, asked=True))
+    watched = Watched(claim(), pod(), scope=EvictionScope(None, asked=True))
     assert watched.change(None, slice_of({"gpu-0": (taint(),)})) == set()
 
 
@@ -245,7 +245,7 @@ def test_suspended_rule_makes_nobody_go_until_it_is_resumed() -> None:
     ],
 )
 def test_rules_that_are_ours(effect: str, evict: bool, expected: set[str]) -> None:  # noqa: FBT001
-    scopes = {"no_execute": Scope(Evictor.OURS), "asked": Scope(None, asked=True)}
+    scopes = {"no_execute": EvictionScope(Evictor.OURS), "asked": EvictionScope(None, asked=True)}
     assert {name for name, scope in scopes.items() if is_ours(rule(effect=effect, evict=evict), scope)} == expected
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.inventory.values import DRIVER, inventory_of, pool_slice
 from webhook.api.rules import DeviceSelector
 from webhook.inventory.extent import Extent, names_of
-from webhook.inventory.fates import ANYWHERE, Names
+from webhook.inventory.fates import ANYWHERE, DeviceNames
 
 OTHER = "other.example.com"
 CLUSTER = inventory_of(
@@ -23,21 +23,29 @@ CLUSTER = inventory_of(
     [
         ([], 0, 0),
         ([ANYWHERE], 8, 6),
-        ([Names(DRIVER)], 6, 6),
-        ([Names(OTHER)], 2, 0),
-        ([Names(DRIVER), Names(OTHER)], 8, 6),
-        ([Names(pool="node-0")], 4, 2),
-        ([Names(device="gpu-0")], 4, 3),
-        ([Names(DRIVER, "node-0"), Names(DRIVER, "node-0", "gpu-0")], 2, 2),
-        ([Names(DRIVER, "node-0", "gpu-0"), Names(DRIVER, "node-0")], 2, 2),
-        ([Names(DRIVER, "node-0", "gpu-0"), Names(None, "node-0", "gpu-1"), Names(OTHER, None, "nic-0")], 3, 2),
-        ([Names(DRIVER, "node-0", "gpu-0"), Names(device="gpu-0")], 4, 3),
-        ([Names(DRIVER, "gone"), Names("gone", "node-0"), Names(DRIVER, "node-0", "gone")], 0, 0),
-        ([Names(DRIVER), Names(pool="node-0", device="nic-0")], 7, 6),
+        ([DeviceNames(DRIVER)], 6, 6),
+        ([DeviceNames(OTHER)], 2, 0),
+        ([DeviceNames(DRIVER), DeviceNames(OTHER)], 8, 6),
+        ([DeviceNames(pool="node-0")], 4, 2),
+        ([DeviceNames(device="gpu-0")], 4, 3),
+        ([DeviceNames(DRIVER, "node-0"), DeviceNames(DRIVER, "node-0", "gpu-0")], 2, 2),
+        ([DeviceNames(DRIVER, "node-0", "gpu-0"), DeviceNames(DRIVER, "node-0")], 2, 2),
+        (
+            [
+                DeviceNames(DRIVER, "node-0", "gpu-0"),
+                DeviceNames(None, "node-0", "gpu-1"),
+                DeviceNames(OTHER, None, "nic-0"),
+            ],
+            3,
+            2,
+        ),
+        ([DeviceNames(DRIVER, "node-0", "gpu-0"), DeviceNames(device="gpu-0")], 4, 3),
+        ([DeviceNames(DRIVER, "gone"), DeviceNames("gone", "node-0"), DeviceNames(DRIVER, "node-0", "gone")], 0, 0),
+        ([DeviceNames(DRIVER), DeviceNames(pool="node-0", device="nic-0")], 7, 6),
     ],
     ids=str,
 )
-def test_each_device_counts_once(names: list[Names], everywhere: int, one_driver: int) -> None:
+def test_each_device_counts_once(names: list[DeviceNames], everywhere: int, one_driver: int) -> None:
     extent = Extent(names)
     assert (extent.count(CLUSTER.pools), extent.count(CLUSTER.pools, DRIVER)) == (everywhere, one_driver)
 
@@ -47,11 +55,11 @@ def test_each_device_counts_once(names: list[Names], everywhere: int, one_driver
     [
         (None, ANYWHERE),
         (DeviceSelector(), ANYWHERE),
-        (DeviceSelector("a", "b", "c"), Names("a", "b", "c")),
-        (DeviceSelector("a", device_class_name="c"), Names("a")),
+        (DeviceSelector("a", "b", "c"), DeviceNames("a", "b", "c")),
+        (DeviceSelector("a", device_class_name="c"), DeviceNames("a")),
         (DeviceSelector("a", unknown=(("orDriver", '"b"'),)), ANYWHERE),
     ],
     ids=str,
 )
-def test_what_cannot_be_judged_is_every_device(selector: Any, expected: Names) -> None:
+def test_what_cannot_be_judged_is_every_device(selector: Any, expected: DeviceNames) -> None:
     assert names_of(selector) == expected

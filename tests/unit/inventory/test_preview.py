@@ -30,10 +30,10 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import EVICT, DeviceSelector, DeviceTaintRule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint
 from webhook.api.taints import DeviceToleration
-from webhook.inventory.fates import ANYWHERE, Names
+from webhook.inventory.fates import ANYWHERE, DeviceNames
 from webhook.inventory.impact import Impact, Taint
 from webhook.inventory.preview import Preview, new_taints, rule_preview, slice_preview
-from webhook.inventory.rows import Outcome, Reason, rows_of
+from webhook.inventory.rows import OutcomeReason, PodOutcome, rows_of
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:
@@ -99,20 +99,20 @@ def agrees(preview: Preview) -> bool:
     """Whether rows and impact tell of the same pods, claims, times and namespaces."""
     impact, rows = preview.impact, preview.pods
 
-    def uids(outcome: Outcome) -> set[str]:
+    def uids(outcome: PodOutcome) -> set[str]:
         return {row.uid for row in rows if row.outcome is outcome}
 
-    assert {outcome: uids(outcome) for outcome in Outcome} == {
-        Outcome.EVICTED: impact.pods,
-        Outcome.TOLERATES: impact.tolerating,
-        Outcome.UNSEEN: impact.unseen,
-        Outcome.KEPT: impact.kept,
-        Outcome.LEAVING: set(),
+    assert {outcome: uids(outcome) for outcome in PodOutcome} == {
+        PodOutcome.EVICTED: impact.pods,
+        PodOutcome.TOLERATES: impact.tolerating,
+        PodOutcome.UNSEEN: impact.unseen,
+        PodOutcome.KEPT: impact.kept,
+        PodOutcome.LEAVING: set(),
     }
     assert preview.waves == {wave.seconds: len(wave.pods) for wave in impact.waves if wave.pods}
     assert set(preview.claims) == impact.claims
     assert set(preview.namespaces) == impact.namespaces
-    groups = {row.uid for row in preview.pod_groups if row.outcome is Outcome.EVICTED}
+    groups = {row.uid for row in preview.pod_groups if row.outcome is PodOutcome.EVICTED}
     assert groups == impact.pod_groups
     return bool(rows)
 
@@ -158,28 +158,36 @@ def test_rows_of_slices_are_what_their_figures_count(by_in_tree: bool) -> None: 
 @pytest.mark.parametrize(
     ("acting", "tolerations", "reason", "decides"),
     [
-        pytest.param(in_tree(), (), Reason.NOT_TOLERATED, None, id="none"),
-        pytest.param(in_tree(), (lets_stay(key="a"),), Reason.NOT_TOLERATED, None, id="of another key"),
-        pytest.param(in_tree(), (lets_stay(effect=""),), Reason.EFFECT_NOT_NAMED, 0, id="empty effect, in-tree (E-9)"),
-        pytest.param(ours(), (lets_stay(effect=""),), Reason.TOLERATED, 0, id="empty effect, ours"),
-        pytest.param(in_tree(), (lets_stay(9), lets_stay(5)), Reason.TOLERATED_FOR_SECONDS, 1, id="shortest (E-10)"),
-        pytest.param(in_tree(), (lets_stay(9), lets_stay()), Reason.TOLERATED, 1, id="for ever wins (E-10)"),
-        pytest.param(in_tree(), (lets_stay(-9),), Reason.TOLERATED_FOR_SECONDS, 0, id="no time at all"),
+        pytest.param(in_tree(), (), OutcomeReason.NOT_TOLERATED, None, id="none"),
+        pytest.param(in_tree(), (lets_stay(key="a"),), OutcomeReason.NOT_TOLERATED, None, id="of another key"),
         pytest.param(
-            in_tree(), (lets_stay(9), lets_stay(5, "")), Reason.TOLERATED_FOR_SECONDS, 0, id="the other does not count"
+            in_tree(), (lets_stay(effect=""),), OutcomeReason.EFFECT_NOT_NAMED, 0, id="empty effect, in-tree (E-9)"
         ),
-        pytest.param(in_tree("NoSchedule"), (lets_stay(),), Reason.ALLOCATION_ONLY, None, id="NoSchedule"),
+        pytest.param(ours(), (lets_stay(effect=""),), OutcomeReason.TOLERATED, 0, id="empty effect, ours"),
+        pytest.param(
+            in_tree(), (lets_stay(9), lets_stay(5)), OutcomeReason.TOLERATED_FOR_SECONDS, 1, id="shortest (E-10)"
+        ),
+        pytest.param(in_tree(), (lets_stay(9), lets_stay()), OutcomeReason.TOLERATED, 1, id="for ever wins (E-10)"),
+        pytest.param(in_tree(), (lets_stay(-9),), OutcomeReason.TOLERATED_FOR_SECONDS, 0, id="no time at all"),
+        pytest.param(
+            in_tree(),
+            (lets_stay(9), lets_stay(5, "")),
+            OutcomeReason.TOLERATED_FOR_SECONDS,
+            0,
+            id="the other does not count",
+        ),
+        pytest.param(in_tree("NoSchedule"), (lets_stay(),), OutcomeReason.ALLOCATION_ONLY, None, id="NoSchedule"),
         pytest.param(
             Taint.of_rule(rule(effect="NoSchedule", evict=True), in_tree=True),
             (lets_stay(), lets_stay(effect="NoSchedule")),
-            Reason.TOLERATES_SCHEDULING,
+            OutcomeReason.TOLERATES_SCHEDULING,
             1,
             id="would come back",
         ),
     ],
 )
 def test_the_toleration_that_decides_is_named(
-    acting: Taint, tolerations: tuple[DeviceToleration, ...], reason: Reason, decides: int | None
+    acting: Taint, tolerations: tuple[DeviceToleration, ...], reason: OutcomeReason, decides: int | None
 ) -> None:
     inventory = stocked(claim("c", on("gpu-0", *tolerations), users=["1"]))
     (row,), _ = rows_of(inventory, [(ANYWHERE, acting)], NOW)
@@ -190,9 +198,9 @@ def test_the_toleration_that_decides_is_named(
 def test_extended_resources_are_unseen_by_the_in_tree_controller_only() -> None:
     inventory = stocked(claim("c", on(), users=["1"], extended=True))
     rows, _ = rows_of(inventory, [(ANYWHERE, in_tree())], NOW)
-    assert [(row.outcome, row.cause.reason) for row in rows] == [(Outcome.UNSEEN, Reason.EXTENDED_RESOURCE)]
+    assert [(row.outcome, row.cause.reason) for row in rows] == [(PodOutcome.UNSEEN, OutcomeReason.EXTENDED_RESOURCE)]
     rows, _ = rows_of(inventory, [(ANYWHERE, ours())], NOW)
-    assert [(row.outcome, row.seconds) for row in rows] == [(Outcome.EVICTED, 0)]
+    assert [(row.outcome, row.seconds) for row in rows] == [(PodOutcome.EVICTED, 0)]
 
 
 def test_only_claims_that_lead_to_the_outcome_are_named() -> None:
@@ -200,7 +208,7 @@ def test_only_claims_that_lead_to_the_outcome_are_named() -> None:
         claim("stays", on("gpu-0", lets_stay()), users=["1"]),
         claim("goes", on("gpu-1"), users=["1"]),
     )
-    (row,), _ = rows_of(inventory, [(Names(DRIVER), in_tree())], NOW)
+    (row,), _ = rows_of(inventory, [(DeviceNames(DRIVER), in_tree())], NOW)
     assert (row.claims, [each.device for each in row.devices]) == (("ml/goes",), ["gpu-0", "gpu-1"])
 
 
@@ -214,11 +222,11 @@ def test_pods_on_their_way_out_are_not_counted() -> None:
         inventory.apply(None, structs.replace(value, meta=structs.replace(value.meta, uid=uid), **fields))
     preview = rule_preview(inventory, rule(), in_tree=True, now=NOW)
     assert {row.name: row.cause.reason for row in preview.pods} == {
-        "pod-a": Reason.TERMINATING,
-        "pod-b": Reason.FINISHED,
-        "pod-c": Reason.NOT_TOLERATED,
+        "pod-a": OutcomeReason.TERMINATING,
+        "pod-b": OutcomeReason.FINISHED,
+        "pod-c": OutcomeReason.NOT_TOLERATED,
     }
-    assert (preview.waves, preview.count(Outcome.LEAVING)) == ({0: 1}, 2)
+    assert (preview.waves, preview.count(PodOutcome.LEAVING)) == ({0: 1}, 2)
 
 
 def test_a_group_names_its_own_pods() -> None:

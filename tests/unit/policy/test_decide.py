@@ -16,12 +16,12 @@ from webhook.policy import decide
 from webhook.policy.conditions import Placement, Scope, Target
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.ports import NamespaceFacts, Requester
-from webhook.policy.walk import Walked
+from webhook.policy.walk import Evaluation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.policy.walk import Hit
+    from webhook.policy.walk import RuleHit
 
 JANE = Requester("jane", ("ml-a",))
 SCOPE = Scope(JANE, "train", NamespaceFacts("train", {"team": "ml"}))
@@ -31,7 +31,7 @@ NO_VARIABLES: Mapping[str, Any] = {}
 XIDS = {"tolerations": {"keys": ["xid"]}}
 
 
-def told(hits: tuple[Hit, ...]) -> list[str]:
+def told(hits: tuple[RuleHit, ...]) -> list[str]:
     """Each rule that matched with what followed, and whether by an exception or in spite of an error."""
     return [
         f"{hit.rule.name} {hit.action}"
@@ -269,7 +269,7 @@ def test_answer_is_remembered_for_who_asked_it_where() -> None:
     assert judge.scoped(SCOPE, NOW).known(TARGET, XID) is None
     on_toleration(judge)
     known = judge.scoped(SCOPE, NOW).known(TARGET, XID)
-    assert known == Walked.of(judge.on_toleration(SCOPE, TARGET, XID, NOW, dict))
+    assert known == Evaluation.of(judge.on_toleration(SCOPE, TARGET, XID, NOW, dict))
     assert judge.scoped(SCOPE._replace(namespace="other"), NOW).known(TARGET, XID) is None
 
 

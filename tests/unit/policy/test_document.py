@@ -30,15 +30,15 @@ from webhook.policy.model import (
     Action,
     DefaultTolerations,
     EvictionProfile,
-    Impact,
     ImpactLimits,
+    ImpactSettings,
     InTreeEvictor,
     LabelRequirement,
     Match,
-    Mode,
     NamespaceMatch,
     Policy,
     PolicyException,
+    PolicyMode,
     RequesterMatch,
     Rule,
     Share,
@@ -86,11 +86,11 @@ def test_switches_are_read() -> None:
     )
     assert policy == Policy(
         policy.hash,
-        Mode.WARN,
-        Mode.OFF,
+        PolicyMode.WARN,
+        PolicyMode.OFF,
         bump_slice_time_added=True,
         in_tree_evictor=InTreeEvictor.ABSENT,
-        generated_claims=Mode.ENFORCE,
+        generated_claims=PolicyMode.ENFORCE,
         unknown_author=UnknownAuthor.DENY,
         trusted_namespace_labels=("a",),
         trusted_controllers=("b",),
@@ -209,7 +209,7 @@ def test_impact_is_read() -> None:
         "twoStep": True,
         "unknownImpact": "warn",
     }
-    assert policy_of(impact=impact).impact == Impact(
+    assert policy_of(impact=impact).impact == ImpactSettings(
         (ImpactLimits(RequesterMatch(("u",)), TaintMatch(("k",)), Share(5.0), 7, None, 10), DEFAULT_LIMITS),
         NamespaceMatch(("a",)),
         5400.0,
@@ -240,7 +240,7 @@ def test_limit_that_an_entry_does_not_name_keeps_its_default_and_null_lifts_it(e
 
 
 def test_impact_that_is_left_out_keeps_its_defaults() -> None:
-    assert policy_of(impact={"window": "5m"}).impact == Impact(window_seconds=300.0)
+    assert policy_of(impact={"window": "5m"}).impact == ImpactSettings(window_seconds=300.0)
 
 
 @pytest.mark.parametrize("nothing", [{}, {"names": []}])

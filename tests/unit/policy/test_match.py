@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from webhook.api.taints import DeviceToleration
-from webhook.policy.match import Drivers, Glob, Names, Requesters, TextSet, Tolerations
+from webhook.policy.match import DriverMatcher, Glob, NamespaceMatcher, RequesterMatcher, TextSet, TolerationMatcher
 from webhook.policy.model import LabelRequirement, NamespaceMatch, RequesterMatch, TolerationMatch
 from webhook.policy.ports import NamespaceFacts, Requester
 
@@ -55,7 +55,7 @@ def in_namespaces(
     match: NamespaceMatch, name: str = "train-a", facts: NamespaceFacts | None = FACTS
 ) -> tuple[bool, bool]:
     """Whether a rule that refuses and one that allows mean the namespace."""
-    names = Names(match)
+    names = NamespaceMatcher(match)
     return names.matches(name, facts, allowing=False), names.matches(name, facts, allowing=True)
 
 
@@ -140,7 +140,7 @@ RUNNER = "system:serviceaccount:ci:runner"
 )
 def test_requester_that_is_known(match: RequesterMatch, requester: Requester, matches: bool) -> None:  # noqa: FBT001 -- a table's
     for allowing in (False, True):
-        assert Requesters(match).matches(requester, allowing=allowing) is matches
+        assert RequesterMatcher(match).matches(requester, allowing=allowing) is matches
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_requester_that_is_known(match: RequesterMatch, requester: Requester, ma
 def test_requester_that_is_not_known_fits_what_refuses(
     match: RequesterMatch, requester: Requester | None, both: tuple[bool, bool]
 ) -> None:
-    compiled = Requesters(match)
+    compiled = RequesterMatcher(match)
     assert (compiled.matches(requester, allowing=False), compiled.matches(requester, allowing=True)) == both
 
 
@@ -185,10 +185,10 @@ def test_requester_that_is_not_known_fits_what_refuses(
     ],
 )
 def test_drivers_behind_a_class(drivers: set[str] | None, refused: bool, allowed: bool) -> None:  # noqa: FBT001 -- a table's
-    compiled = Drivers(["gpu.*"])
+    compiled = DriverMatcher(["gpu.*"])
     assert compiled.matches(drivers, allowing=False) is refused
     assert compiled.matches(drivers, allowing=True) is allowed
-    assert Drivers([]).matches(drivers, allowing=True)
+    assert DriverMatcher([]).matches(drivers, allowing=True)
 
 
 # --- tolerations --------------------------------------------------------------------------------
@@ -250,5 +250,5 @@ def test_toleration_is_the_set_of_what_it_tolerates(
     allowed: bool,  # noqa: FBT001 -- likewise
 ) -> None:
     """`semantics.md` L-5, E-10."""
-    compiled = Tolerations(match)
+    compiled = TolerationMatcher(match)
     assert (compiled.intersects(asked), compiled.contains(asked)) == (refused, allowed)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.policy.documents import policy_of
 from webhook.api.taints import DeviceTaint
-from webhook.policy.model import Impact, ImpactLimits, NamespaceMatch, Share
+from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, Share
 from webhook.policy.ports import KnownNames, Requester
 from webhook.policy.profiles import NO_LIMITS, limits_for, most, protected_among
 
@@ -53,7 +53,7 @@ def test_first_entry_that_fits_decides_alone() -> None:
 
 
 def test_nothing_that_fits_is_no_limit() -> None:
-    impact = Impact(limits=())
+    impact = ImpactSettings(limits=())
     assert limits_for(impact, JANE, TAINT, "NoExecute") is NO_LIMITS
     assert ImpactLimits() == NO_LIMITS
 

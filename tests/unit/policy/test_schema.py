@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from tests.architecture.policy_reference import PUBLISHED, REFERENCE, SHIPPED, reference
 from tests.unit.policy.documents import AT, errors_in, errors_of, make_document, make_entry
 from webhook.files.scalars import _WORDS
-from webhook.policy.model import Action, InTreeEvictor, Mode, Policy, Subject, UnknownAuthor
+from webhook.policy.model import Action, InTreeEvictor, Policy, PolicyMode, Subject, UnknownAuthor
 from webhook.policy.parts import NO_NAMESPACE, duration_seconds, share
 from webhook.policy.schema import _PLAIN, MAX_DEPTH, MAX_VALUES, schema, schema_errors
 
@@ -102,9 +102,9 @@ def test_defaults_that_the_schema_tells_are_those_of_the_model() -> None:
 @pytest.mark.parametrize(
     ("definition", "field", "words"),
     [
-        ("DeviceTaintPolicy", "mode", {*Mode, False}),
-        ("DeviceTaintPolicy", "documentedRules", {*Mode, False}),
-        ("DeviceTaintPolicy", "generatedClaims", set(Mode) - {Mode.OFF}),
+        ("DeviceTaintPolicy", "mode", {*PolicyMode, False}),
+        ("DeviceTaintPolicy", "documentedRules", {*PolicyMode, False}),
+        ("DeviceTaintPolicy", "generatedClaims", set(PolicyMode) - {PolicyMode.OFF}),
         ("DeviceTaintPolicy", "inTreeEvictor", set(InTreeEvictor)),
         ("DeviceTaintPolicy", "unknownAuthor", set(UnknownAuthor)),
         ("rule", "action", set(Action)),

@@ -16,7 +16,7 @@ from tests.builders import NOW, NOW_TEXT
 from webhook.api.taints import DeviceToleration
 from webhook.policy.expectations import Expectation, Word
 from webhook.policy.ports import Requester
-from webhook.policy.suites import FIELDS, Inventory, Suite, read_suite
+from webhook.policy.suites import FIELDS, InventorySource, Suite, read_suite
 
 ROOT = Path(__file__).parents[3]
 SCHEMA: dict[str, Any] = json.loads((ROOT / "webhook/policy/suite.schema.json").read_text())
@@ -119,7 +119,7 @@ def test_every_field_is_read() -> None:
     assert created.requester == full.requester
     assert (updated.seconds_ago, updated.file, updated.old_object, updated.operation) == (0, "r.yaml", OBJECT, "UPDATE")
     assert updated.requester == default_of(suite)
-    assert suite.inventory == Inventory((OBJECT,), ("dump",))
+    assert suite.inventory == InventorySource((OBJECT,), ("dump",))
     assert (generated.file, generated.requester) == ("c.yaml", None)
     assert default.requester is not None
     assert default.requester.service_account == "ns/default"

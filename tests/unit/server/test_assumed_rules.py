@@ -13,13 +13,12 @@ from tests.builders import DRIVER, decoded, encoded, make_review
 from tests.unit.admission.guarding import fleet, node, tainting
 from tests.unit.inventory.values import inventory_of
 from webhook.admission.context import UNLIMITED, Budget
-from webhook.admission.decision import Promised
-from webhook.inventory.fates import Names
+from webhook.admission.decision import AssumedRule
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact, Wave
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
-from webhook.policy.model import Impact as Settings
-from webhook.policy.model import ImpactLimits, Policy
+from webhook.policy.model import ImpactLimits, ImpactSettings, Policy
 from webhook.policy.ports import KnownNames
 from webhook.server import assumed_rules as module
 from webhook.server.assumed_rules import KEPT_SECONDS, Promises
@@ -40,11 +39,11 @@ class Clock:
         return self.seconds
 
 
-def promised(name: str = "a", *pods: str, selector: Any = None) -> Promised:
+def promised(name: str = "a", *pods: str, selector: Any = None) -> AssumedRule:
     rule = decoded(tainting(selector or node(0), name=name))[0]
     uids = frozenset(pods)
     waves = (Wave(0, uids, uids),) if pods else ()
-    return Promised(rule, Impact(devices=9, waves=waves, namespaces=frozenset({"ml"}), tolerating=frozenset({"x"})))
+    return AssumedRule(rule, Impact(devices=9, waves=waves, namespaces=frozenset({"ml"}), tolerating=frozenset({"x"})))
 
 
 def names(promises: Promises, inventory: Inventory | None = None) -> list[str]:
@@ -166,8 +165,8 @@ def test_devices_are_remembered_for_the_window_since_a_rule_last_began_on_them()
     for number in (0, 1, 0):
         promises.add(promised(f"a{number}", selector=node(number)))
         clock.seconds += 300
-    assert promises.closed(1000) == (Names(DRIVER, "node-1"), Names(DRIVER, "node-0"))
-    assert promises.closed(400) == (Names(DRIVER, "node-0"),)
+    assert promises.closed(1000) == (DeviceNames(DRIVER, "node-1"), DeviceNames(DRIVER, "node-0"))
+    assert promises.closed(400) == (DeviceNames(DRIVER, "node-0"),)
     assert promises.closed(200) == ()
 
 
@@ -178,7 +177,7 @@ class Server:
     """Reviews of rules under a limit of two pods, in a cluster of eight nodes that shows no rule."""
 
     def __init__(self, **around: Any) -> None:
-        judge = Judge(Policy(impact=Settings(limits=(ImpactLimits(pods=2),))))
+        judge = Judge(Policy(impact=ImpactSettings(limits=(ImpactLimits(pods=2),))))
         sight = Sight(inventory_of(*fleet(8)))
         self.around = Surroundings(judge=judge, sight=lambda: sight, **around)
         self._reviews = Reviews(ReviewSettings(), Metrics(version="0", resources=()), self.around)

@@ -16,7 +16,7 @@ from webhook.api.taints import DeviceTaint
 from webhook.inventory.extent import names_of
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
-from webhook.policy.model import Impact, ImpactLimits, InTreeEvictor, Policy
+from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, Policy
 from webhook.policy.ports import KnownNames
 from webhook.server.assumed_rules import Promises
 from webhook.server.beginnings import Beginnings
@@ -44,7 +44,7 @@ class Replica:
     def __init__(self, *objects: Held, clock: Clock | None = None, **policy: Any) -> None:
         self.inventory = inventory_of(*objects)
         self.sight = Sight(self.inventory)
-        judge = Judge(Policy(**{"impact": Impact(limits=(ImpactLimits(pods=LIMIT),)), **policy}))
+        judge = Judge(Policy(**{"impact": ImpactSettings(limits=(ImpactLimits(pods=LIMIT),)), **policy}))
         promises = Promises(clock or Clock())
         self.around = Surroundings(judge=judge, sight=lambda: self.sight, key=lambda: SECRET, promises=promises)
         self._beginnings = Beginnings(self.around, self.inventory)
@@ -104,7 +104,7 @@ def test_rules_one_after_the_other_hit_no_more_than_the_limit_of_one_replica(
 
 def test_devices_that_a_rule_closed_elsewhere_count_when_it_is_gone_or_was_set_back() -> None:
     """A4: NoSchedule with a timeAdded that is long past, which no window over the stored times would hold."""
-    strict = Impact(limits=(ImpactLimits(devices=2),))
+    strict = ImpactSettings(limits=(ImpactLimits(devices=2),))
     for seconds_ago in (0, 7200):
         replica = Replica(*fleet(3), impact=strict)
         other = rule(1, "NoSchedule", added=NOW - timedelta(seconds=seconds_ago))

@@ -21,7 +21,7 @@ from webhook.api.field import Path, required
 from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.document import Loaded
-from webhook.policy.model import Impact, ImpactLimits, Mode, Policy
+from webhook.policy.model import ImpactLimits, ImpactSettings, Policy, PolicyMode
 from webhook.policy.ports import KnownNames
 from webhook.server.durations import duration_seconds
 from webhook.server.http import Reviews
@@ -345,16 +345,16 @@ def test_faults_and_slices_that_pass_are_counted_from_zero() -> None:
 # --- findings -----------------------------------------------------------------------------------
 
 LEFT_OUT = make_claim([make_toleration(key=None, operator="Equal", value=None)])
-GUARDED = Policy(impact=Impact(limits=(ImpactLimits(pods=1),), break_glass_groups=("oncall",)))
+GUARDED = Policy(impact=ImpactSettings(limits=(ImpactLimits(pods=1),), break_glass_groups=("oncall",)))
 
 
-def guarded(mode: Mode) -> Surroundings:
+def guarded(mode: PolicyMode) -> Surroundings:
     """Four nodes with a pod each, one of which may go."""
     sight = Sight(inventory_of(*fleet()))
     return Surroundings(Judge(structs.replace(GUARDED, mode=mode)), key=lambda: b"k" * 32, sight=lambda: sight)
 
 
-def ruled(mode: Mode) -> Surroundings:
+def ruled(mode: PolicyMode) -> Surroundings:
     """A policy that denies every toleration."""
     return Surroundings(Judge(policy_of(mode=mode, rules=[make_entry("no-team", "deny")])))
 
@@ -373,12 +373,13 @@ def found(answer: dict[str, Any]) -> dict[tuple[str, str], float]:
     ],
 )
 def test_mode_warn_counts_what_mode_enforce_refuses(
-    around: Callable[[Mode], Surroundings], manifest: Any, rule: str, caplog: pytest.LogCaptureFixture
+    around: Callable[[PolicyMode], Surroundings], manifest: Any, rule: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """M2: requests and findings alike."""
     with caplog.at_level(logging.INFO, logger="webhook.server.http"):
         warned, refused, off = (
-            reviewed(around(mode), make_review(manifest)) for mode in (Mode.WARN, Mode.ENFORCE, Mode.OFF)
+            reviewed(around(mode), make_review(manifest))
+            for mode in (PolicyMode.WARN, PolicyMode.ENFORCE, PolicyMode.OFF)
         )
     resource = make_review(manifest)["request"]["resource"]["resource"]
     assert [answer["allowed"] for answer in (warned, refused, off)] == [True, False, True]
@@ -409,7 +410,7 @@ def test_what_mode_enforce_would_let_pass_as_well_is_not_counted_as_refused(gene
 def test_broken_glass_has_a_log_line_and_a_number_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
     """M2."""
     with caplog.at_level(logging.INFO, logger="webhook.server.http"):
-        answer = reviewed(guarded(Mode.ENFORCE), make_review(tainting(), groups=["oncall"], user="jane"))
+        answer = reviewed(guarded(PolicyMode.ENFORCE), make_review(tainting(), groups=["oncall"], user="jane"))
     assert answer["allowed"]
     assert found(answer)["break-glass", "warn"] == 1
     assert answer["metrics"]["reviews_turned_down_total", "devicetaintrules"] == 0

@@ -17,7 +17,7 @@ from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.cache.wire import Identity, Meta
 from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.rest import path_of
-from webhook.policy.match import Names
+from webhook.policy.match import NamespaceMatcher
 from webhook.policy.model import LabelRequirement, NamespaceMatch
 from webhook.policy.ports import NamespaceFacts
 
@@ -136,7 +136,7 @@ class Budgets:
         collection = FixedCollection("policy", "v1", "poddisruptionbudgets")
         self.reflector = Reflector[_Budget](cluster, collection, _Budget, random=random)
         self.reflector.subscribe(self._changed)
-        self._selectors: dict[str, dict[str, Names | None]] = {}
+        self._selectors: dict[str, dict[str, NamespaceMatcher | None]] = {}
         self._labels: dict[str, NamespaceFacts] = {}
 
     async def covers(self, pod: Pod) -> bool:
@@ -187,7 +187,7 @@ def _kin_of(pod: Pod) -> str:
     return pod.owner.uid if pod.owner is not None else pod.meta.uid
 
 
-def _compiled(selector: _LabelSelector | None) -> Names | None:
+def _compiled(selector: _LabelSelector | None) -> NamespaceMatcher | None:
     """None selects nobody; an empty one everybody (policy/v1)."""
     if selector is None:
         return None
@@ -195,7 +195,7 @@ def _compiled(selector: _LabelSelector | None) -> Names | None:
     required += [
         LabelRequirement(each.key, each.operator, tuple(each.values or ())) for each in selector.match_expressions or ()
     ]
-    return Names(NamespaceMatch(expressions=tuple(required)))
+    return NamespaceMatcher(NamespaceMatch(expressions=tuple(required)))
 
 
 # --- rules ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.author import REQUESTED_BY
 from webhook.eviction.modes import InTree
-from webhook.policy.model import InTreeEvictor, Mode
+from webhook.policy.model import InTreeEvictor, PolicyMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -296,7 +296,7 @@ def policy_check(loaded: Loaded | None, config_map: NamespacedName) -> Check:
         return Check("policy", Status.FAIL, text, advice)
     policy = loaded.policy
     text = f"{policy.hash}: {len(policy.rules)} rules, {len(policy.taint_rules)} taint rules"
-    if policy.mode is not Mode.ENFORCE:
+    if policy.mode is not PolicyMode.ENFORCE:
         return Check("policy", Status.WARN, f"{text}, mode {policy.mode}: nothing is refused", "set mode to enforce")
     return ok("policy", text)
 

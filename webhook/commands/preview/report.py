@@ -16,7 +16,7 @@ from webhook.api.meta import format_time
 from webhook.api.rules import DeviceTaintRule
 from webhook.files.render import encodable, yaml_text
 from webhook.files.report import UNREADABLE, Level
-from webhook.inventory.rows import Outcome
+from webhook.inventory.rows import PodOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
     from webhook.api.taints import DeviceTaint, DeviceToleration
     from webhook.files.report import Row
-    from webhook.inventory.fates import Names
+    from webhook.inventory.fates import DeviceNames
     from webhook.inventory.impact import Taint
     from webhook.inventory.preview import Preview
     from webhook.inventory.rows import Cause, GroupRow, PodRow
@@ -157,7 +157,7 @@ def _entry_values(row: Row, position: int) -> dict[str, Any]:
 
 def _summary_values(preview: Preview) -> dict[str, Any]:
     impact = preview.impact
-    groups = sum(row.outcome is Outcome.EVICTED for row in preview.pod_groups)
+    groups = sum(row.outcome is PodOutcome.EVICTED for row in preview.pod_groups)
     return {
         "devices": impact.devices,
         "pools": impact.pools,
@@ -165,12 +165,12 @@ def _summary_values(preview: Preview) -> dict[str, Any]:
         "allocated": impact.allocated,
         "claims": len(preview.claims),
         "namespaces": preview.namespaces,
-        "evicted": preview.count(Outcome.EVICTED),
+        "evicted": preview.count(PodOutcome.EVICTED),
         "waves": [{"seconds": seconds, "pods": pods} for seconds, pods in preview.waves.items()],
-        "tolerating": preview.count(Outcome.TOLERATES),
-        "unseen": preview.count(Outcome.UNSEEN),
-        "kept": preview.count(Outcome.KEPT),
-        "leaving": preview.count(Outcome.LEAVING),
+        "tolerating": preview.count(PodOutcome.TOLERATES),
+        "unseen": preview.count(PodOutcome.UNSEEN),
+        "kept": preview.count(PodOutcome.KEPT),
+        "leaving": preview.count(PodOutcome.LEAVING),
         "podGroups": groups,
     }
 
@@ -193,7 +193,7 @@ def not_judged(selector: DeviceSelector) -> list[str]:
     return [*[name for name, given in retired if given], *[name for name, _ in selector.unknown]]
 
 
-def _acting_values(names: Names, taint: Taint) -> dict[str, Any]:
+def _acting_values(names: DeviceNames, taint: Taint) -> dict[str, Any]:
     return {
         **_taint_values(taint.scheduling or taint.taint),
         "timeAdded": None if taint.taint.time_added is None else format_time(taint.taint.time_added),
@@ -217,7 +217,7 @@ def _fate_values(row: PodRow | GroupRow, now: datetime) -> dict[str, Any]:
         "outcome": row.outcome.value,
         "dueSeconds": row.seconds,
         "dueAt": _due_at(row.seconds, now),
-        "tolerates": row.outcome is Outcome.TOLERATES,
+        "tolerates": row.outcome is PodOutcome.TOLERATES,
         **_cause_values(row.cause),
         "devices": [each._asdict() for each in row.devices],
         "claims": list(row.claims),

@@ -10,7 +10,7 @@ from webhook.commands.preview.report import Answer
 from webhook.files.render import line, visible
 from webhook.files.tables import table
 from webhook.inventory.matching import Evictor
-from webhook.inventory.rows import Outcome, Reason
+from webhook.inventory.rows import OutcomeReason, PodOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,9 +29,9 @@ _PRIORITY: Final = 2
 """The column that holds numbers."""
 _OURS: Final = "device-taint-webhook evict"
 _WORDS: Final = {
-    Outcome.TOLERATES: "tolerates",
-    Outcome.UNSEEN: "unseen",
-    Outcome.KEPT: "stays",
+    PodOutcome.TOLERATES: "tolerates",
+    PodOutcome.UNSEEN: "unseen",
+    PodOutcome.KEPT: "stays",
 }
 
 
@@ -118,7 +118,7 @@ def _summary(told: Told, report: Previews) -> Iterator[tuple[str, str]]:
     impact = preview.impact
     pools = f"{count(impact.pools, 'pool')} of {count(impact.drivers, 'driver')}"
     yield "devices", f"{impact.devices} in {pools}; {impact.allocated} allocated"
-    pods = preview.count(Outcome.EVICTED)
+    pods = preview.count(PodOutcome.EVICTED)
     if preview.claims:
         yield "evicted", count(pods, "pod")
         yield from _wave_lines(list(preview.waves.items()))
@@ -127,10 +127,10 @@ def _summary(told: Told, report: Previews) -> Iterator[tuple[str, str]]:
     else:
         yield "evicted", "nobody"
     for name, outcome, text in (
-        ("tolerate", Outcome.TOLERATES, "{}"),
-        ("unseen", Outcome.UNSEEN, "{} with extended resources, at which the in-tree controller does not look"),
-        ("stay", Outcome.KEPT, "{}; the devices are only kept from new allocations"),
-        ("leaving", Outcome.LEAVING, "{}, terminating or finished, and not counted"),
+        ("tolerate", PodOutcome.TOLERATES, "{}"),
+        ("unseen", PodOutcome.UNSEEN, "{} with extended resources, at which the in-tree controller does not look"),
+        ("stay", PodOutcome.KEPT, "{}; the devices are only kept from new allocations"),
+        ("leaving", PodOutcome.LEAVING, "{}, terminating or finished, and not counted"),
     ):
         number = preview.count(outcome)
         if number:
@@ -222,8 +222,8 @@ def _devices(devices: Sequence[DeviceId], *, drivers: bool) -> str:
 
 
 def _fate(row: PodRow) -> str:
-    if row.outcome is Outcome.LEAVING:
-        return "terminating" if row.cause.reason is Reason.TERMINATING else "finished"
+    if row.outcome is PodOutcome.LEAVING:
+        return "terminating" if row.cause.reason is OutcomeReason.TERMINATING else "finished"
     return _WORDS.get(row.outcome) or _when(row.seconds or 0)
 
 
@@ -233,24 +233,24 @@ def _why(row: PodRow, *, named: bool) -> str:
     toleration = "" if cause.toleration is None else toleration_text(cause.toleration) or "a toleration of everything"
     text = ""
     match cause.reason:
-        case Reason.NOT_TOLERATED:
+        case OutcomeReason.NOT_TOLERATED:
             text = "no toleration"
-        case Reason.EFFECT_NOT_NAMED:
+        case OutcomeReason.EFFECT_NOT_NAMED:
             text = f"{toleration}: names no effect, and the in-tree controller wants NoExecute"
-        case Reason.TOLERATED_FOR_SECONDS:
+        case OutcomeReason.TOLERATED_FOR_SECONDS:
             over = not row.seconds and (cause.toleration is not None and (cause.toleration.toleration_seconds or 0) > 0)
             text = f"{toleration}, which is over" if over else toleration
-        case Reason.TOLERATED:
+        case OutcomeReason.TOLERATED:
             text = toleration
-        case Reason.TOLERATES_SCHEDULING:
+        case OutcomeReason.TOLERATES_SCHEDULING:
             text = f"{toleration}: it would come back to the same device"
-        case Reason.EXTENDED_RESOURCE:
+        case OutcomeReason.EXTENDED_RESOURCE:
             text = "has it through an extended resource"
-        case Reason.ALLOCATION_ONLY:
+        case OutcomeReason.ALLOCATION_ONLY:
             text = f"{cause.taint.effect} evicts nobody"
-        case Reason.TERMINATING | Reason.FINISHED:
+        case OutcomeReason.TERMINATING | OutcomeReason.FINISHED:
             text = "on its way out"
-    if row.pod is not None and row.pod.hold is not None and row.outcome is Outcome.EVICTED:
+    if row.pod is not None and row.pod.hold is not None and row.outcome is PodOutcome.EVICTED:
         text += f"; on hold: {row.pod.hold}" if row.pod.hold else "; on hold"
     return f"{taint_text(cause.taint)}: {text}" if named else text
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from webhook.api.field import JSON
     from webhook.inventory.state import Inventory
-    from webhook.policy.suites import Inventory as Given
+    from webhook.policy.suites import InventorySource
 
 _OBJECTS: Final = Path.root().child("inventory", "objects")
 _HELD: Final = frozenset({(GROUP, "ResourceSlice"), (GROUP, "ResourceClaim"), (GROUP, "DeviceTaintRule"), ("", "Pod")})
@@ -45,7 +45,7 @@ class SuiteCluster:
         return self.stock.inventory
 
 
-def cluster_of(given: Given, suite: Manifest, folder: str) -> SuiteCluster:
+def cluster_of(given: InventorySource, suite: Manifest, folder: str) -> SuiteCluster:
     """The cluster of a suite that stands in `folder`; inline objects take the place of those in files."""
     cluster = SuiteCluster()
     for name in given.files:

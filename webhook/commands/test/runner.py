@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from webhook.commands.test.impact_suite import SuiteCluster
     from webhook.policy.model import Policy
     from webhook.policy.ports import Requester
-    from webhook.policy.suites import Case, Step, Suite
+    from webhook.policy.suites import Case, PriorRule, Suite
 
 _NONCE: Final = "suite"
 _FIGURES_AT: Final = frozenset({str(SELECTOR), str(SPEC.child("devices"))})
@@ -120,7 +120,7 @@ class Runner:
             else:
                 trial.admit(verdict)
 
-    def _check_stored(self, sent: Case | Step, request: AdmissionRequest, trial: Trial) -> None:
+    def _check_stored(self, sent: Case | PriorRule, request: AdmissionRequest, trial: Trial) -> None:
         """The rule as it is stored before an update; one that is created must not be there."""
         if request.kind.kind != DeviceTaintRule.__name__ or self._inventory is None:
             return
@@ -145,7 +145,7 @@ class Runner:
         fields = {name for finding in said for name in (finding.error.field, finding.error.path.written)}
         return replace(outcome, mismatches=tuple(mismatches_of(outcome, fields, defaulted)))
 
-    def _request(self, case: Case | Step, author: Requester | None = None) -> AdmissionRequest:
+    def _request(self, case: Case | PriorRule, author: Requester | None = None) -> AdmissionRequest:
         value = case.object if case.object is not None else self._object_in(case.file)
         kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
         if kind not in BY_KIND:

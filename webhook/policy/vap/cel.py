@@ -37,7 +37,7 @@ _ACCOUNT: Final = "variables.account"
 _LABELS: Final = "variables.labels"
 
 
-class Condition(NamedTuple):
+class CelMatch(NamedTuple):
     """A match in CEL, in two parts: who asks and where, and for what. `lacks` are fields that are not in it."""
 
     scope: str = TRUE
@@ -194,7 +194,7 @@ def _scope(match: Match, *, allowing: bool, with_generated: bool) -> str:
 # --- tolerations --------------------------------------------------------------------------------
 
 
-def toleration_condition(match: Match, *, allowing: bool, with_generated: bool) -> Condition:
+def toleration_condition(match: Match, *, allowing: bool, with_generated: bool) -> CelMatch:
     """Of a rule on tolerations or requests, or an exception to one."""
     lacks = _lacks(match)
     if match.drivers and not TextSet(match.drivers).everything:
@@ -206,7 +206,7 @@ def toleration_condition(match: Match, *, allowing: bool, with_generated: bool) 
     taints = TRUE
     if match.tolerations is not None:
         taints = all_of((_contains if allowing else _meets)(match.tolerations))
-    return Condition(
+    return CelMatch(
         _scope(match, allowing=allowing, with_generated=with_generated),
         all_of(ask),
         taints,
@@ -270,7 +270,7 @@ def _longer(seconds: int) -> str:
 # --- taints -------------------------------------------------------------------------------------
 
 
-def taint_condition(match: Match, *, allowing: bool) -> Condition:
+def taint_condition(match: Match, *, allowing: bool) -> CelMatch:
     """Of a rule in `taintRules`, or an exception to one."""
     parts = []
     if match.evict is not None:
@@ -279,7 +279,7 @@ def taint_condition(match: Match, *, allowing: bool) -> Condition:
     if match.taints is not None:
         parts += _taint(match.taints, allowing=allowing)
     scope = TRUE if match.requesters is None else _requesters(match.requesters)
-    return Condition(scope, TRUE, all_of(parts), _lacks(match), match.requesters is not None)
+    return CelMatch(scope, TRUE, all_of(parts), _lacks(match), match.requesters is not None)
 
 
 def _place(field: str, patterns: Sequence[str], *, allowing: bool) -> str:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.rules import CONFIRM_IMPACT
-from webhook.policy.model import NAMESPACE_NAME_LABEL, Mode, UnknownAuthor
+from webhook.policy.model import NAMESPACE_NAME_LABEL, PolicyMode, UnknownAuthor
 from webhook.policy.vap.cel import TRUE, all_of, listed, nobody, not_
 from webhook.policy.vap.objects import ALTERNATIVES_MOST, TOLERATIONS_MOST, Validation
 
@@ -73,17 +73,17 @@ def guard_validations(policy: Policy) -> Iterator[Validation]:
         yield Validation(_GUARD, not_(all_of(first)), f"{text} (rule {_GUARD})")
 
 
-def beyond(policy: Policy, documented: Mode) -> Iterator[Exported]:
+def beyond(policy: Policy, documented: PolicyMode) -> Iterator[Exported]:
     """What became of the parts of a policy that are no rules; `documented` is how far those rules go."""
-    if documented is not Mode.OFF:
+    if documented is not PolicyMode.OFF:
         why = "annotations of DeviceTaintRules are left to the webhook"
         yield Exported(_DOCUMENTED, Coverage.PARTIAL, (why,))
-    if policy.mode is not Mode.OFF:
+    if policy.mode is not PolicyMode.OFF:
         why = (
             "what a taint hits is known to the webhook only: exported are rules without selector that nobody confirmed"
         )
         yield Exported(_GUARD, Coverage.PARTIAL, (why,))
-    if policy.mode is not Mode.OFF and policy.unknown_author is UnknownAuthor.DENY:
+    if policy.mode is not PolicyMode.OFF and policy.unknown_author is UnknownAuthor.DENY:
         yield Exported("unknownAuthor", Coverage.NONE, ("authors are sealed with a key of the webhook's",))
 
 

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from webhook.policy.lockout import OWN_NAMESPACE
-from webhook.policy.model import DEFAULT_RULE, Action, Mode, Rule, Subject, UnknownAuthor
+from webhook.policy.model import DEFAULT_RULE, Action, PolicyMode, Rule, Subject, UnknownAuthor
 from webhook.policy.vap.cel import (
     FALSE,
     TRUE,
@@ -32,8 +32,8 @@ from webhook.policy.vap.coverage import (
 from webhook.policy.vap.objects import (
     ALTERNATIVES_MOST,
     TOLERATIONS_MOST,
-    Kind,
     Maker,
+    PolicyTopic,
     Validation,
 )
 from webhook.policy.vap.overlap import apart
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from webhook.policy.model import Match, Policy, PolicyException
-    from webhook.policy.vap.cel import Condition
+    from webhook.policy.vap.cel import CelMatch
 
 
 class Export(NamedTuple):
@@ -64,13 +64,13 @@ class _Step(NamedTuple):
     """A rule of a walk in CEL."""
 
     rule: Rule
-    condition: Condition
+    condition: CelMatch
 
 
 class _Compile(Protocol):
     """Makes CEL of the match of what is so named."""
 
-    def __call__(self, match: Match, name: str, *, allowing: bool) -> Condition: ...
+    def __call__(self, match: Match, name: str, *, allowing: bool) -> CelMatch: ...
 
 
 class _Made(NamedTuple):
@@ -86,13 +86,13 @@ def export(policy: Policy, *, protect_labels: bool = False, namespace: str = OWN
     Claims and templates in `namespace`, which is our own, are left out, as they are by the webhook.
     """
     walks = _Walks(policy)
-    walked: list[tuple[Kind, _Made]] = []
-    if policy.mode is not Mode.OFF:
+    walked: list[tuple[PolicyTopic, _Made]] = []
+    if policy.mode is not PolicyMode.OFF:
         walked = [
-            (Kind.REQUESTS, walks.of_claims(Subject.REQUEST)),
-            (Kind.TOLERATIONS, walks.of_claims(Subject.TOLERATION)),
+            (PolicyTopic.REQUESTS, walks.of_claims(Subject.REQUEST)),
+            (PolicyTopic.TOLERATIONS, walks.of_claims(Subject.TOLERATION)),
         ]
-        walked.append((Kind.TAINTS, walks.of_taints()))
+        walked.append((PolicyTopic.TAINTS, walks.of_taints()))
     maker = Maker(policy, walks.scopes, with_generated=walks.with_generated, namespace=namespace)
     objects: list[dict[str, Any]] = []
     rules: list[Exported] = []
@@ -101,13 +101,13 @@ def export(policy: Policy, *, protect_labels: bool = False, namespace: str = OWN
         objects += policies.objects
         rules += [_bounded(each) if each.name in policies.unbounded else each for each in made.rules]
     documented = policy.documented_rules.at_most(policy.mode)
-    if documented is not Mode.OFF:
-        objects += maker.made(Kind.DOCUMENTED, list(documented_validations()), documented).objects
-    if policy.mode is not Mode.OFF:
-        objects += maker.made(Kind.GUARD, list(guard_validations(policy)), policy.mode).objects
+    if documented is not PolicyMode.OFF:
+        objects += maker.made(PolicyTopic.DOCUMENTED, list(documented_validations()), documented).objects
+    if policy.mode is not PolicyMode.OFF:
+        objects += maker.made(PolicyTopic.GUARD, list(guard_validations(policy)), policy.mode).objects
     labels = labels_validation(policy) if protect_labels else None
     if labels is not None:
-        objects += maker.made(Kind.LABELS, [labels], Mode.ENFORCE).objects
+        objects += maker.made(PolicyTopic.LABELS, [labels], PolicyMode.ENFORCE).objects
     return Export(tuple(objects), tuple(rules), tuple(beyond(policy, documented)))
 
 
@@ -121,7 +121,7 @@ class _Walks:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        judged_again = policy.mode.at_most(policy.generated_claims) is Mode.ENFORCE
+        judged_again = policy.mode.at_most(policy.generated_claims) is PolicyMode.ENFORCE
         self._blind = judged_again and policy.unknown_author is UnknownAuthor.ALLOW
         """Whether the webhook refuses claims made from templates only if it knows their author."""
         self.with_generated = judged_again and not self._blind
@@ -136,13 +136,13 @@ class _Walks:
             rules.append(Rule(DEFAULT_RULE, self._policy.default))
         extra = ("claims made from templates depend on an author whom only the webhook knows",) if self._blind else ()
 
-        def condition(match: Match, name: str, *, allowing: bool) -> Condition:
+        def condition(match: Match, name: str, *, allowing: bool) -> CelMatch:
             made = toleration_condition(match, allowing=allowing, with_generated=self.with_generated)
             if subject is Subject.REQUEST:
                 made = made._replace(taints=TRUE)
             return made._replace(scope=self._variable(name, made.scope)) if allowing else made
 
-        def refusal(refusing: Condition, excused: Sequence[str]) -> Validation:
+        def refusal(refusing: CelMatch, excused: Sequence[str]) -> Validation:
             if subject is Subject.REQUEST:
                 asked = all_of([refusing.ask, *map(not_, excused)])
                 return Validation("", nobody(refusing.scope, asked), "", ALTERNATIVES_MOST)
@@ -165,11 +165,11 @@ class _Walks:
         """`taintRules`, on DeviceTaintRules."""
         extra = ("taints in ResourceSlices are left to the webhook",) if self._policy.taint_rules_on_slices else ()
 
-        def condition(match: Match, name: str, *, allowing: bool) -> Condition:
+        def condition(match: Match, name: str, *, allowing: bool) -> CelMatch:
             del name  # nothing is asked more than once
             return taint_condition(match, allowing=allowing)
 
-        def refusal(refusing: Condition, excused: Sequence[str]) -> Validation:
+        def refusal(refusing: CelMatch, excused: Sequence[str]) -> Validation:
             parts = ["variables.changed", refusing.whole, *map(not_, excused)]
             return Validation("", not_(all_of(parts)), "")
 
@@ -179,7 +179,7 @@ class _Walks:
         self,
         rules: Iterable[Rule],
         condition: _Compile,
-        refusal: Callable[[Condition, Sequence[str]], Validation],
+        refusal: Callable[[CelMatch, Sequence[str]], Validation],
         extra: tuple[str, ...],
         *,
         timeless: bool = False,
@@ -235,7 +235,7 @@ class _Walks:
         return excused, why
 
 
-def _of_exception(exception: PolicyException, condition: Condition, *, timeless: bool) -> Iterator[str]:
+def _of_exception(exception: PolicyException, condition: CelMatch, *, timeless: bool) -> Iterator[str]:
     if condition.lacks:
         fields = " and ".join(condition.lacks)
         yield f'exception "{exception.name}" excuses more here: only the webhook can judge its {fields}'
@@ -264,7 +264,7 @@ def _message(rule: Rule) -> str:
 # --- expressions --------------------------------------------------------------------------------
 
 
-def _no_toleration(refusing: Condition, excused: Sequence[str]) -> str:
+def _no_toleration(refusing: CelMatch, excused: Sequence[str]) -> str:
     """That no toleration is refused."""
     parts = [part for part in (refusing.taints, *map(not_, excused)) if part != TRUE]
     each = "\n      && ".join(grouped(part, "||", "?") if len(parts) > 1 else part for part in parts)

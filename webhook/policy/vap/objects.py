@@ -11,7 +11,7 @@ from webhook.api.meta import GROUP, OWN_GROUP
 from webhook.api.rules import EVICT, RULE_ANNOTATIONS
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.lockout import OWN_NAMESPACE
-from webhook.policy.model import NAMESPACE_NAME_LABEL, Mode
+from webhook.policy.model import NAMESPACE_NAME_LABEL, PolicyMode
 from webhook.policy.vap.cel import all_of, listed, not_
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _TEXT_MOST: Final = 320
 _VARIABLE: Final = re.compile(r"\bvariables\.(\w+)")
 
 
-class Kind(StrEnum):
+class PolicyTopic(StrEnum):
     """What a policy is about."""
 
     TOLERATIONS = "tolerations"
@@ -161,29 +161,29 @@ oldObject == null || !has(oldObject.metadata.deletionTimestamp) || object.spec !
       && pair[0].metadata.annotations[name] == pair[1].metadata.annotations[name])))"""
 
 
-def _conditions(kind: Kind, policy: Policy, *, with_generated: bool) -> Iterator[tuple[str, str]]:
+def _conditions(kind: PolicyTopic, policy: Policy, *, with_generated: bool) -> Iterator[tuple[str, str]]:
     """Match conditions, by name: what the webhook is not asked about, or has no word on."""
-    if kind in (Kind.TAINTS, Kind.GUARD):
+    if kind in (PolicyTopic.TAINTS, PolicyTopic.GUARD):
         yield "not-only-clean-up", _NOT_ONLY_CLEAN_UP
         return
-    if kind is Kind.LABELS:
+    if kind is PolicyTopic.LABELS:
         return
     yield "has-tolerations", _HAS_TOLERATIONS
     place = "object.metadata.annotations"
     extended = f'has({place}) && "{EXTENDED_RESOURCE}" in {place} && {place}["{EXTENDED_RESOURCE}"] == "true"'
     yield "not-for-an-extended-resource", not_(all_of([f'{_USER} == "{_SCHEDULER}"', extended]))
-    if kind is Kind.DOCUMENTED:  # those who bring what its template was judged for
+    if kind is PolicyTopic.DOCUMENTED:  # those who bring what its template was judged for
         yield "not-by-a-controller", not_(f"{_USER} in {listed(policy.trusted_controllers)}")
     elif not with_generated:
         yield "not-made-from-a-template", not_(_variables(policy)["generated"])
 
 
-def _constraints(kind: Kind, namespace: str) -> dict[str, Any]:
+def _constraints(kind: PolicyTopic, namespace: str) -> dict[str, Any]:
     """`namespace` is ours; the shipped registration leaves it out as well."""
     names: dict[str, Any] = {}
-    if kind in (Kind.TAINTS, Kind.GUARD):
+    if kind in (PolicyTopic.TAINTS, PolicyTopic.GUARD):
         rule = _rule(GROUP, ("v1", "v1beta2", "v1alpha3"), ("CREATE", "UPDATE"), ("devicetaintrules",), "Cluster")
-    elif kind is Kind.LABELS:  # labels can be changed through each of them
+    elif kind is PolicyTopic.LABELS:  # labels can be changed through each of them
         ways = ("namespaces", "namespaces/finalize", "namespaces/status")
         rule = _rule("", ("v1",), ("CREATE", "UPDATE"), ways, "Cluster")
     else:
@@ -230,10 +230,10 @@ class Maker:
         self._namespace = namespace
         self._variables = {**_variables(policy), **scopes}
         self._with_generated = with_generated
-        self._bounded = policy.documented_rules.at_most(policy.mode) is Mode.ENFORCE
+        self._bounded = policy.documented_rules.at_most(policy.mode) is PolicyMode.ENFORCE
         """Whether lists of tolerations are held to their length."""
 
-    def made(self, kind: Kind, validations: Sequence[Validation], mode: Mode) -> Made:
+    def made(self, kind: PolicyTopic, validations: Sequence[Validation], mode: PolicyMode) -> Made:
         """As many policies as it takes; those that may cost too much for the largest claims are ignored then."""
         groups: list[list[Validation]] = []
         dear: list[Validation] = []
@@ -268,7 +268,7 @@ class Maker:
         return validation._replace(expression=validation.expression.replace("variables.asked", f"variables.{name}"))
 
     def _pair(
-        self, name: str, kind: Kind, validations: Sequence[Validation], mode: Mode, failure_policy: str
+        self, name: str, kind: PolicyTopic, validations: Sequence[Validation], mode: PolicyMode, failure_policy: str
     ) -> Iterator[dict[str, Any]]:
         conditions = _conditions(kind, self._policy, with_generated=self._with_generated)
         spec = {
@@ -291,7 +291,7 @@ class Maker:
             "apiVersion": _API,
             "kind": "ValidatingAdmissionPolicyBinding",
             "metadata": self._meta(name),
-            "spec": {"policyName": name, "validationActions": ["Deny" if mode is Mode.ENFORCE else "Warn"]},
+            "spec": {"policyName": name, "validationActions": ["Deny" if mode is PolicyMode.ENFORCE else "Warn"]},
         }
 
     def _meta(self, name: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tests.unit.commands.check_runner import RULE
 from tests.unit.commands.shared.test_policy_files import AT, POLICY, config_map
 from webhook.commands.shared.policy_files import policy_file, read_policy
 from webhook.commands.test import command as suite
-from webhook.policy.model import Mode
+from webhook.policy.model import PolicyMode
 from webhook.policy.suites import KIND
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def test_unquoted_off_works_in_files(tmp_path: Path, form: Callable[[str], str])
     used = found.candidate or found.policy
     assert found.usable
     assert used is not None
-    assert (used.mode, used.documented_rules) == (Mode.OFF, Mode.OFF)
+    assert (used.mode, used.documented_rules) == (PolicyMode.OFF, PolicyMode.OFF)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -11,7 +11,7 @@ from msgspec import structs
 from tests.builders import KEY, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, Budget, World
-from webhook.admission.confirmation import Confirmed, Hit, Numbers, make_code
+from webhook.admission.confirmation import CodeSubject, ImpactToConfirm, Numbers, make_code
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
 from webhook.api.rules import CONFIRM_IMPACT
@@ -153,8 +153,8 @@ def test_confirmed_rule_on_claims_of_a_pod_group_is_not_stopped() -> None:
     assert plain.selector is not None
     impact = impact_of(world.inventory, plain.selector, Taint.of_rule(plain, in_tree=False), NOW)
     numbers = Numbers(impact.devices, len(impact.claims), len(impact.pods), len(impact.namespaces))
-    confirmed = Confirmed("rule", plain.selector, KEY, "", "NoExecute", None)
-    hit = Hit(numbers, impact.namespaces, frozenset())
+    confirmed = CodeSubject("rule", plain.selector, KEY, "", "NoExecute", None)
+    hit = ImpactToConfirm(numbers, impact.namespaces, frozenset())
     code = make_code(confirmed, hit, "anna", NOW + timedelta(days=3), b"k" * 32)
     world.add(structs.replace(plain, meta=structs.replace(plain.meta, annotations={CONFIRM_IMPACT: code})))
     world.advance(60)

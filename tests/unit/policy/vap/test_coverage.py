@@ -8,27 +8,27 @@ import pytest
 
 from tests.unit.policy.cel import evaluated
 from webhook.api.rules import CONFIRM_IMPACT
-from webhook.policy.model import Impact, Mode, Policy, UnknownAuthor
+from webhook.policy.model import ImpactSettings, Policy, PolicyMode, UnknownAuthor
 from webhook.policy.vap.coverage import Coverage, beyond, documented_validations, guard_validations, labels_validation
 
-ONCALL = Impact(break_glass_groups=("oncall", "sre"))
-TWO_STEPS = Impact(two_step=True)
+ONCALL = ImpactSettings(break_glass_groups=("oncall", "sre"))
+TWO_STEPS = ImpactSettings(two_step=True)
 
 
 @pytest.mark.parametrize(
     ("policy", "documented", "names"),
     [
-        (Policy(), Mode.ENFORCE, ["documentedRules", "impact"]),
-        (Policy(), Mode.WARN, ["documentedRules", "impact"]),
-        (Policy(), Mode.OFF, ["impact"]),
-        (Policy(mode=Mode.WARN), Mode.ENFORCE, ["documentedRules", "impact"]),
-        (Policy(mode=Mode.OFF), Mode.OFF, []),
-        (Policy(unknown_author=UnknownAuthor.DENY), Mode.OFF, ["impact", "unknownAuthor"]),
-        (Policy(unknown_author=UnknownAuthor.ALLOW), Mode.OFF, ["impact"]),
-        (Policy(mode=Mode.OFF, unknown_author=UnknownAuthor.DENY), Mode.OFF, []),
+        (Policy(), PolicyMode.ENFORCE, ["documentedRules", "impact"]),
+        (Policy(), PolicyMode.WARN, ["documentedRules", "impact"]),
+        (Policy(), PolicyMode.OFF, ["impact"]),
+        (Policy(mode=PolicyMode.WARN), PolicyMode.ENFORCE, ["documentedRules", "impact"]),
+        (Policy(mode=PolicyMode.OFF), PolicyMode.OFF, []),
+        (Policy(unknown_author=UnknownAuthor.DENY), PolicyMode.OFF, ["impact", "unknownAuthor"]),
+        (Policy(unknown_author=UnknownAuthor.ALLOW), PolicyMode.OFF, ["impact"]),
+        (Policy(mode=PolicyMode.OFF, unknown_author=UnknownAuthor.DENY), PolicyMode.OFF, []),
     ],
 )
-def test_what_is_not_wholly_exported_is_told(policy: Policy, documented: Mode, names: list[str]) -> None:
+def test_what_is_not_wholly_exported_is_told(policy: Policy, documented: PolicyMode, names: list[str]) -> None:
     told = {each.name: each.coverage for each in beyond(policy, documented)}
     assert sorted(told) == names
     assert told.get("impact", Coverage.PARTIAL) is Coverage.PARTIAL

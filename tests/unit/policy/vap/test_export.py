@@ -23,7 +23,7 @@ from tests.properties.policies import (
 )
 from tests.unit.policy.cel import evaluated
 from tests.unit.policy.documents import make_entry, make_exception, policy_of
-from webhook.policy.match import Tolerations
+from webhook.policy.match import TolerationMatcher
 from webhook.policy.model import Match, NamespaceMatch, Policy, RequesterMatch, TolerationMatch
 from webhook.policy.vap.cel import all_of, any_of, none_of, taint_condition, texts, toleration_condition
 from webhook.policy.vap.coverage import Coverage
@@ -101,7 +101,7 @@ def test_a_toleration_is_met_or_held_by_the_same_matches_in_cel(
     toleration: DeviceToleration,
 ) -> None:
     match = allowed if allowing else refused
-    compiled = Tolerations(match)
+    compiled = TolerationMatcher(match)
     expected = compiled.contains(toleration) if allowing else compiled.intersects(toleration)
     condition = toleration_condition(Match(tolerations=match), allowing=allowing, with_generated=False)
     assert evaluated(condition.whole, t=manifest_of(toleration)) is expected
@@ -388,7 +388,9 @@ def test_nothing_is_allowed_and_refused_by_matches_that_are_apart(
     allowed: TolerationMatch, refused: TolerationMatch, toleration: DeviceToleration
 ) -> None:
     if apart(Match(tolerations=allowed), Match(tolerations=refused)):
-        assert not (Tolerations(allowed).contains(toleration) and Tolerations(refused).intersects(toleration))
+        assert not (
+            TolerationMatcher(allowed).contains(toleration) and TolerationMatcher(refused).intersects(toleration)
+        )
 
 
 def test_coverage_is_a_word_for_reports() -> None:
