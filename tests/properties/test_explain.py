@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
     from webhook.admission.context import AdmissionContext
+    from webhook.policy.evaluation import RuleHit
     from webhook.policy.explain import Question
-    from webhook.policy.walk import RuleHit
 
 claim_questions: SearchStrategy[ClaimQuestion] = st.builds(
     ClaimQuestion, scopes, targets, st.one_of(st.none(), tolerations)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.api.taints import DeviceToleration
+    from webhook.policy.evaluation import RuleHit
     from webhook.policy.model import TolerationMatch
-    from webhook.policy.walk import RuleHit
 
 ANYWHERE: Final = Scope(None, "train-a", None), Target("gpu", None, admin_access=False)
 questions = st.tuples(scopes, targets, st.one_of(st.none(), tolerations))

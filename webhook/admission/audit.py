@@ -85,7 +85,7 @@ def audited(value: JSON, context: AdmissionContext) -> Iterator[AtRest]:
     stored = _Stored(new, value, resource, context)
     if not stored.generated and row.documented is not None:
         for finding in _documented(row.documented(new, None), context):
-            yield stored.told(finding)
+            yield stored.at_rest(finding)
     yield from stored.by_policy()
     if context.candidate is not None:
         yield from stored.by_candidate(context.candidate)
@@ -130,7 +130,7 @@ class _Stored:
         self._scope = Scope(requester, meta.namespace, context.names.namespace(meta.namespace))
         self.generated = self._claiming.generated
 
-    def told(self, finding: Finding, reason: AuditReason | None = None) -> AtRest:
+    def at_rest(self, finding: Finding, reason: AuditReason | None = None) -> AtRest:
         """The finding with its labels."""
         if reason is None:
             reason = AuditReason.REFUSED if finding.severity is Severity.DENY else AuditReason.WARNED
@@ -144,9 +144,9 @@ class _Stored:
             return
         yield from self._of_unknown_author(judge)
         rulings = self._rulings(judge)
-        for finding in findings_of(rulings.told, who_asks(claiming, self._scope), mode, self._context.now):
+        for finding in findings_of(rulings.shown, who_asks(claiming, self._scope), mode, self._context.now):
             if finding.severity is not Severity.AUDIT:
-                yield self.told(finding)
+                yield self.at_rest(finding)
 
     def _of_unknown_author(self, judge: Judge) -> Iterator[AtRest]:
         claiming = self._claiming
@@ -154,11 +154,11 @@ class _Stored:
             return
         if claiming.is_template:
             text = "does not prove who wrote this: claims made from it have an unknown author; create it again"
-            yield self.told(
+            yield self.at_rest(
                 Finding(Severity.WARN, forbidden(_AUTHOR, text), rule=AUTHOR_RULE), AuditReason.UNKNOWN_AUTHOR
             )
         elif claiming.generated and judge.policy.unknown_author is not UnknownAuthor.ALLOW:
-            yield self.told(unknown_author(judge, updating=False), AuditReason.UNKNOWN_AUTHOR)
+            yield self.at_rest(unknown_author(judge, updating=False), AuditReason.UNKNOWN_AUTHOR)
 
     def by_candidate(self, candidate: Judge) -> Iterator[AtRest]:
         """What the candidate would refuse, and the policy that holds does not."""
@@ -166,11 +166,11 @@ class _Stored:
             return
         active = Rulings() if self._context.policy.mode is PolicyMode.OFF else self._rulings(self._context.judge)
         tried = self._rulings(candidate)
-        paths = {str(ruling.path): ruling.path for ruling in tried.told}
-        for path, what, rule, change in differences(active.told, tried.told):
+        paths = {str(ruling.path): ruling.path for ruling in tried.shown}
+        for path, what, rule, change in differences(active.shown, tried.shown):
             if change is Change.DENIED:
                 text = f"the candidate policy would refuse {what}"
-                yield self.told(
+                yield self.at_rest(
                     Finding(Severity.WARN, forbidden(paths[path], text), rule=rule), AuditReason.REFUSED_BY_CANDIDATE
                 )
 

@@ -24,7 +24,7 @@ from webhook.admission.guard import SILENT as UNGUARDED
 from webhook.admission.guard import GuardFindings, guard
 from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
-from webhook.admission.policy_check import SILENT, PolicyFindings, judgement
+from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findings
 from webhook.admission.slice_guard import guard_slice
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader
@@ -95,7 +95,7 @@ def _validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
             return _decision(refused)
     errors = subject.errors or tuple(islice(_field_errors(subject, request, context), MAX_FINDINGS + 1))
     if errors:
-        return _decision([Finding(Severity.DENY, error) for error in _told(errors)])
+        return _decision([Finding(Severity.DENY, error) for error in _capped(errors)])
     if request.sub_resource:
         return ALLOWED
     return _advised(subject, request, context, by_controller=by_controller)
@@ -112,18 +112,18 @@ def _advised(
         if findings and any(map(_is_limit, findings)):
             return _decision(findings)
     context.budget.check("policy")
-    judged = judgement(subject.new, subject.old, request, context, subject.excess)
-    findings += judged.findings
+    policy = policy_findings(subject.new, subject.old, request, context, subject.excess)
+    findings += policy.findings
     guarded = _guarded(subject, request, context)
     findings += guarded.findings
     if not by_controller and not subject.cut:
         context.budget.check("lint")
         findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
         findings += islice(cluster_lint(subject.new, subject.old, context), MAX_FINDINGS)
-    if findings or judged.differences or judged.spoke or guarded is not UNGUARDED:
-        return _decision(findings, judged, context, guarded)
+    if findings or policy.differences or policy.spoke or guarded is not UNGUARDED:
+        return _decision(findings, policy, context, guarded)
     # Nobody needs to be told that there was nothing to say; the rules are counted all the same.
-    return _allowed_by(judged.hits) if len(judged.hits) <= _FEW_HITS else Decision(hits=judged.hits)
+    return _allowed_by(policy.hits) if len(policy.hits) <= _FEW_HITS else Decision(hits=policy.hits)
 
 
 def _guarded(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> GuardFindings:
@@ -270,7 +270,7 @@ def _field_errors(subject: _Subject, request: AdmissionRequest, context: Admissi
     return row.errors(subject.new, subject.old, context.release)
 
 
-def _told(errors: tuple[FieldError, ...]) -> tuple[FieldError, ...]:
+def _capped(errors: tuple[FieldError, ...]) -> tuple[FieldError, ...]:
     if len(errors) <= MAX_FINDINGS:
         return errors
     rest = forbidden(Path.root(), f"has more than {MAX_FINDINGS} errors, of which only the first are listed")
@@ -311,7 +311,7 @@ def _is_limit(finding: Finding) -> bool:
 
 def _decision(
     findings: list[Finding],
-    judged: PolicyFindings = SILENT,
+    policy: PolicyFindings = SILENT,
     context: AdmissionContext | None = None,
     guarded: GuardFindings = UNGUARDED,
 ) -> Decision:
@@ -320,16 +320,16 @@ def _decision(
     word = "denied" if Severity.DENY in severities else "warned" if Severity.WARN in severities else "allowed"
     annotations = {"decision": word}
     names = {finding.name for finding in findings}
-    if judged is not SILENT and context is not None:
-        names.update([name for name, _ in judged.hits])
+    if policy is not SILENT and context is not None:
+        names.update([name for name, _ in policy.hits])
         annotations["policy-hash"] = context.policy.hash
     if names:
         annotations["rules"] = ",".join(sorted(names))
     return Decision(
         tuple(findings),
         annotations={**annotations, **guarded.annotations},
-        hits=judged.hits,
-        differences=judged.differences,
+        hits=policy.hits,
+        differences=policy.differences,
         promised=None if word == "denied" else guarded.promised,
         broke_glass=guarded.broke_glass,
     )

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from webhook.admission.excess import Excess
     from webhook.admission.review import AdmissionRequest
     from webhook.api.field import Path
+    from webhook.policy.evaluation import RuleHit
     from webhook.policy.explain import Considered
-    from webhook.policy.walk import RuleHit
 
 
 class Walk(NamedTuple):

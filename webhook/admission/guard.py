@@ -297,7 +297,8 @@ class _Reason(NamedTuple):
 def _not_counted(impact: Impact) -> Iterator[_Reason]:
     if impact.pod_groups:
         groups = count(len(impact.pod_groups), "PodGroup")
-        yield _Reason("pod-groups", f"{groups} of unknown size use{'s' * (len(impact.pod_groups) == 1)} such devices")
+        verb = "uses" if len(impact.pod_groups) == 1 else "use"
+        yield _Reason("pod-groups", f"{groups} of unknown size {verb} such devices")
     if impact.incomplete_pools:
         driver, pool = impact.incomplete_pools[0]
         yield _Reason("incomplete", f"pool {driver}/{pool} is being published, so devices are not all counted")

@@ -57,7 +57,7 @@ class PolicyFindings(NamedTuple):
 SILENT: Final = PolicyFindings()
 
 
-def judgement(
+def policy_findings(
     new: Any, old: Any, request: AdmissionRequest, context: AdmissionContext, excess: Excess | None = None
 ) -> PolicyFindings:
     """The policy's word on an object that is created (`old` is None) or updated. Raises OutOfTime.
@@ -85,18 +85,18 @@ def _on_claim(claiming: ClaimView, old: Any, request: AdmissionRequest, context:
     findings: list[Finding] = []
     if claiming.is_template and not updating:
         findings += _authorship(claiming, request, context)
-    told, active = _spoken(claiming, context.judge, context, updating=updating)
-    findings += told
+    said, active = _findings_and_rulings(claiming, context.judge, context, updating=updating)
+    findings += said
     others: tuple[Difference, ...] = ()
     if candidate is not None:
-        _, tried = _spoken(claiming, candidate, context, updating=updating)
-        others = tuple(differences(active.told, tried.told))
+        _, tried = _findings_and_rulings(claiming, candidate, context, updating=updating)
+        others = tuple(differences(active.shown, tried.shown))
     if not findings and not others and not active.names:
         return SILENT
     return PolicyFindings(tuple(at_most(findings, MAX_FINDINGS)), active.names, others)
 
 
-def _spoken(
+def _findings_and_rulings(
     claiming: ClaimView, judge: Judge, context: AdmissionContext, *, updating: bool
 ) -> tuple[list[Finding], Rulings]:
     """What a policy has to tell, and the rulings that it comes from."""
@@ -115,8 +115,8 @@ def _spoken(
     findings += not_judged(claiming, judge, scope, mode, context.now, by_mode=by_mode)
     # A comparison needs all of them, also those that are silent.
     rulings = claim_rulings(claiming, judge, scope, context, everything=context.candidate is not None)
-    if rulings.told:
-        findings += findings_of(rulings.told, who_asks(claiming, scope), mode, context.now, by_mode=by_mode)
+    if rulings.shown:
+        findings += findings_of(rulings.shown, who_asks(claiming, scope), mode, context.now, by_mode=by_mode)
     return findings, rulings
 
 
@@ -153,5 +153,5 @@ def _on_taint(new: Any, old: Any, request: AdmissionRequest, context: AdmissionC
     if not active and not others:
         return SILENT
     findings = list(findings_of(active, f'"{request.username}"', mode, context.now, by_mode=mode is PolicyMode.WARN))
-    names = [name for ruling in active for name in ruling.walked.names]
+    names = [name for ruling in active for name in ruling.evaluation.names]
     return PolicyFindings(tuple(at_most(findings, MAX_FINDINGS)), tuple(names), others)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from webhook.api.taints import DeviceToleration
     from webhook.policy.conditions import Scope, Target
     from webhook.policy.decide import Judge
-    from webhook.policy.walk import Evaluation, RuleHit
+    from webhook.policy.evaluation import Evaluation, RuleHit
 
 UNKNOWN_AUTHOR: Final = "unknownAuthor"
 """The name under which claims of unknown authors are refused or told."""
@@ -37,7 +37,7 @@ _SEVERITIES: Final = {Action.DENY: Severity.DENY, Action.WARN: Severity.WARN, Ac
 class Ruling(NamedTuple):
     """What the rules came to for one toleration, request or taint; its texts are made when they are asked for."""
 
-    walked: Evaluation
+    evaluation: Evaluation
     place: Callable[[], Path]
     text: Callable[[], str]
 
@@ -54,7 +54,7 @@ class Ruling(NamedTuple):
     @property
     def hits(self) -> tuple[RuleHit, ...]:
         """The rules that matched, in order."""
-        return self.walked.hits
+        return self.evaluation.hits
 
     @property
     def denied_by(self) -> RuleHit | None:
@@ -66,7 +66,7 @@ class Ruling(NamedTuple):
 class Rulings(NamedTuple):
     """The rulings on a claim: those with something to tell (or all), and the names of all rules that matched."""
 
-    told: tuple[Ruling, ...] = ()
+    shown: tuple[Ruling, ...] = ()
     names: tuple[tuple[str, Action], ...] = ()
 
 
@@ -76,25 +76,27 @@ def claim_rulings(
     """The rulings on every request, alternative and toleration. Without `everything`, those that are not silent."""
     scoped = judge.scoped(scope, context.now)
     check, asks_requests = context.budget.check, scoped.asks_requests
-    told: list[Ruling] = []
+    shown: list[Ruling] = []
     names: list[tuple[str, Action]] = []
     for asked, target in claiming.asks():
         if asks_requests:
             check("policy")
-            walked = scoped.walk(target, None, partial(claiming.variables, asked, target, scope, None))
-            names += walked.names
-            if walked.hits and (everything or not walked.silent):
-                told.append(Ruling(walked, partial(getattr, asked, "path"), partial(request_text, target)))
+            evaluation = scoped.evaluate(target, None, partial(claiming.variables, asked, target, scope, None))
+            names += evaluation.names
+            if evaluation.hits and (everything or not evaluation.silent):
+                shown.append(Ruling(evaluation, partial(getattr, asked, "path"), partial(request_text, target)))
         for position, toleration in enumerate(asked.exact.tolerations):
             check("policy")
             # Most are remembered and allowed; for those nothing else is put together.
-            walked = scoped.known(target, toleration) or scoped.walk(
+            evaluation = scoped.remembered(target, toleration) or scoped.evaluate(
                 target, toleration, partial(claiming.variables, asked, target, scope, toleration)
             )
-            names += walked.names
-            if everything or not walked.silent:
-                told.append(Ruling(walked, partial(asked.toleration, position), partial(toleration_text, toleration)))
-    return Rulings(tuple(told), tuple(names))
+            names += evaluation.names
+            if everything or not evaluation.silent:
+                shown.append(
+                    Ruling(evaluation, partial(asked.toleration, position), partial(toleration_text, toleration))
+                )
+    return Rulings(tuple(shown), tuple(names))
 
 
 def at_most(findings: list[Finding], maximum: int) -> list[Finding]:
@@ -155,7 +157,7 @@ def findings_of(
     `by_mode` says that they do so because of the policy's own mode, and not because the object is what it is.
     """
     for ruling in rulings:
-        if ruling.walked.silent:
+        if ruling.evaluation.silent:
             continue
         ending: set[str] = set()
         for hit in ruling.hits:

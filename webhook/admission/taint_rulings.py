@@ -16,8 +16,8 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import EVICT, RULE_ANNOTATIONS, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.policy.conditions import Placement
+from webhook.policy.evaluation import Evaluation
 from webhook.policy.ports import Requester
-from webhook.policy.walk import Evaluation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.expressions.engine import EvaluationError
 from webhook.policy.conditions import Matcher, Scope
+from webhook.policy.evaluation import CompiledException, RuleHit, ScopedJudge, ScopedRule, ScopedRules, hit_of
 from webhook.policy.index import TolerationIndex
 from webhook.policy.model import BUILTIN, DEFAULT_RULE, Action, Policy, PolicyMode, Rule, Subject
-from webhook.policy.walk import ExceptionMatcher, RuleHit, ScopedJudge, ScopedRule, ScopedRules, hit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from webhook.api.taints import DeviceTaint, DeviceToleration
     from webhook.policy.conditions import Placement, Target
+    from webhook.policy.evaluation import Variables
     from webhook.policy.ports import Requester
-    from webhook.policy.walk import Variables
 
 
 _REMEMBERED: Final = 8192
@@ -42,7 +42,7 @@ class _Era:
 
     __slots__ = ("active", "epoch", "large", "remembered", "scopes")
 
-    def __init__(self, epoch: int, active: tuple[ExceptionMatcher, ...]) -> None:
+    def __init__(self, epoch: int, active: tuple[CompiledException, ...]) -> None:
         self.epoch = epoch
         self.active = active
         self.scopes: dict[Scope, ScopedJudge] = {}
@@ -64,9 +64,11 @@ class Judge:
             Subject.TOLERATION: _compiled([*_about(policy.rules, Subject.TOLERATION), default]),
             Subject.REQUEST: _compiled(_about(policy.rules, Subject.REQUEST)),
         }
-        self._index = TolerationIndex([condition for _, condition in self._compiled[Subject.TOLERATION]])
+        self._index = TolerationIndex([matcher for _, matcher in self._compiled[Subject.TOLERATION]])
         self._taint_rules = _compiled(policy.taint_rules)
-        self._excuses = [ExceptionMatcher(entry, Matcher(entry.match, allowing=True)) for entry in policy.exceptions]
+        self._exceptions = [
+            CompiledException(entry, Matcher(entry.match, allowing=True)) for entry in policy.exceptions
+        ]
         self._defaults = [(entry, Matcher(entry.match, allowing=True)) for entry in policy.default_tolerations]
         times = {entry.expires_at for entry in policy.exceptions}
         times |= {entry.not_before for entry in policy.exceptions if entry.not_before is not None}
@@ -104,45 +106,48 @@ class Judge:
         large = era.large
         scoped = large[1] if large is not None and large[0] == scope else era.scopes.get(scope)
         if scoped is None:
-            excuses = [excuse for excuse in era.active if excuse.condition.covers_scope(scope)]
-            parts = {subject: self._part(subject, scope, excuses) for subject in self._compiled}
+            exceptions = [compiled for compiled in era.active if compiled.matcher.covers_scope(scope)]
+            parts = {subject: self._part(subject, scope, exceptions) for subject in self._compiled}
             if _worth_remembering(scope):
-                scoped = ScopedJudge(parts, self._remember)
-                self._remember()
+                scoped = ScopedJudge(parts, self._count_remembered)
+                self._count_remembered()
                 era.scopes[scope] = scoped
             else:
-                scoped = ScopedJudge(parts, _never)
+                scoped = ScopedJudge(parts, None)
                 era.large = scope, scoped
         return scoped
 
-    def _part(self, subject: Subject, scope: Scope, excuses: list[ExceptionMatcher]) -> ScopedRules:
+    def _part(self, subject: Subject, scope: Scope, exceptions: list[CompiledException]) -> ScopedRules:
         """The rules on a subject that are about a scope."""
         steps: dict[int, ScopedRule] = {}
         rules = 0
-        for number, (rule, condition) in enumerate(self._compiled[subject]):
-            if condition.covers_scope(scope):
-                mine = tuple([excuse for excuse in excuses if rule.name in excuse.exception.rules]) if excuses else ()
-                steps[number] = ScopedRule(rule, condition, mine)
+        for number, (rule, matcher) in enumerate(self._compiled[subject]):
+            if matcher.covers_scope(scope):
+                mine = (
+                    tuple([compiled for compiled in exceptions if rule.name in compiled.exception.rules])
+                    if exceptions
+                    else ()
+                )
+                steps[number] = ScopedRule(rule, matcher, mine)
                 rules |= 1 << number
         return ScopedRules(steps, rules, self._index if subject is Subject.TOLERATION else None)
 
-    def _remember(self) -> bool:
-        """Whether there is room for one more answer; there always is, as a full memory is emptied."""
+    def _count_remembered(self) -> None:
+        """Count one more remembered evaluation, and empty the memory when it is full."""
         era = self._era
         era.remembered += 1
         if era.remembered > _REMEMBERED:
             self._era = _Era(era.epoch, era.active)
-        return True
 
     def on_toleration(
         self, scope: Scope, target: Target, toleration: DeviceToleration, now: datetime, variables: Variables
     ) -> tuple[RuleHit, ...]:
         """The rules that match a toleration, up to the one that decides. Ends in no deny if it is allowed."""
-        return self.scoped(scope, now).walk(target, toleration, variables).hits
+        return self.scoped(scope, now).evaluate(target, toleration, variables).hits
 
     def on_request(self, scope: Scope, target: Target, now: datetime, variables: Variables) -> tuple[RuleHit, ...]:
         """The rules with subject `request` that match a request, up to the one that decides."""
-        return self.scoped(scope, now).walk(target, None, variables).hits
+        return self.scoped(scope, now).evaluate(target, None, variables).hits
 
     def on_taint(
         self, requester: Requester | None, place: Placement, taint: DeviceTaint, now: datetime, variables: Variables
@@ -151,17 +156,17 @@ class Judge:
         era = self._era_at(now)
         scope = Scope(requester, "", None)
         hits: list[RuleHit] = []
-        for rule, condition in self._taint_rules:
-            if not condition.covers_scope(scope) or not condition.covers_taint(place, taint):
+        for rule, matcher in self._taint_rules:
+            if not matcher.covers_scope(scope) or not matcher.covers_taint(place, taint):
                 continue
-            excuses = (
-                excuse
-                for excuse in era.active
-                if rule.name in excuse.exception.rules
-                and excuse.condition.covers_scope(scope)
-                and excuse.condition.covers_taint(place, taint)
+            exceptions = (
+                compiled
+                for compiled in era.active
+                if rule.name in compiled.exception.rules
+                and compiled.matcher.covers_scope(scope)
+                and compiled.matcher.covers_taint(place, taint)
             )
-            hit = hit_of(rule, excuses, variables)
+            hit = hit_of(rule, exceptions, variables)
             if hit is not None:
                 hits.append(hit)
                 if hit.exception is None and rule.action in {Action.ALLOW, Action.DENY}:
@@ -170,8 +175,8 @@ class Judge:
 
     def defaults(self, scope: Scope, target: Target, variables: Variables) -> Iterator[DeviceToleration]:
         """The tolerations that `defaultTolerations` has for a request, in order."""
-        for entry, condition in self._defaults:
-            if not condition.covers_scope(scope) or not condition.covers(target, None):
+        for entry, matcher in self._defaults:
+            if not matcher.covers_scope(scope) or not matcher.covers(target, None):
                 continue
             try:
                 if entry.match.when is None or entry.match.when.evaluate(variables()):
@@ -188,13 +193,13 @@ class Judge:
         return era
 
     def _era_of(self, epoch: int) -> _Era:
-        exceptions = [excuse.exception for excuse in self._excuses]
+        exceptions = [compiled.exception for compiled in self._exceptions]
         if epoch:
             # any moment of the era would do
             holds = [exception.active(self._turns[epoch - 1]) for exception in exceptions]
         else:
             holds = [exception.not_before is None for exception in exceptions]
-        return _Era(epoch, tuple(compress(self._excuses, holds)))
+        return _Era(epoch, tuple(compress(self._exceptions, holds)))
 
 
 def _about(rules: Iterable[Rule], subject: Subject) -> list[Rule]:
@@ -203,10 +208,6 @@ def _about(rules: Iterable[Rule], subject: Subject) -> list[Rule]:
 
 def _compiled(rules: Iterable[Rule]) -> list[tuple[Rule, Matcher]]:
     return [(rule, Matcher(rule.match, allowing=rule.action is Action.ALLOW)) for rule in rules]
-
-
-def _never() -> bool:
-    return False
 
 
 def _worth_remembering(scope: Scope) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from webhook.api.taints import DeviceToleration
     from webhook.policy.conditions import Scope, Target
     from webhook.policy.decide import Judge
-    from webhook.policy.walk import Variables
+    from webhook.policy.evaluation import Variables
 
 TOLERATIONS_MAX: Final = 16
 """Entries in a list of tolerations (L-8)."""

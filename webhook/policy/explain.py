@@ -13,8 +13,8 @@ from webhook.api.rules import EVICT
 from webhook.api.taints import EXISTS, NO_EXECUTE
 from webhook.expressions.engine import EvaluationError
 from webhook.policy.conditions import Matcher, Scope
+from webhook.policy.evaluation import CompiledException, RuleHit, hit_of
 from webhook.policy.model import Action, Match, NamespaceMatch, Subject, TaintMatch, TolerationMatch
-from webhook.policy.walk import ExceptionMatcher, RuleHit, hit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from webhook.api.taints import DeviceTaint, DeviceToleration
     from webhook.policy.conditions import Placement, Target
     from webhook.policy.decide import Judge
+    from webhook.policy.evaluation import Variables
     from webhook.policy.model import LabelRequirement, PolicyException, RequesterMatch, Rule
     from webhook.policy.ports import Requester
-    from webhook.policy.walk import Variables
 
 _LABELS: Final = ("namespaces.labels[", "namespaces.matchExpressions[")
 
@@ -159,7 +159,7 @@ def _considered(
         return Considered(rule, reached, None, unmet)
     listing = [exception for exception in exceptions if rule.name in exception.rules]
     excuses = [
-        ExceptionMatcher(exception, fitting)
+        CompiledException(exception, fitting)
         for exception in listing
         if exception.active(now) and question.covered_by(fitting := Matcher(exception.match, allowing=True))
     ]

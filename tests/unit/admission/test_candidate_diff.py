@@ -12,7 +12,7 @@ from webhook.admission.rulings import Ruling
 from webhook.api.field import Path
 from webhook.api.taints import EXISTS, DeviceToleration
 from webhook.policy.conditions import Scope, Target
-from webhook.policy.walk import Evaluation
+from webhook.policy.evaluation import Evaluation
 
 AT = Path.root().child("spec")
 

@@ -15,13 +15,13 @@ from webhook.api.taints import EXISTS, DeviceTaint, DeviceToleration
 from webhook.policy import decide
 from webhook.policy.conditions import Placement, Scope, Target
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
+from webhook.policy.evaluation import Evaluation
 from webhook.policy.ports import NamespaceFacts, Requester
-from webhook.policy.walk import Evaluation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.policy.walk import RuleHit
+    from webhook.policy.evaluation import RuleHit
 
 JANE = Requester("jane", ("ml-a",))
 SCOPE = Scope(JANE, "train", NamespaceFacts("train", {"team": "ml"}))
@@ -266,11 +266,11 @@ def test_built_in_policy_has_nothing_to_ask() -> None:
 
 def test_answer_is_remembered_for_who_asked_it_where() -> None:
     judge = judge_of(DENY)
-    assert judge.scoped(SCOPE, NOW).known(TARGET, XID) is None
+    assert judge.scoped(SCOPE, NOW).remembered(TARGET, XID) is None
     on_toleration(judge)
-    known = judge.scoped(SCOPE, NOW).known(TARGET, XID)
+    known = judge.scoped(SCOPE, NOW).remembered(TARGET, XID)
     assert known == Evaluation.of(judge.on_toleration(SCOPE, TARGET, XID, NOW, dict))
-    assert judge.scoped(SCOPE._replace(namespace="other"), NOW).known(TARGET, XID) is None
+    assert judge.scoped(SCOPE._replace(namespace="other"), NOW).remembered(TARGET, XID) is None
 
 
 def test_namespace_whose_labels_changed_is_another() -> None:
@@ -293,8 +293,8 @@ def test_names_that_no_server_keeps_are_not_remembered() -> None:
     for target in (longest, longest._replace(device_class="g" * 254)):
         assert on_toleration(judge, target=target) == ["denies deny"]
     scoped = judge.scoped(SCOPE, NOW)
-    assert scoped.known(longest, XID) is not None
-    assert scoped.known(longest._replace(device_class="g" * 254), XID) is None
+    assert scoped.remembered(longest, XID) is not None
+    assert scoped.remembered(longest._replace(device_class="g" * 254), XID) is None
 
 
 def test_of_requesters_in_very_many_groups_only_the_last_is_remembered() -> None:
@@ -316,5 +316,5 @@ def test_full_memory_begins_anew() -> None:
             assert on_toleration(judge, asked) == ["denies deny"]
             assert judge._era.remembered <= 8
     assert len(judge._era.scopes) <= 1
-    known = [judge.scoped(SCOPE, NOW).known(TARGET, DeviceToleration(f"key-{n}", EXISTS)) for n in range(100)]
+    known = [judge.scoped(SCOPE, NOW).remembered(TARGET, DeviceToleration(f"key-{n}", EXISTS)) for n in range(100)]
     assert 0 < sum(each is not None for each in known) < 8

@@ -23,7 +23,7 @@ _REMEMBERED_LENGTH: Final = 253
 
 
 class RuleHit(NamedTuple):
-    """A rule that matched. `problem` is an error of its `when`; `exception` excuses from it."""
+    """A rule that matched. `problem` is an error of its `when`; `exception` is the one that excuses it."""
 
     rule: Rule
     problem: str = ""
@@ -50,30 +50,32 @@ class Evaluation(NamedTuple):
         return cls(hits, names, all(hit.action is Action.ALLOW and hit.exception is None for hit in hits))
 
 
-class ExceptionMatcher(NamedTuple):
+class CompiledException(NamedTuple):
     """An exception, compiled."""
 
     exception: PolicyException
-    condition: Matcher
+    matcher: Matcher
 
 
 class ScopedRule(NamedTuple):
     """A rule of the walk, with the exceptions to it that hold now."""
 
     rule: Rule
-    condition: Matcher
-    excuses: tuple[ExceptionMatcher, ...]
+    matcher: Matcher
+    exceptions: tuple[CompiledException, ...]
 
     @property
     def ends(self) -> bool:
         """Whether nothing after it can decide."""
-        plain = self.rule.match.when is None and not self.excuses
+        plain = self.rule.match.when is None and not self.exceptions
         return plain and self.rule.action in {Action.ALLOW, Action.DENY}
 
     @property
     def asks(self) -> bool:
         """Whether an expression has a word in it."""
-        return self.rule.match.when is not None or any(each.exception.match.when is not None for each in self.excuses)
+        return self.rule.match.when is not None or any(
+            each.exception.match.when is not None for each in self.exceptions
+        )
 
 
 class ScopedRules(NamedTuple):
@@ -91,7 +93,7 @@ class ScopedRules(NamedTuple):
         for step in self.steps.values():
             if step.rule.action is Action.DENY:
                 return step.rule.name
-            if step.ends and step.condition.covers_everything:
+            if step.ends and step.matcher.covers_everything:
                 return None
         return None
 
@@ -104,19 +106,20 @@ class ScopedRules(NamedTuple):
             bit = rules & -rules
             rules ^= bit
             step = steps[bit.bit_length() - 1]
-            if step.condition.covers(target, toleration):
+            if step.matcher.covers(target, toleration):
                 yield step
 
 
 class ScopedJudge:
     """The part of a judge that one requester in one namespace meets."""
 
-    __slots__ = ("_asking", "_may_remember", "_scoped", "_walked")
+    __slots__ = ("_asking", "_count_remembered", "_evaluated", "_scoped")
 
-    def __init__(self, scoped: Mapping[Subject, ScopedRules], may_remember: Callable[[], bool]) -> None:
+    def __init__(self, scoped: Mapping[Subject, ScopedRules], count_remembered: Callable[[], None] | None) -> None:
+        """`count_remembered` is called for each evaluation that is kept in memory; None: nothing is kept."""
         self._scoped = scoped
-        self._may_remember = may_remember
-        self._walked: dict[tuple[Target, DeviceToleration | None], Evaluation] = {}
+        self._count_remembered = count_remembered
+        self._evaluated: dict[tuple[Target, DeviceToleration | None], Evaluation] = {}
         self._asking: dict[tuple[Target, DeviceToleration | None], tuple[ScopedRule, ...]] = {}
         """Steps in which expressions have a word: those have to be asked each time."""
 
@@ -129,47 +132,50 @@ class ScopedJudge:
         """The first rule on such a subject that may refuse one, whatever it is; None if none can."""
         return self._scoped[subject].refusing
 
-    def known(self, target: Target, toleration: DeviceToleration | None) -> Evaluation | None:
-        """What `walk` would give, if it is remembered."""
-        return self._walked.get((target, toleration))
+    def remembered(self, target: Target, toleration: DeviceToleration | None) -> Evaluation | None:
+        """What `evaluate` would give, if it is remembered."""
+        return self._evaluated.get((target, toleration))
 
-    def walk(self, target: Target, toleration: DeviceToleration | None, variables: Variables) -> Evaluation:
+    def evaluate(self, target: Target, toleration: DeviceToleration | None, variables: Variables) -> Evaluation:
         """The rules that match a toleration, or (None) the request itself, up to the one that decides."""
         key = target, toleration
-        walked = self._walked.get(key)
-        if walked is not None:
-            return walked
+        evaluation = self._evaluated.get(key)
+        if evaluation is not None:
+            return evaluation
         steps = self._asking.get(key)
         if steps is None:
             steps = self._steps_for(target, toleration)
             asking = any(step.asks for step in steps)
-            walked = Evaluation.of(_walk(steps, variables))
-            if len(target.device_class) <= _REMEMBERED_LENGTH and self._may_remember():
+            evaluation = Evaluation.of(_evaluate(steps, variables))
+            if self._count_remembered is not None and len(target.device_class) <= _REMEMBERED_LENGTH:
+                self._count_remembered()
                 if asking:
                     self._asking[key] = steps
                 else:
-                    self._walked[key] = walked
-            return walked
-        return Evaluation.of(_walk(steps, variables))
+                    self._evaluated[key] = evaluation
+            return evaluation
+        return Evaluation.of(_evaluate(steps, variables))
 
     def _steps_for(self, target: Target, toleration: DeviceToleration | None) -> tuple[ScopedRule, ...]:
         """The rules that match natively, in order, as far as one can come to them."""
         scoped = self._scoped[Subject.REQUEST if toleration is None else Subject.TOLERATION]
         kept = []
         for step in scoped.steps_for(target, toleration):
-            if step.excuses:
-                excuses = tuple(excuse for excuse in step.excuses if excuse.condition.covers(target, toleration))
-                step = ScopedRule(step.rule, step.condition, excuses)  # noqa: PLW2901 -- the same step, narrowed
+            if step.exceptions:
+                exceptions = tuple(
+                    compiled for compiled in step.exceptions if compiled.matcher.covers(target, toleration)
+                )
+                step = ScopedRule(step.rule, step.matcher, exceptions)  # noqa: PLW2901 -- the same step, narrowed
             kept.append(step)
             if step.ends:
                 break
         return tuple(kept)
 
 
-def _walk(steps: tuple[ScopedRule, ...], variables: Variables) -> tuple[RuleHit, ...]:
+def _evaluate(steps: tuple[ScopedRule, ...], variables: Variables) -> tuple[RuleHit, ...]:
     hits: list[RuleHit] = []
     for step in steps:
-        hit = hit_of(step.rule, step.excuses, variables)
+        hit = hit_of(step.rule, step.exceptions, variables)
         if hit is None:
             continue
         hits.append(hit)
@@ -178,7 +184,7 @@ def _walk(steps: tuple[ScopedRule, ...], variables: Variables) -> tuple[RuleHit,
     return tuple(hits)
 
 
-def hit_of(rule: Rule, excuses: Iterable[ExceptionMatcher], variables: Variables) -> RuleHit | None:
+def hit_of(rule: Rule, exceptions: Iterable[CompiledException], variables: Variables) -> RuleHit | None:
     """What comes of a rule that matches natively: nothing if its `when` says no."""
     problem = ""
     if rule.match.when is not None:
@@ -191,11 +197,13 @@ def hit_of(rule: Rule, excuses: Iterable[ExceptionMatcher], variables: Variables
             problem = str(error)
     if rule.action is Action.ALLOW:
         return RuleHit(rule)
-    return RuleHit(rule, problem, next((excuse.exception for excuse in excuses if _holds(excuse, variables)), None))
+    return RuleHit(
+        rule, problem, next((compiled.exception for compiled in exceptions if _holds(compiled, variables)), None)
+    )
 
 
-def _holds(excuse: ExceptionMatcher, variables: Variables) -> bool:
-    when = excuse.exception.match.when
+def _holds(compiled: CompiledException, variables: Variables) -> bool:
+    when = compiled.exception.match.when
     if when is None:
         return True
     try:
