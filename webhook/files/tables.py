@@ -1,18 +1,18 @@
-"""Tables of text, for people: columns as kubectl has them. What stands in them is not known here."""
+"""Tables of text for people: columns as kubectl prints them, without borders."""
 
 from __future__ import annotations
 
-import io
+import re
+import unicodedata
 from typing import TYPE_CHECKING, Final
 
 from webhook.files.render import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
-_NO_END: Final = 1_000_000
-"""Columns, where nobody's screen has an edge: lines of files and pipes are not folded."""
-_GAP: Final = 3
+_GAP: Final = "   "
+_WORD: Final = re.compile(r"\s*\S+\s*")
 
 
 def table(
@@ -23,40 +23,63 @@ def table(
     width: int | None = None,
     color: bool = False,
 ) -> list[str]:
-    """The lines of a table without borders, each without blanks at its end.
+    """The lines of a table, without blanks at their ends; none for no rows. All rows have the same number of cells.
 
-    `right` are columns that hold numbers. With a `width` the last column is folded so that lines fit; None folds none.
+    `right` holds the indexes of right-aligned columns. `width` is that of the terminal, in columns: where a line would
+    be longer, the cells of the last column are folded. Without one, or where the other columns fill the terminal,
+    nothing is folded. `color` prints the headers in bold.
     """
-    # Here and not above: it takes longer than reading most files.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    cells = [[Text(visible(cell)) for cell in row] for row in rows]
+    cells = [[visible(cell) for cell in row] for row in rows]
     if not cells:
         return []
-    made = Table(box=None, show_header=bool(headers), pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    last = len(cells[0]) - 1
-    for number in range(last + 1):
-        made.add_column(
-            headers[number] if headers else "",
-            justify="right" if number in right else "left",
-            no_wrap=number != last,
-            overflow="fold",
-        )
-    for row in cells:
-        made.add_row(*row)
-    console = Console(
-        file=io.StringIO(),
-        width=width or _NO_END,
-        force_terminal=color,
-        no_color=not color,
-        color_system="standard" if color else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    with console.capture() as capture:
-        console.print(made)
-    return [line.rstrip() for line in capture.get().splitlines()]
+    if headers:
+        cells.insert(0, list(headers))
+    widths = [max(map(_columns, column)) for column in zip(*cells, strict=True)]
+    room = 0 if width is None else width - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)
+    if 0 < room < widths[-1]:
+        widths[-1] = room
+    lines = []
+    for number, (*others, last) in enumerate(cells):
+        for part, piece in enumerate(_folded(last, widths[-1])):
+            line = [*(others if part == 0 else [""] * len(others)), piece]
+            padded = [_padded(cell, widths[at], right=at in right) for at, cell in enumerate(line)]
+            if color and headers and number == 0:
+                lines.append(_bold(_GAP).join(map(_bold, padded)))
+            else:
+                lines.append(_GAP.join(padded).rstrip())
+    return lines
+
+
+def _bold(text: str) -> str:
+    return f"\x1b[1m{text}\x1b[0m"
+
+
+def _columns(text: str) -> int:
+    """How many columns of a terminal a text takes: wide East Asian characters two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(1 + (unicodedata.east_asian_width(each) in "WF") for each in text if not unicodedata.combining(each))
+
+
+def _padded(text: str, width: int, *, right: bool) -> str:
+    blanks = " " * (width - _columns(text))
+    return blanks + text if right else text + blanks
+
+
+def _folded(text: str, width: int) -> Iterator[str]:
+    """A text in lines of at most `width` columns, broken between words; a longer word begins on a line of its own."""
+    line = ""
+    for word in _WORD.findall(text):
+        if _columns(line + word.rstrip()) <= width:
+            line += word
+            continue
+        if line:
+            yield line.rstrip()
+        line = ""
+        for each in word.rstrip():
+            if _columns(line + each) > width:
+                yield line
+                line = ""
+            line += each
+        line += " " * (len(word) - len(word.rstrip()))
+    yield line.rstrip()

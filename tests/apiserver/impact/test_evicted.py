@@ -9,11 +9,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from rich.console import Console
-from rich.table import Table
 
 from tests.apiserver.impact.rows import ROWS
 from tests.apiserver.impact.trial import SLACK_SECONDS, Trials, noted_figures
+from webhook.files.tables import table
 
 if TYPE_CHECKING:
     from tests.apiserver.impact.population import Population
@@ -132,15 +131,14 @@ def _worth(told: list[Told]) -> dict[str, int]:
 
 def _print(outcomes: dict[Row, Outcome], population: Population) -> None:
     columns = ("devices", "alloc", "pods", "ns", "now", "later", "gone", "spared", "unseen", "shared", "asked", "s")
-    table = Table("rule", *columns, title=f"set up in {population.settled_seconds:.0f} s", box=None)
-    for column in table.columns[1:]:
-        column.justify = "right"
+    rows = []
     for row, outcome in outcomes.items():
         if outcome.told is None or outcome.ours is None:
-            table.add_row(row.name, repr(outcome.error))
+            rows.append([row.name, repr(outcome.error), *[""] * (len(columns) - 1)])
             continue
         told = outcome.told
         counts = map(len, (told.impact.now, told.impact.later, outcome.evicted, told.spared, told.impact.unseen))
         figures = [*outcome.ours, *counts, len(told.shared), outcome.asked, round(outcome.seconds)]
-        table.add_row(row.name, *map(str, figures))
-    Console(width=160).print(table)
+        rows.append([row.name, *map(str, figures)])
+    print(f"set up in {population.settled_seconds:.0f} s")
+    print("\n".join(table(rows, headers=("rule", *columns), right=range(1, len(columns) + 1))))

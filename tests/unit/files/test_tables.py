@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from webhook.files.tables import table
@@ -62,10 +59,18 @@ def test_the_environment_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     assert table(ROWS, headers=("A", "B", "C")) == expected
 
 
-def test_rich_is_imported_for_a_table_and_not_before() -> None:
-    code = (
-        "import sys, webhook.commands.preview.command; print('rich' in sys.modules)\n"
-        "from webhook.files.tables import table; table([('a',)]); print('rich' in sys.modules)"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stdout.split() == ["False", "True"]
+def test_a_word_longer_than_its_column_begins_on_a_line_of_its_own_and_is_broken() -> None:
+    assert table([("a", "one " + "x" * 18)], width=14) == ["a   one", "    xxxxxxxxxx", "    xxxxxxxx"]
+
+
+def test_nothing_is_folded_where_the_other_columns_fill_the_screen() -> None:
+    assert table([("ml/train-0", "first second")], width=12) == ["ml/train-0   first second"]
+
+
+def test_wide_characters_take_two_columns_and_combining_ones_none() -> None:
+    assert table([("日本", "x"), ("e\u0301", "y"), ("four", "z")]) == ["日本   x", "e\u0301      y", "four   z"]
+
+
+def test_the_line_of_headers_is_bold_as_far_as_its_columns_reach() -> None:
+    header = table(ROWS, headers=("A", "B", "C"), color=True)[0]
+    assert header.replace("\x1b[1m", "").replace("\x1b[0m", "") == "A            B      C            "

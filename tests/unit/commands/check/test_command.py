@@ -217,7 +217,7 @@ def test_objects_with_anything_anywhere_are_judged_or_told(
     capsys.readouterr()
 
 
-HEAVY = ("aiohttp", "celpy", "cryptography", "jsonschema", "kubernetes", "prometheus_client", "rich", "uvloop")
+HEAVY = ("aiohttp", "celpy", "cryptography", "jsonschema", "kubernetes", "prometheus_client", "uvloop")
 
 
 def test_a_check_starts_without_what_other_verbs_need(tmp_path: Path) -> None:
