@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from webhook import __version__
 from webhook.commands.shared.output import flushed, without_output, write
 from webhook.commands.verbs import VERBS, module_of
-from webhook.config.program import program
+from webhook.config.command_line import program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

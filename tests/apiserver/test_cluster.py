@@ -20,9 +20,10 @@ from tests.apiserver.looping import run, until
 from tests.controlplane import arguments, versions
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
+from webhook.api.meta import SERVED_VERSIONS
 from webhook.cluster.cache.configmap import ConfigMapSource
 from webhook.cluster.cache.discovery import FixedCollection, served_version
-from webhook.cluster.cache.names import DEVICE_CLASS_VERSIONS, ClusterCache
+from webhook.cluster.cache.names import ClusterCache
 from webhook.cluster.cache.projections import ConfigMap
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.client.credentials import KubeConfig
@@ -147,7 +148,7 @@ def test_served_version_is_found(plane: ControlPlane) -> None:
         async with cluster_of(plane) as cluster:
             group = "resource.k8s.io"
             served = versions.api_versions(plane.server_version)
-            assert await served_version(cluster, group, DEVICE_CLASS_VERSIONS, "deviceclasses") == served[0]
+            assert await served_version(cluster, group, SERVED_VERSIONS, "deviceclasses") == served[0]
             assert await served_version(cluster, group, ("v2", "v1"), "nothings") is None
             assert await served_version(cluster, "nobody.example.com", ("v1",), "nothings") is None
 

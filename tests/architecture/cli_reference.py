@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
+from webhook.api.meta import OWN_NAMESPACE, PROGRAM
 from webhook.commands.verbs import VERBS, command_line_of
 from webhook.config.namespace import VARIABLES
-from webhook.config.program import NAME as PROGRAM
-from webhook.config.texts import NAMESPACE
 
 if TYPE_CHECKING:
     import argparse
@@ -42,7 +41,7 @@ _GENERAL: Final = f"""\
   `--kubeconfig` and `-n` may stand before the verb.
 - Our own objects are in the namespace that `--namespace` of `doctor`, `export-vap`, `serve` and `evict` names, else in
   that of `{VARIABLES[0]}` or `{VARIABLES[1]}`, else in the pod's own, else in
-  `{NAMESPACE}`. Defaults below are those of the last.
+  `{OWN_NAMESPACE}`. Defaults below are those of the last.
 - Each flag has one value unless it is called repeatable: given twice it is an error. Of `serve` and `evict` the last
   one holds, so that an overlay can add to the flags of a Deployment. Flags are not abbreviated.
 - Colors: text on a terminal has them. `NO_COLOR` (with any value but an empty one) turns them off, `FORCE_COLOR` on,
@@ -55,7 +54,7 @@ _GENERAL: Final = f"""\
 
 def reference() -> str:
     """The page."""
-    with mock.patch.dict(os.environ, {VARIABLES[0]: NAMESPACE}):  # wherever this runs, in a pod as well
+    with mock.patch.dict(os.environ, {VARIABLES[0]: OWN_NAMESPACE}):  # wherever this runs, in a pod as well
         return _reference()
 
 

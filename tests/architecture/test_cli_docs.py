@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.architecture.cli_reference import REFERENCE, ROOT, reference
+from webhook.api.meta import PROGRAM
 from webhook.commands import completion
 from webhook.commands.verbs import VERBS, command_line_of
 from webhook.config.evict import parse_evict
 from webhook.config.flags import ENVIRONMENT_PREFIX
-from webhook.config.program import NAME as PROGRAM
 from webhook.config.serve import parse_serve
 
 PAGE = REFERENCE.read_text()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.api.meta import PROGRAM
 from webhook.commands.shared.output import write
 from webhook.commands.verbs import VERBS, command_line_of
-from webhook.config.command_line import CommandLine
-from webhook.config.program import NAME as PROGRAM
-from webhook.config.program import program
+from webhook.config.command_line import CommandLine, program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

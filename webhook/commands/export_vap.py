@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final
 from webhook.commands.shared.flags import namespace_flag
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import policy_file
-from webhook.config.command_line import CommandLine
+from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace
-from webhook.config.program import program
 from webhook.files.manifests_text import as_json_list, as_yaml_stream
 from webhook.files.render import line, visible
 from webhook.files.report import Level, Report

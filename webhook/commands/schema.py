@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.api.meta import OWN_GROUP
 from webhook.commands.shared.output import write
-from webhook.config.command_line import CommandLine
-from webhook.config.program import program
+from webhook.config.command_line import CommandLine, program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
-from webhook.config.program import NAME
+from webhook.api.meta import PROGRAM
 
 if TYPE_CHECKING:
     from webhook.config.command_line import CommandLine
@@ -39,7 +39,7 @@ def module_of(verb: str) -> str:
 def command_line_of(verb: str) -> CommandLine:
     """The command line of a verb."""
     if verb in _DAEMONS:
-        made: CommandLine = importlib.import_module(f"webhook.config.{verb}").command_line(NAME)
+        made: CommandLine = importlib.import_module(f"webhook.config.{verb}").command_line(PROGRAM)
     else:
         made = importlib.import_module(module_of(verb)).command_line()
     return made

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid, required
-from webhook.api.meta import NamespacedName
+from webhook.api.meta import PROGRAM, NamespacedName
 from webhook.certificates.settings import CIPHER_SUITES, FileSettings, SelfManagedSettings, TLSVersion
 from webhook.config.flags import place
 from webhook.config.namespace import CA_NAME, SERVICE_NAME
@@ -14,7 +14,7 @@ from webhook.config.namespace import CA_NAME, SERVICE_NAME
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CONFIGURATIONS: Final = "device-taint-webhook"
+CONFIGURATIONS: Final = PROGRAM
 """The name of both webhook configurations."""
 _SELF_MANAGED_FLAGS: Final = (
     "ca-secret",

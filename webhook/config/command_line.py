@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+
+from webhook.api.meta import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["CommandLine", "misspelt"]
+__all__ = ["CommandLine", "misspelt", "program"]
 
-_NAME: Final = "device-taint-webhook"
+_PLUGIN: Final = "kubectl-"
+
+
+def program(verb: str = "") -> str:
+    """The name this was called by, with the verb; kubectl's plugins are called `kubectl x`, not `kubectl-x`."""
+    called = Path(sys.argv[0]).name.removesuffix(".exe")
+    # kubectl takes "_" in a plugin's file name for "-", and needs an ending for programs on Windows
+    name = f"kubectl {called.removeprefix(_PLUGIN).replace('_', '-')}" if called.startswith(_PLUGIN) else PROGRAM
+    return f"{name} {verb}" if verb else name
 
 
 class CommandLine(argparse.ArgumentParser):
@@ -31,7 +42,7 @@ class CommandLine(argparse.ArgumentParser):
         self.end = end
         self.values: dict[str, tuple[str, ...]] = {}
         self.variables: dict[str, str] = {}
-        usual = f"{_NAME} {program.rpartition(' ')[2]}"
+        usual = f"{PROGRAM} {program.rpartition(' ')[2]}"
         shown = "\n".join(f"  {example.replace(usual, program)}" for example in self.examples)
         super().__init__(
             prog=program,

@@ -14,7 +14,7 @@ from webhook.config.namespace import KEY_NAME, LEASE_NAME, key_secret
 from webhook.config.shared import (
     CLUSTER,
     LOG_FORMAT,
-    OWN_NAMESPACE,
+    NAMESPACE,
     POLICY,
     PROBES,
     either_of,
@@ -67,7 +67,7 @@ _EVICT_FLAGS: Final = (
         "NS/NAME",
     ),
     *CLUSTER,
-    OWN_NAMESPACE,
+    NAMESPACE,
     Flag("kube-api-qps", "requests to the API server a second; 0 for no limit", as_rate, "100", "N"),
     Flag("kube-api-burst", "requests that may come at once", as_count, "200", "N"),
     Flag("concurrent-evictions", "evictions asked for at the same time", as_count, "32", "N"),

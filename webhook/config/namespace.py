@@ -6,21 +6,20 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.meta import NamespacedName
-from webhook.config.texts import NAMESPACE
+from webhook.api.meta import OWN_NAMESPACE, PROGRAM, WORKER, NamespacedName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-POLICY_NAME: Final = "device-taint-webhook-policy"
+POLICY_NAME: Final = f"{PROGRAM}-policy"
 """The ConfigMap with the policy."""
-KEY_NAME: Final = "device-taint-webhook-key"
+KEY_NAME: Final = f"{PROGRAM}-key"
 """The Secret with the key that seals authors and confirmation codes."""
-CA_NAME: Final = "device-taint-webhook-ca"
+CA_NAME: Final = f"{PROGRAM}-ca"
 """The Secret with the CA of self-managed certificates."""
-SERVICE_NAME: Final = "device-taint-webhook"
+SERVICE_NAME: Final = PROGRAM
 """The Service that API servers call."""
-LEASE_NAME: Final = "device-taint-webhook-evict"
+LEASE_NAME: Final = WORKER
 """The lease of the leader among `evict` processes."""
 VARIABLES: Final = ("DEVICE_TAINT_WEBHOOK_NAMESPACE", "POD_NAMESPACE")
 """In this order. The manifests set the second by the downward API."""
@@ -41,7 +40,7 @@ def own_namespace(environment: Mapping[str, str] | None = None, account_file: Pa
         mounted = account_file.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         mounted = ""
-    return mounted or NAMESPACE
+    return mounted or OWN_NAMESPACE
 
 
 def policy_config_map(namespace: str) -> NamespacedName:

@@ -15,7 +15,7 @@ from webhook.config.namespace import CA_NAME, KEY_NAME, SERVICE_NAME, key_secret
 from webhook.config.shared import (
     CLUSTER,
     LOG_FORMAT,
-    OWN_NAMESPACE,
+    NAMESPACE,
     POLICY,
     PROBES,
     either_of,
@@ -56,7 +56,7 @@ _SERVE_FLAGS: Final = (
         "false",
     ),
     *CLUSTER,
-    OWN_NAMESPACE,
+    NAMESPACE,
     *POLICY,
     Flag("key-file", "the key that signs the authors of templates; instead of the Secret", as_file, None, "F"),
     Flag(

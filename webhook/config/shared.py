@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid
+from webhook.api.meta import OWN_NAMESPACE
 from webhook.config.flags import Flag, place
 from webhook.config.namespace import POLICY_NAME, own_namespace, policy_config_map
 from webhook.config.texts import (
-    NAMESPACE,
     as_address,
     as_file,
     as_namespace,
@@ -32,9 +32,9 @@ CLUSTER: Final = (
     ),
     Flag("context", "a context of the kubeconfig; default its current one", as_text, None, "C"),
 )
-OWN_NAMESPACE: Final = Flag(
+NAMESPACE: Final = Flag(
     "namespace",
-    f"where our own objects are; the pod's own namespace unless given, else {NAMESPACE}",
+    f"where our own objects are; the pod's own namespace unless given, else {OWN_NAMESPACE}",
     as_namespace,
     None,
     "NS",

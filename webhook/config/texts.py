@@ -14,8 +14,6 @@ from webhook.certificates.settings import CIPHER_SUITES, TLS13_CIPHER_SUITES
 from webhook.server.settings import Address
 from webhook.validation.formats import dns1123_label, dns1123_subdomain
 
-NAMESPACE: Final = "device-taint-webhook"
-"""Where the shipped manifests put everything, unless an overlay says otherwise."""
 _HIGHEST_PORT: Final = 65535
 _LONGEST_DELAY_SECONDS: Final = 3600.0
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})

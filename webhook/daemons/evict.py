@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from webhook import __version__, runtime
 from webhook.admission.recent_impact import totals
-from webhook.api.meta import GROUP
+from webhook.api.meta import GROUP, RULE_VERSIONS, WORKER
 from webhook.cluster.cache.discovery import ServedCollection
-from webhook.cluster.cache.inventory import RULE_VERSIONS, InventoryCache
+from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.cache.surveys import Budgets, InTreeWrites, Namespaces
 from webhook.cluster.client.errors import NoCredentials
 from webhook.cluster.client.rest import Cluster
@@ -26,9 +26,9 @@ from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 from webhook.cluster.settings import InventorySettings
+from webhook.config.command_line import program
 from webhook.config.evict import EvictSettings, parse_evict
 from webhook.config.flags import ConfigError
-from webhook.config.program import NAME, program
 from webhook.daemons.ceiling import ceiling_of
 from webhook.daemons.confirmation_key import CodeKey
 from webhook.daemons.eviction_policy import PolicyProfiles, profile_stages
@@ -119,7 +119,7 @@ class Worker:
         credentials = cluster_credentials(settings.cluster)
         self._cluster = ActingCluster(credentials, Throttle(settings.requests_per_second, settings.request_burst))
         # The lease waits for nobody: neither for evictions, nor because the server wants fewer of them.
-        self._lease_cluster = Cluster(credentials, user_agent=f"{NAME}-evict")
+        self._lease_cluster = Cluster(credentials, user_agent=WORKER)
         self._leader: Leadership | None = None
         self._pulse = Pulse(self._clock.seconds)
         chance = random.random  # noqa: TID251 -- the shell's

@@ -16,7 +16,7 @@ import msgspec
 
 from webhook.admission.audit import AtRest, audited
 from webhook.admission.context import AdmissionContext
-from webhook.api.meta import GROUP
+from webhook.api.meta import GROUP, SERVED_VERSIONS
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.projections import DeviceClass, class_drivers
 from webhook.cluster.client.errors import ClusterError
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 _KINDS: Final = {"resourceclaimtemplates": "ResourceClaimTemplate", "resourceclaims": "ResourceClaim"}
 _AT_ONCE: Final = 20
 """Objects between two looks at the clock."""
@@ -55,7 +54,7 @@ class Judges(NamedTuple):
 def periodic_audit(cluster: Cluster, around: Around, metrics: AuditMetrics, seconds: float) -> PeriodicAudit:
     """Of everything in the cluster, in the versions that it serves."""
     collections = {
-        resource: ServedCollection(cluster, GROUP, _VERSIONS, resource) for resource in ("deviceclasses", *_KINDS)
+        resource: ServedCollection(cluster, GROUP, SERVED_VERSIONS, resource) for resource in ("deviceclasses", *_KINDS)
     }
     return PeriodicAudit(cluster, collections, around, metrics, seconds)
 

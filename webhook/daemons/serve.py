@@ -16,8 +16,8 @@ from webhook.certificates.contexts import listening_context
 from webhook.certificates.handshakes import HandshakeFailures
 from webhook.certificates.settings import FileSettings
 from webhook.cluster.client.errors import NoCredentials
+from webhook.config.command_line import program
 from webhook.config.flags import ConfigError
-from webhook.config.program import program
 from webhook.config.serve import ServeSettings, parse_serve
 from webhook.daemons.certificates import certificate_source
 from webhook.daemons.input_files import faults_of, folder_faults

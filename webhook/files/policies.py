@@ -9,12 +9,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, invalid, required, too_long
+from webhook.api.meta import OWN_NAMESPACE
 from webhook.files.read import documents
 from webhook.files.spots import Unreadable, path_of
 from webhook.files.traps import explained
 from webhook.policy.document import Loaded, load
 from webhook.policy.lint import MISREAD
-from webhook.policy.lockout import OWN_NAMESPACE
 from webhook.policy.model import KIND
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from webhook.api.meta import PROGRAM
 from webhook.files.read import STDIN_NAME
 from webhook.files.report import UNREADABLE, Level, Report, Result
 
@@ -226,7 +227,7 @@ def as_junit(report: Report, *, verb: str = "check") -> str:
     """One suite a file, one case an object; warnings go to the case's output."""
     from xml.etree import ElementTree as ET  # noqa: PLC0415 -- only here, and only to write
 
-    root = ET.Element("testsuites", {"name": f"device-taint-webhook {verb}"})
+    root = ET.Element("testsuites", {"name": f"{PROGRAM} {verb}"})
     totals = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
     for file, rows in _by_file(report.rows).items():
         suite = ET.SubElement(root, "testsuite", {"name": _xml(file)})

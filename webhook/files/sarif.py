@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from webhook import __version__
+from webhook.api.meta import PROGRAM
 from webhook.files.read import STDIN_NAME
 from webhook.files.report import UNREADABLE, Level
 
@@ -34,7 +35,7 @@ def sarif_values(report: Report) -> dict[str, Any]:
         "toolExecutionNotifications": [*unread, *_notes(report.notes)],
     }
     driver = {
-        "name": "device-taint-webhook",
+        "name": PROGRAM,
         "semanticVersion": __version__,
         "rules": [{"id": name} for name in rules],
     }

@@ -12,10 +12,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.field import FieldError, Finding, forbidden, outline, type_invalid
+from webhook.api.meta import OWN_NAMESPACE
 from webhook.expressions.types import ObjectType
 from webhook.policy.checks import policy_errors
 from webhook.policy.lint import warnings
-from webhook.policy.lockout import OWN_NAMESPACE, lockouts
+from webhook.policy.lockout import lockouts
 from webhook.policy.model import DEFAULT_RULE, Action, InTreeEvictor, Policy, PolicyMode, Subject, UnknownAuthor
 from webhook.policy.parts import MAX_EXPRESSIONS, Builder
 from webhook.policy.schema import MAX_ERRORS, PHASE, schema_errors

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from webhook.api.field import forbidden
+from webhook.api.meta import OWN_NAMESPACE, PROGRAM, WORKER
 from webhook.api.taints import NONE
 from webhook.policy.coverage import covers
 from webhook.policy.match import EFFECTS, RequesterMatcher, TextSet
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from webhook.api.field import FieldError, Path
     from webhook.policy.model import Match, Policy, RequesterMatch
 
-OWN_NAMESPACE: Final = "device-taint-webhook"
-"""Where our service accounts are, unless the program says otherwise."""
 _ACCOUNT: Final = "system:serviceaccount:"
 _ACCOUNTS: Final = "system:serviceaccounts"
 
@@ -59,9 +58,9 @@ def lockouts(
 
     `namespace` has our own service accounts.
     """
-    evictor = service_account(namespace, "device-taint-webhook-evict")
+    evictor = service_account(namespace, WORKER)
     ours = {
-        f"{_ACCOUNT}{namespace}:device-taint-webhook": "which is this webhook",
+        f"{_ACCOUNT}{namespace}:{PROGRAM}": "which is this webhook",
         evictor.username: "which turns rules that expire to effect None",
     }
     controllers = dict.fromkeys((CLAIM_CONTROLLER, *policy.trusted_controllers), "which makes claims from templates")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.claims import decode_claim, decode_template
-from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, GroupVersionResource
+from webhook.api.meta import GROUP, OWN_GROUP, SERVED_VERSIONS, GroupVersionKind, GroupVersionResource
 from webhook.api.patches import decode_patch
 from webhook.api.rules import decode_rule
 from webhook.api.slices import decode_slice
@@ -67,7 +67,7 @@ _PATCH: Final = KindRules("ResourceSlicePatch", decode_patch, patch_errors)
 
 
 def _rows() -> Iterator[tuple[GroupVersionResource, KindRules]]:
-    for version in ("v1", "v1beta2", "v1beta1"):
+    for version in SERVED_VERSIONS:
         yield GroupVersionResource(GROUP, version, "resourceclaims"), _CLAIM
         yield GroupVersionResource(GROUP, version, "resourceclaimtemplates"), _TEMPLATE
         yield GroupVersionResource(GROUP, version, "resourceslices"), _SLICE

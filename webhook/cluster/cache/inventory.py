@@ -10,9 +10,9 @@ import time
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from webhook.api.meta import GROUP
+from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.pods import Pod
 from webhook.cluster.cache.decoders import ClaimOnWire, ClassedClaimOnWire, RuleOnWire, SliceOnWire
 from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
     from webhook.inventory.state import Held
     from webhook.telemetry.metrics import Metrics
-
-VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-"""Of slices and claims, the preferred one first."""
-RULE_VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
 
 
 class InventoryCache:
@@ -59,9 +55,9 @@ class InventoryCache:
         self._subscribers: list[Callable[[Held | None, Held | None], None]] = []
         follow = partial(Reflector[Any], cluster, random=random, metrics=metrics, clock=clock)
         common = settings.reflector
-        slices = ServedCollection(cluster, GROUP, VERSIONS, "resourceslices")
+        slices = ServedCollection(cluster, GROUP, SERVED_VERSIONS, "resourceslices")
         rules = ServedCollection(cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
-        claims = ServedCollection(cluster, GROUP, VERSIONS, "resourceclaims")
+        claims = ServedCollection(cluster, GROUP, SERVED_VERSIONS, "resourceclaims")
         small = replace(common, page_size=settings.slice_page_size)
         self._rules = follow(rules, RuleOnWire, items=held.rules, settings=common, optional=True)
         self._reflectors = [

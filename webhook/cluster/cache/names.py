@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
+from webhook.api.meta import SERVED_VERSIONS
 from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
 from webhook.cluster.cache.listwatch import METADATA
 from webhook.cluster.cache.lookups import Lookups
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DEVICE_CLASS_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 T = TypeVar("T")
 
 
@@ -56,7 +56,7 @@ class ClusterCache:
         self._cluster = cluster
         self._settings = settings
         self._namespace_collection = FixedCollection("", "v1", "namespaces")
-        self._class_collection = ServedCollection(cluster, "resource.k8s.io", DEVICE_CLASS_VERSIONS, "deviceclasses")
+        self._class_collection = ServedCollection(cluster, "resource.k8s.io", SERVED_VERSIONS, "deviceclasses")
         self._namespaces: dict[str, NamespaceFacts] = {}
         self._classes: dict[str, Drivers] = {}
         self._asked_namespaces = Lookups(self._ask_namespace, settings, clock)

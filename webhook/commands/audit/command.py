@@ -34,9 +34,8 @@ from webhook.commands.shared.flags import (
 )
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import holds_policy, judged_policy, policy_file, row_of
-from webhook.config.command_line import CommandLine
+from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import key_secret, own_namespace
-from webhook.config.program import program
 from webhook.files.dump import Dump, lacking
 from webhook.files.read import STDIN, Manifest, read
 from webhook.files.render import FORMATS, as_junit, yaml_text

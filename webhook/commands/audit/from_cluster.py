@@ -8,7 +8,7 @@ import binascii
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.keys import KEY_FIELD, KEY_LEAST_BYTES
-from webhook.api.meta import GROUP
+from webhook.api.meta import GROUP, SERVED_VERSIONS
 from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded, listed
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from webhook.api.meta import NamespacedName
     from webhook.cluster.client.credentials import Credentials
 
-_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 _KINDS: Final = {
     "deviceclasses": "DeviceClass",
     "resourceclaimtemplates": "ResourceClaimTemplate",
@@ -55,9 +54,9 @@ async def _dump(
     namespace: str | None,
 ) -> ClusterDump:
     async with cluster:
-        version = await served_version(cluster, GROUP, _VERSIONS, "resourceclaimtemplates")
+        version = await served_version(cluster, GROUP, SERVED_VERSIONS, "resourceclaimtemplates")
         if version is None:
-            raise NotFound(f"{GROUP} is not served in {', '.join(_VERSIONS)}", code=404)
+            raise NotFound(f"{GROUP} is not served in {', '.join(SERVED_VERSIONS)}", code=404)
         if namespace is None:
             objects = await listed(cluster, path_of("", "v1", "namespaces"), "v1", "Namespace")
         else:

@@ -32,9 +32,8 @@ from webhook.commands.shared.flags import (
 from webhook.commands.shared.manifest_review import Identity, Terms, judged
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import PolicyFile, policy_file, policy_in, read_policy
-from webhook.config.command_line import CommandLine
+from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace, policy_config_map
-from webhook.config.program import program
 from webhook.files.dump import Dump
 from webhook.files.read import STDIN, read, shown
 from webhook.files.render import FORMATS

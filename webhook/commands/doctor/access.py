@@ -5,13 +5,11 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.api.meta import GROUP
+from webhook.api.meta import GROUP, PROGRAM, WORKER
+from webhook.config.namespace import CA_NAME, KEY_NAME, POLICY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-SERVE: Final = "device-taint-webhook"
-EVICT: Final = "device-taint-webhook-evict"
 
 
 class Right(NamedTuple):
@@ -62,22 +60,22 @@ def _rights(  # noqa: PLR0913 -- a table's columns
 _READ: Final = ("list", "watch")
 _HOOKS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 RIGHTS: Final = (
-    *_rights(SERVE, "", ["namespaces"], ["get", *_READ]),
-    *_rights(SERVE, GROUP, ["deviceclasses"], ["get", *_READ]),
-    *_rights(SERVE, GROUP, ["resourceslices", "devicetaintrules", "resourceclaims"], _READ),
-    *_rights(SERVE, "", ["configmaps"], _READ, name=f"{SERVE}-policy", namespaced=True),
-    *_rights(SERVE, "", ["secrets"], ["get", "update"], name=f"{SERVE}-key", namespaced=True),
-    *_rights(SERVE, "events.k8s.io", ["events"], ["create"], namespaced=True),
-    *_rights(SERVE, "", ["secrets"], ["get", "update"], name=f"{SERVE}-ca", namespaced=True, self_managed=True),
-    *_rights(SERVE, "admissionregistration.k8s.io", _HOOKS, ["get", "patch"], name=SERVE, self_managed=True),
-    *_rights(EVICT, "", ["namespaces", "pods"], _READ),
-    *_rights(EVICT, "policy", ["poddisruptionbudgets"], _READ),
-    *_rights(EVICT, GROUP, ["resourceclaims", "resourceslices", "devicetaintrules"], _READ),
-    *_rights(EVICT, GROUP, ["resourceclaimtemplates", "deviceclasses"], ["list"]),
-    *_rights(EVICT, GROUP, ["devicetaintrules/status"], ["patch"]),
-    *_rights(EVICT, "events.k8s.io", ["events"], ["create"]),
-    *_rights(EVICT, "", ["configmaps"], _READ, name=f"{SERVE}-policy", namespaced=True),
-    *_rights(EVICT, "coordination.k8s.io", ["leases"], ["create"], namespaced=True),
-    *_rights(EVICT, "coordination.k8s.io", ["leases"], ["get", "update"], name=EVICT, namespaced=True),
+    *_rights(PROGRAM, "", ["namespaces"], ["get", *_READ]),
+    *_rights(PROGRAM, GROUP, ["deviceclasses"], ["get", *_READ]),
+    *_rights(PROGRAM, GROUP, ["resourceslices", "devicetaintrules", "resourceclaims"], _READ),
+    *_rights(PROGRAM, "", ["configmaps"], _READ, name=POLICY_NAME, namespaced=True),
+    *_rights(PROGRAM, "", ["secrets"], ["get", "update"], name=KEY_NAME, namespaced=True),
+    *_rights(PROGRAM, "events.k8s.io", ["events"], ["create"], namespaced=True),
+    *_rights(PROGRAM, "", ["secrets"], ["get", "update"], name=CA_NAME, namespaced=True, self_managed=True),
+    *_rights(PROGRAM, "admissionregistration.k8s.io", _HOOKS, ["get", "patch"], name=PROGRAM, self_managed=True),
+    *_rights(WORKER, "", ["namespaces", "pods"], _READ),
+    *_rights(WORKER, "policy", ["poddisruptionbudgets"], _READ),
+    *_rights(WORKER, GROUP, ["resourceclaims", "resourceslices", "devicetaintrules"], _READ),
+    *_rights(WORKER, GROUP, ["resourceclaimtemplates", "deviceclasses"], ["list"]),
+    *_rights(WORKER, GROUP, ["devicetaintrules/status"], ["patch"]),
+    *_rights(WORKER, "events.k8s.io", ["events"], ["create"]),
+    *_rights(WORKER, "", ["configmaps"], _READ, name=POLICY_NAME, namespaced=True),
+    *_rights(WORKER, "coordination.k8s.io", ["leases"], ["create"], namespaced=True),
+    *_rights(WORKER, "coordination.k8s.io", ["leases"], ["get", "update"], name=WORKER, namespaced=True),
 )
 """Of the worker only what every mode needs; those that act say themselves what they lack."""

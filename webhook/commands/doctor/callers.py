@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from webhook.api.meta import PROGRAM
 from webhook.commands.doctor.checks import Check, Status, ok
 from webhook.config.flags import ENVIRONMENT_PREFIX
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     Json = Mapping[str, Any]
 
-AUTHOR_POLICY: Final = "device-taint-webhook-authors"
+AUTHOR_POLICY: Final = f"{PROGRAM}-authors"
 _CONTAINER: Final = "serve"
 
 

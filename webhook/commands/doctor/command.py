@@ -19,9 +19,8 @@ from webhook.commands.shared.flags import (
     namespace_flag,
 )
 from webhook.commands.shared.output import write
-from webhook.config.command_line import CommandLine
+from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace, policy_config_map
-from webhook.config.program import program
 from webhook.files.render import visible
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.config_maps import POLICY_KEY
-from webhook.api.meta import GROUP, format_time
+from webhook.api.meta import GROUP, PROGRAM, RULE_VERSIONS, SERVED_VERSIONS, WORKER, format_time
 from webhook.cluster.cache.discovery import ServedCollection, served_version
-from webhook.cluster.cache.inventory import RULE_VERSIONS
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded
 from webhook.cluster.client.raw import Answer, ProbingCluster
@@ -54,8 +53,6 @@ if TYPE_CHECKING:
     from webhook.cluster.client.credentials import Credentials
     from webhook.policy.model import Policy
 
-_NAME: Final = "device-taint-webhook"
-_WORKER: Final = "device-taint-webhook-evict"
 _CONFIGURATIONS: Final = {
     "Validating": "validatingwebhookconfigurations",
     "Mutating": "mutatingwebhookconfigurations",
@@ -81,7 +78,7 @@ class Doctor:
     """Looks at one installation."""
 
     def __init__(self, credentials: Credentials, wishes: Wishes, now: Callable[[], datetime]) -> None:
-        self._cluster = ProbingCluster(credentials, user_agent=f"{_NAME}-doctor")
+        self._cluster = ProbingCluster(credentials, user_agent=f"{PROGRAM}-doctor")
         self._credentials = credentials
         self._wishes = wishes
         self._now = now
@@ -125,19 +122,19 @@ class Doctor:
     async def _registrations(self) -> list[Check]:
         checks = []
         for kind, resource in _CONFIGURATIONS.items():
-            found = await self._got(path_of("admissionregistration.k8s.io", "v1", resource, name=_NAME))
+            found = await self._got(path_of("admissionregistration.k8s.io", "v1", resource, name=PROGRAM))
             entries = None if found is None else [entry_of(kind, each) for each in found.get("webhooks") or ()]
             self._entries += entries or []
-            checks.append(registration_check(kind, _NAME, entries, _EXPECTED[kind]))
+            checks.append(registration_check(kind, PROGRAM, entries, _EXPECTED[kind]))
         return checks
 
     async def _deployments(self) -> list[Check]:
         checks = []
-        for name, needed in ((_NAME, True), (_WORKER, False)):
+        for name, needed in ((PROGRAM, True), (WORKER, False)):
             found = await self._got(path_of("apps", "v1", "deployments", namespace=self._wishes.namespace, name=name))
             check = deployment_check(name, found, self._wishes.namespace, needed=needed)
             checks += [] if check is None else [check]
-            if name == _NAME and found is not None:
+            if name == PROGRAM and found is not None:
                 checks.append(callers_check(found))
         return checks
 
@@ -173,9 +170,9 @@ class Doctor:
     async def _access(self) -> list[Check]:
         denied, asked = [], 0
         self_managed = await self._exists("secrets", CA_NAME)
-        worker = await self._exists("deployments", _WORKER, group="apps")
+        worker = await self._exists("deployments", WORKER, group="apps")
         for right in RIGHTS:
-            if (right.self_managed and not self_managed) or (right.account == _WORKER and not worker):
+            if (right.self_managed and not self_managed) or (right.account == WORKER and not worker):
                 continue
             asked += 1
             if not await self._may(right):
@@ -243,7 +240,7 @@ class Doctor:
         resource = probes.RESOURCES.get(sort)
         if resource is None:
             return None
-        versions = RULE_VERSIONS if sort == "rules" else probes.VERSIONS
+        versions = RULE_VERSIONS if sort == "rules" else SERVED_VERSIONS
         version = await served_version(self._cluster, GROUP, versions, resource)
         return None if version is None else probes.probe(sort, version, self._wishes.probe_namespace)
 
@@ -271,7 +268,7 @@ class Doctor:
         return [webhook_clock_check(*told)]
 
     async def _evictor(self) -> list[Check]:
-        async with ActingCluster(self._credentials, Throttle(0, 1), user_agent=f"{_NAME}-doctor") as cluster:
+        async with ActingCluster(self._credentials, Throttle(0, 1), user_agent=f"{PROGRAM}-doctor") as cluster:
             rules = ServedCollection(cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
             found = await find_in_tree(cluster, rules, secrets.token_hex(4))
         return [evictor_check(found, self._policy)]

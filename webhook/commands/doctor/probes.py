@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from webhook.admission.config_maps import POLICY_KEY
-from webhook.api.meta import GROUP
+from webhook.api.meta import GROUP, PROGRAM
 from webhook.cluster.client.rest import path_of
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from webhook.api.meta import NamespacedName
 
-VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 RESOURCES: Final = {
     "rules": "devicetaintrules",
     "claims": "resourceclaims",
@@ -28,7 +27,7 @@ _KINDS: Final = {
     "templates": "ResourceClaimTemplate",
     "slices": "ResourceSlice",
 }
-_PREFIX: Final = "device-taint-webhook-doctor-"
+_PREFIX: Final = f"{PROGRAM}-doctor-"
 _DRIVER: Final = "doctor.devicetaint.io"
 _KEY: Final = "devicetaint.k8s.io/doctor"
 """In a domain that is Kubernetes' own, which is worth an advice (DT005) in every object."""

@@ -13,8 +13,7 @@ from webhook.commands.shared.flags import add_color, colored, key_flag
 from webhook.commands.shared.manifest_review import judged
 from webhook.commands.shared.output import write
 from webhook.commands.shared.walks import walk_lines
-from webhook.config.command_line import CommandLine
-from webhook.config.program import program
+from webhook.config.command_line import CommandLine, program
 from webhook.files.read import STDIN, shown
 from webhook.files.render import encodable, line, visible, yaml_text
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row

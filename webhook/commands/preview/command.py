@@ -37,8 +37,7 @@ from webhook.commands.shared.flags import (
 )
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import holds_policy, judged_policy, policy_file, row_of
-from webhook.config.command_line import CommandLine
-from webhook.config.program import program
+from webhook.config.command_line import CommandLine, program
 from webhook.files.dump import Stock, held_in
 from webhook.files.read import STDIN, Manifest, read
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row

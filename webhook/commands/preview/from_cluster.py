@@ -11,7 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.api.meta import GROUP, GroupVersionKind
+from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS, GroupVersionKind
 from webhook.api.rules import RULE_ANNOTATIONS
 from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
@@ -19,7 +19,7 @@ from webhook.cluster.client.list_pages import config_map_of, decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.preview.report import Answer, Confirmation
 from webhook.commands.shared.entries import meta, text
-from webhook.config.program import program
+from webhook.config.command_line import program
 from webhook.files.dump import held_in
 from webhook.inventory.state import Inventory
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from webhook.cluster.client.credentials import Credentials
     from webhook.inventory.state import Held
 
-_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-_RULE_VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
 _RULES: Final = "devicetaintrules"
 _CODE: Final = re.compile(r'devicetaint\.io/confirm-impact to \\?"(v1\.[A-Za-z0-9._-]+)')
 _DRY_RUN: Final = "dryRun=All"
@@ -69,11 +67,11 @@ async def _sight(
     inventory, progress, notes = Inventory(), _Progress(), []
     async with cluster:
         for resource, kind in (("resourceslices", "ResourceSlice"), ("resourceclaims", "ResourceClaim")):
-            version = await served_version(cluster, GROUP, _VERSIONS, resource)
+            version = await served_version(cluster, GROUP, SERVED_VERSIONS, resource)
             if version is None:
-                raise NotFound(f"{resource}.{GROUP} is not served in {', '.join(_VERSIONS)}", code=404)
+                raise NotFound(f"{resource}.{GROUP} is not served in {', '.join(SERVED_VERSIONS)}", code=404)
             await _add(inventory, cluster, GroupVersionKind(GROUP, version, kind), resource, progress)
-        served = await served_version(cluster, GROUP, _RULE_VERSIONS, _RULES)
+        served = await served_version(cluster, GROUP, RULE_VERSIONS, _RULES)
         if served is not None:
             await _add(inventory, cluster, GroupVersionKind(GROUP, served, "DeviceTaintRule"), _RULES, progress)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.impact_text import count, duration
+from webhook.api.meta import PROGRAM
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, DeviceTaintRule
 from webhook.commands.preview.report import Answer
 from webhook.files.render import line, visible
@@ -27,7 +28,7 @@ _NAMES_SHOWN: Final = 5
 _DEVICES_SHOWN: Final = 4
 _PRIORITY: Final = 2
 """The column that holds numbers."""
-_OURS: Final = "device-taint-webhook evict"
+_OURS: Final = f"{PROGRAM} evict"
 _WORDS: Final = {
     PodOutcome.TOLERATES: "tolerates",
     PodOutcome.UNSEEN: "unseen",

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.meta import NamespacedName, parse_time
+from webhook.config.command_line import program
 from webhook.config.namespace import own_namespace, policy_config_map
-from webhook.config.program import program
 from webhook.config.texts import as_namespace, as_namespaced
 from webhook.files.keys import key_in
 from webhook.files.render import FORMATS, as_text

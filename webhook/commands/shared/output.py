@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Final
 
-from webhook.config.program import program
+from webhook.config.command_line import program
 
 _FAILED: Final = 2
 

@@ -18,9 +18,8 @@ from webhook.commands.shared.policy_files import policy_file
 from webhook.commands.test.impact_suite import cluster_of
 from webhook.commands.test.results import FORMATS, Results, Tested
 from webhook.commands.test.runner import BadCase, Runner
-from webhook.config.command_line import CommandLine
+from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace
-from webhook.config.program import program
 from webhook.files.read import STDIN, read, shown
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import find

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from webhook.policy.lockout import OWN_NAMESPACE
+from webhook.api.meta import OWN_NAMESPACE
 from webhook.policy.model import DEFAULT_RULE, Action, PolicyMode, Rule, Subject, UnknownAuthor
 from webhook.policy.vap.cel import (
     FALSE,

@@ -7,10 +7,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.claims import EXTENDED_RESOURCE
-from webhook.api.meta import GROUP, OWN_GROUP
+from webhook.api.meta import GROUP, OWN_GROUP, OWN_NAMESPACE, PROGRAM, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.rules import EVICT, RULE_ANNOTATIONS
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.policy.lockout import OWN_NAMESPACE
 from webhook.policy.model import NAMESPACE_NAME_LABEL, PolicyMode
 from webhook.policy.vap.cel import all_of, listed, not_
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from webhook.policy.model import Policy
 
 _API: Final = "admissionregistration.k8s.io/v1"
-_NAME: Final = "device-taint-webhook"
 POLICY_HASH: Final = "devicetaint.io/policy-hash"
 _SCHEDULER: Final = "system:kube-scheduler"
 ALTERNATIVES_MOST: Final = 32 * 8
@@ -182,13 +180,13 @@ def _constraints(kind: PolicyTopic, namespace: str) -> dict[str, Any]:
     """`namespace` is ours; the shipped registration leaves it out as well."""
     names: dict[str, Any] = {}
     if kind in (PolicyTopic.TAINTS, PolicyTopic.GUARD):
-        rule = _rule(GROUP, ("v1", "v1beta2", "v1alpha3"), ("CREATE", "UPDATE"), ("devicetaintrules",), "Cluster")
+        rule = _rule(GROUP, RULE_VERSIONS, ("CREATE", "UPDATE"), ("devicetaintrules",), "Cluster")
     elif kind is PolicyTopic.LABELS:  # labels can be changed through each of them
         ways = ("namespaces", "namespaces/finalize", "namespaces/status")
         rule = _rule("", ("v1",), ("CREATE", "UPDATE"), ways, "Cluster")
     else:
         resources = ("resourceclaims", "resourceclaimtemplates")
-        rule = _rule(GROUP, ("v1", "v1beta2", "v1beta1"), ("CREATE",), resources, "Namespaced")
+        rule = _rule(GROUP, SERVED_VERSIONS, ("CREATE",), resources, "Namespaced")
         out = {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": [namespace, "kube-system"]}
         names = {"matchExpressions": [out]}
     return {
@@ -253,10 +251,10 @@ class Maker:
                 room -= cost // shares
         objects: list[dict[str, Any]] = []
         for number, group in enumerate(groups):
-            name = f"{_NAME}-{kind}" + (f"-{number + 1}" if number else "")
+            name = f"{PROGRAM}-{kind}" + (f"-{number + 1}" if number else "")
             objects += self._pair(name, kind, group, mode, "Fail")
         if dear:
-            objects += self._pair(f"{_NAME}-{kind}-unbounded", kind, dear, mode, "Ignore")
+            objects += self._pair(f"{PROGRAM}-{kind}-unbounded", kind, dear, mode, "Ignore")
         return Made(objects, frozenset(each.rule for each in dear))
 
     def _share(self, validation: Validation, share: int, shares: int) -> Validation:
@@ -295,7 +293,7 @@ class Maker:
         }
 
     def _meta(self, name: str) -> dict[str, Any]:
-        labels = {"app.kubernetes.io/name": _NAME, "app.kubernetes.io/component": "fallback"}
+        labels = {"app.kubernetes.io/name": PROGRAM, "app.kubernetes.io/component": "fallback"}
         return {"name": name, "labels": labels, "annotations": {POLICY_HASH: self._policy.hash}}
 
 

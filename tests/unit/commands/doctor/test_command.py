@@ -13,11 +13,11 @@ from tests.builders import NOW, make_review
 from webhook.admission.chain import validate
 from webhook.admission.context import AdmissionContext
 from webhook.admission.review import decode_review
-from webhook.api.meta import format_time
+from webhook.api.meta import PROGRAM, SERVED_VERSIONS, WORKER, format_time
 from webhook.commands.doctor import command as doctor
-from webhook.commands.doctor.access import EVICT, RIGHTS, SERVE, Right
+from webhook.commands.doctor.access import RIGHTS, Right
 from webhook.commands.doctor.checks import AHEAD, MARK, Check, Status
-from webhook.commands.doctor.probes import VERSIONS, address_of, policy_probe, probe, with_time
+from webhook.commands.doctor.probes import address_of, policy_probe, probe, with_time
 from webhook.config.namespace import policy_config_map
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def test_without_a_cluster_it_is_two(
 # --- probes -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", SERVED_VERSIONS)
 @pytest.mark.parametrize("sort", ["rules", "claims", "templates", "slices"])
 def test_every_probe_is_worth_the_advice_that_marks_an_answer(sort: str, version: str) -> None:
     if (sort, version) == ("rules", "v1beta1"):
@@ -131,20 +131,20 @@ def _granted(files: list[Path], account: str, *, self_managed: bool = False) -> 
 
 def test_the_rights_asked_for_are_those_that_the_manifests_grant() -> None:
     granted = {
-        *_granted([MANIFESTS / "base/access.yaml"], SERVE),
-        *_granted([CERTS / "self-managed/access.yaml"], SERVE, self_managed=True),
-        *_granted([MANIFESTS / "components/evict/access.yaml"], EVICT),
+        *_granted([MANIFESTS / "base/access.yaml"], PROGRAM),
+        *_granted([CERTS / "self-managed/access.yaml"], PROGRAM, self_managed=True),
+        *_granted([MANIFESTS / "components/evict/access.yaml"], WORKER),
     }
     assert set(RIGHTS) == granted
     assert len(RIGHTS) == len(granted)
 
 
 def test_a_right_as_a_review_asks_for_it() -> None:
-    right = Right(EVICT, "patch", "resource.k8s.io", "devicetaintrules/status", namespaced=False)
+    right = Right(WORKER, "patch", "resource.k8s.io", "devicetaintrules/status", namespaced=False)
     assert right.attributes("ns") == {
         "verb": "patch",
         "group": "resource.k8s.io",
         "resource": "devicetaintrules",
         "subresource": "status",
     }
-    assert str(Right(SERVE, "get", "", "secrets", "key", namespaced=True)) == "get secrets key"
+    assert str(Right(PROGRAM, "get", "", "secrets", "key", namespaced=True)) == "get secrets key"
