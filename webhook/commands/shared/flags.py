@@ -56,7 +56,7 @@ def time_flag(text: str) -> datetime:
 def group_flag(text: str) -> str:
     """The name of a group; anything but nothing."""
     if not text:
-        raise argparse.ArgumentTypeError("must not be empty")
+        raise argparse.ArgumentTypeError(f"{text!r} must be the name of a group")
     return text
 
 
@@ -66,7 +66,7 @@ def labels_flag(text: str) -> dict[str, str]:
     for pair in filter(None, text.split(",")):
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise argparse.ArgumentTypeError(f"{pair!r} must be a label such as tier=production")
+            raise argparse.ArgumentTypeError(f"{text!r} must be labels such as tier=production,team=ml")
         labels[key] = value
     return labels
 

@@ -334,7 +334,7 @@ def test_a_policy_that_is_not_there_gives_two(run: CheckRunner) -> None:
     ("words", "message"),
     [
         (["--time", "tomorrow"], "'tomorrow' must be a time like"),
-        (["--namespace-labels", "tier"], "'tier' must be a label such as"),
+        (["--namespace-labels", "tier"], "'tier' must be labels such as"),
         (["--device-class", "gpu"], "'gpu' must be a class and its drivers"),
         (["--device-class", "gpu="], "'gpu=' must be a class and its drivers"),
     ],

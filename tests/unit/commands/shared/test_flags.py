@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         (["--namespace-labels", "a=b"], "--namespace-labels means nothing without --policy"),
         (["--device-class", "a=b"], "--device-class means nothing without --policy"),
         (["--policy", "a.yaml", "--group", "ml"], "--group needs --user"),
-        (["--policy", "a.yaml", "--user", "mila", "--group", ""], "argument --group: must not be empty"),
+        (["--policy", "a.yaml", "--user", "mila", "--group", ""], "argument --group: '' must be the name of a group"),
         (["-n", "UPPER_x"], "'UPPER_x' must be the name of a namespace"),
         (["-n", ""], "'' must be the name of a namespace"),
         (["-n", "a" * 64], "must be the name of a namespace"),
