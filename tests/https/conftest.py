@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from webhook.certificates.authority import Authority
-    from webhook.server.review_state import Surroundings
+    from webhook.server.review_state import ReviewState
 
 
 class StartServer(Protocol):
@@ -25,7 +25,7 @@ class StartServer(Protocol):
         listener: ListenerSettings = ...,
         reviews: ReviewSettings = ...,
         client_ca: Authority | None = ...,
-        around: Surroundings | None = ...,
+        state: ReviewState | None = ...,
         oldest_version: TLSVersion = ...,
         cipher_suites: tuple[str, ...] = ...,
     ) -> Server: ...
@@ -56,13 +56,13 @@ def start_server(loop: Loop, tmp_path: Path) -> Iterator[StartServer]:
             listener: ListenerSettings = QUICK_END,
             reviews: ReviewSettings = ReviewSettings(),  # noqa: B008 -- frozen
             client_ca: Authority | None = None,
-            around: Surroundings | None = None,
+            state: ReviewState | None = None,
             oldest_version: TLSVersion = TLSVersion.TLS12,
             cipher_suites: tuple[str, ...] = (),
         ) -> Server:
             server = Server(tmp_path, loop, listener, reviews)
             server.client_ca = client_ca
-            server.around = around or server.around
+            server.state = state or server.state
             server.oldest_version = oldest_version
             server.cipher_suites = cipher_suites
             return stack.enter_context(server.listening())

@@ -27,7 +27,7 @@ from webhook.certificates.source import FileSource
 from webhook.server.callers import Callers
 from webhook.server.http import Reviews
 from webhook.server.listener import Listener
-from webhook.server.review_state import Surroundings
+from webhook.server.review_state import ReviewState
 from webhook.server.settings import Address, ListenerSettings, ReviewSettings
 from webhook.telemetry.metrics import Metrics
 
@@ -102,7 +102,7 @@ class Server:
         )
         self.settings = listener
         self.reviews = reviews
-        self.around = Surroundings()
+        self.state = ReviewState()
         self.client_ca: Authority | None = None
         self.oldest_version = TLSVersion.TLS12
         self.cipher_suites: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class Server:
             tell_failure=HandshakeFailures(self.metrics).tell,
             handshake_seconds=self.settings.handshake_seconds,
         )
-        self.handler = Reviews(self.reviews, self.metrics, self.around, self.callers)
+        self.handler = Reviews(self.reviews, self.metrics, self.state, self.callers)
         self.listener = Listener(
             "reviews",
             Address(host=HOST),

@@ -22,7 +22,7 @@ from webhook.certificates.settings import TLSVersion
 from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy
-from webhook.server.review_state import Surroundings
+from webhook.server.review_state import ReviewState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,11 +35,11 @@ FORGED = '{"username":"admin","groups":["system:masters"],"nonce":"n","mac":"m"}
 CODE = re.compile(r"v1\.[0-9]+\.")
 
 
-def around() -> Surroundings:
+def state() -> ReviewState:
     """A key, a limit of two pods, and a cluster of eight nodes that shows no rule."""
     sight = Sight(inventory_of(*fleet(8)))
     judge = Judge(Policy(impact=ImpactSettings(limits=(ImpactLimits(pods=2),))))
-    return Surroundings(judge=judge, sight=lambda: sight, key=lambda: SECRET)
+    return ReviewState(judge=judge, sight=lambda: sight, key=lambda: SECRET)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def rules(server: Server, context: ssl.SSLContext, numbers: range) -> int:
 def test_named_api_server_gets_signatures_and_codes_and_its_rules_count(
     start_server: StartServer, tmp_path: Path, authority: Authority
 ) -> None:
-    server = start_server(client_ca=authority, around=around())
+    server = start_server(client_ca=authority, state=state())
     context = client_context(server, tmp_path, authority)
     signed = signature(asked(server, context, "/mutate", make_review(template(), user="alice")))
     assert signed is not None
@@ -91,7 +91,7 @@ def test_named_api_server_gets_signatures_and_codes_and_its_rules_count(
 
 
 def test_unproved_caller_gets_no_signature_no_code_and_fills_no_window(start_server: StartServer) -> None:
-    server = start_server(around=around())
+    server = start_server(state=state())
     context = server.trusting()
     response = asked(server, context, "/mutate", make_review(template(), user="alice"))
     assert (response["allowed"], signature(response)) == (True, None)
@@ -100,11 +100,11 @@ def test_unproved_caller_gets_no_signature_no_code_and_fills_no_window(start_ser
     assert "hits 16 devices, 8 pods" in refused["status"]["message"]
     assert not CODE.search(refused["status"]["message"])
     assert rules(server, context, range(8)) == 8
-    assert server.around.promises.victims(600) == ()
+    assert server.state.assumed_rules.victims(600) == ()
 
 
 def test_unproved_caller_has_a_foreign_author_taken_out(start_server: StartServer) -> None:
-    server = start_server(around=around())
+    server = start_server(state=state())
     response = asked(server, server.trusting(), "/mutate", make_review(template(FORGED), user="alice"))
     edits = json.loads(base64.b64decode(response["patch"]))
     assert {"op": "remove", "path": "/spec/metadata/annotations/devicetaint.io~1requested-by"} in edits
@@ -114,7 +114,7 @@ def test_unproved_caller_has_a_foreign_author_taken_out(start_server: StartServe
 def test_certificate_of_the_right_ca_in_another_name_gets_403_and_is_counted(
     start_server: StartServer, tmp_path: Path, authority: Authority
 ) -> None:
-    server = start_server(client_ca=authority, around=around())
+    server = start_server(client_ca=authority, state=state())
     context = client_context(server, tmp_path, authority, "system:node:node-1")
     with server.connect(context) as client:
         client.send(post(REVIEW))

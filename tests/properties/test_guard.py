@@ -167,14 +167,14 @@ def test_code_on_a_stored_rule_passes_only_where_a_new_rule_with_it_would(  # no
 def test_order_of_small_rules_does_not_matter(numbers: list[int], limit: int) -> None:
     """However they come, those that pass hit no more than the limit together, and no room is left unused."""
     limits = ImpactSettings(limits=(ImpactLimits(pods=limit),), protected_namespaces=NamespaceMatch(names=("other",)))
-    promised: list[Any] = []
+    assumed: list[Any] = []
     victims: list[Any] = []
     hit = set()
     for place, number in enumerate(numbers):
         rule = tainting(node(number), name=f"rule-{place}")
-        decision = ask(rule, cluster=CLUSTER, impact=limits, promised=tuple(promised), victims=tuple(victims))
-        if decision.promised is not None:
-            promised.append(decision.promised.rule)
-            victims.append(decision.promised.impact)
+        decision = ask(rule, cluster=CLUSTER, impact=limits, assumed=tuple(assumed), victims=tuple(victims))
+        if decision.assumed is not None:
+            assumed.append(decision.assumed.rule)
+            victims.append(decision.assumed.impact)
             hit.add(number)
     assert len(hit) == min(limit, len(set(numbers)))

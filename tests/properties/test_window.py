@@ -138,6 +138,6 @@ def test_rules_close_no_more_devices_than_the_limit_in_whatever_order(
         fits = effect == "None" or most is None or len(closed | {number}) * 2 <= most
         # A device that is closed already is not closed again, unless two devices alone are too many.
         assert decision.allowed is (fits or (number in closed and most >= 2))
-        if decision.promised is not None:
-            remembered.append(names_of(decision.promised.rule.selector))
+        if decision.assumed is not None:
+            remembered.append(names_of(decision.assumed.rule.selector))
             closed.add(number)

@@ -330,6 +330,6 @@ def _decision(
         annotations={**annotations, **guarded.annotations},
         hits=policy.hits,
         differences=policy.differences,
-        promised=None if word == "denied" else guarded.promised,
+        assumed=None if word == "denied" else guarded.assumed,
         broke_glass=guarded.broke_glass,
     )

@@ -60,7 +60,7 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
 
     `candidate` is a policy that is tried beside the one that holds. `key` signs the authors of templates; without
     one nobody's authorship is written down or believed. `sight` is what is seen of the cluster, None where nobody
-    looks at one: then impacts are not guarded. `promised` are rules that were allowed here a moment ago and that the
+    looks at one: then impacts are not guarded. `assumed` are rules that were allowed here a moment ago and that the
     inventory may not have yet. `victims` is what was hit by all rules that began to evict within the policy's window,
     as most of it may be gone by now; `closed` are the devices on which rules began to act within it. `lately` says
     whether a driver's pool had a NoExecute taint (device, key, value) in the last minutes. `read_policy` reads a
@@ -78,10 +78,10 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     names: ClusterNames = NO_NAMES
     key: bytes | None = None
     sight: Sight | None = None
-    promised: tuple[DeviceTaintRule, ...] = ()
+    assumed: tuple[DeviceTaintRule, ...] = ()
     victims: tuple[Impact, ...] = ()
     closed: tuple[DeviceNames, ...] = ()
-    lately: Callable[[str, str, tuple[str, str, str]], bool] = lambda _driver, _pool, _taint: False
+    recently_had: Callable[[str, str, tuple[str, str, str]], bool] = lambda _driver, _pool, _taint: False
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
     budget: Budget = UNLIMITED
     caller_trusted: bool = True

@@ -65,7 +65,7 @@ class Decision:
     """The policy's rules that matched, in order, and what followed from each."""
     differences: tuple[Difference, ...] = ()
     """What a candidate policy would have said instead."""
-    promised: AssumedRule | None = None
+    assumed: AssumedRule | None = None
     """What will act, unless this was a dry run: the next reviews must count it."""
     broke_glass: bool = False
     """Whether a refusal was waved through for a member of a break-glass group."""

@@ -44,11 +44,11 @@ _UNPROVED: Final = "API servers do not prove to the webhook who they are (docs/c
 
 
 class GuardFindings(NamedTuple):
-    """What the guard has to say. `promised` is what will act if this is allowed."""
+    """What the guard has to say. `assumed` is what will act if this is allowed."""
 
     findings: tuple[Finding, ...] = ()
     annotations: Mapping[str, str] = {}
-    promised: AssumedRule | None = None
+    assumed: AssumedRule | None = None
     broke_glass: bool = False
     """Whether something was waved through."""
 

@@ -135,15 +135,15 @@ def _since(context: AdmissionContext) -> datetime:
 
 def _recent(inventory: Inventory, context: AdmissionContext, since: datetime) -> Iterator[DeviceTaintRule]:
     """Rules that act, and whose taint was added in the window."""
-    for rule in _all(inventory.rules, context.promised):
+    for rule in _all(inventory.rules, context.assumed):
         added = rule.taint.time_added
         if rule.effective_effect in EFFECT_RANK and (added is None or added >= since):
             yield rule
 
 
-def _all(stored: Mapping[str, DeviceTaintRule], promised: Iterable[DeviceTaintRule]) -> Iterator[DeviceTaintRule]:
+def _all(stored: Mapping[str, DeviceTaintRule], assumed: Iterable[DeviceTaintRule]) -> Iterator[DeviceTaintRule]:
     yield from stored.values()
-    yield from promised
+    yield from assumed
 
 
 def _slices(inventory: Inventory, since: datetime, context: AdmissionContext, *, in_tree: bool) -> Iterator[Impact]:

@@ -37,7 +37,7 @@ def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: Admissio
     fresh = [
         (device, taint)
         for device, taint in _fresh(new, known)
-        if not context.lately(new.driver, new.pool, (device, taint.key, taint.value))
+        if not context.recently_had(new.driver, new.pool, (device, taint.key, taint.value))
     ]
     if not fresh:
         return SILENT

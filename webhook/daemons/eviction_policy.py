@@ -6,12 +6,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NoReturn
 
-from webhook.daemons.policy_loader import PolicyKeeper
+from webhook.daemons.policy_loader import PolicyLoader
 from webhook.daemons.wiring import policy_stages, read_policy
 from webhook.eviction.profiles import Profiles
 from webhook.policy.decide import BUILTIN_JUDGE
 from webhook.runtime import Stage
-from webhook.server.review_state import Surroundings
+from webhook.server.review_state import ReviewState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,10 +32,10 @@ class PolicyProfiles:
     """The profiles of the policy of the moment."""
 
     def __init__(self, metrics: Metrics, on_change: Callable[[], None]) -> None:
-        self._around = Surroundings(read_policy=read_policy)
-        self.keeper = PolicyKeeper(self._around, metrics.policy, read_policy)
+        self._state = ReviewState(read_policy=read_policy)
+        self.loader = PolicyLoader(self._state, metrics.policy, read_policy)
         self._on_change = on_change
-        self._judge = self._around.judge
+        self._judge = self._state.judge
         self._told = ""
         self.usable = asyncio.Event()
         """Set while there is a policy to act by."""
@@ -54,7 +54,7 @@ class PolicyProfiles:
     @property
     def candidate(self) -> Judge | None:
         """The one that is tried beside it."""
-        return self._around.candidate
+        return self._state.candidate
 
     @property
     def problem(self) -> str | None:
@@ -62,15 +62,15 @@ class PolicyProfiles:
 
         The built-in policy has no limits of its own, so it holds only where a cluster has no policy at all.
         """
-        if self.keeper.problem is None and self.keeper.failure and self._around.judge is BUILTIN_JUDGE:
-            return f"no policy could be loaded, so nothing is evicted: {self.keeper.failure}"
-        return self.keeper.problem
+        if self.loader.problem is None and self.loader.failure and self._state.judge is BUILTIN_JUDGE:
+            return f"no policy could be loaded, so nothing is evicted: {self.loader.failure}"
+        return self.loader.problem
 
     def look(self) -> None:
-        """Takes what the keeper has read since."""
+        """Takes what the loader has read since."""
         self._tell()
-        if self._around.judge is not self._judge:
-            self._judge = self._around.judge
+        if self._state.judge is not self._judge:
+            self._judge = self._state.judge
             self.profiles = Profiles(self._judge.policy.eviction)
             self._on_change()
 
@@ -80,12 +80,12 @@ class PolicyProfiles:
         if problem is None:
             self.usable.set()
             if self._told:
-                log.info("there is a policy to act by", extra={"policyHash": self._around.judge.policy.hash})
+                log.info("there is a policy to act by", extra={"policyHash": self._state.judge.policy.hash})
         else:
             self.usable.clear()
-            if self.keeper.loaded.is_set() and problem != self._told:
+            if self.loader.loaded.is_set() and problem != self._told:
                 log.error("waiting for a policy that can be loaded", extra={"error": problem})
-        self._told = problem if problem is not None and self.keeper.loaded.is_set() else ""
+        self._told = problem if problem is not None and self.loader.loaded.is_set() else ""
 
     async def run(self) -> NoReturn:
         """Keeps looking, until it is cancelled."""
@@ -104,6 +104,6 @@ def profile_stages(
         await profiles.usable.wait()
 
     return [
-        *policy_stages(cluster, settings, profiles.keeper, metrics),
+        *policy_stages(cluster, settings, profiles.loader, metrics),
         Stage(name="profiles", work=profiles.run, start=first),
     ]

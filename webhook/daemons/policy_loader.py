@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from webhook.policy.document import Loaded
     from webhook.policy.model import Policy
-    from webhook.server.review_state import Surroundings
+    from webhook.server.review_state import ReviewState
     from webhook.telemetry.policy import PolicyMetrics
 
     Read = Callable[[str, Path], Loaded]
@@ -55,12 +55,12 @@ class _Result(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-class PolicyKeeper:
+class PolicyLoader:
     """Reads what it is offered and puts what is good into the surroundings of reviews."""
 
     def __init__(
         self,
-        around: Surroundings,
+        state: ReviewState,
         metrics: PolicyMetrics,
         read: Read,
         tell: Tell = _to_nobody,
@@ -70,7 +70,7 @@ class PolicyKeeper:
 
         `clock` gives seconds that only go forward.
         """
-        self._around = around
+        self._state = state
         self._metrics = metrics
         self._read = read
         self._tell = tell
@@ -102,7 +102,7 @@ class PolicyKeeper:
 
     def remind(self, now: datetime) -> None:
         """Tells of exceptions that end within a week, each once as long as nothing about it changes."""
-        for exception in self._around.judge.policy.exceptions:
+        for exception in self._state.judge.policy.exceptions:
             left = exception.expires_at - now
             if timedelta() < left <= EXPIRY_WARNING and (exception.name, exception.expires_at) not in self._reminded:
                 self._reminded.add((exception.name, exception.expires_at))
@@ -123,7 +123,7 @@ class PolicyKeeper:
 
     @property
     def _in_use(self) -> str:
-        return self._around.judge.policy.hash
+        return self._state.judge.policy.hash
 
     def complain(self) -> None:
         """Logs why the policy last written is not in use, if that is new or was logged five minutes ago."""
@@ -174,7 +174,7 @@ class PolicyKeeper:
         self._complaint = None
         self._fault.ended()
         if text is None:
-            self._around.judge = BUILTIN_JUDGE
+            self._state.judge = BUILTIN_JUDGE
             self.failure = ""
             self._metrics.load_success = True
             log.info("no policy: the built-in one is in use", extra={"policyHash": BUILTIN_JUDGE.policy.hash})
@@ -187,14 +187,14 @@ class PolicyKeeper:
             self.complain()
             self._tell("PolicyNotLoaded", f"policy not loaded, {kept} stays in use: {'; '.join(errors)}")
         else:
-            self._around.judge = result.judge
+            self._state.judge = result.judge
             self.failure = ""
             self._metrics.load_success = True
             log.info("policy in use", extra=_about(result))
 
     def _try(self, text: str | None, result: _Result) -> None:
         if text is None:
-            self._around.candidate = None
+            self._state.candidate = None
             self._metrics.candidate_load_success = None
         elif result.judge is None:
             self._metrics.candidate_load_success = False
@@ -202,12 +202,12 @@ class PolicyKeeper:
             log.error("candidate policy not loaded", extra={"errors": errors})
             self._tell("PolicyNotLoaded", f"candidate policy not loaded: {'; '.join(errors)}")
         else:
-            self._around.candidate = result.judge
+            self._state.candidate = result.judge
             self._metrics.candidate_load_success = True
             log.info("candidate policy is tried", extra=_about(result))
 
     def _tell_metrics(self) -> None:
-        policy, candidate = self._around.judge.policy, self._around.candidate
+        policy, candidate = self._state.judge.policy, self._state.candidate
         self._metrics.hash = policy.hash
         self._metrics.use(_names(policy), [] if candidate is None else _names(candidate.policy))
         self._metrics.exceptions = {entry.name: entry.expires_at.timestamp() for entry in policy.exceptions}
@@ -229,7 +229,7 @@ def _about(result: _Result) -> dict[str, object]:
     return about
 
 
-async def watch_file(path: FilePath, keeper: PolicyKeeper) -> None:
+async def watch_file(path: FilePath, loader: PolicyLoader) -> None:
     """Offers a policy file's text whenever it changes; a file that cannot be read leaves the last one in use.
 
     The content is compared, not the time stamp: editors and mounted ConfigMaps replace files in many ways.
@@ -240,16 +240,16 @@ async def watch_file(path: FilePath, keeper: PolicyKeeper) -> None:
             text = await asyncio.to_thread(path.read_text, encoding="utf-8")
         except (OSError, ValueError) as error:
             known = None
-            keeper.unreadable(str(error))
+            loader.unreadable(str(error))
         else:
             if text != known:
                 known = text
-                keeper.offer({POLICY_KEY: text})
+                loader.offer({POLICY_KEY: text})
         await asyncio.sleep(_FILE_POLL_SECONDS)
 
 
-async def remind(keeper: PolicyKeeper, now: Callable[[], datetime]) -> None:
+async def remind(loader: PolicyLoader, now: Callable[[], datetime]) -> None:
     """Tells once of each exception that ends within a week."""
     while True:
-        keeper.remind(now())
+        loader.remind(now())
         await asyncio.sleep(_REMINDER_SECONDS)

@@ -21,13 +21,13 @@ from webhook.config.flags import ConfigError
 from webhook.config.serve import ServeSettings, parse_serve
 from webhook.daemons.certificates import certificate_source
 from webhook.daemons.input_files import faults_of, folder_faults
-from webhook.daemons.wiring import cluster_of, read_policy, surroundings_stages
+from webhook.daemons.wiring import cluster_of, read_policy, review_state_stages
 from webhook.runtime import Stage, Stages
 from webhook.server.callers import Callers
 from webhook.server.http import Reviews
 from webhook.server.listener import NOT_LISTENING, Listener
 from webhook.server.probes import Checks, exposition, health
-from webhook.server.review_state import Surroundings
+from webhook.server.review_state import ReviewState
 from webhook.telemetry import logs
 from webhook.telemetry.metrics import Metrics
 from webhook.validation.kinds import KINDS
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
         causes = runtime.causes(group)
         for cause in causes:
             known = isinstance(cause, OSError | NoCredentials)
-            log.error("stopped by an error", extra={"error": _told(cause)}, exc_info=None if known else cause)  # noqa: TRY400 -- an address in use needs no traceback
+            log.error("stopped by an error", extra={"error": _error_text(cause)}, exc_info=None if known else cause)  # noqa: TRY400 -- an address in use needs no traceback
         return 2 if all(isinstance(cause, OSError | NoCredentials) for cause in causes) else 1
     return 0
 
@@ -70,7 +70,7 @@ def _faults(settings: ServeSettings) -> list[str]:
     return folder + faults_of(settings)
 
 
-def _told(cause: BaseException) -> str:
+def _error_text(cause: BaseException) -> str:
     if isinstance(cause, NoCredentials):
         return f"{cause}; or answer without a cluster: --standalone"
     return str(cause)
@@ -79,7 +79,7 @@ def _told(cause: BaseException) -> str:
 def build(settings: ServeSettings) -> Stages:
     """Every part, in the order in which they start: telling, what reviews are decided by, listening, ready."""
     metrics = Metrics(version=__version__, resources={row.resource for row in KINDS} | {CONFIG_MAPS.resource})
-    around = Surroundings(read_policy=read_policy)
+    state = ReviewState(read_policy=read_policy)
     cluster = cluster_of(settings)
     checks = Checks()
     source = certificate_source(settings.certificates, cluster, checks, now=_now, metrics=metrics)
@@ -95,12 +95,12 @@ def build(settings: ServeSettings) -> Stages:
     reviews = Listener(
         "reviews",
         settings.address,
-        Reviews(settings.reviews, metrics, around, callers),
+        Reviews(settings.reviews, metrics, state, callers),
         settings.listener,
         tls=tls,
         count_bad_request=metrics.count_bad_request,
     )
-    decided_by = surroundings_stages(settings, cluster, around, metrics, checks, _now)
+    decided_by = review_state_stages(settings, cluster, state, metrics, checks, _now)
     checks.add("listener", lambda: _not_listening(reviews, checks))
     metrics.watch_readiness(checks.problems)
     checks.inform("callers", lambda: callers.problem)

@@ -13,7 +13,7 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.config.namespace import own_namespace
-from webhook.daemons.policy_loader import PolicyKeeper, remind, watch_file
+from webhook.daemons.policy_loader import PolicyLoader, remind, watch_file
 from webhook.files.keys import key_in
 from webhook.runtime import Stage
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from webhook.config.serve import ServeSettings
     from webhook.policy.document import Loaded
     from webhook.server.probes import Checks
-    from webhook.server.review_state import Surroundings
+    from webhook.server.review_state import ReviewState
     from webhook.telemetry.metrics import Metrics
 
     Now = Callable[[], datetime]
@@ -49,24 +49,24 @@ def read_policy(text: str, at: Path, check: Callable[[str], None] = lambda _: No
     return policies.read_policy(text, at, check, own_namespace())
 
 
-def surroundings_stages(
-    settings: ServeSettings, cluster: Cluster | None, around: Surroundings, metrics: Metrics, checks: Checks, now: Now
+def review_state_stages(
+    settings: ServeSettings, cluster: Cluster | None, state: ReviewState, metrics: Metrics, checks: Checks, now: Now
 ) -> list[Stage]:
     """The stages that fill the surroundings, and add the checks that tell whether they have. `cluster` must be open."""
     stages: list[Stage] = []
     events = _Events(now)
-    keeper = PolicyKeeper(around, metrics.policy, read_policy, events.tell)
+    loader = PolicyLoader(state, metrics.policy, read_policy, events.tell)
     if cluster is not None:
-        stages += _cluster_stages(cluster, settings, around, metrics, checks)
+        stages += _cluster_stages(cluster, settings, state, metrics, checks)
     if settings.key_file is not None:
         key = key_in(settings.key_file)
-        around.key = lambda: key
+        state.key = lambda: key
         metrics.watch_key(lambda: True)
-    checks.add("policy", lambda: keeper.problem)
+    checks.add("policy", lambda: loader.problem)
     if cluster is not None and settings.policy_config_map is not None:
         stages.append(Stage(name="events", work=lambda: events.run(cluster, settings.policy_config_map)))
-    stages += policy_stages(cluster, settings, keeper, metrics)
-    stages.append(Stage(name="reminders", work=lambda: remind(keeper, now)))
+    stages += policy_stages(cluster, settings, loader, metrics)
+    stages.append(Stage(name="reminders", work=lambda: remind(loader, now)))
     return stages
 
 
@@ -89,32 +89,32 @@ def cluster_credentials(settings: ClusterSettings) -> Credentials:
 
 
 def _cluster_stages(
-    cluster: Cluster, settings: ServeSettings, around: Surroundings, metrics: Metrics, checks: Checks
+    cluster: Cluster, settings: ServeSettings, state: ReviewState, metrics: Metrics, checks: Checks
 ) -> list[Stage]:
     """The key, the names and the inventory."""
     from webhook.cluster.cache.names import ClusterCache  # noqa: PLC0415 -- as above
 
     stages: list[Stage] = []
     if settings.key_secret is not None:
-        stages.append(_key_stage(cluster, settings.key_secret, around, metrics, checks))
+        stages.append(_key_stage(cluster, settings.key_secret, state, metrics, checks))
     names = ClusterCache(cluster, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
-    around.names = names
-    around.look_up = lambda namespaces, classes, seconds: _look_up(names, namespaces, classes, seconds)
+    state.names = names
+    state.look_up = lambda namespaces, classes, seconds: _look_up(names, namespaces, classes, seconds)
     checks.add("names", lambda: names.problem)
     stages.append(Stage(name="names", work=names.run, start=lambda: _names_synced(names)))
-    stages.append(_inventory_stage(cluster, around, metrics, checks))
+    stages.append(_inventory_stage(cluster, state, metrics, checks))
     return stages
 
 
-def _inventory_stage(cluster: Cluster, around: Surroundings, metrics: Metrics, checks: Checks) -> Stage:
+def _inventory_stage(cluster: Cluster, state: ReviewState, metrics: Metrics, checks: Checks) -> Stage:
     """What taints would hit. Nobody waits for it: until it is known, reviews that need it say so."""
     from webhook.cluster.cache.inventory import InventoryCache  # noqa: PLC0415 -- as above
-    from webhook.server.beginnings import Beginnings  # noqa: PLC0415 -- nothing to watch without a cluster
+    from webhook.server.rule_observer import RuleObserver  # noqa: PLC0415 -- nothing to watch without a cluster
 
     inventory = InventoryCache(cluster, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
-    around.sight = inventory.sight
-    inventory.subscribe(around.lately.observe)
-    inventory.subscribe(Beginnings(around, inventory.inventory).observe)
+    state.sight = inventory.sight
+    inventory.subscribe(state.recent_taints.observe)
+    inventory.subscribe(RuleObserver(state, inventory.inventory).observe)
     checks.inform("inventory", lambda: inventory.problem)
     return Stage(name="inventory", work=inventory.run)
 
@@ -133,7 +133,7 @@ async def _look_up(names: ClusterCache, namespaces: frozenset[str], classes: fro
     return found or any(names.drivers(name) is not None for name in classes)
 
 
-def _key_stage(cluster: Cluster, name: NamespacedName, around: Surroundings, metrics: Metrics, checks: Checks) -> Stage:
+def _key_stage(cluster: Cluster, name: NamespacedName, state: ReviewState, metrics: Metrics, checks: Checks) -> Stage:
     """The key that all replicas share.
 
     Reviews wait for it: a template that is created meanwhile would have no author for as long as it lives.
@@ -143,7 +143,7 @@ def _key_stage(cluster: Cluster, name: NamespacedName, around: Surroundings, met
 
     where = KeySettings(namespace=name.namespace, name=name.name)
     secret = KeySecret(cluster, where, random=random.random)  # noqa: TID251 -- the shell's
-    around.key = lambda: secret.key
+    state.key = lambda: secret.key
     checks.add("key", lambda: secret.missing)
     checks.inform("key secret", lambda: secret.problem)
     metrics.watch_key(lambda: secret.in_place)
@@ -155,25 +155,25 @@ def _key_stage(cluster: Cluster, name: NamespacedName, around: Surroundings, met
 
 
 def policy_stages(
-    cluster: Cluster | None, settings: ServeSettings | EvictSettings, keeper: PolicyKeeper, metrics: Metrics
+    cluster: Cluster | None, settings: ServeSettings | EvictSettings, loader: PolicyLoader, metrics: Metrics
 ) -> list[Stage]:
     """The document followed and read; the last of them has started once the first document was looked at."""
 
     async def loaded() -> None:
-        await keeper.loaded.wait()
+        await loader.loaded.wait()
 
     source: Callable[[], Coroutine[Any, Any, None]] | None = None
     path, name = settings.policy_file, settings.policy_config_map
     if path is not None:
 
         def source() -> Coroutine[Any, Any, None]:
-            return watch_file(path, keeper)
+            return watch_file(path, loader)
 
     elif cluster is not None and name is not None:
         from webhook.cluster.cache.configmap import ConfigMapSource  # noqa: PLC0415 -- as above
 
         def changed(data: Mapping[str, str] | None, _version: str, _uid: str) -> None:
-            keeper.offer(data)
+            loader.offer(data)
 
         config_map = ConfigMapSource(
             cluster,
@@ -184,17 +184,17 @@ def policy_stages(
             metrics=metrics,
         )
         source = config_map.run
-        keeper.why_unread = lambda: config_map.reflector.error
+        loader.why_unread = lambda: config_map.reflector.error
     else:
-        keeper.offer(None)
+        loader.offer(None)
     return [
         *([] if source is None else [Stage(name="policy source", work=source)]),
-        Stage(name="policy", work=keeper.run, start=loaded),
+        Stage(name="policy", work=loader.run, start=loaded),
     ]
 
 
 class _Events:
-    """Events about the ConfigMap: what the keeper tells waits here until it can be written."""
+    """Events about the ConfigMap: what the loader tells waits here until it can be written."""
 
     def __init__(self, now: Now) -> None:
         self._now = now

@@ -26,7 +26,7 @@ _VICTIMS_MOST: Final = 200_000
 """Pods to remember in all, about 30 MB; with so many no limit is left to be kept."""
 
 
-class _Promise(NamedTuple):
+class _Assumed(NamedTuple):
     rule: DeviceTaintRule
     until: float
 
@@ -37,7 +37,7 @@ class _Hit(NamedTuple):
     pods: int
 
 
-class Promises:
+class AssumedRules:
     """What this replica has let through, and what its watch showed to begin, whichever replica let it through.
 
     Only rules that several replicas let through before any of them sees another's add up, to the limit of each.
@@ -46,7 +46,7 @@ class Promises:
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` counts seconds and never goes back."""
         self._clock = clock
-        self._kept: list[_Promise] = []
+        self._kept: list[_Assumed] = []
         self._hits: deque[_Hit] = deque(maxlen=_KEPT_MOST)
         self._pods = 0
         self._victims: tuple[Impact, ...] | None = ()
@@ -54,13 +54,13 @@ class Promises:
         """Devices, and when a rule last began to act on them; the oldest first."""
         self._closed: tuple[DeviceNames, ...] | None = ()
 
-    def add(self, promised: AssumedRule) -> None:
-        """One more was allowed here; a rule of the same name takes the place of what was promised of it before."""
-        now, rule = self._clock(), promised.rule
+    def add(self, assumed: AssumedRule) -> None:
+        """One more was allowed here; a rule of the same name takes the place of what was assumed of it before."""
+        now, rule = self._clock(), assumed.rule
         name = rule.meta.name
         self._kept = [each for each in self._kept if not name or each.rule.meta.name != name][-_KEPT_MOST + 1 :]
-        self._kept.append(_Promise(rule, now + KEPT_SECONDS))
-        self.began(rule, promised.impact)
+        self._kept.append(_Assumed(rule, now + KEPT_SECONDS))
+        self.began(rule, assumed.impact)
 
     def knows(self, rule: DeviceTaintRule) -> bool:
         """Whether the rule as it stands was allowed here a moment ago, so that what it hits is remembered already."""

@@ -32,7 +32,7 @@ from webhook.server.durations import timeout_seconds
 from webhook.server.lane import ANSWERS, Lane, Reason, Shed
 from webhook.server.responses import CLIENT_GONE, Answer, Refused, failure, unfitness
 from webhook.server.review_log import Outcome, Unjudged, log_review
-from webhook.server.review_state import Misses, Surroundings
+from webhook.server.review_state import Misses, ReviewState
 from webhook.telemetry.policy import WOULD_DENY
 from webhook.validation.kinds import KINDS
 
@@ -72,10 +72,10 @@ class Reviews:
         self,
         settings: ReviewSettings,
         metrics: Metrics,
-        around: Surroundings | None = None,
+        state: ReviewState | None = None,
         callers: Callers | None = None,
     ) -> None:
-        self._around = around or Surroundings()
+        self._state = state or ReviewState()
         self._callers = callers or Callers()
         self._settings = settings
         self._metrics = metrics
@@ -153,24 +153,24 @@ class Reviews:
         if not budget.seconds_left:
             raise Shed(Reason.DEADLINE, body[:HEAD_BYTES])
         if len(body) > self._settings.large_bytes:
-            return self._told(await self._decide_large(route, body, None, budget), self._clock() - started)
+            return self._finish(await self._decide_large(route, body, None, budget), self._clock() - started)
         request = _decoded(body)
         if len(body) > self._settings.large_claim_bytes and request.resource.resource in _COSTLY:
-            return self._told(await self._decide_large(route, body, request, budget), self._clock() - started)
-        return self._told(await self._decide_small(route, request, budget), self._clock() - started)
+            return self._finish(await self._decide_large(route, body, request, budget), self._clock() - started)
+        return self._finish(await self._decide_small(route, request, budget), self._clock() - started)
 
     async def _decide_large(
         self, route: _Route, body: bytes, request: AdmissionRequest | None, budget: Budget
     ) -> Outcome:
         """What comes of a large review, read and judged when its turn comes. Raises Shed."""
-        around = self._around
-        misses = None if around.look_up is None else Misses(around.names)
-        decided = await self._in_lane(route, body, request, budget, misses or around.names)
+        state = self._state
+        misses = None if state.look_up is None else Misses(state.names)
+        decided = await self._in_lane(route, body, request, budget, misses or state.names)
         if isinstance(decided, AdmissionRequest):
             return await self._decide_small(route, decided, budget)
         if misses and decided.decision is not None and await self._look_up(misses, budget):
             # Read again, since what is read is many times as large and must not be kept while others take their turn.
-            again = await self._in_lane(route, body, request, budget, around.names)
+            again = await self._in_lane(route, body, request, budget, state.names)
             if not isinstance(again, AdmissionRequest):
                 return again
         return decided
@@ -194,28 +194,28 @@ class Reviews:
             raise Shed(shed.reason, body[:HEAD_BYTES]) from None
 
     async def _decide_small(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
-        around = self._around
+        state = self._state
         if request.resource == CONFIG_MAPS:
             # A document may take longer to read than others should wait: a thread shares the time with them.
-            return await asyncio.to_thread(self._decide, route, request, budget, around.names, on_loop=False)
-        if around.look_up is None:
-            return self._decide(route, request, budget, around.names)
+            return await asyncio.to_thread(self._decide, route, request, budget, state.names, on_loop=False)
+        if state.look_up is None:
+            return self._decide(route, request, budget, state.names)
         return await self._decide_in_cluster(route, request, budget)
 
     async def _decide_in_cluster(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
-        around = self._around
-        misses = Misses(around.names)
+        state = self._state
+        misses = Misses(state.names)
         outcome = self._decide(route, request, budget, misses)
         if misses and outcome.decision is not None:
             found = await self._look_up(misses, budget)
-            # What would be promised was counted before others were let through.
-            if found or outcome.decision.promised is not None:
-                outcome = self._decide(route, request, budget, around.names)
+            # What would be assumed was counted before others were let through.
+            if found or outcome.decision.assumed is not None:
+                outcome = self._decide(route, request, budget, state.names)
         return outcome
 
     async def _look_up(self, misses: Misses, budget: Budget) -> bool:
         """Whether the cluster had anything new to say about names that were missing."""
-        look_up = self._around.look_up
+        look_up = self._state.look_up
         if look_up is None:
             return False
         seconds = min(self._settings.look_up_seconds, budget.seconds_left / 2)
@@ -227,7 +227,7 @@ class Reviews:
         """What comes of a review: a decision, or why there is none."""
         now = datetime.now(UTC)  # noqa: TID251 -- the shell asks the clock so that the core need not
         try:
-            context = self._around.context(now, budget, names, caller_trusted=route.caller_trusted, inventory=on_loop)
+            context = self._state.context(now, budget, names, caller_trusted=route.caller_trusted, inventory=on_loop)
             decision = route.decide(request, context)
             return Outcome(route.path, request, decision, decision.code, encode_response(request, decision))
         except OutOfTime as spent:
@@ -237,7 +237,7 @@ class Reviews:
             text = "internal error: the webhook's log has the traceback"
             return _undecided(route, request, 500, text, Unjudged.FAULT, error)
 
-    def _told(self, outcome: Outcome, seconds: float) -> Answer:
+    def _finish(self, outcome: Outcome, seconds: float) -> Answer:
         """The answer, counted and logged."""
         metrics, request, decision = self._metrics, outcome.request, outcome.decision
         if outcome.fault is not None:
@@ -246,8 +246,8 @@ class Reviews:
             metrics.count_unjudged(request.resource.resource, outcome.unjudged)
         metrics.count_review(outcome.path, request.resource.resource, request.operation, outcome.code, seconds)
         if decision is not None:
-            if decision.promised is not None and not request.dry_run:
-                self._around.promises.add(decision.promised)
+            if decision.assumed is not None and not request.dry_run:
+                self._state.assumed_rules.add(decision.assumed)
             if decision.hits:
                 metrics.policy.count(decision.hits)
             if decision.findings or decision.broke_glass:
@@ -255,8 +255,8 @@ class Reviews:
             for difference in decision.differences:
                 metrics.policy.count_difference(difference.rule, difference.change)
         # What simply passed is for the verbose only; to put its line together in vain would cost a thirtieth.
-        told = decision is None or decision.findings or decision.patch or decision.differences
-        if told or outcome.code != _OK or log.isEnabledFor(logging.DEBUG):
+        logged = decision is None or decision.findings or decision.patch or decision.differences
+        if logged or outcome.code != _OK or log.isEnabledFor(logging.DEBUG):
             log_review(log, outcome, seconds)
         return Answer(outcome.reply)
 
@@ -279,7 +279,7 @@ class Reviews:
             raise self._bodies.too_large() if shed.reason is Reason.OVERSIZE else Refused(429, text)
         self._metrics.count_shed(shed.reason)
         outcome = _undecided(route, request, code, text, Unjudged(shed.reason.value))
-        return self._told(outcome._replace(shed=shed.reason.value), seconds)
+        return self._finish(outcome._replace(shed=shed.reason.value), seconds)
 
 
 def _decoded(body: bytes, rest: Callable[[], None] | None = None) -> AdmissionRequest:

@@ -18,7 +18,7 @@ _KEPT_MOST: Final = 100_000
 """About 40 MB. With so many the oldest is forgotten, and told anew if it comes back."""
 
 
-class Lately:
+class RecentTaints:
     """What is gone from a pool's slices, for ten minutes. Each replica sees for itself."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

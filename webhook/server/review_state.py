@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from webhook.admission.context import AdmissionContext
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.ports import NO_NAMES, ClusterNames, NamespaceFacts
-from webhook.server.assumed_rules import Promises
-from webhook.server.recent_taints import Lately
+from webhook.server.assumed_rules import AssumedRules
+from webhook.server.recent_taints import RecentTaints
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -60,7 +60,7 @@ class Misses:
 
 
 @dataclass(slots=True)
-class Surroundings:
+class ReviewState:
     """Swapped piece by piece, each piece whole."""
 
     judge: Judge = BUILTIN_JUDGE
@@ -73,9 +73,9 @@ class Surroundings:
     look_up: LookUp | None = None
     """None without a cluster: then what is not known stays so."""
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
-    promises: Promises = field(default_factory=lambda: Promises(time.monotonic))
+    assumed_rules: AssumedRules = field(default_factory=lambda: AssumedRules(time.monotonic))
     """Rules that began to act, or were let through a moment ago."""
-    lately: Lately = field(default_factory=lambda: Lately(time.monotonic))
+    recent_taints: RecentTaints = field(default_factory=lambda: RecentTaints(time.monotonic))
     """Taints that slices had until a moment ago."""
 
     def context(
@@ -89,7 +89,7 @@ class Surroundings:
     ) -> AdmissionContext:
         """What a review that begins now may look at.
 
-        Without `inventory` it sees neither that nor what was promised. Both change on the event loop, so they are not
+        Without `inventory` it sees neither that nor what was assumed. Both change on the event loop, so they are not
         for other threads.
         """
         sight = self.sight() if inventory and self.sight is not None else None
@@ -101,10 +101,10 @@ class Surroundings:
             names=names,
             key=self.key(),
             sight=sight,
-            promised=() if sight is None else self.promises.current(sight.inventory),
-            victims=() if sight is None else self.promises.victims(window),
-            closed=() if sight is None else self.promises.closed(window),
-            lately=self.lately.had,
+            assumed=() if sight is None else self.assumed_rules.current(sight.inventory),
+            victims=() if sight is None else self.assumed_rules.victims(window),
+            closed=() if sight is None else self.assumed_rules.closed(window),
+            recently_had=self.recent_taints.had,
             read_policy=self.read_policy,
             budget=budget,
             caller_trusted=caller_trusted,

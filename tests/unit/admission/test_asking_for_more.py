@@ -102,7 +102,7 @@ def test_new_code_on_an_unchanged_rule_is_judged_against_the_limits() -> None:
     decision = ask(asked(code), asked(), cluster=LARGE, impact=allowing(pods=50))
     assert over(decision) == ["limit:pods"]
     assert decision.annotations["impact"].endswith(" confirmed")
-    assert decision.promised is not None
+    assert decision.assumed is not None
 
 
 def test_code_may_be_removed_whatever_the_rule_hits() -> None:
@@ -229,7 +229,7 @@ def test_code_that_is_not_known_to_be_ours_is_refused_in_every_mode(
         decision = ask(made_up, old, key=key, mode=mode)
         assert refusals(decision) == [text]
         assert [error.field for error in decision.errors] == [f"metadata.annotations[{CONFIRM_IMPACT}]"]
-        assert decision.promised is None
+        assert decision.assumed is None
     assert ask(made_up, made_up, key=key, mode=mode).allowed  # stored already, and proved by who goes by it
     assert ask(plain, key=key, mode=mode).allowed
 

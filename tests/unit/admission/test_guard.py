@@ -62,7 +62,7 @@ def test_refusal_names_figures_limit_and_way_out() -> None:
     ]
     assert code.startswith("v1.1780574400.8.4.4.1.")  # three days from now, then devices, claims, pods, namespaces
     assert decision.code == 403
-    assert decision.promised is None
+    assert decision.assumed is None
     assert decision.annotations == {
         "decision": "denied",
         "rules": "DT204,impact",
@@ -77,9 +77,9 @@ def test_under_the_limit_the_same_figures_are_a_warning() -> None:
         "spec.deviceSelector: selects 8 devices in 4 pools; evicts 4 pods in 1 namespace, all at once (rule impact)"
     )
     assert decision.annotations["impact"].endswith("namespaces=1 podGroups=0")
-    assert decision.promised is not None
-    assert decision.promised.rule.meta.name == "unhealthy-gpu"
-    assert decision.promised.impact.pods == {"u-0", "u-1", "u-2", "u-3"}
+    assert decision.assumed is not None
+    assert decision.assumed.rule.meta.name == "unhealthy-gpu"
+    assert decision.assumed.impact.pods == {"u-0", "u-1", "u-2", "u-3"}
 
 
 def test_without_a_key_there_is_no_code_to_offer() -> None:
@@ -109,7 +109,7 @@ def test_all_that_is_too_much_is_told_at_once() -> None:
 
 def test_nobody_looks_at_a_cluster_so_nothing_is_guarded() -> None:
     decision = ask(tainting({}), sight=None)
-    assert (told(decision), decision.promised) == ([], None)
+    assert (told(decision), decision.assumed) == ([], None)
     assert "impact" not in decision.annotations
 
 
@@ -373,7 +373,7 @@ def test_unknown_impact(rule: Any, unknown_impact: Action, expected: Any) -> Non
     assert told(decision) == expected
     assert decision.annotations["impact"] == "unknown: claims were not read yet"
     acts = decoded(rule)[0].effective_effect != "None"
-    assert (decision.promised is not None) is (decision.allowed and acts)
+    assert (decision.assumed is not None) is (decision.allowed and acts)
 
 
 def test_unknown_impact_cannot_be_confirmed() -> None:

@@ -46,7 +46,7 @@ def reasons(
     *others: Held,
     rule: Any = None,
     old: Any = None,
-    promised: Any = (),
+    assumed: Any = (),
     victims: Any = (),
     closed: Any = (),
     **options: Any,
@@ -58,7 +58,7 @@ def reasons(
         old,
         cluster=cluster,
         **{
-            "promised": tuple(promised),
+            "assumed": tuple(assumed),
             "victims": tuple(victims),
             "closed": tuple(closed),
             "impact": settings(),
@@ -96,7 +96,7 @@ def test_refusal_tells_what_all_of_them_hit() -> None:
 )
 def test_stored_rules_of_the_window_count(others: list[Held], expected: list[str]) -> None:
     assert reasons(*others) == expected
-    assert reasons(promised=others) == expected
+    assert reasons(assumed=others) == expected
 
 
 def test_window_can_be_switched_off() -> None:
@@ -110,14 +110,14 @@ def test_short_window_holds_for_times_that_lie_back_a_little() -> None:
     assert reasons(*others, impact=settings(window_seconds=5)) == WINDOW
 
 
-def test_rule_that_is_stored_and_promised_counts_once() -> None:
-    assert reasons(stored(1), promised=[stored(1)]) == []
-    assert reasons(stored(1), promised=[stored(1), stored(2)]) == WINDOW
+def test_rule_that_is_stored_and_assumed_counts_once() -> None:
+    assert reasons(stored(1), assumed=[stored(1)]) == []
+    assert reasons(stored(1), assumed=[stored(1), stored(2)]) == WINDOW
 
 
-def test_newer_form_of_a_promised_rule_is_not_hidden_by_the_promise() -> None:
+def test_newer_form_of_an_assumed_rule_is_not_hidden_by_the_assumed_one() -> None:
     newer = structs.replace(stored(2), meta=stored(1).meta)
-    assert reasons(newer, promised=[stored(1)]) == WINDOW
+    assert reasons(newer, assumed=[stored(1)]) == WINDOW
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_rule_that_moves_on_counts_where_it_was() -> None:
     new = tainting(node(0), name="mover")
     assert reasons(value(old), rule=new, old=old, impact=settings(pods=1)) == WINDOW
     assert reasons(value(old), rule=new, old=old) == []
-    assert reasons(promised=[value(old)], rule=new, old=old, impact=settings(pods=1)) == WINDOW
+    assert reasons(assumed=[value(old)], rule=new, old=old, impact=settings(pods=1)) == WINDOW
 
 
 def test_rule_that_changes_its_value_counts_its_pods_once() -> None:
@@ -239,7 +239,7 @@ def test_devices_count_over_the_window_whatever_the_effect(effect: str, fields: 
     limits = settings(devices=Share(13) if not unused else Share(7))
     assert reasons(rule=one_of(effect, unused=unused, **fields), impact=limits) == []
     others = [value(one_of(effect, number, unused=unused, **fields)) for number in range(1, NODES)]
-    for place in ({}, {"promised": others}, {"closed": [names_of(each.selector) for each in others]}):
+    for place in ({}, {"assumed": others}, {"closed": [names_of(each.selector) for each in others]}):
         seen = others if not place else []
         assert reasons(*seen, rule=one_of(effect, unused=unused, **fields), impact=limits, **place) == [
             "window:devices"

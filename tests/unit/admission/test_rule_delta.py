@@ -76,7 +76,7 @@ MORE = [
 def test_update_that_does_nothing_new_is_not_judged_again(new: Any, old: Any) -> None:
     assert only_less(value(new), value(old))
     decision = ask(new, old, impact=STRICT)
-    assert (decision.allowed, told(decision), decision.promised) == (True, [], None)
+    assert (decision.allowed, told(decision), decision.assumed) == (True, [], None)
     assert "impact" not in decision.annotations
 
 

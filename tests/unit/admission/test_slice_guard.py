@@ -136,11 +136,11 @@ def test_a_taint_that_was_there_a_moment_ago_is_not_told_again() -> None:
     value, _ = decoded(slice_with(EVICTING))
     asked = []
 
-    def lately(*what: Any) -> bool:
+    def recently_had(*what: Any) -> bool:
         asked.append(what)
         return True
 
-    context = make_context(sight=Sight(held(PLAIN, *CLAIMS)), lately=lately)
+    context = make_context(sight=Sight(held(PLAIN, *CLAIMS)), recently_had=recently_had)
     request = make_admission_request(slice_with(EVICTING), old=PLAIN)
     assert not any("hit" in finding.error.detail for finding in validate(request, context).findings)
     assert asked == [(value.driver, value.pool, ("gpu-0", EVICTING["key"], EVICTING.get("value", "")))]

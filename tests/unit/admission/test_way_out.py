@@ -104,7 +104,7 @@ def test_mode_warn_tells_and_lets_pass() -> None:
     (warning,) = told(decision)
     assert warning[1].startswith("hits 8 devices, 4 pods in 1 namespace: an empty selector")
     assert over(decision) == ["empty-selector"]
-    assert decision.promised is not None
+    assert decision.assumed is not None
 
 
 @pytest.mark.parametrize("sight", [UNKNOWN, Sight(inventory_of(*fleet()))])
@@ -130,7 +130,7 @@ def test_who_may_break_the_glass_passes_and_is_audited(rule: Any, sight: Sight) 
     assert decision.allowed
     assert {severity for severity, _ in told(decision)} == {"warn"}
     assert decision.annotations["impact"].endswith(" break-glass")
-    assert decision.promised is not None
+    assert decision.assumed is not None
 
 
 def test_glass_that_nobody_had_to_break_is_whole() -> None:
@@ -149,7 +149,7 @@ def test_confirmed_rule_passes_with_its_figures_and_is_audited() -> None:
         ("warn", "selects 8 devices in 4 pools; evicts 4 pods in 1 namespace, all at once"),
     ]
     assert decision.annotations["impact"].endswith(" over=empty-selector confirmed")
-    assert decision.promised is not None
+    assert decision.assumed is not None
 
 
 def test_code_that_does_not_hold_is_told_beside_the_refusal() -> None:
@@ -249,7 +249,7 @@ def test_unproved_caller_is_given_the_figures_and_no_code() -> None:
 def test_code_that_was_given_to_an_api_server_holds_whoever_asks() -> None:
     rule = tainting({}, code=code_in(ask(tainting({}))))
     decision = ask(rule, caller_trusted=False)
-    assert (decision.allowed, decision.promised) == (True, None)
+    assert (decision.allowed, decision.assumed) == (True, None)
 
 
 def test_second_person_is_not_believed_of_an_unproved_caller() -> None:
@@ -261,5 +261,5 @@ def test_second_person_is_not_believed_of_an_unproved_caller() -> None:
 
 def test_rule_of_an_unproved_caller_is_allowed_and_not_reckoned_with() -> None:
     decision = ask(tainting(node(1)), caller_trusted=False)
-    assert (decision.allowed, decision.promised) == (True, None)
-    assert ask(tainting(node(1))).promised is not None
+    assert (decision.allowed, decision.assumed) == (True, None)
+    assert ask(tainting(node(1))).assumed is not None

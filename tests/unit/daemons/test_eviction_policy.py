@@ -35,16 +35,16 @@ class World:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        work = asyncio.create_task(self.profiles.keeper.run())
+        work = asyncio.create_task(self.profiles.loader.run())
         try:
             yield
         finally:
             work.cancel()
 
     async def offer(self, text: str | None) -> None:
-        self.profiles.keeper.loaded.clear()
-        self.profiles.keeper.offer(None if text is None else {"policy.yaml": text})
-        await asyncio.wait_for(self.profiles.keeper.loaded.wait(), SECONDS)
+        self.profiles.loader.loaded.clear()
+        self.profiles.loader.offer(None if text is None else {"policy.yaml": text})
+        await asyncio.wait_for(self.profiles.loader.loaded.wait(), SECONDS)
         self.profiles.look()
 
 
@@ -105,7 +105,7 @@ def test_b2_what_follows_the_policy_does_not_start_before_there_is_one(tmp_path:
             for stage in stages[:-1]:
                 await stage.start()
             last = asyncio.ensure_future(stages[-1].start())
-            await profiles.keeper.loaded.wait()
+            await profiles.loader.loaded.wait()
             assert not last.done()
             path.write_text(GOOD)
             await last

@@ -12,8 +12,8 @@ import pytest
 from tests.builders import NOW
 from webhook.api.meta import format_time
 from webhook.commands.shared.policy_files import read_policy
-from webhook.daemons.policy_loader import PolicyKeeper, watch_file
-from webhook.server.review_state import Surroundings
+from webhook.daemons.policy_loader import PolicyLoader, watch_file
+from webhook.server.review_state import ReviewState
 from webhook.telemetry.policy import PolicyMetrics
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ SECONDS = 20.0
 
 
 class Kept:
-    """A keeper with what it fills, and what it told."""
+    """A loader with what it fills, and what it told."""
 
     def __init__(self, read: Any = read_policy) -> None:
-        self.around = Surroundings()
+        self.state = ReviewState()
         self.metrics = PolicyMetrics()
         self.told: list[tuple[str, str]] = []
         self.seconds = 0.0
-        self.keeper = PolicyKeeper(
-            self.around,
+        self.loader = PolicyLoader(
+            self.state,
             self.metrics,
             read,
             lambda reason, note: self.told.append((reason, note)),
@@ -47,11 +47,11 @@ class Kept:
         """Offers one after the other, each taken before the next comes."""
 
         async def run() -> None:
-            work = asyncio.create_task(self.keeper.run())
+            work = asyncio.create_task(self.loader.run())
             for offer in offers:
-                self.keeper.loaded.clear()
-                self.keeper.offer(offer)
-                await asyncio.wait_for(self.keeper.loaded.wait(), SECONDS)
+                self.loader.loaded.clear()
+                self.loader.offer(offer)
+                await asyncio.wait_for(self.loader.loaded.wait(), SECONDS)
             work.cancel()
 
         asyncio.run(run())
@@ -59,7 +59,7 @@ class Kept:
 
     @property
     def rules(self) -> list[str]:
-        return [rule.name for rule in self.around.judge.policy.rules]
+        return [rule.name for rule in self.state.judge.policy.rules]
 
     @property
     def samples(self) -> dict[tuple[str, ...], float]:
@@ -72,20 +72,20 @@ class Kept:
 
 def test_no_document_is_the_built_in_policy() -> None:
     kept = Kept().after(None)
-    assert (kept.around.judge.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 1.0)
+    assert (kept.state.judge.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 1.0)
     assert kept.samples["policy_info", "builtin"] == 1.0
 
 
 def test_nothing_is_ready_before_the_first_look() -> None:
-    keeper = Kept().keeper
-    assert keeper.problem == "the policy has not been read yet"
+    loader = Kept().loader
+    assert loader.problem == "the policy has not been read yet"
 
 
 def test_good_document_is_used_and_its_hash_told() -> None:
     kept = Kept().after({"policy.yaml": GOOD})
     assert kept.rules == ["no-wildcards"]
-    assert kept.samples["policy_info", kept.around.judge.policy.hash] == 1.0
-    assert kept.keeper.problem is None
+    assert kept.samples["policy_info", kept.state.judge.policy.hash] == 1.0
+    assert kept.loader.problem is None
 
 
 def test_broken_document_leaves_the_last_good_one_in_use_and_is_told() -> None:
@@ -98,8 +98,8 @@ def test_broken_document_leaves_the_last_good_one_in_use_and_is_told() -> None:
 
 def test_broken_document_from_the_start_leaves_the_built_in_one() -> None:
     kept = Kept().after({"policy.yaml": BROKEN})
-    assert (kept.around.judge.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 0.0)
-    assert kept.keeper.problem is None, "a broken policy is no reason not to answer"
+    assert (kept.state.judge.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 0.0)
+    assert kept.loader.problem is None, "a broken policy is no reason not to answer"
 
 
 def test_broken_document_is_logged_every_five_minutes_until_it_is_mended(caplog: pytest.LogCaptureFixture) -> None:
@@ -107,7 +107,7 @@ def test_broken_document_is_logged_every_five_minutes_until_it_is_mended(caplog:
     kept = Kept().after({"policy.yaml": BROKEN})
     for _ in range(10):
         kept.seconds += 60
-        kept.keeper.complain()
+        kept.loader.complain()
     records = [record for record in caplog.records if record.message == "policy not loaded; the one in use stays"]
     assert [vars(record)["sinceSeconds"] for record in records] == [0, 300, 600]
     assert vars(records[2])["policyHash"] == "builtin"
@@ -115,7 +115,7 @@ def test_broken_document_is_logged_every_five_minutes_until_it_is_mended(caplog:
     mended = Kept().after({"policy.yaml": BROKEN}, {"policy.yaml": GOOD})
     caplog.clear()
     mended.seconds += 600
-    mended.keeper.complain()
+    mended.loader.complain()
     assert caplog.records == []
 
 
@@ -123,7 +123,7 @@ def test_file_that_cannot_be_read_is_logged_every_five_minutes(caplog: pytest.Lo
     """M7."""
     kept = Kept()
     for _ in range(11):
-        kept.keeper.unreadable("no such file")
+        kept.loader.unreadable("no such file")
         kept.seconds += 60
     told = [(vars(record)["attempt"], vars(record)["sinceSeconds"]) for record in caplog.records]
     assert told == [(1, 0), (6, 300), (11, 600)]
@@ -135,13 +135,13 @@ def test_mended_document_is_used_again() -> None:
 
 
 def test_deleted_document_is_the_built_in_policy_again() -> None:
-    assert Kept().after({"policy.yaml": GOOD}, None).around.judge.policy.hash == "builtin"
+    assert Kept().after({"policy.yaml": GOOD}, None).state.judge.policy.hash == "builtin"
 
 
 def test_candidate_is_tried_beside_and_can_break_without_harm() -> None:
     kept = Kept().after({"policy.yaml": GOOD, "candidate.yaml": OTHER})
-    assert kept.around.candidate is not None
-    assert [rule.name for rule in kept.around.candidate.policy.rules] == ["some"]
+    assert kept.state.candidate is not None
+    assert [rule.name for rule in kept.state.candidate.policy.rules] == ["some"]
     assert kept.samples["policy_candidate_load_success",] == 1.0
     kept = Kept().after({"policy.yaml": GOOD, "candidate.yaml": BROKEN})
     assert (kept.rules, kept.samples["policy_candidate_load_success",]) == (["no-wildcards"], 0.0)
@@ -164,7 +164,7 @@ def test_fault_of_ours_while_reading_is_a_broken_document() -> None:
         raise ZeroDivisionError(text, at)
 
     kept = Kept(read).after({"policy.yaml": GOOD})
-    assert (kept.around.judge.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 0.0)
+    assert (kept.state.judge.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 0.0)
 
 
 def test_only_rules_in_use_are_counted() -> None:
@@ -181,8 +181,8 @@ def test_exceptions_that_end_within_a_week_are_told_once(days: int, told: int) -
     ends = format_time(NOW + timedelta(days=days))
     exception = f"{{name: lab, rules: [no-wildcards], owner: o, reason: r, expiresAt: '{ends}'}}"
     kept = Kept().after({"policy.yaml": f"{GOOD}exceptions: [{exception}]\n"})
-    kept.keeper.remind(NOW)
-    kept.keeper.remind(NOW + timedelta(minutes=10))
+    kept.loader.remind(NOW)
+    kept.loader.remind(NOW + timedelta(minutes=10))
     assert [reason for reason, _ in kept.told] == ["ExceptionEndsSoon"] * told
     assert kept.samples["policy_exception_expiry_timestamp_seconds", "lab"] == (NOW + timedelta(days=days)).timestamp()
 
@@ -198,8 +198,8 @@ def test_policy_file_is_read_again_when_it_changes_and_kept_when_it_goes_away(tm
                 await asyncio.sleep(0.01)
 
     async def run() -> None:
-        work = asyncio.create_task(kept.keeper.run())
-        watch = asyncio.create_task(watch_file(path, kept.keeper))
+        work = asyncio.create_task(kept.loader.run())
+        watch = asyncio.create_task(watch_file(path, kept.loader))
         await until(lambda: kept.rules == ["no-wildcards"])
         path.write_text(OTHER)
         await until(lambda: kept.rules == ["some"])
@@ -225,15 +225,15 @@ def test_newest_document_wins_however_long_an_older_one_takes() -> None:
     kept = Kept(slowly)
 
     async def run() -> None:
-        work = asyncio.create_task(kept.keeper.run())
-        kept.keeper.offer({"policy.yaml": GOOD})
+        work = asyncio.create_task(kept.loader.run())
+        kept.loader.offer({"policy.yaml": GOOD})
         async with asyncio.timeout(SECONDS):
             while not read:  # noqa: ASYNC110 -- a thread says so
                 await asyncio.sleep(0.001)
             for document in (BROKEN, OTHER):
-                kept.keeper.offer({"policy.yaml": document})
+                kept.loader.offer({"policy.yaml": document})
             go_on.set()
-            while kept.rules != ["some"]:  # noqa: ASYNC110 -- the keeper tells nobody when it swaps
+            while kept.rules != ["some"]:  # noqa: ASYNC110 -- the loader tells nobody when it swaps
                 await asyncio.sleep(0.001)
         work.cancel()
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tests.builders import NOW
 from tests.unit.cluster.peer import Answer, Peer, Reply, Request, cluster_of, run, status, until
 from webhook.config.serve import parse_serve
-from webhook.daemons.wiring import surroundings_stages
+from webhook.daemons.wiring import review_state_stages
 from webhook.runtime import Stage, Stages, side_by_side
 from webhook.server.probes import Checks
-from webhook.server.review_state import Surroundings
+from webhook.server.review_state import ReviewState
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class World:
         self.settings = parse_serve("serve", [f"--kubeconfig={folder / 'k'}", f"--cert-dir={folder}"], {})
         self.metrics = Metrics(version="0", resources=())
         self.checks = Checks()
-        self.around = Surroundings()
+        self.state = ReviewState()
         self.ready = asyncio.Event()
         self.secret: Reply = Answer({"kind": "Secret", "data": {"key": base64.b64encode(KEY).decode()}})
         self.policy: Reply = Answer({"metadata": {"resourceVersion": "1"}, "items": []})
@@ -58,10 +58,10 @@ class World:
                 async def begin() -> None:
                     self.ready.set()
 
-                sources = surroundings_stages(
+                sources = review_state_stages(
                     self.settings,
                     cluster,
-                    self.around,
+                    self.state,
                     self.metrics,
                     self.checks,
                     lambda: NOW,
@@ -97,7 +97,7 @@ def test_no_review_is_taken_before_the_key_is_known_and_it_is_asked_for_again_so
         assert world.problem("key") is not None, "meanwhile"
         world.secret = key
         await until(world.ready.is_set, "readiness", SECONDS)
-        assert world.around.key() == KEY
+        assert world.state.key() == KEY
         assert (world.sample("key_loaded"), world.sample("readiness_check", check="key")) == (1, 1)
 
     world.visited(visit)

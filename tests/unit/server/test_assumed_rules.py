@@ -21,9 +21,9 @@ from webhook.policy.decide import Judge
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy
 from webhook.policy.ports import KnownNames
 from webhook.server import assumed_rules as module
-from webhook.server.assumed_rules import KEPT_SECONDS, Promises
+from webhook.server.assumed_rules import KEPT_SECONDS, AssumedRules
 from webhook.server.http import Reviews
-from webhook.server.review_state import Surroundings
+from webhook.server.review_state import ReviewState
 from webhook.server.settings import ReviewSettings
 from webhook.telemetry.metrics import Metrics
 
@@ -39,78 +39,78 @@ class Clock:
         return self.seconds
 
 
-def promised(name: str = "a", *pods: str, selector: Any = None) -> AssumedRule:
+def assumed(name: str = "a", *pods: str, selector: Any = None) -> AssumedRule:
     rule = decoded(tainting(selector or node(0), name=name))[0]
     uids = frozenset(pods)
     waves = (Wave(0, uids, uids),) if pods else ()
     return AssumedRule(rule, Impact(devices=9, waves=waves, namespaces=frozenset({"ml"}), tolerating=frozenset({"x"})))
 
 
-def names(promises: Promises, inventory: Inventory | None = None) -> list[str]:
-    return [rule.meta.name for rule in promises.current(inventory)]
+def names(assumed_rules: AssumedRules, inventory: Inventory | None = None) -> list[str]:
+    return [rule.meta.name for rule in assumed_rules.current(inventory)]
 
 
-def victims(promises: Promises, seconds: float = 600) -> list[list[str]]:
-    return [sorted(each.pods) for each in promises.victims(seconds)]
+def victims(assumed_rules: AssumedRules, seconds: float = 600) -> list[list[str]]:
+    return [sorted(each.pods) for each in assumed_rules.victims(seconds)]
 
 
 # --- rules ----------------------------------------------------------------------------------------
 
 
 def test_rule_is_kept_until_the_inventory_shows_it() -> None:
-    promises, inventory = Promises(Clock()), Inventory()
-    assert names(promises, inventory) == []
-    promises.add(promised("a"))
-    promises.add(promised("b"))
-    assert names(promises, inventory) == ["a", "b"]
-    inventory.apply(None, promised("a").rule)
-    assert names(promises, inventory) == ["b"]
-    inventory.apply(promised("a").rule, None)
-    assert names(promises, inventory) == ["b"]
+    assumed_rules, inventory = AssumedRules(Clock()), Inventory()
+    assert names(assumed_rules, inventory) == []
+    assumed_rules.add(assumed("a"))
+    assumed_rules.add(assumed("b"))
+    assert names(assumed_rules, inventory) == ["a", "b"]
+    inventory.apply(None, assumed("a").rule)
+    assert names(assumed_rules, inventory) == ["b"]
+    inventory.apply(assumed("a").rule, None)
+    assert names(assumed_rules, inventory) == ["b"]
 
 
 def test_rule_that_looks_otherwise_is_not_it() -> None:
-    """What is stored may still be the old form; the promise is of the new one."""
-    rule = promised("a").rule
+    """What is stored may still be the old form; the assumed one is the new form."""
+    rule = assumed("a").rule
     for other in (
         structs.replace(rule, selector=None),
         structs.replace(rule, taint=structs.replace(rule.taint, value="fan")),
         structs.replace(rule, taint=structs.replace(rule.taint, time_added=None)),
-        promised("b").rule,
+        assumed("b").rule,
     ):
-        promises = Promises(Clock())
-        promises.add(promised("a"))
-        assert names(promises, inventory_of(other)) == ["a"]
-    promises = Promises(Clock())
-    promises.add(promised("a"))
-    assert names(promises, inventory_of(structs.replace(rule, meta=structs.replace(rule.meta, uid="7")))) == []
+        assumed_rules = AssumedRules(Clock())
+        assumed_rules.add(assumed("a"))
+        assert names(assumed_rules, inventory_of(other)) == ["a"]
+    assumed_rules = AssumedRules(Clock())
+    assumed_rules.add(assumed("a"))
+    assert names(assumed_rules, inventory_of(structs.replace(rule, meta=structs.replace(rule.meta, uid="7")))) == []
 
 
 def test_rule_that_does_not_come_is_forgotten() -> None:
     clock = Clock()
-    promises = Promises(clock)
-    promises.add(promised("a"))
+    assumed_rules = AssumedRules(clock)
+    assumed_rules.add(assumed("a"))
     clock.seconds += KEPT_SECONDS - 0.1
-    promises.add(promised("b"))
-    assert names(promises, Inventory()) == ["a", "b"]
+    assumed_rules.add(assumed("b"))
+    assert names(assumed_rules, Inventory()) == ["a", "b"]
     clock.seconds += 0.2
-    assert names(promises, None) == ["b"]
+    assert names(assumed_rules, None) == ["b"]
 
 
 def test_rule_takes_the_place_of_its_namesake() -> None:
-    promises = Promises(Clock())
-    promises.add(promised("a", selector=node(0)))
-    promises.add(promised("a", selector=node(1)))
-    (rule,) = promises.current(None)
+    assumed_rules = AssumedRules(Clock())
+    assumed_rules.add(assumed("a", selector=node(0)))
+    assumed_rules.add(assumed("a", selector=node(1)))
+    (rule,) = assumed_rules.current(None)
     assert rule.selector is not None
     assert rule.selector.pool == "node-1"
 
 
 def test_rules_without_names_are_different_rules() -> None:
-    promises = Promises(Clock())
+    assumed_rules = AssumedRules(Clock())
     for number in range(3):
-        promises.add(promised("", selector=node(number)))
-    assert len(promises.current(inventory_of(promised("").rule))) == 2
+        assumed_rules.add(assumed("", selector=node(number)))
+    assert len(assumed_rules.current(inventory_of(assumed("").rule))) == 2
 
 
 # --- victims --------------------------------------------------------------------------------------
@@ -118,42 +118,42 @@ def test_rules_without_names_are_different_rules() -> None:
 
 def test_victims_are_remembered_for_the_window_whatever_becomes_of_rule_and_pods() -> None:
     clock = Clock()
-    promises = Promises(clock)
-    promises.add(promised("a", "p", "q"))
+    assumed_rules = AssumedRules(clock)
+    assumed_rules.add(assumed("a", "p", "q"))
     clock.seconds += 300
-    promises.add(promised("a", "r"))
-    assert victims(promises) == [["p", "q"], ["r"]]
-    assert names(promises, inventory_of(promised("a").rule)) == []
+    assumed_rules.add(assumed("a", "r"))
+    assert victims(assumed_rules) == [["p", "q"], ["r"]]
+    assert names(assumed_rules, inventory_of(assumed("a").rule)) == []
     clock.seconds += 301
-    assert victims(promises) == [["r"]]
+    assert victims(assumed_rules) == [["r"]]
     clock.seconds += 300
-    assert victims(promises) == []
+    assert victims(assumed_rules) == []
 
 
 def test_nothing_but_the_victims_is_remembered() -> None:
-    promises = Promises(Clock())
-    promises.add(promised("a", "p"))
-    promises.add(promised("b"))
+    assumed_rules = AssumedRules(Clock())
+    assumed_rules.add(assumed("a", "p"))
+    assumed_rules.add(assumed("b"))
     uids = frozenset({"p"})
-    assert promises.victims(600) == (Impact(waves=(Wave(0, uids, uids),), namespaces=frozenset({"ml"})),)
+    assert assumed_rules.victims(600) == (Impact(waves=(Wave(0, uids, uids),), namespaces=frozenset({"ml"})),)
 
 
 def test_memory_is_bounded(monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "_VICTIMS_MOST", 5)
-    promises = Promises(Clock())
+    assumed_rules = AssumedRules(Clock())
     for number in range(4):
-        promises.add(promised(f"a{number}", f"{number}-p", f"{number}-q"))
-    assert victims(promises) == [["2-p", "2-q"], ["3-p", "3-q"]]
-    assert len(promises.closed(600)) == 1
-    promises.add(promised("large", *"abcdefg"))
-    assert victims(promises) == [list("abcdefg")]
+        assumed_rules.add(assumed(f"a{number}", f"{number}-p", f"{number}-q"))
+    assert victims(assumed_rules) == [["2-p", "2-q"], ["3-p", "3-q"]]
+    assert len(assumed_rules.closed(600)) == 1
+    assumed_rules.add(assumed("large", *"abcdefg"))
+    assert victims(assumed_rules) == [list("abcdefg")]
     monkeypatch.setattr(module, "_KEPT_MOST", 3)
     for number in range(9):
-        promises.add(promised(f"b{number}"))
-    assert names(promises) == ["b6", "b7", "b8"]
+        assumed_rules.add(assumed(f"b{number}"))
+    assert names(assumed_rules) == ["b6", "b7", "b8"]
     for number in range(9):
-        promises.add(promised("c", selector=node(number)))
-    assert [each.pool for each in promises.closed(600)] == ["node-6", "node-7", "node-8"]
+        assumed_rules.add(assumed("c", selector=node(number)))
+    assert [each.pool for each in assumed_rules.closed(600)] == ["node-6", "node-7", "node-8"]
 
 
 # --- devices --------------------------------------------------------------------------------------
@@ -161,13 +161,13 @@ def test_memory_is_bounded(monkeypatch: Any) -> None:
 
 def test_devices_are_remembered_for_the_window_since_a_rule_last_began_on_them() -> None:
     clock = Clock()
-    promises = Promises(clock)
+    assumed_rules = AssumedRules(clock)
     for number in (0, 1, 0):
-        promises.add(promised(f"a{number}", selector=node(number)))
+        assumed_rules.add(assumed(f"a{number}", selector=node(number)))
         clock.seconds += 300
-    assert promises.closed(1000) == (DeviceNames(DRIVER, "node-1"), DeviceNames(DRIVER, "node-0"))
-    assert promises.closed(400) == (DeviceNames(DRIVER, "node-0"),)
-    assert promises.closed(200) == ()
+    assert assumed_rules.closed(1000) == (DeviceNames(DRIVER, "node-1"), DeviceNames(DRIVER, "node-0"))
+    assert assumed_rules.closed(400) == (DeviceNames(DRIVER, "node-0"),)
+    assert assumed_rules.closed(200) == ()
 
 
 # --- in the server --------------------------------------------------------------------------------
@@ -176,11 +176,11 @@ def test_devices_are_remembered_for_the_window_since_a_rule_last_began_on_them()
 class Server:
     """Reviews of rules under a limit of two pods, in a cluster of eight nodes that shows no rule."""
 
-    def __init__(self, **around: Any) -> None:
+    def __init__(self, **state: Any) -> None:
         judge = Judge(Policy(impact=ImpactSettings(limits=(ImpactLimits(pods=2),))))
         sight = Sight(inventory_of(*fleet(8)))
-        self.around = Surroundings(judge=judge, sight=lambda: sight, **around)
-        self._reviews = Reviews(ReviewSettings(), Metrics(version="0", resources=()), self.around)
+        self.state = ReviewState(judge=judge, sight=lambda: sight, **state)
+        self._reviews = Reviews(ReviewSettings(), Metrics(version="0", resources=()), self.state)
 
     async def _send(self, number: int, **request: Any) -> bool:
         """Whether a rule on that node is allowed."""
@@ -204,11 +204,11 @@ class Server:
 def test_rules_sent_at_the_same_time_hit_no_more_than_the_limit() -> None:
     server = Server()
     assert server.allowed(range(8)) == 2
-    assert server.allowed([0]) == 1  # what is promised already hits nobody else
+    assert server.allowed([0]) == 1  # what is assumed already hits nobody else
     assert server.allowed([7]) == 0
 
 
-def test_dry_runs_promise_nothing() -> None:
+def test_dry_runs_leave_no_assumed_rule() -> None:
     server = Server()
     assert server.allowed(range(8), dryRun=True) == 8
     assert server.allowed(range(8)) == 2
@@ -228,12 +228,12 @@ def test_refused_rule_is_not_remembered() -> None:
     server = Server()
     assert server.allowed(range(2)) == 2
     assert server.allowed(range(2, 8)) == 0
-    assert sorted(pod for each in server.around.promises.victims(600) for pod in each.pods) == ["u-0", "u-1"]
+    assert sorted(pod for each in server.state.assumed_rules.victims(600) for pod in each.pods) == ["u-0", "u-1"]
 
 
 def test_window_of_the_policy_says_for_how_long_victims_count() -> None:
     clock = Clock()
-    server = Server(promises=Promises(clock))
+    server = Server(assumed_rules=AssumedRules(clock))
     assert server.allowed(range(3)) == 2
     clock.seconds += 599
     assert server.allowed([3]) == 0
@@ -242,8 +242,8 @@ def test_window_of_the_policy_says_for_how_long_victims_count() -> None:
 
 
 def test_where_nobody_looks_at_a_cluster_nothing_is_reckoned_with() -> None:
-    around = Surroundings()
-    around.promises.add(promised("a", "p"))
+    state = ReviewState()
+    state.assumed_rules.add(assumed("a", "p"))
     now = datetime.now(UTC)  # noqa: TID251 -- any time
-    context = around.context(now, UNLIMITED, KnownNames())
-    assert (context.sight, context.promised, context.victims, context.closed) == (None, (), (), ())
+    context = state.context(now, UNLIMITED, KnownNames())
+    assert (context.sight, context.assumed, context.victims, context.closed) == (None, (), (), ())

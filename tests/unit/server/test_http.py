@@ -25,7 +25,7 @@ from webhook.policy.model import ImpactLimits, ImpactSettings, Policy, PolicyMod
 from webhook.policy.ports import KnownNames
 from webhook.server.durations import duration_seconds
 from webhook.server.http import Reviews
-from webhook.server.review_state import Misses, Surroundings
+from webhook.server.review_state import Misses, ReviewState
 from webhook.server.settings import ReviewSettings
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.policy import PolicyMetrics
@@ -95,20 +95,20 @@ class Cluster:
     def __init__(self, namespaces: Any = None, device_classes: Any = None) -> None:
         self._facts = (namespaces or {}, device_classes or {})
         self.names = KnownNames()
-        self.around = Surroundings(look_up=self.look_up)
-        self.around.names = self.names
+        self.state = ReviewState(look_up=self.look_up)
+        self.state.names = self.names
         self.asked: list[tuple[set[str], set[str], float]] = []
         self.when_asked: Callable[[], None] = lambda: None
 
     async def look_up(self, namespaces: frozenset[str], device_classes: frozenset[str], seconds: float) -> bool:
         self.asked.append((set(namespaces), set(device_classes), seconds))
         self.when_asked()
-        self.around.names = KnownNames(*self._facts)
+        self.state.names = KnownNames(*self._facts)
         return any(self._facts)
 
 
 def reviewed(
-    around: Surroundings,
+    state: ReviewState,
     review: Any,
     *,
     path: str = "/validate",
@@ -117,9 +117,9 @@ def reviewed(
 ) -> dict[str, Any]:
     """What is answered to a review, with the samples of its metrics under "metrics"."""
     metrics = Metrics(version="0", resources=("resourceclaims", "resourceslices", "devicetaintrules", "configmaps"))
-    policy = around.judge.policy
+    policy = state.judge.policy
     metrics.policy.use([rule.name for rule in policy.rules], ["candidate-rule"])
-    reviews = Reviews(ReviewSettings(), metrics, around)
+    reviews = Reviews(ReviewSettings(), metrics, state)
     route = reviews._route_to(f"{path}?timeout={seconds}s")
     assert route is not None
     budget = Budget(route.seconds, clock)
@@ -141,15 +141,15 @@ DRIVERS = {"gpu.example.com": frozenset({"gpu.example.com"})}
 
 def test_names_that_are_not_known_are_asked_for_and_the_review_is_decided_anew() -> None:
     cluster = Cluster({"ml": {}}, DRIVERS)
-    cluster.around.judge = judge_of(NO_TEAM, ONLY_GPUS, default="deny")
-    assert reviewed(cluster.around, CLAIM)["allowed"]
+    cluster.state.judge = judge_of(NO_TEAM, ONLY_GPUS, default="deny")
+    assert reviewed(cluster.state, CLAIM)["allowed"]
     assert cluster.asked == [({"ml"}, {"gpu.example.com"}, 0.5)]
 
 
 def test_what_nobody_knows_is_refused_after_it_was_asked_for_once() -> None:
     cluster = Cluster()
-    cluster.around.judge = judge_of(NO_TEAM)
-    answer = reviewed(cluster.around, CLAIM)
+    cluster.state.judge = judge_of(NO_TEAM)
+    answer = reviewed(cluster.state, CLAIM)
     assert not answer["allowed"]
     assert "no-team" in answer["status"]["message"]
     assert len(cluster.asked) == 1
@@ -157,36 +157,36 @@ def test_what_nobody_knows_is_refused_after_it_was_asked_for_once() -> None:
 
 def test_names_that_are_known_are_not_asked_for() -> None:
     cluster = Cluster()
-    cluster.around.names = KnownNames({"ml": {}}, DRIVERS)
-    cluster.around.judge = judge_of(NO_TEAM, ONLY_GPUS, default="deny")
-    assert reviewed(cluster.around, CLAIM)["allowed"]
+    cluster.state.names = KnownNames({"ml": {}}, DRIVERS)
+    cluster.state.judge = judge_of(NO_TEAM, ONLY_GPUS, default="deny")
+    assert reviewed(cluster.state, CLAIM)["allowed"]
     assert cluster.asked == []
 
 
 def test_names_that_no_rule_needs_are_not_asked_for() -> None:
     cluster = Cluster()
-    assert reviewed(cluster.around, CLAIM)["allowed"]
-    assert reviewed(cluster.around, make_review(make_rule()))["allowed"]
+    assert reviewed(cluster.state, CLAIM)["allowed"]
+    assert reviewed(cluster.state, make_review(make_rule()))["allowed"]
     assert cluster.asked == []
 
 
 def test_asking_takes_at_most_half_of_the_time_that_is_left() -> None:
     cluster = Cluster({"ml": {}})
-    cluster.around.judge = judge_of(NO_TEAM)
-    reviewed(cluster.around, CLAIM, seconds=0.5, clock=lambda: 0.0)
+    cluster.state.judge = judge_of(NO_TEAM)
+    reviewed(cluster.state, CLAIM, seconds=0.5, clock=lambda: 0.0)
     [(_, _, seconds)] = cluster.asked
     assert seconds <= 0.2
 
 
 def test_policy_that_comes_while_names_are_asked_for_decides() -> None:
     cluster = Cluster({"ml": {}}, DRIVERS)
-    cluster.around.judge = judge_of(NO_TEAM)
+    cluster.state.judge = judge_of(NO_TEAM)
 
     def swap() -> None:
-        cluster.around.judge = judge_of(make_entry("nobody", "deny"))
+        cluster.state.judge = judge_of(make_entry("nobody", "deny"))
 
     cluster.when_asked = swap
-    assert "rule nobody" in reviewed(cluster.around, CLAIM)["status"]["message"]
+    assert "rule nobody" in reviewed(cluster.state, CLAIM)["status"]["message"]
 
 
 def test_misses_are_noted_once_and_empty_names_never() -> None:
@@ -225,10 +225,10 @@ def test_documents_are_read_beside_the_loop_with_the_reviews_own_budget(look_up:
         check("policy")
         return Loaded(None, (required(at.child("kind"), text),))
 
-    around = Surroundings(read_policy=read)
+    state = ReviewState(read_policy=read)
     if look_up:
-        around.look_up = Cluster().look_up
-    answer = reviewed(around, config_map_review(policy_yaml="some text"))
+        state.look_up = Cluster().look_up
+    answer = reviewed(state, config_map_review(policy_yaml="some text"))
     assert threads == [False]
     [cause] = answer["status"]["details"]["causes"]
     assert (cause["field"], cause["message"]) == ("data[policy.yaml].kind", "Required value: some text")
@@ -244,7 +244,7 @@ def test_document_that_takes_too_long_is_refused_and_names_the_phase() -> None:
             now[0] += 1
         raise AssertionError("the budget was never spent")
 
-    answer = reviewed(Surroundings(read_policy=read), config_map_review(policy_yaml="x"), clock=lambda: now[0])
+    answer = reviewed(ReviewState(read_policy=read), config_map_review(policy_yaml="x"), clock=lambda: now[0])
     assert not answer["allowed"]
     assert answer["status"]["code"] == 504
     assert "before policy" in answer["status"]["message"]
@@ -254,7 +254,7 @@ def test_document_that_breaks_its_reader_is_refused_and_counted(caplog: pytest.L
     def read(_text: str, _at: Path, _check: Callable[[str], None]) -> Loaded:
         raise ZeroDivisionError
 
-    answer = reviewed(Surroundings(read_policy=read), config_map_review(policy_yaml="x"))
+    answer = reviewed(ReviewState(read_policy=read), config_map_review(policy_yaml="x"))
     assert answer["status"]["code"] == 500
     assert answer["metrics"]["panics_total", "configmaps"] == 1
     assert [record.getMessage() for record in caplog.records] == ["review failed"]
@@ -263,12 +263,12 @@ def test_document_that_breaks_its_reader_is_refused_and_counted(caplog: pytest.L
 def test_rules_that_matched_are_counted_and_so_is_what_a_candidate_would_do(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    around = Surroundings(
+    state = ReviewState(
         judge_of(make_entry("noted", "audit"), make_entry("told", "warn"), make_entry("fine", "allow")),
         judge_of(make_entry("candidate-rule", "deny")),
     )
     with caplog.at_level(logging.INFO, logger="webhook.server.http"):
-        answer = reviewed(around, CLAIM)
+        answer = reviewed(state, CLAIM)
     metrics = answer["metrics"]
     assert answer["allowed"]
     found = {labels: value for labels, value in metrics.items() if labels[0] == "policy_decisions_total"}
@@ -285,15 +285,15 @@ def test_rules_that_matched_are_counted_and_so_is_what_a_candidate_would_do(
     assert vars(record)["candidate"] == [f"{where}: denied by candidate-rule"]
 
 
-class Broken(Surroundings):
-    """Surroundings that cannot be looked at."""
+class Broken(ReviewState):
+    """ReviewState that cannot be looked at."""
 
     def context(self, *_: Any, **__: Any) -> Any:
         raise ZeroDivisionError
 
 
-class Late(Surroundings):
-    """Surroundings that are looked at when the time is over."""
+class Late(ReviewState):
+    """ReviewState that is looked at when the time is over."""
 
     def context(self, *_: Any, **__: Any) -> Any:
         raise OutOfTime("policy")
@@ -308,12 +308,12 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-@pytest.mark.parametrize(("around", "code", "reason", "warning"), FAULTS)
+@pytest.mark.parametrize(("state", "code", "reason", "warning"), FAULTS)
 def test_slice_that_we_fail_to_judge_passes_with_a_warning_and_is_counted(
-    around: Surroundings, code: int, reason: str, warning: str, version: str, caplog: pytest.LogCaptureFixture
+    state: ReviewState, code: int, reason: str, warning: str, version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """H4."""
-    answer = reviewed(around, make_review(make_slice(version=version)))
+    answer = reviewed(state, make_review(make_slice(version=version)))
     assert (answer["allowed"], answer["warnings"]) == (True, [warning])
     assert answer["metrics"]["reviews_passed_unjudged_total", "resourceslices", reason] == 1
     assert answer["metrics"]["panics_total", "resourceslices"] == (reason == "fault")
@@ -323,12 +323,12 @@ def test_slice_that_we_fail_to_judge_passes_with_a_warning_and_is_counted(
 
 
 @pytest.mark.parametrize("manifest", [make_claim(), make_rule()], ids=["claim", "rule"])
-@pytest.mark.parametrize(("around", "code", "reason", "_warning"), FAULTS)
+@pytest.mark.parametrize(("state", "code", "reason", "_warning"), FAULTS)
 def test_what_else_we_fail_to_judge_is_refused(
-    around: Surroundings, code: int, reason: str, _warning: str, manifest: Any
+    state: ReviewState, code: int, reason: str, _warning: str, manifest: Any
 ) -> None:
     """H4: a fault that admits could be provoked."""
-    answer = reviewed(around, make_review(manifest))
+    answer = reviewed(state, make_review(manifest))
     assert (answer["allowed"], answer["status"]["code"]) == (False, code)
     counted = {key[1:]: value for key, value in answer["metrics"].items() if key[0] == "reviews_passed_unjudged_total"}
     assert set(counted.values()) == {0.0}, reason
@@ -336,7 +336,7 @@ def test_what_else_we_fail_to_judge_is_refused(
 
 def test_faults_and_slices_that_pass_are_counted_from_zero() -> None:
     """H4: Prometheus sees an increase only of a series that was there before."""
-    answer = reviewed(Surroundings(), CLAIM)
+    answer = reviewed(ReviewState(), CLAIM)
     zeros = {key for key, value in answer["metrics"].items() if value == 0.0}
     assert zeros >= {("panics_total", resource) for resource in ("resourceslices", "devicetaintrules", "other")}
     assert zeros >= {("reviews_passed_unjudged_total", "resourceslices", why) for why in ("fault", "deadline")}
@@ -348,15 +348,15 @@ LEFT_OUT = make_claim([make_toleration(key=None, operator="Equal", value=None)])
 GUARDED = Policy(impact=ImpactSettings(limits=(ImpactLimits(pods=1),), break_glass_groups=("oncall",)))
 
 
-def guarded(mode: PolicyMode) -> Surroundings:
+def guarded(mode: PolicyMode) -> ReviewState:
     """Four nodes with a pod each, one of which may go."""
     sight = Sight(inventory_of(*fleet()))
-    return Surroundings(Judge(structs.replace(GUARDED, mode=mode)), key=lambda: b"k" * 32, sight=lambda: sight)
+    return ReviewState(Judge(structs.replace(GUARDED, mode=mode)), key=lambda: b"k" * 32, sight=lambda: sight)
 
 
-def ruled(mode: PolicyMode) -> Surroundings:
+def ruled(mode: PolicyMode) -> ReviewState:
     """A policy that denies every toleration."""
-    return Surroundings(Judge(policy_of(mode=mode, rules=[make_entry("no-team", "deny")])))
+    return ReviewState(Judge(policy_of(mode=mode, rules=[make_entry("no-team", "deny")])))
 
 
 def found(answer: dict[str, Any]) -> dict[tuple[str, str], float]:
@@ -365,20 +365,20 @@ def found(answer: dict[str, Any]) -> dict[tuple[str, str], float]:
 
 
 @pytest.mark.parametrize(
-    ("around", "manifest", "rule"),
+    ("state", "manifest", "rule"),
     [
         pytest.param(ruled, make_claim([make_toleration()]), "no-team", id="policy"),
-        pytest.param(lambda mode: Surroundings(Judge(Policy(mode=mode))), LEFT_OUT, "documented", id="documented rule"),
+        pytest.param(lambda mode: ReviewState(Judge(Policy(mode=mode))), LEFT_OUT, "documented", id="documented rule"),
         pytest.param(guarded, tainting(), "impact", id="guard"),
     ],
 )
 def test_mode_warn_counts_what_mode_enforce_refuses(
-    around: Callable[[PolicyMode], Surroundings], manifest: Any, rule: str, caplog: pytest.LogCaptureFixture
+    state: Callable[[PolicyMode], ReviewState], manifest: Any, rule: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """M2: requests and findings alike."""
     with caplog.at_level(logging.INFO, logger="webhook.server.http"):
         warned, refused, off = (
-            reviewed(around(mode), make_review(manifest))
+            reviewed(state(mode), make_review(manifest))
             for mode in (PolicyMode.WARN, PolicyMode.ENFORCE, PolicyMode.OFF)
         )
     resource = make_review(manifest)["request"]["resource"]["resource"]
@@ -400,10 +400,8 @@ def test_what_mode_enforce_would_let_pass_as_well_is_not_counted_as_refused(gene
     """M2: a claim made from a template is only warned of unless generatedClaims says otherwise."""
     claim = make_claim([make_toleration()], meta=make_meta("c", namespace="ml", annotations=GENERATED))
     review = make_review(claim, user="system:serviceaccount:kube-system:resource-claim-controller")
-    around = Surroundings(
-        Judge(policy_of(mode="warn", generatedClaims=generated, rules=[make_entry("no-team", "deny")]))
-    )
-    counted = reviewed(around, review)["metrics"]["reviews_turned_down_total", "resourceclaims"]
+    state = ReviewState(Judge(policy_of(mode="warn", generatedClaims=generated, rules=[make_entry("no-team", "deny")])))
+    counted = reviewed(state, review)["metrics"]["reviews_turned_down_total", "resourceclaims"]
     assert counted == (generated == "enforce")
 
 
@@ -441,9 +439,9 @@ def test_findings_are_counted_under_rules_in_use_and_names_of_our_own_only() -> 
 
 
 def test_mutation_that_fails_leaves_the_object_alone() -> None:
-    around = Surroundings(judge_of(NO_TEAM))
-    around.key = lambda: 1 / 0  # type: ignore[assignment,return-value]
-    answer = reviewed(around, CLAIM, path="/mutate")
+    state = ReviewState(judge_of(NO_TEAM))
+    state.key = lambda: 1 / 0  # type: ignore[assignment,return-value]
+    answer = reviewed(state, CLAIM, path="/mutate")
     assert answer["allowed"]
     assert "patch" not in answer
-    assert reviewed(around, CLAIM)["status"]["code"] == 500
+    assert reviewed(state, CLAIM)["status"]["code"] == 500

@@ -11,7 +11,7 @@ import pytest
 from tests.builders import NOW_TEXT, decoded, make_claim, make_device, make_slice, make_taint
 from webhook.cluster.cache.decoders import SliceOnWire
 from webhook.server import recent_taints as module
-from webhook.server.recent_taints import KEPT_SECONDS, Lately
+from webhook.server.recent_taints import KEPT_SECONDS, RecentTaints
 
 if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
@@ -33,42 +33,42 @@ def a_slice(*taints: Any, pool: str = "node-0") -> ResourceSlice:
     return msgspec.json.decode(json.dumps(manifest), type=SliceOnWire).kept()  # as a watch brings it
 
 
-def had(lately: Lately, pool: str = "node-0") -> bool:
-    return lately.had(a_slice().driver, pool, IDENTITY)
+def had(recent_taints: RecentTaints, pool: str = "node-0") -> bool:
+    return recent_taints.had(a_slice().driver, pool, IDENTITY)
 
 
 @pytest.mark.parametrize("gone", ["taint", "slice", "pool", "effect"])
 def test_what_is_gone_is_remembered_for_its_time(gone: str) -> None:
     time = Time()
-    lately = Lately(time)
+    recent_taints = RecentTaints(time)
     after = {
         "taint": a_slice(),
         "slice": None,
         "pool": a_slice(BROKEN, pool="elsewhere"),
         "effect": a_slice({**BROKEN, "effect": "NoSchedule"}),
     }[gone]
-    lately.observe(a_slice(BROKEN), after)
-    assert had(lately)
-    assert not had(lately, "elsewhere")
+    recent_taints.observe(a_slice(BROKEN), after)
+    assert had(recent_taints)
+    assert not had(recent_taints, "elsewhere")
     time.now = KEPT_SECONDS
-    assert had(lately)
+    assert had(recent_taints)
     time.now += 1.0
-    assert not had(lately)
+    assert not had(recent_taints)
 
 
 def test_what_stays_or_comes_is_not_gone() -> None:
-    lately = Lately(Time())
-    lately.observe(None, a_slice(BROKEN))
-    lately.observe(a_slice(), a_slice(BROKEN))
-    lately.observe(a_slice(BROKEN), a_slice(BROKEN))
-    lately.observe(a_slice({**BROKEN, "effect": "NoSchedule"}), a_slice())
-    lately.observe(decoded(make_claim())[0], None)
-    assert not had(lately)
+    recent_taints = RecentTaints(Time())
+    recent_taints.observe(None, a_slice(BROKEN))
+    recent_taints.observe(a_slice(), a_slice(BROKEN))
+    recent_taints.observe(a_slice(BROKEN), a_slice(BROKEN))
+    recent_taints.observe(a_slice({**BROKEN, "effect": "NoSchedule"}), a_slice())
+    recent_taints.observe(decoded(make_claim())[0], None)
+    assert not had(recent_taints)
 
 
 def test_of_too_many_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_KEPT_MOST", 2)
-    lately = Lately(Time())
+    recent_taints = RecentTaints(Time())
     for pool in ("node-0", "node-1", "node-0", "node-2"):
-        lately.observe(a_slice(BROKEN, pool=pool), None)
-    assert [had(lately, f"node-{number}") for number in range(3)] == [True, False, True]
+        recent_taints.observe(a_slice(BROKEN, pool=pool), None)
+    assert [had(recent_taints, f"node-{number}") for number in range(3)] == [True, False, True]

@@ -15,9 +15,9 @@ from webhook.api.rules import decode_rule
 from webhook.commands.shared.policy_files import read_policy
 from webhook.commands.shared.verdicts import verdict_on
 from webhook.inventory.state import Sight
-from webhook.server.assumed_rules import Promises
-from webhook.server.recent_taints import Lately
-from webhook.server.review_state import Surroundings
+from webhook.server.assumed_rules import AssumedRules
+from webhook.server.recent_taints import RecentTaints
+from webhook.server.review_state import ReviewState
 
 if TYPE_CHECKING:
     from webhook.admission.explanation import Explanation
@@ -37,13 +37,13 @@ class Trial:
         self._now = datetime.min.replace(tzinfo=UTC)
         self._names = names
         self._inventory = inventory
-        self._around = Surroundings(
+        self._state = ReviewState(
             judge=judge,
             key=lambda: key,
             sight=None if inventory is None else lambda: Sight(inventory),
             read_policy=read_policy,
-            promises=Promises(self._seconds),
-            lately=Lately(self._seconds),
+            assumed_rules=AssumedRules(self._seconds),
+            recent_taints=RecentTaints(self._seconds),
         )
         self._before: dict[str, DeviceTaintRule | None] = {}
 
@@ -53,16 +53,16 @@ class Trial:
     def verdict_on(self, request: AdmissionRequest, now: datetime) -> Verdict:
         """The verdict at that time, which must not be before that of the last one."""
         self._now = now
-        return verdict_on(request, self._around.context(now, UNLIMITED, self._names))
+        return verdict_on(request, self._state.context(now, UNLIMITED, self._names))
 
     def explanation_of(self, verdict: Verdict) -> Explanation:
         """Why the policy said what it said in the last verdict."""
-        return explain(verdict.request, self._around.context(self._now, UNLIMITED, self._names))
+        return explain(verdict.request, self._state.context(self._now, UNLIMITED, self._names))
 
     def admit(self, verdict: Verdict) -> None:
         """A rule that was allowed is stored, and the server remembers whom it hit."""
-        if verdict.decision.promised is not None:
-            self._around.promises.add(verdict.decision.promised)
+        if verdict.decision.assumed is not None:
+            self._state.assumed_rules.add(verdict.decision.assumed)
         self.store(verdict.request.object)
 
     def store(self, value: JSON) -> None:

@@ -28,8 +28,8 @@ from webhook.api.claims import allocated_classes
 from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.settings import InventorySettings, ReflectorSettings
 from webhook.inventory.state import Sight
-from webhook.server.beginnings import Beginnings
-from webhook.server.review_state import Surroundings
+from webhook.server.review_state import ReviewState
+from webhook.server.rule_observer import RuleObserver
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -244,14 +244,14 @@ def test_rules_of_a_list_that_is_read_again_do_not_begin_again(*, streams: bool)
     async def test() -> None:
         claims = [a_claim(str(number), f"gpu-{number}", f"pod-{number}") for number in range(3)]
         async with caching(a_slice(), *claims, evicting("first", 0), streams=streams) as bench:
-            around = Surroundings(sight=bench.cache.sight)
-            bench.cache.subscribe(Beginnings(around, bench.cache.inventory).observe)
+            state = ReviewState(sight=bench.cache.sight)
+            bench.cache.subscribe(RuleObserver(state, bench.cache.inventory).observe)
             await bench.settles()
             await bench.happens(evicting("second", 1))
             await bench.settles()
 
             def remembered() -> list[set[str]]:
-                return [set(each.pods) for each in around.promises.victims(600)]
+                return [set(each.pods) for each in state.assumed_rules.victims(600)]
 
             assert remembered() == [{"uid-pod-1"}]
             for _ in range(2):
@@ -308,11 +308,11 @@ def test_any_order_of_events_and_faults_ends_with_what_a_list_gives(seed: int, *
             for _ in range(25):
                 await _something(bench, random)
                 await bench.settles()  # each time, for the next list would mend what an event spoilt
-            state = contents(bench.cache.inventory)
+            expected = contents(bench.cache.inventory)
             replayed = type(bench.cache.inventory)()
             for old, new in bench.told:
                 replayed.apply(old, new)
-            assert contents(replayed) == state, "what is told adds up to what is held"
+            assert contents(replayed) == expected, "what is told adds up to what is held"
 
     run(test())
 

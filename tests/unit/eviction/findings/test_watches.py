@@ -111,7 +111,7 @@ def test_no_pod_is_evicted_while_holds_of_namespaces_are_not_known(tmp_path: Pat
 
     async def test() -> None:
         worker = Worker(parse_evict("evict", [f"--kubeconfig={tmp_path / 'kubeconfig'}"], {}))
-        worker._policy.keeper.loaded.set()
+        worker._policy.loader.loaded.set()
         followed = [*worker._cache._reflectors, worker._namespaces.reflector]
         for reflector in followed:
             reflector.synced.set()

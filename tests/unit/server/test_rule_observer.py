@@ -18,9 +18,9 @@ from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, Policy
 from webhook.policy.ports import KnownNames
-from webhook.server.assumed_rules import Promises
-from webhook.server.beginnings import Beginnings
-from webhook.server.review_state import Surroundings
+from webhook.server.assumed_rules import AssumedRules
+from webhook.server.review_state import ReviewState
+from webhook.server.rule_observer import RuleObserver
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -45,25 +45,25 @@ class Replica:
         self.inventory = inventory_of(*objects)
         self.sight = Sight(self.inventory)
         judge = Judge(Policy(**{"impact": ImpactSettings(limits=(ImpactLimits(pods=LIMIT),)), **policy}))
-        promises = Promises(clock or Clock())
-        self.around = Surroundings(judge=judge, sight=lambda: self.sight, key=lambda: SECRET, promises=promises)
-        self._beginnings = Beginnings(self.around, self.inventory)
+        assumed_rules = AssumedRules(clock or Clock())
+        self.state = ReviewState(judge=judge, sight=lambda: self.sight, key=lambda: SECRET, assumed_rules=assumed_rules)
+        self._beginnings = RuleObserver(self.state, self.inventory)
 
     def watch(self, old: Held | None, new: Held | None) -> None:
         self.inventory.apply(old, new)
         self._beginnings.observe(old, new)
 
     def allows(self, rule: Any, now: datetime) -> bool:
-        around = self.around.context(now, UNLIMITED, KnownNames({}))
-        given = {name: getattr(around, name) for name in ("judge", "sight", "promised", "victims", "closed")}
+        state = self.state.context(now, UNLIMITED, KnownNames({}))
+        given = {name: getattr(state, name) for name in ("judge", "sight", "assumed", "victims", "closed")}
         decision = ask(rule, now=now, cluster=given.pop("sight"), **given)
-        if decision.promised is not None:
-            self.around.promises.add(decision.promised)
+        if decision.assumed is not None:
+            self.state.assumed_rules.add(decision.assumed)
         return decision.allowed
 
     @property
     def victims(self) -> list[list[str]]:
-        return [sorted(each.pods) for each in self.around.promises.victims(600)]
+        return [sorted(each.pods) for each in self.state.assumed_rules.victims(600)]
 
 
 def rule(number: int = 0, effect: str = "NoExecute", **fields: Any) -> DeviceTaintRule:
@@ -120,9 +120,9 @@ def test_what_the_watch_showed_is_forgotten_after_the_window() -> None:
     replica = Replica(*fleet(2), clock=clock)
     replica.watch(None, rule(1))
     clock.seconds += 599
-    assert (replica.victims, replica.around.promises.closed(600)) == ([["u-1"]], (names_of(rule(1).selector),))
+    assert (replica.victims, replica.state.assumed_rules.closed(600)) == ([["u-1"]], (names_of(rule(1).selector),))
     clock.seconds += 2
-    assert (replica.victims, replica.around.promises.closed(600)) == ([], ())
+    assert (replica.victims, replica.state.assumed_rules.closed(600)) == ([], ())
 
 
 # --- what begins, and what does not ---------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_victims_are_those_of_the_moment() -> None:
     replica.watch(None, structs.replace(rule(), taint=taint))
     for each in tuple(replica.inventory.claims.values()):
         replica.watch(each, None)
-    assert replica.around.promises.victims(600)[0].pods == {"u-0", "patient"}
+    assert replica.state.assumed_rules.victims(600)[0].pods == {"u-0", "patient"}
 
 
 @pytest.mark.parametrize(("evictor", "hit"), [(InTreeEvictor.ACTIVE, [["u"]]), (InTreeEvictor.ABSENT, [])])
@@ -197,6 +197,6 @@ def test_first_lists_are_not_news() -> None:
 
 
 def test_where_no_cluster_is_looked_at_nothing_is_remembered() -> None:
-    around = Surroundings()
-    Beginnings(around, Inventory()).observe(None, rule())
-    assert around.promises.closed(600) == ()
+    state = ReviewState()
+    RuleObserver(state, Inventory()).observe(None, rule())
+    assert state.assumed_rules.closed(600) == ()

@@ -13,19 +13,19 @@ from webhook.policy.model import InTreeEvictor
 
 if TYPE_CHECKING:
     from webhook.inventory.state import Held, Inventory
-    from webhook.server.review_state import Surroundings
+    from webhook.server.review_state import ReviewState
 
 
-class Beginnings:
+class RuleObserver:
     """Feeds the memory of the window from the watch on rules.
 
     What the first lists bring is not new: a replica that has just started knows what the inventory shows by the times
     of its taints. A later list tells only what changed, like a watch.
     """
 
-    def __init__(self, around: Surroundings, inventory: Inventory) -> None:
+    def __init__(self, state: ReviewState, inventory: Inventory) -> None:
         """`inventory` has each change applied when it is observed."""
-        self._around = around
+        self._state = state
         self._inventory = inventory
         self._followed = False
 
@@ -34,14 +34,14 @@ class Beginnings:
         if not isinstance(new, DeviceTaintRule) or not self._follows():
             return
         before = old if isinstance(old, DeviceTaintRule) else None
-        if not begins_to_act(new, before) or self._around.promises.knows(new):
+        if not begins_to_act(new, before) or self._state.assumed_rules.knows(new):
             return
-        in_tree = self._around.judge.policy.in_tree_evictor is InTreeEvictor.ACTIVE
-        self._around.promises.began(new, victims_of(new, self._inventory, in_tree=in_tree))
+        in_tree = self._state.judge.policy.in_tree_evictor is InTreeEvictor.ACTIVE
+        self._state.assumed_rules.began(new, victims_of(new, self._inventory, in_tree=in_tree))
 
     def _follows(self) -> bool:
         """Whether everything was read once."""
         if not self._followed:
-            sight = self._around.sight
+            sight = self._state.sight
             self._followed = sight is not None and sight().inventory is not None
         return self._followed
