@@ -22,6 +22,7 @@ from webhook.certificates.settings import TLSVersion
 from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy
+from webhook.policy.store import PolicyStore
 from webhook.server.review_state import ReviewState
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def state() -> ReviewState:
     """A key, a limit of two pods, and a cluster of eight nodes that shows no rule."""
     sight = Sight(inventory_of(*fleet(8)))
     judge = Judge(Policy(impact=ImpactSettings(limits=(ImpactLimits(pods=2),))))
-    return ReviewState(judge=judge, sight=lambda: sight, key=lambda: SECRET)
+    return ReviewState(PolicyStore(judge), sight=lambda: sight, key=lambda: SECRET)
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ def response_in(answer: bytes) -> dict[str, Any]:
 def crowded(start_server: StartServer, request: pytest.FixtureRequest) -> Server:
     """A server with a thousand rules, of which the last decides."""
     server = start_server(READS_ON)
-    server.state.judge = judge_of(*RULES, MALLORY_MAY, default="deny", documentedRules=request.param)
+    server.state.policies.use(judge_of(*RULES, MALLORY_MAY, default="deny", documentedRules=request.param))
     return server
 
 
@@ -110,7 +110,7 @@ class SlowNames(KnownNames):
 def test_large_review_that_waits_past_its_deadline_is_refused_without_being_judged(start_server: StartServer) -> None:
     server = start_server(READS_ON)
     names = server.state.names = SlowNames()
-    server.state.judge = judge_of(make_entry("told", "warn"), documentedRules="off")
+    server.state.policies.use(judge_of(make_entry("told", "warn"), documentedRules="off"))
     with server.connect() as first, server.connect() as second:
         first.send(post(large(0), "/validate?timeout=30s"))
         assert names.asked.wait(SECONDS)
@@ -160,7 +160,7 @@ def test_slice_passes_when_its_time_is_over_or_there_is_no_room_for_it(start_ser
 def test_large_review_is_judged_as_a_small_one_is(start_server: StartServer) -> None:
     """Whatever lane it takes: a forbidden toleration in a body of 40 KB, one of 400 KB, and one padded with blanks."""
     server = start_server()
-    server.state.judge = judge_of(make_entry("no-k", "deny", {"tolerations": {"keys": ["k"]}}))
+    server.state.policies.use(judge_of(make_entry("no-k", "deny", {"tolerations": {"keys": ["k"]}})))
     for name_bytes in (10, 40_000, 400_000):
         claim = make_claim(requests=[make_request("r" * name_bytes, [make_toleration(key="k")])])
         body = encoded(make_review(claim))

@@ -31,10 +31,11 @@ from webhook.config.evict import EvictSettings, parse_evict
 from webhook.config.flags import ConfigError
 from webhook.daemons.ceiling import ceiling_of
 from webhook.daemons.confirmation_key import CodeKey
-from webhook.daemons.eviction_policy import PolicyProfiles, profile_stages
+from webhook.daemons.eviction_policy import EvictionPolicy
 from webhook.daemons.input_files import faults_of
-from webhook.daemons.periodic_audit import Around, Judges, PeriodicAudit, periodic_audit
-from webhook.daemons.wiring import cluster_credentials
+from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic_audit
+from webhook.daemons.policy_loader import PolicyLoader
+from webhook.daemons.wiring import cluster_credentials, policy_stages, read_policy
 from webhook.eviction.controller import Controller
 from webhook.eviction.dependencies import Setup
 from webhook.eviction.loop_monitor import Pulse
@@ -43,6 +44,7 @@ from webhook.eviction.profiles import classes_of
 from webhook.eviction.stale_report import Reporter
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.model import InTreeEvictor
+from webhook.policy.store import PolicyStore
 from webhook.runtime import Stage, Stages
 from webhook.server.listener import Listener
 from webhook.server.probes import Checks, exposition, health
@@ -134,8 +136,10 @@ class Worker:
         self._namespaces = Namespaces(self._cluster, random=chance, on_hold=self._on_hold)
         self._budgets = Budgets(self._cluster, random=chance)
         self._in_tree_writes = InTreeWrites(self._cluster, self._rules, random=chance)
+        self._policies = PolicyStore()
+        self._policy_loader = PolicyLoader(self._policies, self._metrics.policy, read_policy)
+        self._policy = EvictionPolicy(self._policies, on_change=self._replan_all)
         self._audit = self._periodic_audit()
-        self._policy = PolicyProfiles(self._metrics, on_change=self._replan_all)
         self._key = CodeKey(settings, self._cluster, self._replan_all)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         self._checks = Checks()
@@ -144,16 +148,19 @@ class Worker:
         self._counted_at = 0.0
         self._controller: Controller | None = None
         self._reporter: Reporter | None = None
+        self._begun = asyncio.Event()
+        """Set once there is a controller, and a reporter beside it."""
 
     def stages(self) -> Stages:
         """In the order in which they start; whoever leads gets to the last ones."""
-        self._checks.add("policy", lambda: self._policy.problem)
+        self._checks.add("policy", lambda: self._policy_loader.problem or self._policy.problem)
         self._checks.add("inventory", lambda: self._cache.problem)
         self._checks.inform("key", lambda: self._key.problem)
         self._metrics.watch_readiness(self._checks.problems)
         stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe), *self._listeners()]
         stages.append(Stage(name="cluster", start=self._cluster.open, stop=self._cluster.close))
-        stages += profile_stages(self._settings, self._cluster, self._policy, self._metrics)
+        stages += policy_stages(self._cluster, self._settings, self._policy_loader, self._metrics)
+        stages.append(Stage(name="profiles", start=self._policy.acquired))
         stages += self._key.stages()
         if self._key.expected:
             self._metrics.watch_key(lambda: self._key.in_place)
@@ -243,12 +250,14 @@ class Worker:
         self._eviction_metrics.set_leader(leads=True)
         runtime.settle_memory()
         controller.start()
+        self._begun.set()
         log.info("working", extra={"mode": mode.value, "inTree": in_tree.value})
 
     async def _work(self) -> None:
-        # A stage's work is begun before its start: there is nothing to run until that is done.
-        while self._controller is None or self._reporter is None:  # noqa: ASYNC110 -- for moments
-            await asyncio.sleep(0.01)
+        # A stage's work is begun before its start.
+        await self._begun.wait()
+        assert self._controller is not None
+        assert self._reporter is not None
         async with asyncio.TaskGroup() as group:
             group.create_task(self._controller.run())
             group.create_task(self._reporter.run())
@@ -295,15 +304,11 @@ class Worker:
         interval = self._settings.audit_interval
         if interval is None:
             return None
-        around = Around(
-            judges=lambda: Judges(self._policy.judge, self._policy.candidate),
-            namespace=self._namespaces.facts_of,
-            now=self._clock.now,
-        )
+        sources = AuditSources(self._policies, self._namespaces.facts_of, self._clock.now)
         seconds = interval.total_seconds()
         metrics = AuditMetrics(self._metrics.registry)
         metrics.set_interval(seconds)
-        return periodic_audit(self._cluster, around, metrics, seconds)
+        return periodic_audit(self._cluster, sources, metrics, seconds)
 
     def _trusted(self) -> bool:
         """Whether we know what is so, and are still the one who acts on it."""

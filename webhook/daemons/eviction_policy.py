@@ -1,109 +1,71 @@
-"""Where the worker's eviction profiles come from: the same document, read and kept in the same way as by `serve`."""
+"""The policy as the eviction worker uses it: compiled profiles, and whether there is a policy to act by."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from webhook.daemons.policy_loader import PolicyLoader
-from webhook.daemons.wiring import policy_stages, read_policy
 from webhook.eviction.profiles import Profiles
 from webhook.policy.decide import BUILTIN_JUDGE
-from webhook.runtime import Stage
-from webhook.server.review_state import ReviewState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from webhook.cluster.client.rest import Cluster
-    from webhook.config.evict import EvictSettings
-    from webhook.policy.decide import Judge
     from webhook.policy.model import Policy
-    from webhook.telemetry.metrics import Metrics
+    from webhook.policy.store import PolicyState, PolicyStore
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.5
-"""How soon a policy that was read is in use."""
 
+class EvictionPolicy:
+    """Follows the policy store; profiles are compiled once for each policy."""
 
-class PolicyProfiles:
-    """The profiles of the policy of the moment."""
-
-    def __init__(self, metrics: Metrics, on_change: Callable[[], None]) -> None:
-        self._state = ReviewState(read_policy=read_policy)
-        self.loader = PolicyLoader(self._state, metrics.policy, read_policy)
+    def __init__(self, policies: PolicyStore, on_change: Callable[[], None]) -> None:
+        """`on_change` is called after another policy has become the active one."""
+        self._policies = policies
         self._on_change = on_change
-        self._judge = self._state.judge
-        self._told = ""
+        self._logged = ""
+        """The problem that the log names; empty if there is none."""
         self.usable = asyncio.Event()
         """Set while there is a policy to act by."""
-        self.profiles = Profiles(self._judge.policy.eviction)
+        self.profiles = Profiles(policies.active.policy.eviction)
+        """Of the policy in use."""
+        policies.subscribe(self._changed)
 
     @property
     def policy(self) -> Policy:
-        """The document in use."""
-        return self._judge.policy
-
-    @property
-    def judge(self) -> Judge:
-        """That document, fit for deciding."""
-        return self._judge
-
-    @property
-    def candidate(self) -> Judge | None:
-        """The one that is tried beside it."""
-        return self._state.candidate
+        """The policy in use."""
+        return self._policies.active.policy
 
     @property
     def problem(self) -> str | None:
-        """Why nothing is evicted: the policy is not known yet, or could not be loaded and there is no last good one.
+        """Why nothing is evicted, or None.
 
         The built-in policy has no limits of its own, so it holds only where a cluster has no policy at all.
         """
-        if self.loader.problem is None and self.loader.failure and self._state.judge is BUILTIN_JUDGE:
-            return f"no policy could be loaded, so nothing is evicted: {self.loader.failure}"
-        return self.loader.problem
+        state = self._policies.state
+        if not state.loaded:
+            return "the policy has not been read yet"
+        if state.failure and state.active is BUILTIN_JUDGE:
+            return f"no policy could be loaded, so nothing is evicted: {state.failure}"
+        return None
 
-    def look(self) -> None:
-        """Takes what the loader has read since."""
-        self._tell()
-        if self._state.judge is not self._judge:
-            self._judge = self._state.judge
-            self.profiles = Profiles(self._judge.policy.eviction)
-            self._on_change()
+    async def acquired(self) -> None:
+        """Returns once there is a policy to act by."""
+        await self.usable.wait()
 
-    def _tell(self) -> None:
-        """Logs once when acting has to wait for a policy, and when it may go on."""
-        problem = self.problem
-        if problem is None:
-            self.usable.set()
-            if self._told:
-                log.info("there is a policy to act by", extra={"policyHash": self._state.judge.policy.hash})
-        else:
+    def _changed(self, old: PolicyState, new: PolicyState) -> None:
+        problem = self.problem or ""
+        if problem:
             self.usable.clear()
-            if self.loader.loaded.is_set() and problem != self._told:
+            if problem != self._logged:
                 log.error("waiting for a policy that can be loaded", extra={"error": problem})
-        self._told = problem if problem is not None and self.loader.loaded.is_set() else ""
-
-    async def run(self) -> NoReturn:
-        """Keeps looking, until it is cancelled."""
-        while True:
-            self.look()
-            await asyncio.sleep(_LOOK_SECONDS)
-
-
-def profile_stages(
-    settings: EvictSettings, cluster: Cluster, profiles: PolicyProfiles, metrics: Metrics
-) -> list[Stage]:
-    """The document followed, read and in use; the last stage has started once there is one to act by."""
-
-    async def first() -> None:
-        profiles.look()
-        await profiles.usable.wait()
-
-    return [
-        *policy_stages(cluster, settings, profiles.loader, metrics),
-        Stage(name="profiles", work=profiles.run, start=first),
-    ]
+        else:
+            self.usable.set()
+            if self._logged:
+                log.info("there is a policy to act by", extra={"policyHash": new.active.policy.hash})
+        self._logged = problem
+        if new.active is not old.active:
+            self.profiles = Profiles(new.active.policy.eviction)
+            self._on_change()

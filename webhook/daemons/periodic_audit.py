@@ -7,6 +7,7 @@ worker may not read the key.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
     from webhook.cluster.cache.discovery import Collection
     from webhook.cluster.client.rest import Cluster
-    from webhook.policy.decide import Judge
     from webhook.policy.ports import NamespaceFacts
+    from webhook.policy.store import PolicyState, PolicyStore
     from webhook.telemetry.audit import AuditMetrics
 
 log = logging.getLogger(__name__)
@@ -39,32 +40,25 @@ _AT_ONCE: Final = 20
 """Objects between two looks at the clock."""
 _SHARE: Final = 0.2
 """Of one core's time; evictions go first."""
-_LOOK_SECONDS: Final = 2.0
-"""How soon a changed policy begins a pass of its own."""
 _NAMED_MOST: Final = 20
 
 
-class Judges(NamedTuple):
-    """Of the policy that holds, and of the candidate, if there is one."""
-
-    active: Judge
-    candidate: Judge | None
-
-
-def periodic_audit(cluster: Cluster, around: Around, metrics: AuditMetrics, seconds: float) -> PeriodicAudit:
+def periodic_audit(cluster: Cluster, sources: AuditSources, metrics: AuditMetrics, seconds: float) -> PeriodicAudit:
     """Of everything in the cluster, in the versions that it serves."""
     collections = {
         resource: ServedCollection(cluster, GROUP, SERVED_VERSIONS, resource) for resource in ("deviceclasses", *_KINDS)
     }
-    return PeriodicAudit(cluster, collections, around, metrics, seconds)
+    return PeriodicAudit(cluster, collections, sources, metrics, seconds)
 
 
-class Around(NamedTuple):
-    """What a pass asks whoever built it."""
+class AuditSources(NamedTuple):
+    """What a pass judges by, besides what it reads from the cluster."""
 
-    judges: Callable[[], Judges]
+    policies: PolicyStore
     namespace: Callable[[str], NamespaceFacts | None]
+    """Labels of a namespace; None if it is not known."""
     now: Callable[[], datetime]
+    """Wall-clock time in UTC."""
 
 
 class _Names:
@@ -87,39 +81,45 @@ class PeriodicAudit:
         self,
         cluster: Cluster,
         collections: Mapping[str, Collection],
-        around: Around,
+        sources: AuditSources,
         metrics: AuditMetrics,
         seconds: float,
     ) -> None:
         """`collections` by resource: deviceclasses, resourceclaimtemplates, resourceclaims."""
         self._cluster = cluster
         self._collections = collections
-        self._around = around
+        self._sources = sources
         self._metrics = metrics
         self._seconds = seconds
+        self._policy_changed = asyncio.Event()
+        sources.policies.subscribe(self._changed)
 
     async def run(self) -> NoReturn:
-        """Until it is cancelled. A pass that fails is counted and told, and the next one comes in its time."""
+        """Until it is cancelled. A pass that fails is counted and logged, and the next one comes in its time."""
         while True:
-            judges = self._around.judges()
+            self._policy_changed.clear()
             try:
-                await self.look(judges)
+                await self.look()
             except ClusterError as error:
                 self._metrics.count_failure()
                 for collection in self._collections.values():
                     collection.forget()
                 log.warning("audit not finished", extra={"error": str(error)})
-            end = time.monotonic() + self._seconds
-            while time.monotonic() < end and self._same(judges):  # noqa: ASYNC110 -- nobody tells of a new candidate
-                await asyncio.sleep(_LOOK_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._seconds):
+                    await self._policy_changed.wait()
 
-    def _same(self, judges: Judges) -> bool:
-        return all(one is other for one, other in zip(judges, self._around.judges(), strict=True))
+    def _changed(self, old: PolicyState, new: PolicyState) -> None:
+        if (new.active, new.candidate) != (old.active, old.candidate):
+            self._policy_changed.set()
 
-    async def look(self, judges: Judges) -> None:
+    async def look(self) -> None:
         """One pass. Raises ClusterError."""
-        names = _Names(self._around.namespace, await self._drivers())
-        context = AdmissionContext(now=self._around.now(), judge=judges.active, candidate=judges.candidate, names=names)
+        policies = self._sources.policies.state
+        names = _Names(self._sources.namespace, await self._drivers())
+        context = AdmissionContext(
+            now=self._sources.now(), judge=policies.active, candidate=policies.candidate, names=names
+        )
         counts, looked, named = Counter[tuple[str, str, str]](), Counter[str](), list[str]()
         for resource, kind in _KINDS.items():
             path = await self._collections[resource].path()
@@ -133,7 +133,7 @@ class PeriodicAudit:
                             meta = item["metadata"]
                             named.append(f"{resource}/{meta.get('namespace')}/{meta.get('name')}")
                     await asyncio.sleep((time.monotonic() - began) * (1 / _SHARE - 1))
-        self._metrics.set_found(counts, looked, self._around.now().timestamp())
+        self._metrics.set_found(counts, looked, self._sources.now().timestamp())
         if named:
             log.info("at rest, and not as the policy wants it", extra={"objects": named, "found": sum(counts.values())})
 

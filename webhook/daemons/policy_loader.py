@@ -1,4 +1,4 @@
-"""The policy in use: swapped whole when a new document is good, kept when it is not.
+"""Reads policy documents and writes the policy store: a good document takes over, a bad one changes nothing.
 
 Documents are read in a thread, so that reviews are answered meanwhile. The newest that was offered wins.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from webhook.policy.document import Loaded
     from webhook.policy.model import Policy
-    from webhook.server.review_state import ReviewState
+    from webhook.policy.store import PolicyStore
     from webhook.telemetry.policy import PolicyMetrics
 
     Read = Callable[[str, Path], Loaded]
@@ -56,11 +56,11 @@ class _Result(NamedTuple):
 
 
 class PolicyLoader:
-    """Reads what it is offered and puts what is good into the surroundings of reviews."""
+    """Reads the documents that it is offered, and puts those that are good into the store."""
 
     def __init__(
         self,
-        state: ReviewState,
+        policies: PolicyStore,
         metrics: PolicyMetrics,
         read: Read,
         tell: Tell = _to_nobody,
@@ -70,7 +70,7 @@ class PolicyLoader:
 
         `clock` gives seconds that only go forward.
         """
-        self._state = state
+        self._policies = policies
         self._metrics = metrics
         self._read = read
         self._tell = tell
@@ -84,8 +84,6 @@ class PolicyLoader:
         """What keeps the first document from being offered, where that is known."""
         self.loaded = asyncio.Event()
         """Set once the first offer was looked at, whatever came of it."""
-        self.failure = ""
-        """Why the newest policy is not in use; empty if it is."""
 
     @property
     def problem(self) -> str | None:
@@ -102,7 +100,7 @@ class PolicyLoader:
 
     def remind(self, now: datetime) -> None:
         """Tells of exceptions that end within a week, each once as long as nothing about it changes."""
-        for exception in self._state.judge.policy.exceptions:
+        for exception in self._policies.active.policy.exceptions:
             left = exception.expires_at - now
             if timedelta() < left <= EXPIRY_WARNING and (exception.name, exception.expires_at) not in self._reminded:
                 self._reminded.add((exception.name, exception.expires_at))
@@ -117,13 +115,13 @@ class PolicyLoader:
         self._complaint = "policy not readable; the one in use stays", {"error": why}
         self.complain()
         self._texts.pop(POLICY_KEY, None)
-        self.failure = why
+        self._policies.reject(why)
         self._tell_metrics()
         self.loaded.set()
 
     @property
     def _in_use(self) -> str:
-        return self._state.judge.policy.hash
+        return self._policies.active.policy.hash
 
     def complain(self) -> None:
         """Logs why the policy last written is not in use, if that is new or was logged five minutes ago."""
@@ -174,40 +172,38 @@ class PolicyLoader:
         self._complaint = None
         self._fault.ended()
         if text is None:
-            self._state.judge = BUILTIN_JUDGE
-            self.failure = ""
             self._metrics.load_success = True
             log.info("no policy: the built-in one is in use", extra={"policyHash": BUILTIN_JUDGE.policy.hash})
+            self._policies.use(BUILTIN_JUDGE)
         elif result.judge is None:
             self._metrics.load_success = False
-            self.failure = result.errors[0] if result.errors else "unusable"
             kept = self._in_use
             errors = list(result.errors[:_TOLD_ERRORS])
             self._complaint = "policy not loaded; the one in use stays", {"errors": errors}
             self.complain()
             self._tell("PolicyNotLoaded", f"policy not loaded, {kept} stays in use: {'; '.join(errors)}")
+            self._policies.reject(result.errors[0] if result.errors else "unusable")
         else:
-            self._state.judge = result.judge
-            self.failure = ""
             self._metrics.load_success = True
             log.info("policy in use", extra=_about(result))
+            self._policies.use(result.judge)
 
     def _try(self, text: str | None, result: _Result) -> None:
         if text is None:
-            self._state.candidate = None
             self._metrics.candidate_load_success = None
+            self._policies.use_candidate(None)
         elif result.judge is None:
             self._metrics.candidate_load_success = False
             errors = list(result.errors[:_TOLD_ERRORS])
             log.error("candidate policy not loaded", extra={"errors": errors})
             self._tell("PolicyNotLoaded", f"candidate policy not loaded: {'; '.join(errors)}")
         else:
-            self._state.candidate = result.judge
             self._metrics.candidate_load_success = True
             log.info("candidate policy is tried", extra=_about(result))
+            self._policies.use_candidate(result.judge)
 
     def _tell_metrics(self) -> None:
-        policy, candidate = self._state.judge.policy, self._state.candidate
+        policy, candidate = self._policies.active.policy, self._policies.candidate
         self._metrics.hash = policy.hash
         self._metrics.use(_names(policy), [] if candidate is None else _names(candidate.policy))
         self._metrics.exceptions = {entry.name: entry.expires_at.timestamp() for entry in policy.exceptions}

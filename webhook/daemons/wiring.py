@@ -1,4 +1,4 @@
-"""Where the surroundings of reviews come from: files, or objects of the cluster. Part of `serve`'s composition.
+"""What fills the review state of `serve`: key, names, inventory and policy, from files or from the cluster.
 
 Key, names and policy are read side by side. Reviews are listened for once all of it was read once, so that no review is
 decided by less than what the cluster has.
@@ -52,10 +52,10 @@ def read_policy(text: str, at: Path, check: Callable[[str], None] = lambda _: No
 def review_state_stages(
     settings: ServeSettings, cluster: Cluster | None, state: ReviewState, metrics: Metrics, checks: Checks, now: Now
 ) -> list[Stage]:
-    """The stages that fill the surroundings, and add the checks that tell whether they have. `cluster` must be open."""
+    """The stages that fill the review state, and the checks that tell whether they have. `cluster` must be open."""
     stages: list[Stage] = []
     events = _Events(now)
-    loader = PolicyLoader(state, metrics.policy, read_policy, events.tell)
+    loader = PolicyLoader(state.policies, metrics.policy, read_policy, events.tell)
     if cluster is not None:
         stages += _cluster_stages(cluster, settings, state, metrics, checks)
     if settings.key_file is not None:

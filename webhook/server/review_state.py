@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from webhook.admission.context import AdmissionContext
-from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.ports import NO_NAMES, ClusterNames, NamespaceFacts
+from webhook.policy.store import PolicyStore
 from webhook.server.assumed_rules import AssumedRules
 from webhook.server.recent_taints import RecentTaints
 
@@ -63,8 +63,7 @@ class Misses:
 class ReviewState:
     """Swapped piece by piece, each piece whole."""
 
-    judge: Judge = BUILTIN_JUDGE
-    candidate: Judge | None = None
+    policies: PolicyStore = field(default_factory=PolicyStore)
     key: Callable[[], bytes | None] = lambda: None
     """Asked each time, as it may come, or be replaced, while we run."""
     names: ClusterNames = NO_NAMES
@@ -93,11 +92,12 @@ class ReviewState:
         for other threads.
         """
         sight = self.sight() if inventory and self.sight is not None else None
-        window = self.judge.policy.impact.window_seconds
+        policies = self.policies.state
+        window = policies.active.policy.impact.window_seconds
         return AdmissionContext(
             now,
-            judge=self.judge,
-            candidate=self.candidate,
+            judge=policies.active,
+            candidate=policies.candidate,
             names=names,
             key=self.key(),
             sight=sight,

@@ -36,7 +36,7 @@ class RuleObserver:
         before = old if isinstance(old, DeviceTaintRule) else None
         if not begins_to_act(new, before) or self._state.assumed_rules.knows(new):
             return
-        in_tree = self._state.judge.policy.in_tree_evictor is InTreeEvictor.ACTIVE
+        in_tree = self._state.policies.active.policy.in_tree_evictor is InTreeEvictor.ACTIVE
         self._state.assumed_rules.began(new, victims_of(new, self._inventory, in_tree=in_tree))
 
     def _follows(self) -> bool:

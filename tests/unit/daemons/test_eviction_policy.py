@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, cast
 
 from webhook import __version__
 from webhook.config.evict import parse_evict
-from webhook.daemons.eviction_policy import PolicyProfiles, profile_stages
+from webhook.daemons.eviction_policy import EvictionPolicy
+from webhook.daemons.policy_loader import PolicyLoader
+from webhook.daemons.wiring import policy_stages, read_policy
+from webhook.policy.store import PolicyStore
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 HEAD = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
 GOOD = f"{HEAD}eviction: [{{rate: 3}}]\n"
+OTHER = f"{HEAD}eviction: [{{rate: 4}}]\n"
 BROKEN = f"{HEAD}eviction: [{{rate: fast}}]\n"
 SECONDS = 20.0
 NO_CLUSTER = cast("Cluster", None)
@@ -31,21 +35,24 @@ class World:
     """The policy of a worker, offered as a ConfigMap's data would be."""
 
     def __init__(self) -> None:
-        self.profiles = PolicyProfiles(Metrics(version=__version__, resources=()), lambda: None)
+        self.policies = PolicyStore()
+        self.metrics = Metrics(version=__version__, resources=())
+        self.loader = PolicyLoader(self.policies, self.metrics.policy, read_policy)
+        self.replaced: list[str] = []
+        self.policy = EvictionPolicy(self.policies, lambda: self.replaced.append(self.policy.policy.hash))
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        work = asyncio.create_task(self.profiles.loader.run())
+        work = asyncio.create_task(self.loader.run())
         try:
             yield
         finally:
             work.cancel()
 
     async def offer(self, text: str | None) -> None:
-        self.profiles.loader.loaded.clear()
-        self.profiles.loader.offer(None if text is None else {"policy.yaml": text})
-        await asyncio.wait_for(self.profiles.loader.loaded.wait(), SECONDS)
-        self.profiles.look()
+        self.loader.loaded.clear()
+        self.loader.offer(None if text is None else {"policy.yaml": text})
+        await asyncio.wait_for(self.loader.loaded.wait(), SECONDS)
 
 
 def acting(*offers: str | None) -> list[bool]:
@@ -56,8 +63,8 @@ def acting(*offers: str | None) -> list[bool]:
         async with world.running():
             for text in offers:
                 await world.offer(text)
-                found.append(world.profiles.problem is None)
-                assert world.profiles.usable.is_set() is found[-1]
+                found.append(world.policy.problem is None)
+                assert world.policy.usable.is_set() is found[-1]
         return found
 
     return asyncio.run(test())
@@ -79,14 +86,14 @@ def test_b2_the_problem_names_the_mistake(caplog: pytest.LogCaptureFixture) -> N
         world = World()
         async with world.running():
             await world.offer(BROKEN)
-            world.profiles.look()
-            return world.profiles.problem
+            await world.offer(f"{BROKEN}# the same mistake\n")
+            return world.policy.problem
 
     problem = asyncio.run(test())
     assert problem is not None
     assert problem.startswith("no policy could be loaded, so nothing is evicted: data[policy.yaml].eviction[0].rate: ")
     waiting = [record for record in caplog.records if record.msg == "waiting for a policy that can be loaded"]
-    assert len(waiting) == 1, "told once, however often it is looked at"
+    assert len(waiting) == 1, "logged once for each mistake"
 
 
 def test_b2_what_follows_the_policy_does_not_start_before_there_is_one(tmp_path: Path) -> None:
@@ -97,20 +104,45 @@ def test_b2_what_follows_the_policy_does_not_start_before_there_is_one(tmp_path:
     path.write_text(BROKEN)  # after the flags were looked at
 
     async def test() -> None:
-        metrics = Metrics(version=__version__, resources=())
-        profiles = PolicyProfiles(metrics, lambda: None)
-        stages = profile_stages(settings, NO_CLUSTER, profiles, metrics)
+        world = World()
+        stages = policy_stages(NO_CLUSTER, settings, world.loader, world.metrics)
         async with asyncio.timeout(SECONDS):
             work = [asyncio.create_task(stage.work()) for stage in stages if stage.work is not None]
-            for stage in stages[:-1]:
+            for stage in stages:
                 await stage.start()
-            last = asyncio.ensure_future(stages[-1].start())
-            await profiles.loader.loaded.wait()
+            last = asyncio.ensure_future(world.policy.acquired())
+            await world.loader.loaded.wait()
             assert not last.done()
             path.write_text(GOOD)
             await last
-            assert profiles.policy.hash != "builtin"
+            assert world.policy.policy.hash != "builtin"
             for task in work:
                 task.cancel()
 
     asyncio.run(test())
+
+
+def test_another_policy_is_in_use_as_soon_as_it_was_read() -> None:
+    async def test() -> World:
+        world = World()
+        async with world.running():
+            for text in (GOOD, BROKEN, GOOD, None):
+                await world.offer(text)
+        return world
+
+    world = asyncio.run(test())
+    good, builtin = dict.fromkeys(world.replaced)
+    assert world.replaced == [good, good, builtin], "a document that is written again is read again"
+    assert builtin == world.policy.policy.hash == "builtin"
+
+
+def test_profiles_are_those_of_the_policy_in_use() -> None:
+    async def test() -> list[float]:
+        world, rates = World(), []
+        async with world.running():
+            for text in (GOOD, BROKEN, OTHER):
+                await world.offer(text)
+                rates.append(world.policy.profiles.all[0].settings.rate)
+        return rates
+
+    assert asyncio.run(test()) == [3, 3, 4]

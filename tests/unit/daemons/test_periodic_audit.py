@@ -16,11 +16,11 @@ from webhook.api.field import Path
 from webhook.cluster.client.credentials import KubeConfig
 from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.rest import Cluster
-from webhook.daemons import periodic_audit as module
-from webhook.daemons.periodic_audit import Around, Judges, periodic_audit
-from webhook.policy.decide import BUILTIN_JUDGE, Judge
+from webhook.daemons.periodic_audit import AuditSources, periodic_audit
+from webhook.policy.decide import Judge
 from webhook.policy.document import load
 from webhook.policy.ports import NamespaceFacts
+from webhook.policy.store import PolicyStore
 from webhook.telemetry.audit import AuditMetrics
 
 if TYPE_CHECKING:
@@ -59,20 +59,20 @@ class Pass:
     """A pass over what that server has."""
 
     kubeconfig: FilePath
-    judges: Judges = Judges(BUILTIN_JUDGE, None)  # noqa: RUF009 -- frozen
+    policies: PolicyStore = field(default_factory=PolicyStore)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
     def __post_init__(self) -> None:
         self.metrics = AuditMetrics(self.registry)
 
     def of(self, cluster: Cluster) -> PeriodicAudit:
-        around = Around(lambda: self.judges, lambda name: NamespaceFacts(name, {}), lambda: NOW)
-        return periodic_audit(cluster, around, self.metrics, 600.0)
+        sources = AuditSources(self.policies, lambda name: NamespaceFacts(name, {}), lambda: NOW)
+        return periodic_audit(cluster, sources, self.metrics, 600.0)
 
     def look(self) -> None:
         async def looked() -> None:
             async with Cluster(KubeConfig(str(self.kubeconfig))) as cluster:
-                await self.of(cluster).look(self.judges)
+                await self.of(cluster).look()
 
         asyncio.run(looked())
 
@@ -92,7 +92,7 @@ def audit(tmp_path: FilePath) -> Pass:
 
 @pytest.mark.usefixtures("api_server")
 def test_objects_that_would_be_refused_are_counted_by_rule_and_each_once(audit: Pass) -> None:
-    audit.judges = Judges(judge(NO_BROKEN), None)
+    audit.policies.use(judge(NO_BROKEN))
     audit.look()
     assert audit.samples("findings") == {
         ("resourceclaims", "refused", "no-broken"): 1.0,
@@ -104,13 +104,13 @@ def test_objects_that_would_be_refused_are_counted_by_rule_and_each_once(audit: 
 
 @pytest.mark.usefixtures("api_server")
 def test_what_only_the_candidate_would_refuse_is_told_apart_and_gone_once_it_is(audit: Pass) -> None:
-    audit.judges = Judges(BUILTIN_JUDGE, judge(NO_BROKEN))
+    audit.policies.use_candidate(judge(NO_BROKEN))
     audit.look()
     assert set(audit.samples("findings")) == {
         ("resourceclaims", "refusedByCandidate", "no-broken"),
         ("resourceclaimtemplates", "refusedByCandidate", "no-broken"),
     }
-    audit.judges = Judges(BUILTIN_JUDGE, None)
+    audit.policies.use_candidate(None)
     audit.look()
     assert audit.samples("findings") == {}
 
@@ -118,7 +118,7 @@ def test_what_only_the_candidate_would_refuse_is_told_apart_and_gone_once_it_is(
 def test_a_cluster_that_does_not_answer_fails_the_pass_and_keeps_the_last_figures(
     api_server: ApiServer, audit: Pass
 ) -> None:
-    audit.judges = Judges(judge(NO_BROKEN), None)
+    audit.policies.use(judge(NO_BROKEN))
     audit.look()
     before = audit.samples("findings")
     api_server.forgetful = True  # the second page is gone
@@ -127,10 +127,7 @@ def test_a_cluster_that_does_not_answer_fails_the_pass_and_keeps_the_last_figure
     assert audit.samples("findings") == before
 
 
-def test_a_failed_pass_is_counted_and_a_changed_policy_begins_another(
-    api_server: ApiServer, audit: Pass, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.01)
+def test_a_failed_pass_is_counted_and_a_changed_policy_begins_another(api_server: ApiServer, audit: Pass) -> None:
     api_server.forgetful = True
 
     async def run() -> None:
@@ -139,7 +136,7 @@ def test_a_failed_pass_is_counted_and_a_changed_policy_begins_another(
             while audit.samples("failures_total") != {(): 1.0}:  # noqa: ASYNC110 -- a metric tells nobody
                 await asyncio.sleep(0.01)
             api_server.forgetful = False
-            audit.judges = Judges(judge(NO_BROKEN), None)
+            audit.policies.use(judge(NO_BROKEN))
             while not audit.samples("findings"):  # noqa: ASYNC110 -- likewise
                 await asyncio.sleep(0.01)
             work.cancel()

@@ -13,7 +13,7 @@ from tests.builders import NOW
 from webhook.api.meta import format_time
 from webhook.commands.shared.policy_files import read_policy
 from webhook.daemons.policy_loader import PolicyLoader, watch_file
-from webhook.server.review_state import ReviewState
+from webhook.policy.store import PolicyStore
 from webhook.telemetry.policy import PolicyMetrics
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ class Kept:
     """A loader with what it fills, and what it told."""
 
     def __init__(self, read: Any = read_policy) -> None:
-        self.state = ReviewState()
+        self.policies = PolicyStore()
         self.metrics = PolicyMetrics()
         self.told: list[tuple[str, str]] = []
         self.seconds = 0.0
         self.loader = PolicyLoader(
-            self.state,
+            self.policies,
             self.metrics,
             read,
             lambda reason, note: self.told.append((reason, note)),
@@ -59,7 +59,7 @@ class Kept:
 
     @property
     def rules(self) -> list[str]:
-        return [rule.name for rule in self.state.judge.policy.rules]
+        return [rule.name for rule in self.policies.active.policy.rules]
 
     @property
     def samples(self) -> dict[tuple[str, ...], float]:
@@ -72,7 +72,7 @@ class Kept:
 
 def test_no_document_is_the_built_in_policy() -> None:
     kept = Kept().after(None)
-    assert (kept.state.judge.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 1.0)
+    assert (kept.policies.active.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 1.0)
     assert kept.samples["policy_info", "builtin"] == 1.0
 
 
@@ -84,7 +84,7 @@ def test_nothing_is_ready_before_the_first_look() -> None:
 def test_good_document_is_used_and_its_hash_told() -> None:
     kept = Kept().after({"policy.yaml": GOOD})
     assert kept.rules == ["no-wildcards"]
-    assert kept.samples["policy_info", kept.state.judge.policy.hash] == 1.0
+    assert kept.samples["policy_info", kept.policies.active.policy.hash] == 1.0
     assert kept.loader.problem is None
 
 
@@ -98,7 +98,7 @@ def test_broken_document_leaves_the_last_good_one_in_use_and_is_told() -> None:
 
 def test_broken_document_from_the_start_leaves_the_built_in_one() -> None:
     kept = Kept().after({"policy.yaml": BROKEN})
-    assert (kept.state.judge.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 0.0)
+    assert (kept.policies.active.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 0.0)
     assert kept.loader.problem is None, "a broken policy is no reason not to answer"
 
 
@@ -135,13 +135,13 @@ def test_mended_document_is_used_again() -> None:
 
 
 def test_deleted_document_is_the_built_in_policy_again() -> None:
-    assert Kept().after({"policy.yaml": GOOD}, None).state.judge.policy.hash == "builtin"
+    assert Kept().after({"policy.yaml": GOOD}, None).policies.active.policy.hash == "builtin"
 
 
 def test_candidate_is_tried_beside_and_can_break_without_harm() -> None:
     kept = Kept().after({"policy.yaml": GOOD, "candidate.yaml": OTHER})
-    assert kept.state.candidate is not None
-    assert [rule.name for rule in kept.state.candidate.policy.rules] == ["some"]
+    assert kept.policies.candidate is not None
+    assert [rule.name for rule in kept.policies.candidate.policy.rules] == ["some"]
     assert kept.samples["policy_candidate_load_success",] == 1.0
     kept = Kept().after({"policy.yaml": GOOD, "candidate.yaml": BROKEN})
     assert (kept.rules, kept.samples["policy_candidate_load_success",]) == (["no-wildcards"], 0.0)
@@ -164,7 +164,7 @@ def test_fault_of_ours_while_reading_is_a_broken_document() -> None:
         raise ZeroDivisionError(text, at)
 
     kept = Kept(read).after({"policy.yaml": GOOD})
-    assert (kept.state.judge.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 0.0)
+    assert (kept.policies.active.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 0.0)
 
 
 def test_only_rules_in_use_are_counted() -> None:

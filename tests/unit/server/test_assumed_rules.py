@@ -20,6 +20,7 @@ from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy
 from webhook.policy.ports import KnownNames
+from webhook.policy.store import PolicyStore
 from webhook.server import assumed_rules as module
 from webhook.server.assumed_rules import KEPT_SECONDS, AssumedRules
 from webhook.server.http import Reviews
@@ -179,7 +180,7 @@ class Server:
     def __init__(self, **state: Any) -> None:
         judge = Judge(Policy(impact=ImpactSettings(limits=(ImpactLimits(pods=2),))))
         sight = Sight(inventory_of(*fleet(8)))
-        self.state = ReviewState(judge=judge, sight=lambda: sight, **state)
+        self.state = ReviewState(PolicyStore(judge), sight=lambda: sight, **state)
         self._reviews = Reviews(ReviewSettings(), Metrics(version="0", resources=()), self.state)
 
     async def _send(self, number: int, **request: Any) -> bool:

@@ -23,6 +23,7 @@ from webhook.policy.decide import Judge
 from webhook.policy.document import Loaded
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy, PolicyMode
 from webhook.policy.ports import KnownNames
+from webhook.policy.store import PolicyStore
 from webhook.server.durations import duration_seconds
 from webhook.server.http import Reviews
 from webhook.server.review_state import Misses, ReviewState
@@ -117,7 +118,7 @@ def reviewed(
 ) -> dict[str, Any]:
     """What is answered to a review, with the samples of its metrics under "metrics"."""
     metrics = Metrics(version="0", resources=("resourceclaims", "resourceslices", "devicetaintrules", "configmaps"))
-    policy = state.judge.policy
+    policy = state.policies.active.policy
     metrics.policy.use([rule.name for rule in policy.rules], ["candidate-rule"])
     reviews = Reviews(ReviewSettings(), metrics, state)
     route = reviews._route_to(f"{path}?timeout={seconds}s")
@@ -141,14 +142,14 @@ DRIVERS = {"gpu.example.com": frozenset({"gpu.example.com"})}
 
 def test_names_that_are_not_known_are_asked_for_and_the_review_is_decided_anew() -> None:
     cluster = Cluster({"ml": {}}, DRIVERS)
-    cluster.state.judge = judge_of(NO_TEAM, ONLY_GPUS, default="deny")
+    cluster.state.policies.use(judge_of(NO_TEAM, ONLY_GPUS, default="deny"))
     assert reviewed(cluster.state, CLAIM)["allowed"]
     assert cluster.asked == [({"ml"}, {"gpu.example.com"}, 0.5)]
 
 
 def test_what_nobody_knows_is_refused_after_it_was_asked_for_once() -> None:
     cluster = Cluster()
-    cluster.state.judge = judge_of(NO_TEAM)
+    cluster.state.policies.use(judge_of(NO_TEAM))
     answer = reviewed(cluster.state, CLAIM)
     assert not answer["allowed"]
     assert "no-team" in answer["status"]["message"]
@@ -158,7 +159,7 @@ def test_what_nobody_knows_is_refused_after_it_was_asked_for_once() -> None:
 def test_names_that_are_known_are_not_asked_for() -> None:
     cluster = Cluster()
     cluster.state.names = KnownNames({"ml": {}}, DRIVERS)
-    cluster.state.judge = judge_of(NO_TEAM, ONLY_GPUS, default="deny")
+    cluster.state.policies.use(judge_of(NO_TEAM, ONLY_GPUS, default="deny"))
     assert reviewed(cluster.state, CLAIM)["allowed"]
     assert cluster.asked == []
 
@@ -172,7 +173,7 @@ def test_names_that_no_rule_needs_are_not_asked_for() -> None:
 
 def test_asking_takes_at_most_half_of_the_time_that_is_left() -> None:
     cluster = Cluster({"ml": {}})
-    cluster.state.judge = judge_of(NO_TEAM)
+    cluster.state.policies.use(judge_of(NO_TEAM))
     reviewed(cluster.state, CLAIM, seconds=0.5, clock=lambda: 0.0)
     [(_, _, seconds)] = cluster.asked
     assert seconds <= 0.2
@@ -180,10 +181,10 @@ def test_asking_takes_at_most_half_of_the_time_that_is_left() -> None:
 
 def test_policy_that_comes_while_names_are_asked_for_decides() -> None:
     cluster = Cluster({"ml": {}}, DRIVERS)
-    cluster.state.judge = judge_of(NO_TEAM)
+    cluster.state.policies.use(judge_of(NO_TEAM))
 
     def swap() -> None:
-        cluster.state.judge = judge_of(make_entry("nobody", "deny"))
+        cluster.state.policies.use(judge_of(make_entry("nobody", "deny")))
 
     cluster.when_asked = swap
     assert "rule nobody" in reviewed(cluster.state, CLAIM)["status"]["message"]
@@ -264,8 +265,10 @@ def test_rules_that_matched_are_counted_and_so_is_what_a_candidate_would_do(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     state = ReviewState(
-        judge_of(make_entry("noted", "audit"), make_entry("told", "warn"), make_entry("fine", "allow")),
-        judge_of(make_entry("candidate-rule", "deny")),
+        PolicyStore(
+            judge_of(make_entry("noted", "audit"), make_entry("told", "warn"), make_entry("fine", "allow")),
+            judge_of(make_entry("candidate-rule", "deny")),
+        ),
     )
     with caplog.at_level(logging.INFO, logger="webhook.server.http"):
         answer = reviewed(state, CLAIM)
@@ -351,12 +354,14 @@ GUARDED = Policy(impact=ImpactSettings(limits=(ImpactLimits(pods=1),), break_gla
 def guarded(mode: PolicyMode) -> ReviewState:
     """Four nodes with a pod each, one of which may go."""
     sight = Sight(inventory_of(*fleet()))
-    return ReviewState(Judge(structs.replace(GUARDED, mode=mode)), key=lambda: b"k" * 32, sight=lambda: sight)
+    return ReviewState(
+        PolicyStore(Judge(structs.replace(GUARDED, mode=mode))), key=lambda: b"k" * 32, sight=lambda: sight
+    )
 
 
 def ruled(mode: PolicyMode) -> ReviewState:
     """A policy that denies every toleration."""
-    return ReviewState(Judge(policy_of(mode=mode, rules=[make_entry("no-team", "deny")])))
+    return ReviewState(PolicyStore(Judge(policy_of(mode=mode, rules=[make_entry("no-team", "deny")]))))
 
 
 def found(answer: dict[str, Any]) -> dict[tuple[str, str], float]:
@@ -368,7 +373,12 @@ def found(answer: dict[str, Any]) -> dict[tuple[str, str], float]:
     ("state", "manifest", "rule"),
     [
         pytest.param(ruled, make_claim([make_toleration()]), "no-team", id="policy"),
-        pytest.param(lambda mode: ReviewState(Judge(Policy(mode=mode))), LEFT_OUT, "documented", id="documented rule"),
+        pytest.param(
+            lambda mode: ReviewState(PolicyStore(Judge(Policy(mode=mode)))),
+            LEFT_OUT,
+            "documented",
+            id="documented rule",
+        ),
         pytest.param(guarded, tainting(), "impact", id="guard"),
     ],
 )
@@ -400,7 +410,9 @@ def test_what_mode_enforce_would_let_pass_as_well_is_not_counted_as_refused(gene
     """M2: a claim made from a template is only warned of unless generatedClaims says otherwise."""
     claim = make_claim([make_toleration()], meta=make_meta("c", namespace="ml", annotations=GENERATED))
     review = make_review(claim, user="system:serviceaccount:kube-system:resource-claim-controller")
-    state = ReviewState(Judge(policy_of(mode="warn", generatedClaims=generated, rules=[make_entry("no-team", "deny")])))
+    state = ReviewState(
+        PolicyStore(Judge(policy_of(mode="warn", generatedClaims=generated, rules=[make_entry("no-team", "deny")])))
+    )
     counted = reviewed(state, review)["metrics"]["reviews_turned_down_total", "resourceclaims"]
     assert counted == (generated == "enforce")
 
@@ -439,7 +451,7 @@ def test_findings_are_counted_under_rules_in_use_and_names_of_our_own_only() -> 
 
 
 def test_mutation_that_fails_leaves_the_object_alone() -> None:
-    state = ReviewState(judge_of(NO_TEAM))
+    state = ReviewState(PolicyStore(judge_of(NO_TEAM)))
     state.key = lambda: 1 / 0  # type: ignore[assignment,return-value]
     answer = reviewed(state, CLAIM, path="/mutate")
     assert answer["allowed"]

@@ -18,6 +18,7 @@ from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, Policy
 from webhook.policy.ports import KnownNames
+from webhook.policy.store import PolicyStore
 from webhook.server.assumed_rules import AssumedRules
 from webhook.server.review_state import ReviewState
 from webhook.server.rule_observer import RuleObserver
@@ -46,16 +47,18 @@ class Replica:
         self.sight = Sight(self.inventory)
         judge = Judge(Policy(**{"impact": ImpactSettings(limits=(ImpactLimits(pods=LIMIT),)), **policy}))
         assumed_rules = AssumedRules(clock or Clock())
-        self.state = ReviewState(judge=judge, sight=lambda: self.sight, key=lambda: SECRET, assumed_rules=assumed_rules)
-        self._beginnings = RuleObserver(self.state, self.inventory)
+        self.state = ReviewState(
+            PolicyStore(judge), sight=lambda: self.sight, key=lambda: SECRET, assumed_rules=assumed_rules
+        )
+        self._observer = RuleObserver(self.state, self.inventory)
 
     def watch(self, old: Held | None, new: Held | None) -> None:
         self.inventory.apply(old, new)
-        self._beginnings.observe(old, new)
+        self._observer.observe(old, new)
 
     def allows(self, rule: Any, now: datetime) -> bool:
-        state = self.state.context(now, UNLIMITED, KnownNames({}))
-        given = {name: getattr(state, name) for name in ("judge", "sight", "assumed", "victims", "closed")}
+        context = self.state.context(now, UNLIMITED, KnownNames({}))
+        given = {name: getattr(context, name) for name in ("judge", "sight", "assumed", "victims", "closed")}
         decision = ask(rule, now=now, cluster=given.pop("sight"), **given)
         if decision.assumed is not None:
             self.state.assumed_rules.add(decision.assumed)

@@ -1,6 +1,6 @@
 """Reviews one after the other, each at a time of its own, as one replica of the server would answer them.
 
-The server's own surroundings remember what was let through; nothing here asks a clock.
+The server's own state remembers what was let through; nothing here asks a clock.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from webhook.api.rules import decode_rule
 from webhook.commands.shared.policy_files import read_policy
 from webhook.commands.shared.verdicts import verdict_on
 from webhook.inventory.state import Sight
+from webhook.policy.store import PolicyStore
 from webhook.server.assumed_rules import AssumedRules
 from webhook.server.recent_taints import RecentTaints
 from webhook.server.review_state import ReviewState
@@ -38,7 +39,7 @@ class Trial:
         self._names = names
         self._inventory = inventory
         self._state = ReviewState(
-            judge=judge,
+            policies=PolicyStore(judge),
             key=lambda: key,
             sight=None if inventory is None else lambda: Sight(inventory),
             read_policy=read_policy,

@@ -17,6 +17,7 @@ from webhook.cluster.cache.surveys import Namespaces
 from webhook.cluster.settings import InventorySettings
 from webhook.config.evict import parse_evict
 from webhook.daemons.evict import Worker
+from webhook.policy.decide import BUILTIN_JUDGE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -111,7 +112,7 @@ def test_no_pod_is_evicted_while_holds_of_namespaces_are_not_known(tmp_path: Pat
 
     async def test() -> None:
         worker = Worker(parse_evict("evict", [f"--kubeconfig={tmp_path / 'kubeconfig'}"], {}))
-        worker._policy.loader.loaded.set()
+        worker._policies.use(BUILTIN_JUDGE)
         followed = [*worker._cache._reflectors, worker._namespaces.reflector]
         for reflector in followed:
             reflector.synced.set()
