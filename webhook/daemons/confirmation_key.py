@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.admission.confirmation import is_proved
+from webhook.admission.confirmation import is_proved, read_code
+from webhook.api.rules import CONFIRM_IMPACT
 from webhook.cluster.mac_key import KeySecret
 from webhook.cluster.settings import KeySettings
-from webhook.daemons.ceiling import NO_KEY
+from webhook.eviction.ceiling import NOT_CONFIRMED, Confirmation
 from webhook.files.keys import key_in
 from webhook.runtime import Stage
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
     from webhook.config.evict import EvictSettings
 
+NO_KEY: Final = "it cannot be verified, as the key is not known"
 _FORGED: Final = "it was made for another rule, selector, taint or effect, or with another key"
 
 
@@ -48,6 +50,14 @@ class CodeKey:
     def in_place(self) -> bool:
         """Whether it is known, and still where it was read."""
         return self._key is not None if self._secret is None else self._secret.in_place
+
+    def confirmation_of(self, rule: DeviceTaintRule) -> Confirmation:
+        """What the code says that the rule carries, and why it does not count if it does not."""
+        text = rule.meta.annotations.get(CONFIRM_IMPACT, "")
+        if not text:
+            return NOT_CONFIRMED
+        code = read_code(text)
+        return Confirmation(None if code is None else code.numbers, self.doubt_of(rule))
 
     def doubt_of(self, rule: DeviceTaintRule) -> str:
         """Why the code that the rule carries is not proved; empty if it is, expired or not."""

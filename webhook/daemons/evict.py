@@ -29,13 +29,13 @@ from webhook.cluster.settings import InventorySettings
 from webhook.config.command_line import program
 from webhook.config.evict import EvictSettings, parse_evict
 from webhook.config.flags import ConfigError
-from webhook.daemons.ceiling import ceiling_of
 from webhook.daemons.confirmation_key import CodeKey
 from webhook.daemons.eviction_policy import EvictionPolicy
 from webhook.daemons.input_files import faults_of
 from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic_audit
 from webhook.daemons.policy_loader import PolicyLoader
 from webhook.daemons.wiring import cluster_credentials, policy_stages, read_policy
+from webhook.eviction.ceiling import ceiling_of
 from webhook.eviction.controller import Controller
 from webhook.eviction.dependencies import Setup
 from webhook.eviction.loop_monitor import Pulse
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
     from webhook.admission.confirmation import Numbers
     from webhook.api.pods import Pod
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.eviction.ports import Ceiling
     from webhook.eviction.profiles import Profile
 
 log = logging.getLogger(__name__)
@@ -296,7 +298,7 @@ class Worker:
             profile_of=self._profile_of,
             random=random.random,  # noqa: TID251 -- the shell's
             trusted=self._trusted,
-            ceiling_of=lambda rule: ceiling_of(rule, self._policy.policy, self._totals, self._key.doubt_of),
+            ceiling_of=self._ceiling_of,
             settings=self._settings.worker,
         )
 
@@ -323,6 +325,9 @@ class Worker:
         if self._counted is None or now - self._counted_at > _COUNTED_SECONDS:
             self._counted, self._counted_at = totals(self._cache.inventory), now
         return self._counted
+
+    def _ceiling_of(self, rule: DeviceTaintRule) -> Ceiling | None:
+        return ceiling_of(rule, self._policy.policy, self._totals, self._key.confirmation_of(rule))
 
     def _profile_of(self, pod: Pod) -> Profile:
         profiles = self._policy.profiles

@@ -16,8 +16,8 @@ from tests.unit.eviction.objects import rule
 from webhook.admission.confirmation import ImpactToConfirm, Numbers, about_of, make_code
 from webhook.api.rules import CONFIRM_IMPACT, DeviceSelector
 from webhook.config.evict import parse_evict
-from webhook.daemons.ceiling import NO_KEY
-from webhook.daemons.confirmation_key import CodeKey
+from webhook.daemons.confirmation_key import NO_KEY, CodeKey
+from webhook.eviction.ceiling import NOT_CONFIRMED, Confirmation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,13 +40,18 @@ def coded(value: DeviceTaintRule, key: bytes = SECRET, *, backdated: bool = Fals
     return structs.replace(value, meta=structs.replace(value.meta, annotations=annotations))
 
 
-def with_file(folder: Path, key: bytes = SECRET) -> Callable[[DeviceTaintRule], str]:
-    """What is said of rules by a worker that has the key in a file."""
+def worker_key(folder: Path, key: bytes = SECRET) -> CodeKey:
+    """Of a worker that has it in a file."""
     (folder / "key").write_bytes(key)
     settings = parse_evict("program", ["--mode=delegated", f"--key-file={folder / 'key'}"], {})
     found = CodeKey(settings, NO_CLUSTER, lambda: None)
     asyncio.run(_start(found))
-    return found.doubt_of
+    return found
+
+
+def with_file(folder: Path, key: bytes = SECRET) -> Callable[[DeviceTaintRule], str]:
+    """What is said of rules by a worker that has the key in a file."""
+    return worker_key(folder, key).doubt_of
 
 
 async def _start(key: CodeKey) -> None:
@@ -132,3 +137,21 @@ def test_worker_that_does_not_act_needs_no_key_and_takes_codes_as_they_are_writt
     key = CodeKey(settings, NO_CLUSTER, lambda: None)
     assert (key.stages(), key.problem) == ([], None)
     assert key.doubt_of(coded(rule(), b"x" * 32)) == ""
+    assert key.confirmation_of(coded(rule(), b"x" * 32)) == Confirmation(HIT.numbers)
+
+
+def test_rule_without_an_annotation_is_not_confirmed_and_not_in_doubt(tmp_path: Path) -> None:
+    assert worker_key(tmp_path).confirmation_of(rule()) == NOT_CONFIRMED
+
+
+@pytest.mark.parametrize("text", ["yes", "v1.1.2.3.4.5.!"])
+def test_annotation_that_is_no_code_confirms_no_figures(text: str, tmp_path: Path) -> None:
+    found = worker_key(tmp_path).confirmation_of(rule(annotations={CONFIRM_IMPACT: text}))
+    assert found == Confirmation(None, FORGED)
+
+
+def test_code_that_is_not_proved_has_figures_and_a_doubt(tmp_path: Path) -> None:
+    """R5."""
+    key = worker_key(tmp_path)
+    assert key.confirmation_of(coded(rule())) == Confirmation(HIT.numbers)
+    assert key.confirmation_of(coded(rule(), b"x" * 32)) == Confirmation(HIT.numbers, FORGED)

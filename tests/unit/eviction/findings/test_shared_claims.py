@@ -11,11 +11,11 @@ from msgspec import structs
 from tests.builders import KEY, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, Budget, World
-from webhook.admission.confirmation import CodeSubject, ImpactToConfirm, Numbers, make_code
+from webhook.admission.confirmation import CodeSubject, ImpactToConfirm, Numbers, make_code, read_code
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
 from webhook.api.rules import CONFIRM_IMPACT
-from webhook.daemons.ceiling import ceiling_of
+from webhook.eviction.ceiling import Confirmation, ceiling_of
 from webhook.eviction.modes import Mode
 from webhook.inventory.impact import Taint, impact_of
 from webhook.policy.model import EvictionProfile, Policy
@@ -145,7 +145,9 @@ def test_confirmed_rule_on_claims_of_a_pod_group_is_not_stopped() -> None:
     """H6: the code confirms no pods for a PodGroup of unknown size, so its pods do not count against the ceiling."""
 
     def ceiling(confirmed: DeviceTaintRule) -> Ceiling | None:
-        return ceiling_of(confirmed, Policy(), lambda: Numbers(0, 0, 0, 0), lambda _: "")
+        code = read_code(confirmed.meta.annotations[CONFIRM_IMPACT])
+        assert code is not None
+        return ceiling_of(confirmed, Policy(), lambda: Numbers(0, 0, 0, 0), Confirmation(code.numbers))
 
     world = World(Mode.REPLACEMENT, FREE, ceiling_of=ceiling)
     gang(world, 8)

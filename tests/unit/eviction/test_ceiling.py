@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
-from tests.builders import KEY, NOW
+from tests.builders import KEY
 from tests.unit.eviction.objects import rule
 from tests.unit.policy.documents import policy_of
-from webhook.admission.confirmation import CodeSubject, ImpactToConfirm, Numbers, make_code
-from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
-from webhook.daemons.ceiling import NO_KEY, ceiling_of
+from webhook.admission.confirmation import Numbers
+from webhook.eviction.ceiling import Confirmation, ceiling_of
 from webhook.eviction.ports import Ceiling
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy, PolicyMode, RequesterMatch, Share, TaintMatch
 
@@ -27,19 +24,8 @@ def no_totals() -> Numbers:
     raise AssertionError("nobody gave a share")
 
 
-def in_no_doubt(_: DeviceTaintRule) -> str:
-    return ""
-
-
 def policy(*limits: ImpactLimits, tolerance: float = 10.0, mode: PolicyMode = PolicyMode.ENFORCE) -> Policy:
     return Policy(mode=mode, impact=ImpactSettings(limits=limits, tolerance_percent=tolerance))
-
-
-def code(numbers: Numbers) -> str:
-    """As the guard prints it, and long expired."""
-    about = CodeSubject("rule", None, KEY, "", "NoExecute", None)
-    hit = ImpactToConfirm(numbers, frozenset({"ml"}), frozenset())
-    return make_code(about, hit, "somebody", NOW - timedelta(days=365), b"0123456789abcdef")
 
 
 @pytest.mark.parametrize(
@@ -49,28 +35,25 @@ def code(numbers: Numbers) -> str:
 def test_what_was_confirmed_is_the_ceiling_with_the_tolerance(
     tolerance: float, pods: int, namespaces: int, mode: PolicyMode
 ) -> None:
-    confirmed = rule(annotations={CONFIRM_IMPACT: code(Numbers(devices=300, claims=200, pods=100, namespaces=2))})
+    confirmed = Confirmation(Numbers(devices=300, claims=200, pods=100, namespaces=2))
     limited = policy(ImpactLimits(pods=1), tolerance=tolerance, mode=mode)
-    assert ceiling_of(confirmed, limited, no_totals, in_no_doubt) == Ceiling(pods, namespaces)
+    assert ceiling_of(rule(), limited, no_totals, confirmed) == Ceiling(pods, namespaces)
 
 
 @pytest.mark.parametrize("mode", PolicyMode)
 def test_code_that_is_not_proved_is_no_ceiling(mode: PolicyMode) -> None:
     """R5: the policy's limits hold, as far as they hold for others."""
-    made_up = rule(annotations={CONFIRM_IMPACT: code(Numbers(999_999_999, 999_999_999, 999_999_999, 999_999_999))})
+    made_up = Confirmation(Numbers(999_999_999, 999_999_999, 999_999_999, 999_999_999), "it was made up")
     limited = policy(ImpactLimits(pods=7), mode=mode)
-    found = ceiling_of(made_up, limited, no_totals, lambda _: "it was made up")
+    found = ceiling_of(rule(), limited, no_totals, made_up)
     limits = Ceiling(7, None, confirmed=False, doubt="it was made up")
     assert found == (limits if mode is PolicyMode.ENFORCE else None)
-    assert ceiling_of(made_up, policy(ImpactLimits(pods=7)), no_totals) == limits._replace(doubt=NO_KEY)
     assert ceiling_of(rule(), policy(ImpactLimits(pods=7)), no_totals) == limits._replace(doubt="")
 
 
-@pytest.mark.parametrize("text", ["", "yes", "v1.1.2.3.4.5.!"])
-def test_annotation_that_is_no_code_confirms_nothing(text: str) -> None:
+def test_annotation_that_is_no_code_confirms_nothing() -> None:
     limited = policy(ImpactLimits(pods=7, namespaces=3))
-    found = ceiling_of(rule(annotations={CONFIRM_IMPACT: text}), limited, no_totals, in_no_doubt)
-    assert found == Ceiling(7, 3, confirmed=False)
+    assert ceiling_of(rule(), limited, no_totals, Confirmation(None)) == Ceiling(7, 3, confirmed=False)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +84,7 @@ def test_annotation_that_is_no_code_confirms_nothing(text: str) -> None:
 def test_without_confirmation_the_widest_limit_that_may_hold_does(
     limits: tuple[ImpactLimits, ...], pods: int | None
 ) -> None:
-    found = ceiling_of(rule(), policy(*limits), totals, in_no_doubt)
+    found = ceiling_of(rule(), policy(*limits), totals)
     assert found == (None if pods is None else Ceiling(pods, None, confirmed=False))
 
 
@@ -114,13 +97,13 @@ def test_limits_that_a_document_does_not_name_stop_the_worker_too() -> None:
 
 def test_rule_that_asks_for_eviction_is_limited_as_one_that_evicts() -> None:
     limits = (ImpactLimits(taints=TaintMatch(effects=("NoExecute",)), pods=5), ImpactLimits(pods=50))
-    found = ceiling_of(rule(effect="NoSchedule", evict=True), policy(*limits), no_totals, in_no_doubt)
+    found = ceiling_of(rule(effect="NoSchedule", evict=True), policy(*limits), no_totals)
     assert found == Ceiling(5, None, confirmed=False)
 
 
 @pytest.mark.parametrize("mode", [PolicyMode.WARN, PolicyMode.OFF])
 def test_where_nothing_was_refused_nothing_is_stopped(mode: PolicyMode) -> None:
-    assert ceiling_of(rule(), policy(ImpactLimits(pods=1), mode=mode), no_totals, in_no_doubt) is None
+    assert ceiling_of(rule(), policy(ImpactLimits(pods=1), mode=mode), no_totals) is None
 
 
 def test_what_is_above_is_said_in_words() -> None:

@@ -1,0 +1,75 @@
+"""The most that a rule may hit before the worker stops: what was confirmed, else what the policy allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from webhook.eviction.ports import Ceiling
+from webhook.policy.model import PolicyMode, Share
+from webhook.policy.profiles import limits_of_anybody, most
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.policy.model import Policy
+
+
+class Figures(Protocol):
+    """Numbers of pods and namespaces that a taint hits, or could hit."""
+
+    @property
+    def pods(self) -> int:
+        """How many pods."""
+
+    @property
+    def namespaces(self) -> int:
+        """In how many namespaces they are."""
+
+    def grown(self, percent: float) -> Figures:
+        """The same, larger by this share; rounded down."""
+
+
+class Confirmation(NamedTuple):
+    """What the confirmation code of a rule says, and whether it counts."""
+
+    figures: Figures | None = None
+    """The impact that was confirmed; None if the rule carries nothing that can be read as a code."""
+    doubt: str = ""
+    """Why what the rule carries does not count; empty if it does, or if it carries nothing."""
+
+
+NOT_CONFIRMED: Final = Confirmation()
+
+
+def ceiling_of(
+    rule: DeviceTaintRule,
+    policy: Policy,
+    totals: Callable[[], Figures],
+    confirmation: Confirmation = NOT_CONFIRMED,
+) -> Ceiling | None:
+    """The ceiling of a rule under a policy; None is no limit. `totals` counts all that could be hit, for shares.
+
+    A confirmation without doubt sets the ceiling, with the policy's tolerance, for as long as its rule exists: a code
+    must be used before it expires, but the eviction may take longer. Without one, it is no longer known who set the
+    rule, so the widest limit that may have applied to it is the ceiling. Where the policy does not enforce, admission
+    refused nothing, so nothing is stopped.
+    """
+    if confirmation.figures is not None and not confirmation.doubt:
+        most_confirmed = confirmation.figures.grown(policy.impact.tolerance_percent)
+        return Ceiling(most_confirmed.pods, most_confirmed.namespaces)
+    if policy.mode is not PolicyMode.ENFORCE:
+        return None
+    limits = limits_of_anybody(policy.impact, rule.taint, rule.effective_effect)
+    pods = _widest([entry.pods for entry in limits], lambda: totals().pods)
+    namespaces = _widest([entry.namespaces for entry in limits], lambda: totals().namespaces)
+    if pods is None and namespaces is None:
+        return None
+    return Ceiling(pods, namespaces, confirmed=False, doubt=confirmation.doubt)
+
+
+def _widest(limits: Iterable[int | Share | None], total: Callable[[], int]) -> int | None:
+    """The largest of the limits as a number; None if one of them is no limit."""
+    numbers = [most(limit, total() if isinstance(limit, Share) else 0) for limit in limits]
+    known = [number for number in numbers if number is not None]
+    return max(known) if len(known) == len(numbers) else None
