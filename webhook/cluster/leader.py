@@ -1,8 +1,7 @@
-"""Who of several replicas acts: the packaged elector of kubernetes.aio, over our own client.
+"""Leader election over a Lease, with the algorithm of client-go's tools/leaderelection.
 
-What is added: no answer is a failed attempt and not the end; the leader steps back in time and nobody takes a lease
-that has not run out, whatever the wall clock does; the lease is given back on a clean stop; and who has lost it ends,
-since what it knows may be out of date.
+Each candidate reads the lease every few seconds and watches by its own monotonic clock whether the record changes. The
+times in the record are written for people and never compared, so clocks of different machines need not agree.
 """
 
 from __future__ import annotations
@@ -11,42 +10,58 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from types import SimpleNamespace
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
-from webhook.api.meta import parse_time
-from webhook.cluster.client.errors import ClusterError, Conflict, NotFound
+from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, Unavailable
 from webhook.cluster.client.rest import path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
+    from datetime import datetime
 
     from webhook.cluster.client.rest import Cluster
 
 log = logging.getLogger(__name__)
 
-_RELEASES: Final = 3
-_NO_CLIENT: Final[Any] = None
-"""The lock is given our own calls instead."""
+JITTER_FACTOR: Final = 1.2
+"""Candidates wait for up to this many retry periods on top of one, so that they do not read in step."""
+_RELEASE_ATTEMPTS: Final = 3
 
 
 class LeadershipLost(Exception):  # noqa: N818 -- it says what happened
-    """The lease could not be renewed in time, or somebody else has it."""
+    """The lease was not renewed in time, or another candidate holds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderSettings:
-    """Which lease, and how it is kept: the figures of Kubernetes' own controllers."""
+    """Which lease, and how it is kept; the defaults are those of Kubernetes' own controllers."""
 
     namespace: str
     name: str
     lease_seconds: int = 15
+    """How long a record must stay unchanged before another candidate may take the lease over."""
     renew_seconds: int = 10
-    """How long the leader goes on trying to renew."""
+    """How long the leader retries a failed renewal before it gives up; less than the lease, so it stops first."""
     retry_seconds: int = 2
+    """Between two attempts, and between two renewals."""
+
+
+class _Lease(msgspec.Struct):
+    """coordination.k8s.io/v1 Lease, kept whole so that an update drops nothing."""
+
+    metadata: dict[str, Any]
+    spec: dict[str, Any] = {}
+
+    @property
+    def holder(self) -> str:
+        """The identity of the leader; empty if the lease is free."""
+        return str(self.spec.get("holderIdentity") or "")
+
+
+_LEASE: Final = msgspec.json.Decoder(_Lease)
 
 
 class Leadership:
@@ -58,217 +73,160 @@ class Leadership:
         settings: LeaderSettings,
         *,
         identity: str,
+        now: Callable[[], datetime],
+        random: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`identity` tells this process from every other, also from its own predecessor."""
+        """`identity` is unique to this process and not reused after a restart.
+
+        `now` is wall-clock time in UTC, which is only written; `random` returns numbers in [0, 1); `clock` returns
+        seconds that only go forward.
+        """
+        self._cluster = cluster
         self._settings = settings
         self._identity = identity
+        self._now = now
+        self._random = random
         self._clock = clock
-        self._leases = _Leases(cluster, settings)
+        self._collection = path_of("coordination.k8s.io", "v1", "leases", namespace=settings.namespace)
+        self._path = f"{self._collection}/{settings.name}"
+        self._timeout_seconds = settings.renew_seconds / 2  # two attempts fit into the time that a leader has to renew
+        self._observed: dict[str, Any] | None = None
+        self._observed_at = 0.0
         self._renewed_at = 0.0
-        self._seen: dict[str, Any] = {}
-        self._seen_at = 0.0
         self._taken = False
         self._released = False
         self.acquired = asyncio.Event()
-        """Set once this process leads; never unset, as it ends when it does not any more."""
+        """Set once this process leads; never unset, because `run` raises when it leads no longer."""
 
     @property
     def holds(self) -> bool:
-        """Whether we lead, and nobody else can: also right after this process was held up for longer than that."""
-        return self.acquired.is_set() and self._left_seconds() > 0
+        """Whether this process leads and no other candidate can; right also just after it was suspended."""
+        return self.acquired.is_set() and not self._taken and self._left_seconds() > 0
 
     async def run(self) -> NoReturn:
-        """Waits for the lease, then keeps it. Raises LeadershipLost; returns only when cancelled."""
-        elector = self._elector()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._guard())
-            await elector.run()
-            raise LeadershipLost(f"{self._identity} could not renew {self._settings.namespace}/{self._settings.name}")
+        """Acquires the lease, then renews it. Raises LeadershipLost; returns only when cancelled."""
+        await self._acquire()
+        log.info("leading", extra={"lease": self._name, "identity": self._identity})
+        self.acquired.set()
+        await self._renew()
 
     async def release(self) -> None:
-        """Gives the lease back if we have it, so that nobody has to wait for it to run out."""
+        """Gives the lease back if this process has it, so that the next leader need not wait for it to expire."""
         self._released = True
         if not self.acquired.is_set():
             return
-        for _ in range(_RELEASES):
+        for _ in range(_RELEASE_ATTEMPTS):
             try:
-                await self._leases.empty(self._identity)
+                lease = await self._read()
+                if lease.holder == self._identity:
+                    # as client-go leaves it
+                    await self._update(lease, {**lease.spec, "holderIdentity": "", "leaseDurationSeconds": 1})
             except Conflict:
-                continue  # our own last renewal was still on its way
+                continue  # our own last renewal was still under way
             except ClusterError as error:
                 log.warning("lease not given back", extra={"error": str(error)})
             return
 
-    def _elector(self) -> Any:
-        # Here and not above: it brings 0.3 s of generated clients, which a process without election does not need.
-        from kubernetes.aio.leaderelection.electionconfig import Config  # noqa: PLC0415
-        from kubernetes.aio.leaderelection.leaderelection import LeaderElection  # noqa: PLC0415
+    # --- the loops -------------------------------------------------------------------------------
 
-        settings = self._settings
+    async def _acquire(self) -> None:
+        while not await self._try_acquire_or_renew():
+            wait = self._settings.retry_seconds * (1 + JITTER_FACTOR * self._random())
+            expires_in = self._expires_in_seconds() if self._taken else 0.0
+            await asyncio.sleep(min(wait, expires_in) if expires_in > 0 else wait)
 
-        async def led() -> None:
-            log.info("leading", extra={"lease": f"{settings.namespace}/{settings.name}", "identity": self._identity})
-            self.acquired.set()
-
-        async def ended() -> None:
-            """What `run` raises says it."""
-
-        config = Config(
-            self._lock(),
-            lease_duration=settings.lease_seconds,
-            renew_deadline=settings.renew_seconds,
-            retry_period=settings.retry_seconds,
-            onstarted_leading=led,
-            onstopped_leading=ended,
-        )
-        return LeaderElection(config)
-
-    def _lock(self) -> Any:
-        from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock  # noqa: PLC0415
-
-        read, write = self._read, self._write
-
-        class Lock(LeaseLock):
-            """The packaged lock, asked over our client; no answer is an answer that says no."""
-
-            async def get(self, name: str, namespace: str) -> Any:
-                return await read(super().get(name, namespace))
-
-            async def create(self, name: str, namespace: str, election_record: Any) -> bool:
-                return await write(super().create(name, namespace, election_record))
-
-            async def update(self, name: str, namespace: str, updated_record: Any) -> bool:
-                return await write(super().update(name, namespace, updated_record))
-
-        lock: Any = Lock(self._settings.name, self._settings.namespace, self._identity, _NO_CLIENT)
-        lock.api_instance = self._leases
-        return lock
-
-    async def _read(self, work: Coroutine[Any, Any, Any]) -> Any:
-        from kubernetes.aio.client.exceptions import ApiException  # noqa: PLC0415
-
-        try:
-            found, record = await work
-        except ClusterError as error:
-            self._failed(error)
-            self._taken = self._taken and not isinstance(error, NotFound)
-            exception = ApiException(status=error.code, reason=str(error))
-            exception.body = msgspec.json.encode({"code": error.code}).decode()
-            return False, exception
-        if found:
-            self._look(record)
-        return found, record
-
-    async def _write(self, work: Coroutine[Any, Any, Any]) -> bool:
-        if self._taken or self._released:
-            work.close()
-            return False  # which the elector does not know
-        began = self._clock()
-        try:
-            done = bool(await work)
-        except ClusterError as error:
-            self._failed(error)
-            return False
-        if done:
-            self._renewed_at = began  # for others it may count from then
-        return done
-
-    def _look(self, record: Any) -> None:
-        """Sees whether a lease as just read is somebody else's. One that has run out is made nobody's.
-
-        The elector finds that out by the wall clock: set forward, it would take a lease that is kept, and set back,
-        leave one that nobody keeps.
-        """
-        if vars(record) != self._seen:
-            self._seen, self._seen_at = dict(vars(record)), self._clock()
-        if self._clock() - self._seen_at >= self._settings.lease_seconds and record.holder_identity != self._identity:
-            record.holder_identity = None
-        self._taken = record.holder_identity not in (None, self._identity)
+    async def _renew(self) -> NoReturn:
+        """Renews until that fails for too long. No request is made after the deadline, whatever held us up."""
+        while self.holds:
+            await asyncio.sleep(min(self._settings.retry_seconds, self._left_seconds()))
+            if self.holds:
+                try:
+                    async with asyncio.timeout(self._left_seconds()):
+                        await self._try_acquire_or_renew()
+                except TimeoutError:
+                    break
+        raise LeadershipLost(f"{self._identity} could not renew {self._name}")
 
     def _left_seconds(self) -> float:
-        return self._renewed_at + self._settings.renew_seconds + self._settings.retry_seconds - self._clock()
+        """Until the leader has to stop: its next renewal would be due after one retry period."""
+        return self._renewed_at + self._settings.retry_seconds + self._settings.renew_seconds - self._clock()
 
-    def _failed(self, error: ClusterError) -> None:
-        if isinstance(error, Conflict | NotFound):
-            return  # somebody was faster, or there is none yet
-        log.warning("lease not read or renewed", extra={"error": str(error)})
+    # --- one attempt -----------------------------------------------------------------------------
 
-    async def _guard(self) -> NoReturn:
-        """The elector asks the wall clock how long it has tried; if that is set back, the lease may be another's."""
-        await self.acquired.wait()
-        while True:
-            left = self._left_seconds()
-            if left <= 0:
-                raise LeadershipLost(f"{self._identity} has not renewed the lease for too long")
-            await asyncio.sleep(left)
+    async def _try_acquire_or_renew(self) -> bool:
+        """Whether this process holds the lease now."""
+        began = self._clock()  # the others count from when they see the record, which is later
+        try:
+            await self._write()
+        except ClusterError as error:
+            # A Conflict means that another candidate was faster, NotFound that the lease was deleted meanwhile.
+            if not isinstance(error, Conflict | NotFound):
+                log.warning("lease not read or renewed", extra={"error": str(error)})
+            return False
+        if self._taken or self._released:
+            return False
+        self._renewed_at = began
+        return True
 
-
-class _Leases:
-    """The three calls that the packaged lock makes of the generated client, over ours."""
-
-    def __init__(self, cluster: Cluster, settings: LeaderSettings) -> None:
-        self._cluster = cluster
-        self._collection = path_of("coordination.k8s.io", "v1", "leases", namespace=settings.namespace)
-        self._path = f"{self._collection}/{settings.name}"
-        # twice within the time that a leader has to renew
-        self._timeout_seconds = settings.renew_seconds / 2
-
-    async def read_namespaced_lease(self, _name: str, _namespace: str) -> Any:
-        lease = msgspec.json.decode(await self._cluster.get(self._path, timeout_seconds=self._timeout_seconds))
-        spec = lease.get("spec") or {}
-        return SimpleNamespace(
-            metadata=lease["metadata"],
-            spec=SimpleNamespace(
-                holder_identity=spec.get("holderIdentity"),
-                lease_duration_seconds=spec.get("leaseDurationSeconds"),
-                acquire_time=_time(spec.get("acquireTime")),
-                renew_time=_time(spec.get("renewTime")),
-                lease_transitions=spec.get("leaseTransitions"),
-            ),
-        )
-
-    async def create_namespaced_lease(self, _namespace: str, body: Any, **_: Any) -> None:
-        lease = _lease({"name": body.metadata.name}, body.spec)
-        await self._cluster.create(self._collection, lease, timeout_seconds=self._timeout_seconds)
-
-    async def replace_namespaced_lease(self, *, body: Any, **_: Any) -> None:
-        lease = _lease(body.metadata, body.spec)
-        await self._cluster.update(self._path, lease, timeout_seconds=self._timeout_seconds)
-
-    async def empty(self, identity: str) -> None:
-        """Nobody's, and run out in a second, as client-go leaves it. Raises ClusterError."""
-        lease = msgspec.json.decode(await self._cluster.get(self._path, timeout_seconds=self._timeout_seconds))
-        if (lease.get("spec") or {}).get("holderIdentity") != identity:
+    async def _write(self) -> None:
+        """Creates, takes or renews the lease, unless another candidate holds it. Raises ClusterError."""
+        written = _micro_time(self._now())
+        record = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._settings.lease_seconds,
+            "acquireTime": written,
+            "renewTime": written,
+            "leaseTransitions": 0,
+        }
+        try:
+            lease = await self._read()
+        except NotFound:
+            self._taken = False
+            if not self._released:
+                obj = _object({"name": self._settings.name}, record)
+                await self._cluster.create(self._collection, obj, timeout_seconds=self._timeout_seconds)
             return
-        spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
-        await self._cluster.update(self._path, {**lease, "spec": spec}, timeout_seconds=self._timeout_seconds)
+        self._observe(lease)
+        if self._taken or self._released:
+            return
+        transitions = lease.spec.get("leaseTransitions") or 0
+        if lease.holder == self._identity:
+            record["acquireTime"] = lease.spec.get("acquireTime") or written
+        else:
+            transitions += 1
+        await self._update(lease, {**lease.spec, **record, "leaseTransitions": transitions})
+
+    def _observe(self, lease: _Lease) -> None:
+        """Notes when the record changed, and whether another candidate holds a lease that has not expired."""
+        if lease.spec != self._observed:
+            self._observed, self._observed_at = lease.spec, self._clock()
+        self._taken = lease.holder not in ("", self._identity) and self._expires_in_seconds() > 0
+
+    def _expires_in_seconds(self) -> float:
+        duration = (self._observed or {}).get("leaseDurationSeconds") or self._settings.lease_seconds
+        return self._observed_at + float(duration) - self._clock()
+
+    async def _read(self) -> _Lease:
+        answer = await self._cluster.get(self._path, timeout_seconds=self._timeout_seconds)
+        try:
+            return _LEASE.decode(answer)
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"GET {self._path}: cannot be read: {error}") from None
+
+    async def _update(self, lease: _Lease, spec: dict[str, Any]) -> None:
+        """Raises Conflict if the lease has changed since it was read: its metadata names the version."""
+        await self._cluster.update(self._path, _object(lease.metadata, spec), timeout_seconds=self._timeout_seconds)
+
+    @property
+    def _name(self) -> str:
+        return f"{self._settings.namespace}/{self._settings.name}"
 
 
-def _lease(metadata: Any, spec: Any) -> dict[str, Any]:
-    fields = {
-        "holderIdentity": spec.holder_identity,
-        "leaseDurationSeconds": spec.lease_duration_seconds,
-        "acquireTime": spec.acquire_time,
-        "renewTime": spec.renew_time,
-        "leaseTransitions": getattr(spec, "lease_transitions", None),
-    }
-    texts = {name: _text(value) if isinstance(value, datetime) else value for name, value in fields.items()}
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": metadata,
-        "spec": {name: value for name, value in texts.items() if value is not None},
-    }
+def _object(metadata: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
 
-def _text(time_: datetime) -> str:
+def _micro_time(at: datetime) -> str:
     """As metav1.MicroTime is written."""
-    return time_.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _time(text: str | None) -> datetime | None:
-    """With its fraction, which tells one renewal from the next; with a zone, which the lock takes off."""
-    if text is None or parse_time(text) is None:
-        return None
-    return datetime.fromisoformat(text)
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

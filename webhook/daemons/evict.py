@@ -196,6 +196,8 @@ class Worker:
             self._lease_cluster,
             LeaderSettings(namespace=lease.namespace, name=lease.name),
             identity=self._identity,
+            now=self._clock.now,
+            random=random.random,  # noqa: TID251 -- the shell's
         )
 
         async def acquired() -> None:

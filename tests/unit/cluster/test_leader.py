@@ -1,20 +1,24 @@
-"""Leases: acquired, kept through failures, given back, lost. The elector counts whole seconds, so do these tests."""
+"""Leases: acquired, kept through failures, given back, lost."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import re
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, cluster_of, run, status, until
+from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, Silence, cluster_of, run, status, until
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from webhook.cluster.client.rest import Cluster
 
 pytestmark = pytest.mark.slow  # leases last for seconds
@@ -60,9 +64,22 @@ class Server:
         return str(self.lease["spec"]["holderIdentity"]) if self.lease else ""
 
 
+def leadership_of(
+    cluster: Cluster,
+    identity: str,
+    settings: LeaderSettings = SETTINGS,
+    clock: Callable[[], float] = time.monotonic,
+) -> Leadership:
+    return Leadership(cluster, settings, identity=identity, now=now, random=random.random, clock=clock)  # noqa: TID251 -- as the shell has it
+
+
+def now() -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC)  # noqa: TID251 -- a clock that tests set
+
+
 @contextlib.asynccontextmanager
 async def candidate(cluster: Cluster, identity: str, settings: LeaderSettings = SETTINGS) -> Any:
-    leadership = Leadership(cluster, settings, identity=identity)
+    leadership = leadership_of(cluster, identity, settings)
     task = asyncio.create_task(leadership.run())
     try:
         yield leadership, task
@@ -121,7 +138,7 @@ def test_lease_that_cannot_be_renewed_is_lost() -> None:
                 await until(one.acquired.is_set, "it leads")
                 server.broken = True
                 await until(task.done, "it ends")
-                with pytest.RaisesGroup(LeadershipLost):
+                with pytest.raises(LeadershipLost):
                     await task
 
     run(test())
@@ -142,24 +159,98 @@ def test_lease_taken_by_somebody_else_is_lost() -> None:
     run(test())
 
 
-def test_whoever_asks_the_wall_clock_in_vain_is_stopped_by_the_other() -> None:
-    """The elector would go on trying if the wall clock were set back: ours counts seconds that only go forward."""
+def test_leader_whose_renewal_is_not_answered_ends_at_its_deadline() -> None:
+    """Also while it waits for an answer, and however long a request may take by itself."""
 
+    async def test() -> None:
+        server = Server()
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = server.answer
+            async with candidate(cluster, "one") as (one, task):
+                await until(one.acquired.is_set, "it leads")
+                peer.otherwise = lambda _: Silence()
+                await until(task.done, "it ends")
+                with pytest.raises(LeadershipLost):
+                    await task
+                assert not one.holds
+
+    run(test())
+
+
+def test_leader_that_was_suspended_past_its_deadline_ends_without_a_request() -> None:
     async def test() -> None:
         server, seconds = Server(), [0.0]
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = server.answer
-            leadership = Leadership(cluster, SETTINGS, identity="one", clock=lambda: seconds[0])
-            leadership.acquired.set()
-            seconds[0] = SETTINGS.renew_seconds + SETTINGS.retry_seconds
+            leadership = leadership_of(cluster, "one", clock=lambda: seconds[0])
+            task = asyncio.create_task(leadership.run())
+            await until(leadership.acquired.is_set, "it leads")
+            asked = len(peer.requests)
+            seconds[0] += SETTINGS.lease_seconds
+            await until(task.done, "it ends")
             with pytest.raises(LeadershipLost):
-                await leadership._guard()
+                await task
+            assert len(peer.requests) == asked
+
+    run(test())
+
+
+def test_leader_steps_down_as_soon_as_it_reads_the_name_of_another() -> None:
+    async def test() -> None:
+        server = Server()
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = server.answer
+            async with candidate(cluster, "one", KEPT) as (one, task):
+                await until(one.acquired.is_set, "it leads")
+                server.take("two")
+                await until(task.done, "it ends", seconds=KEPT.renew_seconds - 5)
+                assert (one.holds, server.holder) == (False, "two")
+
+    run(test())
+
+
+def test_record_counts_transitions_and_keeps_what_others_put_there() -> None:
+    async def test() -> None:
+        server = Server()
+        spec = {
+            "holderIdentity": "",
+            "leaseDurationSeconds": 1,
+            "leaseTransitions": 4,
+            "strategy": "OldestEmulationVersion",
+        }
+        labels = {"team": "infra"}
+        server.lease = {"metadata": {"name": "evict", "resourceVersion": "0", "labels": labels}, "spec": spec}
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = server.answer
+            async with candidate(cluster, "one", KEPT) as (one, _):
+                await until(one.acquired.is_set, "it leads")
+                acquired = server.lease["spec"]["acquireTime"]
+                await until(lambda: server.version > 1, "renewed")
+                kept = server.lease["spec"]
+                assert server.lease["metadata"]["labels"] == labels
+                assert (kept["leaseTransitions"], kept["strategy"]) == (5, "OldestEmulationVersion")
+                assert (kept["acquireTime"], kept["leaseDurationSeconds"]) == (acquired, KEPT.lease_seconds)
+                assert kept["renewTime"] > acquired
+
+    run(test())
+
+
+def test_lease_that_cannot_be_read_is_a_failed_attempt_and_not_the_end() -> None:
+    async def test() -> None:
+        server = Server()
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = lambda _: Answer(b"<html>")
+            async with candidate(cluster, "one", KEPT) as (one, task):
+                await until(lambda: len(peer.requests) > 1, "tried again")
+                peer.otherwise = server.answer
+                await until(one.acquired.is_set, "it leads")
+                assert not task.done()
 
     run(test())
 
 
 class Wall:
-    """The wall clock that the elector asks."""
+    """The wall clock that records are written with."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ahead_seconds = 0.0
@@ -226,7 +317,7 @@ def test_leader_that_was_held_up_knows_before_it_asks() -> None:
         server, seconds = Server(), [0.0]
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = server.answer
-            leadership = Leadership(cluster, KEPT, identity="one", clock=lambda: seconds[0])
+            leadership = leadership_of(cluster, "one", KEPT, clock=lambda: seconds[0])
             held = [leadership.holds]
             task = asyncio.create_task(leadership.run())
             await until(leadership.acquired.is_set, "it leads")
@@ -253,7 +344,7 @@ def test_renewal_counts_from_when_it_was_sent() -> None:
 
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = late
-            leadership = Leadership(cluster, KEPT, identity="one", clock=lambda: seconds[0])
+            leadership = leadership_of(cluster, "one", KEPT, clock=lambda: seconds[0])
             task = asyncio.create_task(leadership.run())
             await until(leadership.acquired.is_set, "it leads")
             assert not leadership.holds
