@@ -10,9 +10,9 @@ import msgspec
 from webhook.api.meta import GROUP, format_time
 from webhook.cluster.cache.listwatch import METADATA
 from webhook.cluster.cache.wire import Identity
-from webhook.cluster.client.errors import ClusterError, Conflict, NotFound
+from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, is_disruption_budget
 from webhook.cluster.client.rest import path_of
-from webhook.cluster.client.throttled import BUDGET, STRATEGIC, WEBHOOK
+from webhook.cluster.client.throttled import STRATEGIC, WEBHOOK
 from webhook.cluster.events import EventType, ObjectReference
 from webhook.eviction.ports import Outcome, PodRef, Result
 
@@ -163,8 +163,8 @@ def _outcome(error: ClusterError) -> Outcome:
     gone = isinstance(error, NotFound) or (isinstance(error, Conflict) and _ANOTHER in str(error))
     if gone and WEBHOOK not in str(error):
         return Outcome(Result.GONE)
-    if error.code == HTTPStatus.TOO_MANY_REQUESTS and BUDGET in str(error):
-        return Outcome(Result.BLOCKED, error.told, error.retry_after_seconds)
+    if is_disruption_budget(error):
+        return Outcome(Result.BLOCKED, error.server_message, error.retry_after_seconds)
     # Without an answer, or with one of somebody in between, it may have been done.
     unsure = not error.code or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR
     return Outcome(Result.FAILED, str(error), error.retry_after_seconds, unsure)

@@ -105,6 +105,9 @@ REFUSAL = 'admission webhook "x.example.com" denied the request: '
         (Answer(status(409, ANOTHER), 409), Result.GONE),
         (Answer(status(409, "the object has been modified"), 409), Result.FAILED),
         (Answer(status(429, BUDGET, details={"retryAfterSeconds": 10}), 429), Result.BLOCKED),
+        (Answer(status(429, "no", details={"causes": [{"reason": "DisruptionBudget"}]}), 429), Result.BLOCKED),
+        (Answer(status(429, BUDGET, details={"causes": [{"reason": "Quota"}]}), 429), Result.FAILED),
+        (Answer(status(500, "no", details={"causes": [{"reason": "DisruptionBudget"}]}), 500), Result.FAILED),
         (Answer(status(429, "too many requests"), 429), Result.FAILED),
         (Answer(status(403, "no"), 403), Result.FAILED),
         (Answer(status(500, "more than one PodDisruptionBudget"), 500), Result.FAILED),
@@ -116,7 +119,10 @@ REFUSAL = 'admission webhook "x.example.com" denied the request: '
         "namesake, says a webhook",
         "namesake",
         "another conflict",
-        "budget",
+        "budget without a cause",
+        "budget in other words",
+        "words of a budget and another cause",
+        "cause of a budget in another error",
         "busy",
         "forbidden",
         "error",
@@ -129,8 +135,16 @@ def test_answers_are_taken_for(reply: Reply, expected: Result) -> None:
             peer.answers.append(reply)
             outcome = await writer(cluster).evict(POD, None)
             assert outcome.result is expected
-            if expected is Result.BLOCKED:
-                assert outcome == Outcome(Result.BLOCKED, BUDGET, 10.0)
+
+    run(test())
+
+
+def test_budget_that_refuses_says_why_and_for_how_long() -> None:
+    async def test() -> None:
+        details = {"retryAfterSeconds": 10, "causes": [{"reason": "DisruptionBudget", "message": "needs 3"}]}
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(Answer(status(429, BUDGET, details=details), 429))
+            assert await writer(cluster).evict(POD, None) == Outcome(Result.BLOCKED, BUDGET, 10.0)
 
     run(test())
 

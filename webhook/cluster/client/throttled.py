@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from webhook.cluster.client.errors import ClusterError
+from webhook.cluster.client.errors import ClusterError, is_disruption_budget
 from webhook.cluster.client.rest import JSON, Cluster
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 FIELD_MANAGER: Final = "device-taint-webhook"
 APPLY: Final = "application/apply-patch+yaml"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
-BUDGET: Final = "disruption budget"
-"""Stands in every 429 of the Eviction API that a budget is behind, and in none of a server that is busy
-(k8s.io/kubernetes pkg/registry/core/pod/storage/eviction.go)."""
 WEBHOOK: Final = "admission webhook"
 """Stands in whatever a webhook says through the server, which then is neither busy nor knows better
 (k8s.io/apiserver pkg/admission/plugin/webhook/errors/statuserror.go)."""
@@ -92,5 +89,5 @@ _TAKEN: Final = ContextVar("_TAKEN", default=0)
 
 def _is_busy(error: ClusterError) -> bool:
     """Whether it is the server as a whole that wants to be left alone, and not about one pod."""
-    text = str(error)
-    return error.code == HTTPStatus.TOO_MANY_REQUESTS and BUDGET not in text and WEBHOOK not in text
+    too_many = error.code == HTTPStatus.TOO_MANY_REQUESTS
+    return too_many and not is_disruption_budget(error) and WEBHOOK not in str(error)

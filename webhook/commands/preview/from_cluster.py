@@ -138,9 +138,9 @@ async def _asked(cluster: Cluster, rule: Mapping[str, Any], *, served: bool) -> 
     except Unavailable as error:
         return Confirmation(Answer.FAILED, message=str(error))
     except ClusterError as error:
-        code = _CODE.search(error.told)
+        code = _CODE.search(error.server_message)
         if code is not None:
-            return Confirmation(Answer.CONFIRM, code[1], error.told)
+            return Confirmation(Answer.CONFIRM, code[1], error.server_message)
         return Confirmation(Answer.REFUSED, message=str(error))
     return Confirmation(Answer.GRANTED)
 
