@@ -1,4 +1,7 @@
-"""What we write about objects: Events. Writing is a courtesy; that it failed is logged and never raised."""
+"""Events about objects: an EventWriter writes one and waits for it, an EventRecorder takes one and returns at once.
+
+An Event is a courtesy: a failure to write one is logged and never raised.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import logging
 import secrets
 from datetime import UTC
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.rest import path_of
+from webhook.flowcontrol.write_behind import WriteBehind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +28,8 @@ CONTROLLER: Final = "devicetaint.io/device-taint-webhook"
 _NOTE_BYTES_MOST: Final = 1024
 _WORD_MOST: Final = 128
 _NAME_MOST: Final = 253
+_WAITING_MOST: Final = 16
+"""Events of a recorder that may wait; more than that would be about the same trouble."""
 
 
 class ObjectReference(NamedTuple):
@@ -79,7 +85,7 @@ class EventWriter:
             "type": event_type.value,
             "reason": reason[:_WORD_MOST],
             "action": action[:_WORD_MOST],
-            "note": cut(note, _NOTE_BYTES_MOST),
+            "note": truncate_utf8(note, _NOTE_BYTES_MOST),
             "regarding": {
                 "apiVersion": regarding.api_version,
                 "kind": regarding.kind,
@@ -104,7 +110,35 @@ class EventWriter:
             )
 
 
-def cut(text: str, most_bytes: int) -> str:
+class _Warning(NamedTuple):
+    reason: str
+    action: str
+    note: str
+
+
+class EventRecorder:
+    """Records warnings about one object in the background; beyond a few that wait, they are dropped."""
+
+    def __init__(self, writer: EventWriter, regarding: ObjectReference) -> None:
+        self._writer = writer
+        self._regarding = regarding
+        self._buffer: WriteBehind[_Warning] = WriteBehind(self._write, most=_WAITING_MOST)
+
+    def warn(self, reason: str, action: str, note: str) -> None:
+        """An Event of type Warning; the arguments are those of `EventWriter.write`."""
+        self._buffer.add(_Warning(reason, action, note))
+
+    async def run(self) -> NoReturn:
+        """Writes them one after the other; returns only when cancelled."""
+        await self._buffer.run()
+
+    async def _write(self, event: _Warning) -> None:
+        await self._writer.write(
+            self._regarding, EventType.WARNING, reason=event.reason, action=event.action, note=event.note
+        )
+
+
+def truncate_utf8(text: str, most_bytes: int) -> str:
     """The text, or as much of it as fits with three dots; counted in bytes of UTF-8, as the API server does."""
     data = text.encode(errors="replace")
     if len(data) <= most_bytes:

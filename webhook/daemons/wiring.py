@@ -6,7 +6,6 @@ decided by less than what the cluster has.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import random
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from webhook.cluster.cache.names import ClusterCache
     from webhook.cluster.client.credentials import Credentials
     from webhook.cluster.client.rest import Cluster
+    from webhook.cluster.events import EventRecorder
     from webhook.cluster.settings import ClusterSettings
     from webhook.config.evict import EvictSettings
     from webhook.config.serve import ServeSettings
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_EVENT_KINDS: Final = {"PolicyNotLoaded": "LoadPolicy", "ExceptionEndsSoon": "RemindOfException"}
+_EVENT_ACTIONS: Final = {"PolicyNotLoaded": "LoadPolicy", "ExceptionEndsSoon": "RemindOfException"}
 
 
 def read_policy(text: str, at: Path, check: Callable[[str], None] = lambda _: None) -> Loaded:
@@ -54,8 +54,10 @@ def review_state_stages(
 ) -> list[Stage]:
     """The stages that fill the review state, and the checks that tell whether they have. `cluster` must be open."""
     stages: list[Stage] = []
-    events = _Events(now)
-    loader = PolicyLoader(state.policies, metrics.policy, read_policy, events.tell)
+    events = _policy_events(cluster, settings, now)
+    loader = PolicyLoader(
+        state.policies, metrics.policy, read_policy, _no_event if events is None else _warn_by(events)
+    )
     if cluster is not None:
         stages += _cluster_stages(cluster, settings, state, metrics, checks)
     if settings.key_file is not None:
@@ -63,8 +65,8 @@ def review_state_stages(
         state.key = lambda: key
         metrics.watch_key(lambda: True)
     checks.add("policy", lambda: loader.problem)
-    if cluster is not None and settings.policy_config_map is not None:
-        stages.append(Stage(name="events", work=lambda: events.run(cluster, settings.policy_config_map)))
+    if events is not None:
+        stages.append(Stage(name="events", work=events.run))
     stages += policy_stages(cluster, settings, loader, metrics)
     stages.append(Stage(name="reminders", work=lambda: remind(loader, now)))
     return stages
@@ -86,6 +88,25 @@ def cluster_credentials(settings: ClusterSettings) -> Credentials:
 
     kubeconfig = None if settings.kubeconfig is None else str(settings.kubeconfig)
     return find_credentials(kubeconfig, settings.context, environment=os.environ, pod_first=True)
+
+
+def _policy_events(cluster: Cluster | None, settings: ServeSettings, now: Now) -> EventRecorder | None:
+    """Events about the ConfigMap that holds the policy; None where there is no such ConfigMap."""
+    config_map = settings.policy_config_map
+    if cluster is None or config_map is None:
+        return None
+    from webhook.cluster.events import EventRecorder, EventWriter, ObjectReference  # noqa: PLC0415 -- as above
+
+    writer = EventWriter(cluster, instance=os.environ.get("HOSTNAME", ""), now=now)
+    return EventRecorder(writer, ObjectReference("v1", "ConfigMap", config_map.namespace, config_map.name))
+
+
+def _warn_by(events: EventRecorder) -> Tell:
+    return lambda reason, note: events.warn(reason, _EVENT_ACTIONS[reason], note)
+
+
+def _no_event(_reason: str, _note: str) -> None:
+    """There is no object for an Event to be about."""
 
 
 def _cluster_stages(
@@ -191,27 +212,3 @@ def policy_stages(
         *([] if source is None else [Stage(name="policy source", work=source)]),
         Stage(name="policy", work=loader.run, start=loaded),
     ]
-
-
-class _Events:
-    """Events about the ConfigMap: what the loader tells waits here until it can be written."""
-
-    def __init__(self, now: Now) -> None:
-        self._now = now
-        self._told: asyncio.Queue[tuple[str, str]] = asyncio.Queue(maxsize=16)
-
-    def tell(self, reason: str, note: str) -> None:
-        """Something for people to see. Nobody waits for it, and what is too much is dropped."""
-        if not self._told.full():
-            self._told.put_nowait((reason, note))
-
-    async def run(self, cluster: Cluster, config_map: NamespacedName | None) -> None:
-        """Writes them, one after the other."""
-        from webhook.cluster.events import EventType, EventWriter, ObjectReference  # noqa: PLC0415 -- as above
-
-        assert config_map is not None
-        writer = EventWriter(cluster, instance=os.environ.get("HOSTNAME", ""), now=self._now)
-        about = ObjectReference("v1", "ConfigMap", config_map.namespace, config_map.name)
-        while True:
-            reason, note = await self._told.get()
-            await writer.write(about, EventType.WARNING, reason=reason, action=_EVENT_KINDS[reason], note=note)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, cluster_of, run, status
-from webhook.cluster.events import EventType, EventWriter, ObjectReference, cut
+from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, cluster_of, run, status, until
+from webhook.cluster.events import EventRecorder, EventType, EventWriter, ObjectReference, truncate_utf8
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
@@ -81,6 +82,26 @@ def test_event_that_cannot_be_written_is_logged(reply: Reply, caplog: pytest.Log
     run(test())
 
 
+def test_recorder_writes_warnings_in_order_though_the_first_fails() -> None:
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.answers.extend([Answer(b"", 500), Answer({}, 201)])
+            recorder = EventRecorder(writer(cluster), POLICY)
+            recorder.warn("PolicyNotLoaded", "LoadPolicy", "first")
+            recorder.warn("ExceptionEndsSoon", "RemindOfException", "second")
+            running = asyncio.create_task(recorder.run())
+            await until(lambda: len(peer.requests) == 2, "both are written")
+            running.cancel()
+            await asyncio.wait([running])
+            sent = [request.json for request in peer.requests]
+            assert [(each["type"], each["reason"], each["note"]) for each in sent] == [
+                ("Warning", "PolicyNotLoaded", "first"),
+                ("Warning", "ExceptionEndsSoon", "second"),
+            ]
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -93,4 +114,4 @@ def test_event_that_cannot_be_written_is_logged(reply: Reply, caplog: pytest.Log
     ],
 )
 def test_text_is_cut_in_bytes_between_characters(text: str, expected: str) -> None:
-    assert cut(text, 8) == expected
+    assert truncate_utf8(text, 8) == expected
