@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 import msgspec
 
-from webhook.cluster.cache.wire import Bookmark, Page, V, WatchEvent
+from webhook.cluster.cache.wire import Bookmark, V, WatchEvent
 from webhook.cluster.client.errors import Unavailable, error_of
+from webhook.cluster.client.list_pages import list_pages
 from webhook.cluster.client.rest import JSON
 
 if TYPE_CHECKING:
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
     from webhook.cluster.cache.discovery import Collection
     from webhook.cluster.cache.wire import OnWire
+    from webhook.cluster.client.list_pages import Page
     from webhook.cluster.client.rest import Cluster
 
 _EVENT: Final = msgspec.json.Decoder(WatchEvent)
 _BOOKMARK: Final = msgspec.json.Decoder(Bookmark)
-_PAGE: Final = msgspec.json.Decoder(Page)
 _METADATA: Final = "application/json;as={};g=meta.k8s.io;v=v1,application/json"
 METADATA: Final = _METADATA.format("PartialObjectMetadata")
 """Asks for metadata only."""
@@ -68,17 +69,10 @@ class Feed(Generic[V]):
         0 asks for all in one piece. Raises Gone if it took so long that the first page's state is forgotten.
         """
         path = await self.collection.path()
-        query: dict[str, str | int] = {**self._selector, "limit": size} if size else {**self._selector}
-        while True:
-            answer = await self._cluster.get(path, query, accept=self._list_accept)
-            try:
-                page = _PAGE.decode(answer)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise Unavailable(f"GET {path}: cannot be read: {error}") from None
-            yield self._items(path, page), page.metadata.resource_version
-            if not page.metadata.next_page:
-                return
-            query["continue"] = page.metadata.next_page
+        listed = list_pages(self._cluster, path, size, selector=self._selector, accept=self._list_accept)
+        async with contextlib.aclosing(listed) as pages:
+            async for page in pages:
+                yield self._items(path, page), page.metadata.resource_version
 
     def _items(self, path: str, page: Page) -> Iterator[V]:
         try:

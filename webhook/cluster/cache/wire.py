@@ -87,20 +87,6 @@ class Wire(msgspec.Struct, frozen=True):
         return self
 
 
-class ListMeta(msgspec.Struct, frozen=True):
-    """Of one page of a list."""
-
-    resource_version: str = msgspec.field(name="resourceVersion", default="")
-    next_page: str = msgspec.field(name="continue", default="")
-
-
-class Page(msgspec.Struct, frozen=True):
-    """One answer to a list. Items are read one by one, so that a large page does not keep the loop."""
-
-    metadata: ListMeta
-    items: list[msgspec.Raw] | None = None
-
-
 class WatchEvent(msgspec.Struct, frozen=True):
     """One line of a watch; what the object is depends on the type."""
 

@@ -1,4 +1,4 @@
-"""What commands that look at a cluster once read of it: whole collections in pages, and the policy's ConfigMap."""
+"""Lists in pages, for reflectors and for commands that read a collection once; and single objects as JSON."""
 
 from __future__ import annotations
 
@@ -7,16 +7,54 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from webhook.cluster.client.errors import Gone, NotFound, Unavailable
-from webhook.cluster.client.rest import path_of
+from webhook.cluster.client.rest import JSON, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 
     from webhook.api.meta import NamespacedName
     from webhook.cluster.client.rest import Cluster
 
 PAGE: Final = 500
 """Objects in one answer, as in kubectl."""
+
+
+class ListMeta(msgspec.Struct, frozen=True):
+    """Of one page of a list."""
+
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+    next_page: str = msgspec.field(name="continue", default="")
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One answer to a list. Items are left to be decoded one by one, so that a large page does not block the loop."""
+
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+_PAGE: Final = msgspec.json.Decoder(Page)
+_NO_SELECTOR: Final[Mapping[str, str]] = {}
+
+
+async def list_pages(
+    cluster: Cluster, path: str, size: int = PAGE, *, selector: Mapping[str, str] = _NO_SELECTOR, accept: str = JSON
+) -> AsyncGenerator[Page, None]:
+    """The pages of a collection. Raises ClusterError; Gone if reading took so long that the first page's state expired.
+
+    `size`: objects in a page; 0 asks for all in one. `selector`: query parameters such as fieldSelector.
+    """
+    query: dict[str, str | int] = {**selector, "limit": size} if size else {**selector}
+    while True:
+        answer = await cluster.get(path, query, accept=accept)
+        try:
+            page = _PAGE.decode(answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Unavailable(f"GET {path}: cannot be read: {error}") from None
+        yield page
+        if not page.metadata.next_page:
+            return
+        query["continue"] = page.metadata.next_page
 
 
 def _whole(item: dict[str, Any]) -> dict[str, Any]:
@@ -48,24 +86,17 @@ async def listed(
     try:
         async for items in pages(cluster, path):
             take(items)
-    except Gone:  # it took so long that the first page's state is forgotten; in one piece this cannot happen
+    except Gone:  # expired halfway; in one piece this cannot happen
         found.clear()
-        take(decoded(await cluster.get(path), path).get("items") or ())
+        async for items in pages(cluster, path, 0):
+            take(items)
     return found
 
 
-async def pages(cluster: Cluster, path: str) -> AsyncIterator[Sequence[dict[str, Any]]]:
-    """The objects of a collection, without kind and version. Raises ClusterError, Gone if it took too long."""
-    following = ""
-    while True:
-        query: dict[str, str | int] = {"limit": PAGE}
-        if following:
-            query["continue"] = following
-        page = decoded(await cluster.get(path, query), path)
-        yield page.get("items") or ()
-        following = (page.get("metadata") or {}).get("continue") or ""
-        if not following:
-            return
+async def pages(cluster: Cluster, path: str, size: int = PAGE) -> AsyncGenerator[list[dict[str, Any]], None]:
+    """The objects of each page, without kind and version. Raises as `list_pages` does."""
+    async for page in list_pages(cluster, path, size):
+        yield [decoded(item, path) for item in page.items or ()]
 
 
 async def config_map_of(cluster: Cluster, name: NamespacedName) -> dict[str, Any] | None:
@@ -77,7 +108,7 @@ async def config_map_of(cluster: Cluster, name: NamespacedName) -> dict[str, Any
         return None
 
 
-def decoded(answer: bytes, path: str) -> dict[str, Any]:
+def decoded(answer: bytes | msgspec.Raw, path: str) -> dict[str, Any]:
     """The object in an answer. Raises Unavailable."""
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])
