@@ -29,9 +29,9 @@ from webhook.api.pods import Pod, PodClaim
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.eviction.controller import Controller
-from webhook.eviction.dependencies import Setup
+from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.modes import InTree, Mode
-from webhook.eviction.ports import Outcome, Result
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profiles
 from webhook.eviction.settings import WorkerSettings
 from webhook.inventory.state import Inventory
@@ -89,13 +89,13 @@ class Cluster:
         """At once."""
         return True
 
-    async def evict(self, _pod: PodRef, _seconds: int | None) -> Outcome:
+    async def evict(self, _pod: PodRef, _seconds: int | None) -> EvictionOutcome:
         """Evicted."""
         if self.first_at is None:
             self.first_at = time.perf_counter()
-        return Outcome(Result.EVICTED)
+        return EvictionOutcome(EvictionResult.EVICTED)
 
-    async def delete(self, pod: PodRef, seconds: int | None, _disruption: Disruption) -> Outcome:
+    async def delete(self, pod: PodRef, seconds: int | None, _disruption: Disruption) -> EvictionOutcome:
         """Deleted."""
         return await self.evict(pod, seconds)
 
@@ -149,9 +149,9 @@ class Ticker:
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
-            asked, busy = time.perf_counter(), time.thread_time()
+            asked, any_in_flight = time.perf_counter(), time.thread_time()
             await asyncio.sleep(_TICK_SECONDS)
-            self.longest_cpu = max(self.longest_cpu, time.thread_time() - busy)
+            self.longest_cpu = max(self.longest_cpu, time.thread_time() - any_in_flight)
             self.longest = max(self.longest, time.perf_counter() - asked - _TICK_SECONDS)
 
 
@@ -175,7 +175,7 @@ class Bench:
         self.inventory = inventory
         self.cluster = Cluster()
         profiles = Profiles((EvictionProfile(),))
-        self.setup = Setup(
+        self.deps = Dependencies(
             inventory=inventory,
             writer=self.cluster,
             budgets=self.cluster,
@@ -187,7 +187,7 @@ class Bench:
             random=random.random,  # noqa: TID251 -- the shell's
             settings=WorkerSettings(mode=Mode.REPLACEMENT),
         )
-        self.worker = Controller(self.setup, InTree.ABSENT)
+        self.worker = Controller(self.deps, InTree.ABSENT)
 
     def change(self, old: Held | None, new: Held | None) -> None:
         """As the caches tell it."""
@@ -201,13 +201,13 @@ class Bench:
         self.cluster.first_at, ticker = None, Ticker()
         ticking = asyncio.create_task(ticker.run())
         await asyncio.sleep(0.05)
-        began, busy = time.perf_counter(), time.thread_time()
+        began, any_in_flight = time.perf_counter(), time.thread_time()
         work()
         while not self._decided(pods) or (acts and self._first_after(began) is None):
             if time.perf_counter() - began > _DEADLINE_SECONDS:
                 raise TimeoutError(f"{title}: {len(self.worker.plans.scheduled)} pods planned, not {pods}")
             await asyncio.sleep(_TICK_SECONDS)
-        decided, decided_cpu = time.perf_counter() - began, time.thread_time() - busy
+        decided, decided_cpu = time.perf_counter() - began, time.thread_time() - any_in_flight
         await asyncio.sleep(1.0)  # what comes after it, such as conditions, keeps the loop as well
         ticking.cancel()
         await asyncio.wait([ticking])

@@ -13,8 +13,8 @@ from tests.unit.eviction.world import FREE, World
 from webhook.eviction import planner
 from webhook.eviction.limits import MINUTE_SECONDS, SlidingMinute
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Outcome, Result
-from webhook.eviction.ready_queue import Line, Pause, Place
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.ready_queue import Idle, ReadyPod, ReadyQueue
 from webhook.flowcontrol.token_bucket import Rate, TokenBucket
 from webhook.policy.model import EvictionProfile
 
@@ -35,12 +35,12 @@ class Doors:
     def wait_seconds(self, group: Hashable, now: float) -> float:  # noqa: ARG002 -- the port's
         return 1.0 if group in self.shut else 0.0
 
-    def obstacle(self, place: Place) -> Hashable | None:
-        owner = place.uid.split("-")[0]
+    def blocked_by(self, item: ReadyPod) -> Hashable | None:
+        owner = item.uid.split("-")[0]
         return None if self.room[owner] > 0 else owner
 
-    def enter(self, place: Place, now: float) -> None:  # noqa: ARG002 -- the port's
-        self.room[place.uid.split("-")[0]] -= 1
+    def reserve(self, item: ReadyPod, now: float) -> None:  # noqa: ARG002 -- the port's
+        self.room[item.uid.split("-")[0]] -= 1
 
 
 PLACES = st.lists(
@@ -55,29 +55,29 @@ def test_line_lets_go_whoever_a_plain_sort_would(
 ) -> None:
     """An oracle of a few lines: of all who wait, the first in order whose owner has room."""
     doors = Doors({owner: room.get(owner, 0) for owner in "abc"})
-    line = Line(doors)
-    waiting: dict[str, Place] = {}
+    ready = ReadyQueue(doors)
+    waiting: dict[str, ReadyPod] = {}
     for number, (owner, priority, due, group) in enumerate(people):
         uid = f"{owner}-{number}"
-        waiting[uid] = Place(uid, (priority, due, uid), group)
-        line.put(waiting[uid])
+        waiting[uid] = ReadyPod(uid, (priority, due, uid), group)
+        ready.push(waiting[uid])
     while waiting:
-        free = [place for place in waiting.values() if doors.room[place.uid.split("-")[0]] > 0]
-        expected = min(free, key=lambda place: place.order).uid if free else None
-        taken = line.take(0.0)
-        assert (None if isinstance(taken, Pause) else taken) == expected
+        free = [item for item in waiting.values() if doors.room[item.uid.split("-")[0]] > 0]
+        expected = min(free, key=lambda item: item.order).uid if free else None
+        taken = ready.pop(0.0)
+        assert (None if isinstance(taken, Idle) else taken) == expected
         if expected is not None:
             del waiting[expected]
         elif chance.random() < 0.2:
             gone = chance.choice(sorted(waiting))
             del waiting[gone]
-            line.discard(gone)
+            ready.discard(gone)
         else:
             owner = chance.choice("abc")
             doors.room[owner] += 1
-            line.release(owner)
-    assert line.take(0.0) == Pause(float("inf"))
-    assert len(line) == 0
+            ready.unpark(owner)
+    assert ready.pop(0.0) == Idle(float("inf"))
+    assert len(ready) == 0
 
 
 @given(st.floats(0.1, 1000), st.integers(1, 50), st.lists(st.floats(0, 5), min_size=1, max_size=60))
@@ -125,14 +125,20 @@ PROFILES = st.builds(
     overall=st.none() | st.integers(1, 4),
 )
 ANSWERS = st.lists(
-    st.sampled_from([Outcome(Result.EVICTED), Outcome(Result.FAILED, "500"), Outcome(Result.BLOCKED, "budget", 2.0)]),
+    st.sampled_from(
+        [
+            EvictionOutcome(EvictionResult.EVICTED),
+            EvictionOutcome(EvictionResult.FAILED, "500"),
+            EvictionOutcome(EvictionResult.BLOCKED, "budget", 2.0),
+        ]
+    ),
     max_size=30,
 )
 
 
 @given(PROFILES, ANSWERS, st.integers(1, 12), st.integers(0, 5))
 def test_nobody_is_forgotten_and_nobody_evicted_twice(
-    profile: EvictionProfile, answers: list[Outcome], pods: int, tolerating: int
+    profile: EvictionProfile, answers: list[EvictionOutcome], pods: int, tolerating: int
 ) -> None:
     world = World(Mode.DELEGATED, profile)
     world.cluster.answers.extend(answers)
@@ -146,7 +152,7 @@ def test_nobody_is_forgotten_and_nobody_evicted_twice(
     assert sorted(world.evicted) == sorted(names)
     assert world.condition("rule")[:2] == ("False", "Completed")
     assert world.condition("rule")[2].startswith(f"{pods} pod")
-    assert (len(world.worker.line), len(world.worker.plans.under_way), world.worker.plans.evicted) == (0, 0, {})
+    assert (len(world.worker.ready), len(world.worker.plans.under_way), world.worker.plans.evicted) == (0, 0, {})
 
 
 @given(st.data())

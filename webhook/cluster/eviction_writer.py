@@ -14,7 +14,7 @@ from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, is_d
 from webhook.cluster.client.rest import path_of
 from webhook.cluster.client.throttled import STRATEGIC, WEBHOOK
 from webhook.cluster.events import EventType, ObjectReference
-from webhook.eviction.ports import Outcome, PodRef, Result
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,7 +69,7 @@ class EvictionWriter:
         await self._cluster.turn(2 if delete else 1)
         return True
 
-    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> Outcome:
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
         """Asks the Eviction API, which heeds disruption budgets and sets DisruptionTarget itself."""
         path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name) + "/eviction"
         body = {
@@ -82,9 +82,9 @@ class EvictionWriter:
             await self._cluster.create(path, body)
         except ClusterError as error:
             return _outcome(error)
-        return Outcome(Result.EVICTED)
+        return EvictionOutcome(EvictionResult.EVICTED)
 
-    async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> Outcome:
+    async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:
         """Says why in the pod's conditions, then deletes it."""
         path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
         condition = {
@@ -100,7 +100,7 @@ class EvictionWriter:
             await self._cluster.delete(path, _delete_options(pod, grace_period_seconds))
         except ClusterError as error:
             return _outcome(error)
-        return Outcome(Result.EVICTED)
+        return EvictionOutcome(EvictionResult.EVICTED)
 
     async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> str:
         """Server-side apply to the status; conditions of ours that are not among these go away by it."""
@@ -158,16 +158,16 @@ def _delete_options(pod: PodRef, grace_period_seconds: int | None) -> dict[str, 
     return options
 
 
-def _outcome(error: ClusterError) -> Outcome:
+def _outcome(error: ClusterError) -> EvictionOutcome:
     """What a request that was not granted came to."""
     gone = isinstance(error, NotFound) or (isinstance(error, Conflict) and _ANOTHER in str(error))
     if gone and WEBHOOK not in str(error):
-        return Outcome(Result.GONE)
+        return EvictionOutcome(EvictionResult.GONE)
     if is_disruption_budget(error):
-        return Outcome(Result.BLOCKED, error.server_message, error.retry_after_seconds)
+        return EvictionOutcome(EvictionResult.BLOCKED, error.server_message, error.retry_after_seconds)
     # Without an answer, or with one of somebody in between, it may have been done.
     unsure = not error.code or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return Outcome(Result.FAILED, str(error), error.retry_after_seconds, unsure)
+    return EvictionOutcome(EvictionResult.FAILED, str(error), error.retry_after_seconds, unsure)
 
 
 def _condition(condition: Condition) -> dict[str, Any]:

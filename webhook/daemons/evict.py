@@ -37,11 +37,11 @@ from webhook.daemons.policy_loader import PolicyLoader
 from webhook.daemons.wiring import cluster_credentials, policy_stages, read_policy
 from webhook.eviction.ceiling import ceiling_of
 from webhook.eviction.controller import Controller
-from webhook.eviction.dependencies import Setup
-from webhook.eviction.loop_monitor import Pulse
+from webhook.eviction.dependencies import Dependencies
+from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import InTree, Mode, advice, refusal
 from webhook.eviction.profiles import classes_of
-from webhook.eviction.stale_report import Reporter
+from webhook.eviction.stale_report import StaleReporter
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.model import InTreeEvictor
 from webhook.policy.store import PolicyStore
@@ -97,7 +97,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-class Clock:
+class SystemClock:
     """The shell's clocks."""
 
     def now(self) -> datetime:
@@ -114,7 +114,7 @@ class Worker:
 
     def __init__(self, settings: EvictSettings) -> None:
         self._settings = settings
-        self._clock = Clock()
+        self._clock = SystemClock()
         self._metrics = Metrics(version=__version__, resources=(), serves=False)
         self._eviction_metrics = EvictionMetrics(
             self._metrics.registry, in_tree_names=settings.worker.mode is Mode.REPLACEMENT
@@ -125,7 +125,7 @@ class Worker:
         # The lease waits for nobody: neither for evictions, nor because the server wants fewer of them.
         self._lease_cluster = Cluster(credentials, user_agent=WORKER)
         self._leader: Leadership | None = None
-        self._pulse = Pulse(self._clock.seconds)
+        self._loop_monitor = LoopMonitor(self._clock.seconds)
         chance = random.random  # noqa: TID251 -- the shell's
         self._rules = ServedCollection(self._cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
         self._cache = InventoryCache(
@@ -149,7 +149,7 @@ class Worker:
         self._counted: Numbers | None = None
         self._counted_at = 0.0
         self._controller: Controller | None = None
-        self._reporter: Reporter | None = None
+        self._stale_reporter: StaleReporter | None = None
         self._begun = asyncio.Event()
         """Set once there is a controller, and a reporter beside it."""
 
@@ -168,7 +168,7 @@ class Worker:
             self._metrics.watch_key(lambda: self._key.in_place)
         surveys = (("namespaces", self._namespaces), ("budgets", self._budgets), ("rules", self._in_tree_writes))
         stages += [Stage(name=name, work=survey.reflector.run) for name, survey in surveys]
-        stages.append(Stage(name="pulse", work=self._pulse.run))
+        stages.append(Stage(name="pulse", work=self._loop_monitor.run))
         stages.append(Stage(name="inventory", work=self._cache.run, start=self._synced))
         # Before the lease: who takes it over begins at once, as it knows the cluster, and our last Events come later.
         stages.append(Stage(name="in-tree", work=self._watch_in_tree, start=self._find_in_tree))
@@ -240,14 +240,14 @@ class Worker:
         await asyncio.Event().wait()
 
     async def _begin(self) -> None:
-        setup, in_tree, mode = self._setup(), self._in_tree, self._settings.worker.mode
-        controller = self._controller = Controller(setup, in_tree)
-        self._reporter = Reporter(setup)
+        deps, in_tree, mode = self._dependencies(), self._in_tree, self._settings.worker.mode
+        controller = self._controller = Controller(deps, in_tree)
+        self._stale_reporter = StaleReporter(deps)
         self._cache.subscribe(controller.observe)
         counts = {
-            "pods_undecided": lambda: controller.decider.undecided,
+            "pods_undecided": lambda: controller.planner.pending_count,
             "pods_planned": lambda: len(controller.plans.scheduled),
-            "pods_in_line": lambda: len(controller.line),
+            "pods_in_line": lambda: len(controller.ready),
             "pods_under_way": lambda: len(controller.plans.under_way),
         }
         self._eviction_metrics.watch(counts)
@@ -261,10 +261,10 @@ class Worker:
         # A stage's work is begun before its start.
         await self._begun.wait()
         assert self._controller is not None
-        assert self._reporter is not None
+        assert self._stale_reporter is not None
         async with asyncio.TaskGroup() as group:
             group.create_task(self._controller.run())
-            group.create_task(self._reporter.run())
+            group.create_task(self._stale_reporter.run())
             if self._audit is not None:
                 group.create_task(self._audit.run())
 
@@ -287,9 +287,9 @@ class Worker:
             return InTree.ABSENT if absent else InTree.ACTIVE
         return await find_in_tree(self._cluster, self._rules, secrets.token_hex(4))
 
-    def _setup(self) -> Setup:
+    def _dependencies(self) -> Dependencies:
         events = EventWriter(self._cluster, instance=self._identity, now=self._clock.now)
-        return Setup(
+        return Dependencies(
             inventory=self._cache.inventory,
             writer=EvictionWriter(self._cluster, self._rules, events, self._clock.now),
             budgets=self._budgets,
@@ -318,7 +318,10 @@ class Worker:
         """Whether we know what is so, and are still the one who acts on it."""
         leads = self._leader is None or self._leader.holds
         return (
-            leads and self._policy.problem is None and self._pulse.steady and self._cache.sight().inventory is not None
+            leads
+            and self._policy.problem is None
+            and self._loop_monitor.steady
+            and self._cache.sight().inventory is not None
         )
 
     def _totals(self) -> Numbers:

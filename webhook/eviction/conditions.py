@@ -27,7 +27,7 @@ _MESSAGE_MOST: Final = 32768
 """metav1.Condition, maxLength of message."""
 
 
-class State(StrEnum):
+class ConditionReason(StrEnum):
     """Reasons of condition devicetaint.io/Eviction. The first four stand while work remains."""
 
     EVICTING = "Evicting"
@@ -40,7 +40,9 @@ class State(StrEnum):
     OBSERVE_ONLY = "ObserveOnly"
 
 
-_WORKING: Final = frozenset({State.EVICTING, State.BLOCKED, State.HELD, State.WAITING})
+_WORKING: Final = frozenset(
+    {ConditionReason.EVICTING, ConditionReason.BLOCKED, ConditionReason.HELD, ConditionReason.WAITING}
+)
 
 
 class Progress(NamedTuple):
@@ -70,18 +72,18 @@ def eviction_condition(progress: Progress, *, acts: bool, stopped: str = "") -> 
     return _TRUE if state in _WORKING else _FALSE, state.value, message[:_MESSAGE_MOST]
 
 
-def _state(progress: Progress, *, acts: bool, stopped: str) -> State:
+def _state(progress: Progress, *, acts: bool, stopped: str) -> ConditionReason:
     if stopped or not acts:
-        return State.STOPPED if stopped else State.OBSERVE_ONLY
+        return ConditionReason.STOPPED if stopped else ConditionReason.OBSERVE_ONLY
     if not progress.pending and not progress.settled:
-        return State.WAITING
+        return ConditionReason.WAITING
     if not progress.pending:
-        return State.COMPLETED if progress.evicted else State.NOTHING_TO_DO
+        return ConditionReason.COMPLETED if progress.evicted else ConditionReason.NOTHING_TO_DO
     if progress.due > progress.blocked + progress.held:
-        return State.EVICTING
+        return ConditionReason.EVICTING
     if progress.blocked:
-        return State.BLOCKED
-    return State.HELD if progress.held else State.WAITING
+        return ConditionReason.BLOCKED
+    return ConditionReason.HELD if progress.held else ConditionReason.WAITING
 
 
 def _parts(progress: Progress, *, acts: bool, stopped: str) -> Iterable[str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from webhook.api.pods import Pod
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.modes import Mode
-    from webhook.eviction.ports import Budgets, Ceiling, Clock, ClusterWriter, Namespaces
+    from webhook.eviction.ports import Ceiling, Clock, ClusterWriter, NamespaceHolds, PodBudgets
     from webhook.eviction.profiles import Profile, Profiles
     from webhook.inventory.state import Inventory
     from webhook.telemetry.eviction import EvictionMetrics
@@ -30,13 +30,13 @@ def _always() -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class Dependencies:
     """Everything that the parts of the worker share."""
 
     inventory: Inventory
     writer: ClusterWriter
-    budgets: Budgets
-    namespaces: Namespaces
+    budgets: PodBudgets
+    namespaces: NamespaceHolds
     clock: Clock
     metrics: EvictionMetrics
     profiles: Callable[[], Profiles]

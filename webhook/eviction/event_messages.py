@@ -11,8 +11,8 @@ from webhook.eviction.ports import Disruption, Note
 
 if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
-    from webhook.eviction.conditions import State
-    from webhook.eviction.plans import Plan
+    from webhook.eviction.conditions import ConditionReason
+    from webhook.eviction.plans import PodPlan
 
 _REASONS_MOST: Final = 3
 _IN_TREE_REASON: Final = "DeviceTaintManagerEviction"
@@ -38,7 +38,7 @@ _ACTIONS: Final = {
 }
 
 
-def pod_note(mode: Mode, kind: Kind, plan: Plan, text: str = "") -> Note:
+def pod_note(mode: Mode, kind: Kind, plan: PodPlan, text: str = "") -> Note:
     """An Event about a pod; `text` is what somebody else said: the budget, the annotation."""
     if mode is Mode.REPLACEMENT and kind in _IN_TREE_TEXTS:
         return Note(plan.ref, _IN_TREE_REASON, _ACTIONS[kind], _IN_TREE_TEXTS[kind])
@@ -58,7 +58,7 @@ def pod_note(mode: Mode, kind: Kind, plan: Plan, text: str = "") -> Note:
     return Note(plan.ref, kind.value, _ACTIONS[kind], words, warning=kind is Kind.BLOCKED)
 
 
-def _why(plan: Plan) -> str:
+def _why(plan: PodPlan) -> str:
     reasons = plan.eviction.reasons
     more = len(reasons) - _REASONS_MOST
     return ", ".join(map(str, reasons[:_REASONS_MOST])) + (f" and {more} more" if more > 0 else "")
@@ -76,7 +76,7 @@ _RULE_REASONS: Final = {
 }
 
 
-def rule_note(rule: DeviceTaintRule, state: State, message: str) -> Note:
+def rule_note(rule: DeviceTaintRule, state: ConditionReason, message: str) -> Note:
     """An Event about a rule whose condition has come to say something else."""
     return Note(rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in {"Blocked", "Stopped"})
 

@@ -8,24 +8,24 @@ import math
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from webhook.eviction.event_messages import Kind, disruption_of
-from webhook.eviction.ports import Outcome, Result
-from webhook.eviction.ready_queue import Pause
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.ready_queue import Idle
 from webhook.eviction.step import Evict, next_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from webhook.eviction.dependencies import Setup
-    from webhook.eviction.plans import Plan, Plans
-    from webhook.eviction.rate_limiter import Gates
-    from webhook.eviction.ready_queue import Line
+    from webhook.eviction.dependencies import Dependencies
+    from webhook.eviction.plans import Plans, PodPlan
+    from webhook.eviction.rate_limiter import RateLimiter
+    from webhook.eviction.ready_queue import ReadyQueue
     from webhook.eviction.recorder import Teller
     from webhook.eviction.step import Facts, Step
 
 log = logging.getLogger(__name__)
 
 RETRY_MOST_SECONDS: Final = 10.0
-_NOBODY: Final = Pause(math.inf)
+_NOBODY: Final = Idle(math.inf)
 _DOUBT_SECONDS: Final = 0.2
 """How often it is looked whether the inventory can be trusted again."""
 
@@ -37,13 +37,13 @@ class Office:
         self,
         *,
         plans: Plans,
-        gates: Gates,
-        line: Line,
-        facts_of: Callable[[Plan], Facts],
+        limiter: RateLimiter,
+        ready: ReadyQueue,
+        facts_of: Callable[[PodPlan], Facts],
         behind: Callable[[], bool],
-        again: Callable[[Plan], None],
-        retry: Callable[[Plan, float], float],
-        settled: Callable[[Plan, bool], None],
+        again: Callable[[PodPlan], None],
+        retry: Callable[[PodPlan, float], float],
+        settled: Callable[[PodPlan, bool], None],
     ) -> None:
         """What the actor asks, and what it tells.
 
@@ -52,8 +52,8 @@ class Office:
         evicted.
         """
         self.plans = plans
-        self.gates = gates
-        self.line = line
+        self.limiter = limiter
+        self.ready = ready
         self.facts_of = facts_of
         self.behind = behind
         self.again = again
@@ -61,13 +61,13 @@ class Office:
         self.settled = settled
 
 
-class Actor:
+class PodEvictor:
     """As many evictions at the same time as tasks run `work`."""
 
-    def __init__(self, setup: Setup, office: Office, teller: Teller) -> None:
-        self._setup = setup
+    def __init__(self, deps: Dependencies, office: Office, recorder: Teller) -> None:
+        self._deps = deps
         self._office = office
-        self._teller = teller
+        self._recorder = recorder
         self.news = asyncio.Event()
         """Set when the line may let somebody go that it did not let go before."""
         self._door = asyncio.Lock()
@@ -87,11 +87,11 @@ class Actor:
     async def _turn(self) -> str:
         """The uid of the pod whose turn it is."""
         while True:
-            if self.stopping or not self._setup.trusted():
+            if self.stopping or not self._deps.trusted():
                 await asyncio.sleep(_DOUBT_SECONDS)
                 continue
-            line = self._office.line
-            taken = _NOBODY if self._office.behind() else line.take(self._setup.clock.seconds())
+            ready = self._office.ready
+            taken = _NOBODY if self._office.behind() else ready.pop(self._deps.clock.seconds())
             if isinstance(taken, str):
                 return taken
             self.news.clear()
@@ -108,9 +108,9 @@ class Actor:
         step = self._step_of(plan)
         if isinstance(step, Evict):
             unsure = uid in self._unsure
-            needed = await self._setup.writer.prepare(plan.ref, delete=step.delete, unsure=unsure)
+            needed = await self._deps.writer.prepare(plan.ref, delete=step.delete, unsure=unsure)
             if not needed:
-                self._end(plan, Outcome(Result.GONE))
+                self._end(plan, EvictionOutcome(EvictionResult.GONE))
                 return
             step = self._step_of(plan)  # that took its time
         if not isinstance(step, Evict):
@@ -118,22 +118,22 @@ class Actor:
             office.again(plan)
             return
         if step.delete:
-            disruption = disruption_of(self._setup.mode)
-            outcome = await self._setup.writer.delete(plan.ref, step.grace_period_seconds, disruption)
+            disruption = disruption_of(self._deps.mode)
+            outcome = await self._deps.writer.delete(plan.ref, step.grace_period_seconds, disruption)
         else:
-            outcome = await self._setup.writer.evict(plan.ref, step.grace_period_seconds)
-        self._setup.metrics.count_request("delete" if step.delete else "evict", outcome.result.value)
+            outcome = await self._deps.writer.evict(plan.ref, step.grace_period_seconds)
+        self._deps.metrics.count_request("delete" if step.delete else "evict", outcome.result.value)
         self._end(plan, outcome)
 
-    def _step_of(self, plan: Plan) -> Step | None:
+    def _step_of(self, plan: PodPlan) -> Step | None:
         """What to do about the pod now; None if that cannot be told."""
-        if self.stopping or self._office.behind() or not self._setup.trusted():
+        if self.stopping or self._office.behind() or not self._deps.trusted():
             return None
         if self._office.plans.scheduled.get(plan.uid) is not plan:
             return None
-        return next_step(self._office.facts_of(plan), self._setup.clock.now())
+        return next_step(self._office.facts_of(plan), self._deps.clock.now())
 
-    def _end(self, plan: Plan, outcome: Outcome) -> None:
+    def _end(self, plan: PodPlan, outcome: EvictionOutcome) -> None:
         """What became of it."""
         if outcome.unsure:
             self._unsure.add(plan.uid)
@@ -145,36 +145,36 @@ class Actor:
             "reasons": [str(reason) for reason in plan.eviction.reasons],
         }
         match outcome.result:
-            case Result.EVICTED:
+            case EvictionResult.EVICTED:
                 self._settle(plan, evicted=True, done=True)
                 self._tell_evicted(plan, fields)
-            case Result.GONE:
+            case EvictionResult.GONE:
                 self._settle(plan, evicted=False, done=True)
-            case Result.BLOCKED:
+            case EvictionResult.BLOCKED:
                 if plan.blocked_since is None:
-                    plan.blocked_since = self._setup.clock.now()
+                    plan.blocked_since = self._deps.clock.now()
                 self._settle(plan, evicted=False)
-                self._teller.tell_of_pod(Kind.BLOCKED, plan, outcome.text)
-                self._office.retry(plan, max(outcome.retry_after_seconds, self._setup.settings.blocked_seconds))
-            case Result.FAILED:
+                self._recorder.tell_of_pod(Kind.BLOCKED, plan, outcome.text)
+                self._office.retry(plan, max(outcome.retry_after_seconds, self._deps.settings.blocked_seconds))
+            case EvictionResult.FAILED:
                 self._settle(plan, evicted=False)
                 seconds = self._office.retry(plan, outcome.retry_after_seconds)
                 told = {**fields, "error": outcome.text, "delaySeconds": round(seconds, 3)}
                 log.warning("pod not evicted", extra=told)
 
-    def _settle(self, plan: Plan, *, evicted: bool, done: bool = False) -> None:
+    def _settle(self, plan: PodPlan, *, evicted: bool, done: bool = False) -> None:
         """Gives back what a turn took, as far as nothing came of it."""
         uid = plan.uid
-        group = self._office.gates.leave(uid, self._setup.clock.seconds(), evicted=evicted)
+        group = self._office.limiter.release(uid, self._deps.clock.seconds(), evicted=evicted)
         if done:
             self._office.plans.succeed(uid, plan.ref)
         else:
             self._office.plans.fail(uid, plan.ref)
-        self._office.line.wake(group)
+        self._office.ready.wake(group)
         self._office.settled(plan, evicted)
 
-    def _tell_evicted(self, plan: Plan, fields: Mapping[str, object]) -> None:
-        delay = (self._setup.clock.now() - plan.eviction.due).total_seconds()
-        self._setup.metrics.count_evicted(delay)
+    def _tell_evicted(self, plan: PodPlan, fields: Mapping[str, object]) -> None:
+        delay = (self._deps.clock.now() - plan.eviction.due).total_seconds()
+        self._deps.metrics.count_evicted(delay)
         log.info("pod evicted", extra={**fields, "delaySeconds": round(delay, 3)})
-        self._teller.tell_of_pod(Kind.EVICTED, plan)
+        self._recorder.tell_of_pod(Kind.EVICTED, plan)

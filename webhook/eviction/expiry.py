@@ -68,7 +68,7 @@ class Thresholds(NamedTuple):
     slice_taint_hours: float = 72.0
 
 
-class Forgotten(NamedTuple):
+class StaleTaints(NamedTuple):
     """What looks as if nobody thought of it any more, by name."""
 
     rules_without_devices: tuple[str, ...] = ()
@@ -79,13 +79,13 @@ class Forgotten(NamedTuple):
     """Driver, pool, device and key."""
 
 
-def forgotten(
+def find_stale(
     inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime, thresholds: Thresholds
-) -> Forgotten:
+) -> StaleTaints:
     """What to report; `idle_since` says by uid since when no device of a rule has been in use, as far as known."""
     bound = now - timedelta(days=thresholds.idle_days)
     hard = [rule for rule in sorted(inventory.rules.values(), key=lambda rule: rule.meta.name) if _is_hard(rule)]
-    return Forgotten(
+    return StaleTaints(
         tuple([rule.meta.name for rule in hard if not _has_devices(inventory, rule)]),
         tuple([rule.meta.name for rule in hard if idle_since.get(rule.meta.uid, now) <= bound]),
         tuple(_old_taints(inventory, now - timedelta(hours=thresholds.slice_taint_hours))),

@@ -23,7 +23,7 @@ READ_SECONDS: Final = 1.0
 """How long after that everything that has come meanwhile is read for certain."""
 
 
-class Pulse:
+class LoopMonitor:
     """Beats while the loop runs."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

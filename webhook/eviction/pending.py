@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Backlog:
+class PendingSet:
     """Things to be looked at anew, each once, the last first.
 
     Many that are neighbours, as whoever adds them has them, are in memory as well: it pays to take them together.

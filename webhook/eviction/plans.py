@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from webhook.inventory.state import Inventory
 
 
-class Plan(msgspec.Struct, eq=False, gc=False):
+class PodPlan(msgspec.Struct, eq=False, gc=False):
     """One pod that has to go."""
 
     key: str
@@ -54,11 +54,11 @@ def _owner_of(pod: Pod) -> str:
 class Changes(NamedTuple):
     """What became of pods."""
 
-    planned: list[Plan]
+    planned: list[PodPlan]
     """New, or others than before."""
-    cancelled: list[Plan]
+    cancelled: list[PodPlan]
     """Dropped, while the pod is there."""
-    gone: list[Plan]
+    gone: list[PodPlan]
     """Dropped, as the pod is gone or on its way."""
 
 
@@ -91,7 +91,7 @@ class Plans:
         self._inventory = inventory
         self._evictions = evictions
         self._profile_of = profile_of
-        self.scheduled: dict[str, Plan] = {}
+        self.scheduled: dict[str, PodPlan] = {}
         self.evicted: dict[str, PodRef] = {}
         """Evicted by us, and not yet seen to go."""
         self.changes = 0
@@ -104,13 +104,13 @@ class Plans:
         """By uid of the rule."""
         self._owned: dict[str, set[str]] = {}
         self._missing: dict[str, set[str]] = {}
-        self._ghosts: dict[str, list[str]] = {}
+        self._replacements: dict[str, list[str]] = {}
         self.freed: set[tuple[str, str]] = set()
         """Namespaces and owners of which something has changed for the better; whoever looks empties it."""
 
     # --- questions -------------------------------------------------------------------------------
 
-    def of_rule(self, rule_uid: str) -> list[Plan]:
+    def of_rule(self, rule_uid: str) -> list[PodPlan]:
         """The plans that a rule is a reason for."""
         hits = self._hits.get(rule_uid)
         return [] if hits is None else [self.scheduled[uid] for uid in hits.pods]
@@ -130,7 +130,7 @@ class Plans:
 
     def size_of(self, owner: str) -> int:
         """How many pods an owner has, as far as they use devices, with the places that wait for a replacement."""
-        return len(self._owned.get(owner, ())) + len(self._ghosts.get(owner, ()))
+        return len(self._owned.get(owner, ())) + len(self._replacements.get(owner, ()))
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -141,12 +141,12 @@ class Plans:
         for key in keys:
             pod, known = pods.get(key), all_known.get(key)
             if pod is not known:
-                self._meet(key, known, pod, changes)
+                self._observe(key, known, pod, changes)
             if pod is not None:
-                self._look_at(key, pod, changes)
+                self._plan_pod(key, pod, changes)
         return changes
 
-    def _meet(self, key: str, known: Pod | None, pod: Pod | None, changes: Changes) -> None:
+    def _observe(self, key: str, known: Pod | None, pod: Pod | None, changes: Changes) -> None:
         """A pod is new here, or another than it was, or gone."""
         if known is not None and (pod is None or pod.meta.uid != known.meta.uid):
             self._forget(key, known, changes)
@@ -155,14 +155,14 @@ class Plans:
             return
         uid, owner = pod.meta.uid, _owner_of(pod)
         if known is not None and _owner_of(known) != owner:
-            self._disown(_owner_of(known), uid)
-            self._found(_owner_of(known), uid)
+            self._remove_owned(_owner_of(known), uid)
+            self._mark_available(_owner_of(known), uid)
         if known is not None or owner:
             self._known[key] = pod
         if owner:
             self._count_owned(uid, owner, pod)
 
-    def _look_at(self, key: str, pod: Pod, changes: Changes) -> None:
+    def _plan_pod(self, key: str, pod: Pod, changes: Changes) -> None:
         uid = pod.meta.uid
         eviction = self._evictions.eviction_of(pod)
         gone = pod.deleting or pod.finished or uid in self.evicted
@@ -177,7 +177,7 @@ class Plans:
         if plan is None:
             if pod.owner is None:  # else it is known already
                 self._known[key] = pod
-            plan = self.scheduled[uid] = Plan(key, uid, pod, eviction, profile)
+            plan = self.scheduled[uid] = PodPlan(key, uid, pod, eviction, profile)
         else:
             same = (plan.eviction, plan.profile, plan.pod.priority) == (eviction, profile, pod.priority)
             plan.pod = pod
@@ -193,13 +193,13 @@ class Plans:
             hits.add(uid, pod.meta.namespace)
         changes.planned.append(plan)
 
-    def _drop(self, uid: str, dropped: list[Plan]) -> None:
+    def _drop(self, uid: str, dropped: list[PodPlan]) -> None:
         plan = self.scheduled.pop(uid, None)
         if plan is not None:
             self._unlist(plan)
             dropped.append(plan)
 
-    def _unlist(self, plan: Plan) -> None:
+    def _unlist(self, plan: PodPlan) -> None:
         self.changes += 1
         for rule, _ in plan.eviction.rules:
             hits = self._hits[rule]
@@ -219,15 +219,15 @@ class Plans:
             self.freed.add(("namespace", pod.meta.namespace))
         if not owner:
             return
-        self._disown(owner, uid)
+        self._remove_owned(owner, uid)
         if was_ours:
             # Its replacement may not be there yet: until it is, or some time has passed, the place counts as empty.
-            self._ghosts.setdefault(owner, []).append(uid)
+            self._replacements.setdefault(owner, []).append(uid)
             self.freed.add(("ghost", owner))
         else:
-            self._found(owner, uid)
+            self._mark_available(owner, uid)
 
-    def _disown(self, owner: str, uid: str) -> None:
+    def _remove_owned(self, owner: str, uid: str) -> None:
         owned = self._owned.get(owner)
         if owned is not None:
             owned.discard(uid)
@@ -240,15 +240,15 @@ class Plans:
             owned = self._owned[owner] = set()
         if uid not in owned:
             owned.add(uid)
-            ghosts = self._ghosts.get(owner)
-            if ghosts:
-                self._lay(owner, ghosts.pop())
+            pending = self._replacements.get(owner)
+            if pending:
+                self._replaced(owner, pending.pop())
         if pod.deleting or not (pod.ready or pod.finished) or uid in self.under_way:
             self._missing.setdefault(owner, set()).add(uid)
         elif owner in self._missing:
-            self._found(owner, uid)
+            self._mark_available(owner, uid)
 
-    def _found(self, owner: str, uid: str) -> None:
+    def _mark_available(self, owner: str, uid: str) -> None:
         missing = self._missing.get(owner)
         if missing is not None and uid in missing:
             missing.discard(uid)
@@ -256,15 +256,15 @@ class Plans:
                 del self._missing[owner]
             self.freed.add(("owner", owner))
 
-    def _lay(self, owner: str, ghost: str) -> None:
-        if not self._ghosts.get(owner):
-            self._ghosts.pop(owner, None)
-        self._found(owner, ghost)
+    def _replaced(self, owner: str, gone_uid: str) -> None:
+        if not self._replacements.get(owner):
+            self._replacements.pop(owner, None)
+        self._mark_available(owner, gone_uid)
 
-    def lay_ghosts(self, owner: str) -> None:
+    def expire_replacements(self, owner: str) -> None:
         """No replacement came in time: the places of an owner's evicted pods do not count any more."""
-        for ghost in self._ghosts.pop(owner, []):
-            self._found(owner, ghost)
+        for gone_uid in self._replacements.pop(owner, []):
+            self._mark_available(owner, gone_uid)
 
     # --- evictions -------------------------------------------------------------------------------
 
@@ -300,4 +300,4 @@ class Plans:
         if self.under_way.discard(uid):
             self.freed.add(("namespace", ref.namespace))
         if pod is not None and pod.owner is not None and (pod.ready or pod.finished):
-            self._found(pod.owner.uid, uid)
+            self._mark_available(pod.owner.uid, uid)

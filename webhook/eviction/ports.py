@@ -31,7 +31,7 @@ class Disruption(NamedTuple):
     message: str
 
 
-class Result(StrEnum):
+class EvictionResult(StrEnum):
     """What became of a request to evict."""
 
     EVICTED = "evicted"
@@ -43,10 +43,10 @@ class Result(StrEnum):
     """Refused, or not answered."""
 
 
-class Outcome(NamedTuple):
+class EvictionOutcome(NamedTuple):
     """The result, what the server said, and how long it wants to be left alone."""
 
-    result: Result
+    result: EvictionResult
     text: str = ""
     retry_after_seconds: float = 0.0
     unsure: bool = False
@@ -73,11 +73,11 @@ class ClusterWriter(Protocol):
         """
         ...
 
-    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> Outcome:
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
         """Asks the Eviction API for this very pod."""
         ...
 
-    async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> Outcome:
+    async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:
         """Deletes this very pod, after saying so in its conditions."""
         ...
 
@@ -98,7 +98,7 @@ class ClusterWriter(Protocol):
         ...
 
 
-class Budgets(Protocol):
+class PodBudgets(Protocol):
     """Which pods have a disruption budget."""
 
     def known(self, pod: Pod) -> bool | None:
@@ -110,7 +110,7 @@ class Budgets(Protocol):
         ...
 
 
-class Namespaces(Protocol):
+class NamespaceHolds(Protocol):
     """What annotations of namespaces say."""
 
     def hold_of(self, namespace: str) -> str | None:

@@ -13,14 +13,14 @@ import msgspec
 from webhook.api.rules import own_rate
 from webhook.eviction.limits import Buckets, SlidingMinute
 from webhook.eviction.profiles import unavailable_most
-from webhook.eviction.ready_queue import Place
+from webhook.eviction.ready_queue import ReadyPod
 from webhook.flowcontrol.token_bucket import Rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
     from webhook.api.rules import DeviceTaintRule
-    from webhook.eviction.plans import Plan, Plans
+    from webhook.eviction.plans import Plans, PodPlan
     from webhook.eviction.profiles import Profile
     from webhook.inventory.evictions import Eviction, EvictionReason
 
@@ -42,22 +42,22 @@ class BucketKey(NamedTuple):
     profile: int
 
 
-class Group(msgspec.Struct, frozen=True, cache_hash=True):
+class RateGroup(msgspec.Struct, frozen=True, cache_hash=True):
     """Pods that share all rates."""
 
     profile: int
     buckets: tuple[BucketKey, ...]
 
 
-class _Lot(NamedTuple):
+class _SharedRates(NamedTuple):
     """What pods with the same Eviction and profile have in common."""
 
     eviction: Eviction
-    group: Group
+    group: RateGroup
     due_seconds: float
 
 
-class Gates:
+class RateLimiter:
     """The limits in force."""
 
     def __init__(
@@ -68,41 +68,41 @@ class Gates:
         self._profile_at = profile_at
         self._buckets = Buckets()
         self._minutes: dict[int, SlidingMinute] = {}
-        self._groups: dict[str, tuple[Group, list[tuple[Hashable, Rate]]]] = {}
-        self._lots: dict[tuple[int, int], _Lot] = {}
+        self._reserved: dict[str, tuple[RateGroup, list[tuple[Hashable, Rate]]]] = {}
+        self._shared: dict[tuple[int, int], _SharedRates] = {}
         """By id of the Eviction, and profile."""
 
     @property
-    def busy(self) -> bool:
+    def any_in_flight(self) -> bool:
         """Whether what becomes of anybody is not known yet."""
-        return bool(self._groups)
+        return bool(self._reserved)
 
-    def acting(self, uid: str) -> bool:
+    def in_flight(self, uid: str) -> bool:
         """Whether somebody is at it, and what will become of it is not known yet."""
-        return uid in self._groups
+        return uid in self._reserved
 
-    def place(self, plan: Plan) -> Place:
+    def ready_pod(self, plan: PodPlan) -> ReadyPod:
         """Where a pod that is due stands in line."""
-        lot = self._lot_of(plan)
-        return Place(plan.uid, (plan.pod.priority, lot.due_seconds, plan.key), lot.group)
+        shared = self._shared_of(plan)
+        return ReadyPod(plan.uid, (plan.pod.priority, shared.due_seconds, plan.key), shared.group)
 
-    def _lot_of(self, plan: Plan) -> _Lot:
+    def _shared_of(self, plan: PodPlan) -> _SharedRates:
         """Pods that fare alike share one Eviction, so it is worked out once for all of them."""
         eviction, profile = plan.eviction, plan.profile
-        sort = (id(eviction), profile.position)
-        known = self._lots.get(sort)
+        key = (id(eviction), profile.position)
+        known = self._shared.get(key)
         if known is not None and known.eviction is eviction:
             return known
         keys = {self._key(reason, profile) for reason in eviction.reasons}
-        group = Group(profile.position, tuple(sorted(keys, key=repr)))
-        if len(self._lots) >= _REMEMBERED_MOST:
-            self._lots.clear()
-        lot = self._lots[sort] = _Lot(eviction, group, eviction.due.timestamp())
-        return lot
+        group = RateGroup(profile.position, tuple(sorted(keys, key=repr)))
+        if len(self._shared) >= _REMEMBERED_MOST:
+            self._shared.clear()
+        shared = self._shared[key] = _SharedRates(eviction, group, eviction.due.timestamp())
+        return shared
 
     def forget_groups(self) -> None:
         """A rule has changed, and perhaps its rate."""
-        self._lots.clear()
+        self._shared.clear()
 
     def _key(self, reason: EvictionReason, profile: Profile) -> BucketKey:
         taint = reason.taint
@@ -116,7 +116,7 @@ class Gates:
         identity = (reason.driver, taint.key, taint.value, taint.effect, taint.time_added)
         return BucketKey(identity, "", own, -1 if own is not None else profile.position)
 
-    def _rates(self, group: Group) -> list[tuple[Hashable, Rate]]:
+    def _rates(self, group: RateGroup) -> list[tuple[Hashable, Rate]]:
         settings = self._profile_at(group.profile).settings
         of_profile = Rate(settings.rate, settings.burst)
         return [
@@ -131,7 +131,7 @@ class Gates:
 
     def wait_seconds(self, group: Hashable, now: float) -> float:
         """How long the rates and the minute keep everybody of a group waiting."""
-        assert isinstance(group, Group)
+        assert isinstance(group, RateGroup)
         wait = self._buckets.wait_seconds(self._rates(group), now)
         most = self._profile_at(group.profile).settings.max_per_minute
         if most is not None:
@@ -139,33 +139,33 @@ class Gates:
             wait = max(wait, _ASK_AGAIN_SECONDS if math.isinf(minute) else minute)
         return wait
 
-    def obstacle(self, place: Place) -> Hashable | None:
+    def blocked_by(self, item: ReadyPod) -> Hashable | None:
         """What else is in the way of this pod: too many under way in all, in its namespace, or of its owner."""
-        plan, plans = self._plans.scheduled[place.uid], self._plans
+        plan, plans = self._plans.scheduled[item.uid], self._plans
         settings = plan.profile.settings
         if settings.overall is not None and len(plans.under_way) >= settings.overall:
             return OVERALL
         namespace = plan.pod.meta.namespace
         if settings.per_namespace is not None and plans.under_way.count(namespace) >= settings.per_namespace:
             return namespace_key(namespace)
-        if plan.owner and not plan.budgeted and not plans.is_missing(plan.owner, place.uid):
+        if plan.owner and not plan.budgeted and not plans.is_missing(plan.owner, item.uid):
             most = unavailable_most(settings.per_owner_unavailable, plans.size_of(plan.owner))
             if most is not None and plans.missing(plan.owner) >= most:
                 return owner_key(plan.owner)
         return None
 
-    def enter(self, place: Place, now: float) -> None:
+    def reserve(self, item: ReadyPod, now: float) -> None:
         """The pod goes now."""
-        assert isinstance(place.group, Group)
-        rates = self._rates(place.group)
+        assert isinstance(item.group, RateGroup)
+        rates = self._rates(item.group)
         self._buckets.take(rates, now)
-        self._minute(place.group.profile).begin()
-        self._groups[place.uid] = (place.group, rates)
-        self._plans.begin(place.uid)
+        self._minute(item.group.profile).begin()
+        self._reserved[item.uid] = (item.group, rates)
+        self._plans.begin(item.uid)
 
-    def leave(self, uid: str, now: float, *, evicted: bool) -> Group:
+    def release(self, uid: str, now: float, *, evicted: bool) -> RateGroup:
         """What became of it is known; gives the group whose rates may allow more now."""
-        group, rates = self._groups.pop(uid)
+        group, rates = self._reserved.pop(uid)
         if not evicted:
             self._buckets.give_back(rates)
         self._minute(group.profile).end(now, evicted=evicted)

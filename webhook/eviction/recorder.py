@@ -9,9 +9,9 @@ from webhook.eviction.event_messages import pod_note
 from webhook.flowcontrol.write_behind import WriteBehind
 
 if TYPE_CHECKING:
-    from webhook.eviction.dependencies import Setup
+    from webhook.eviction.dependencies import Dependencies
     from webhook.eviction.event_messages import Kind
-    from webhook.eviction.plans import Plan
+    from webhook.eviction.plans import PodPlan
     from webhook.eviction.ports import Note
 
 log = logging.getLogger(__name__)
@@ -20,18 +20,18 @@ log = logging.getLogger(__name__)
 class Teller:
     """Takes Events at once, and writes them one after the other."""
 
-    def __init__(self, setup: Setup) -> None:
-        self._setup = setup
+    def __init__(self, deps: Dependencies) -> None:
+        self._deps = deps
         self._buffer: WriteBehind[Note] = WriteBehind(
-            self._write, most=setup.settings.notes_most, on_dropped=self._count_dropped
+            self._write, most=deps.settings.notes_most, on_dropped=self._count_dropped
         )
         self._notes = self._buffer.waiting
 
-    def tell_of_pod(self, kind: Kind, plan: Plan, text: str = "") -> None:
+    def tell_of_pod(self, kind: Kind, plan: PodPlan, text: str = "") -> None:
         """An Event about a pod, unless the last one about it said the same."""
         if plan.told != kind.value:
             plan.told = kind.value
-            self.tell(pod_note(self._setup.mode, kind, plan, text))
+            self.tell(pod_note(self._deps.mode, kind, plan, text))
 
     def tell(self, note: Note) -> None:
         """Any Event; dropped if too many wait."""
@@ -43,13 +43,13 @@ class Teller:
 
     async def finish(self) -> None:
         """Writes what waits, after `run` was cancelled; what is left when time is up is dropped."""
-        dropped = await self._buffer.finish(self._setup.settings.last_notes_seconds)
+        dropped = await self._buffer.finish(self._deps.settings.last_notes_seconds)
         if dropped:
             log.warning("events not written", extra={"count": dropped})
 
     async def _write(self, note: Note) -> None:
-        await self._setup.writer.tell(note)
+        await self._deps.writer.tell(note)
 
     def _count_dropped(self, count: int) -> None:
         for _ in range(count):
-            self._setup.metrics.count_dropped_event()
+            self._deps.metrics.count_dropped_event()

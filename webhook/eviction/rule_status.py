@@ -9,8 +9,8 @@ from webhook.api.taints import NO_EXECUTE, NONE
 from webhook.eviction.conditions import (
     EVICTION,
     IN_TREE,
+    ConditionReason,
     Progress,
-    State,
     WouldHit,
     condition_of,
     eviction_condition,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.eviction.dependencies import Setup
-    from webhook.eviction.plans import Plan, Plans
+    from webhook.eviction.dependencies import Dependencies
+    from webhook.eviction.plans import Plans, PodPlan
     from webhook.eviction.ports import Note
     from webhook.eviction.step import Facts
     from webhook.inventory.scope import EvictionScope
@@ -47,7 +47,7 @@ _BEING_DELETED: Final = "the rule is being deleted, so its /evict is no longer f
 _NOT_ASKED: Final = "eviction is not asked for any more"
 
 
-class _State:
+class _RuleState:
     """What is remembered of a rule."""
 
     __slots__ = ("generation", "seen_at", "stopped", "tally", "told", "would", "written_at")
@@ -62,23 +62,23 @@ class _State:
         self.written_at: float | None = None
 
 
-class Rules:
+class RuleStatusUpdater:
     """The rules that are, and what is to be said of them."""
 
     def __init__(
         self,
-        setup: Setup,
+        deps: Dependencies,
         scope: EvictionScope,
         plans: Plans,
-        facts_of: Callable[[Plan], Facts],
+        facts_of: Callable[[PodPlan], Facts],
         tell: Callable[[Note], None],
     ) -> None:
-        self._setup = setup
+        self._deps = deps
         self._scope = scope
         self._plans = plans
         self._facts_of = facts_of
         self._tell = tell
-        self._states: dict[str, _State] = {}
+        self._states: dict[str, _RuleState] = {}
 
     def forget(self, rule: DeviceTaintRule) -> None:
         """It is gone."""
@@ -91,10 +91,10 @@ class Rules:
             if state is not None:
                 state.tally.evicted += 1
 
-    def _state_of(self, rule: DeviceTaintRule) -> _State:
+    def _state_of(self, rule: DeviceTaintRule) -> _RuleState:
         state = self._states.get(rule.meta.uid)
         if state is None:
-            state = self._states[rule.meta.uid] = _State(rule)
+            state = self._states[rule.meta.uid] = _RuleState(rule)
         return state
 
     # --- ceilings --------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Rules:
     def beyond_ceiling(self, rule: DeviceTaintRule) -> bool:
         """Whether the rule hits more than it may and was not stopped yet; it is from now on, until it changes."""
         state = self._state_of(rule)
-        ceiling = self._setup.ceiling_of(rule) if not state.stopped else None
+        ceiling = self._deps.ceiling_of(rule) if not state.stopped else None
         if ceiling is None:
             return False
         pods, namespaces = self._plans.counts_of(rule.meta.uid)
@@ -115,7 +115,7 @@ class Rules:
 
     def start_anew(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> bool:
         """The rule, a limit or the key has changed: what stopped it is to be found out again. Gives whether it was."""
-        state, ceiling = self._state_of(rule), self._setup.ceiling_of(rule)
+        state, ceiling = self._state_of(rule), self._deps.ceiling_of(rule)
         state.tally.follow(old, rule, code_of(rule) if ceiling is not None and ceiling.confirmed else "")
         was_stopped, state.stopped = bool(state.stopped), ""
         return was_stopped
@@ -127,21 +127,21 @@ class Rules:
 
         `last`: there is no later, so it does not wait until it may be said.
         """
-        rule = self._setup.inventory.rules.get(name)
+        rule = self._deps.inventory.rules.get(name)
         if rule is None:
             return None
         generation = rule.generation
-        state, now = self._state_of(rule), self._setup.clock.seconds()
+        state, now = self._state_of(rule), self._deps.clock.seconds()
         fresh = state.generation != generation
         if fresh:
             state.generation, state.seen_at, state.would = generation, now, None
             known = condition_of(rule.conditions, EVICTION)
             if known is not None and known.observed_generation == generation and known.status == "False":
-                state.seen_at -= self._setup.settings.settle_seconds  # said before a restart, and so settled
+                state.seen_at -= self._deps.settings.settle_seconds  # said before a restart, and so settled
         expiring = await self._expire(rule)
         if expiring.changed:
             return _SOON_SECONDS
-        period = self._setup.settings.condition_seconds
+        period = self._deps.settings.condition_seconds
         if not (fresh or last) and state.written_at is not None and now - state.written_at < period:
             return _sooner(period - (now - state.written_at), expiring.again_seconds)
         told = await self._conditions(rule, state, generation)
@@ -153,24 +153,24 @@ class Rules:
         state.generation = None if fresh else generation  # it was not written, so it is still the first time
         return _FAILED_SECONDS
 
-    async def _write(self, rule: DeviceTaintRule, state: _State, conditions: list[Condition]) -> bool:
+    async def _write(self, rule: DeviceTaintRule, state: _RuleState, conditions: list[Condition]) -> bool:
         known = [condition_of(rule.conditions, condition.type) for condition in conditions]
         if known == conditions:
             return True
-        error = await self._setup.writer.set_conditions(rule, conditions)
+        error = await self._deps.writer.set_conditions(rule, conditions)
         if error:
-            self._setup.metrics.count_condition_error()
+            self._deps.metrics.count_condition_error()
             log.warning("conditions not written", extra={"rule": rule.meta.name, "error": error})
             return False
-        state.written_at = self._setup.clock.seconds()
+        state.written_at = self._deps.clock.seconds()
         ours = condition_of(conditions, EVICTION)
         if ours is not None and ours.reason != state.told:
             state.told = ours.reason
-            self._tell(rule_note(rule, State(ours.reason), ours.message))
+            self._tell(rule_note(rule, ConditionReason(ours.reason), ours.message))
         return True
 
     async def _conditions(
-        self, rule: DeviceTaintRule, state: _State, generation: int
+        self, rule: DeviceTaintRule, state: _RuleState, generation: int
     ) -> tuple[list[Condition], float | None] | None:
         """All of our conditions on the rule, and when they may have changed by themselves.
 
@@ -178,17 +178,17 @@ class Rules:
         """
         changes = self._plans.changes
         progress, again = await self._progress(rule, state)
-        if self._setup.inventory.rules.get(rule.meta.name) is not rule:
+        if self._deps.inventory.rules.get(rule.meta.name) is not rule:
             return None
         if not progress.pending and self._plans.changes != changes:
             return None  # somebody may have come whom it did not count
-        now = self._setup.clock.now()
+        now = self._deps.clock.now()
         conditions: list[Condition] = []
-        told = self._told(rule, state, progress)
+        told = self._eviction_status(rule, state, progress)
         if told is not None:
             known = condition_of(rule.conditions, EVICTION)
             conditions.append(updated(known, EVICTION, told, generation, now))
-        if self._setup.mode is Mode.REPLACEMENT:
+        if self._deps.mode is Mode.REPLACEMENT:
             known = condition_of(rule.conditions, IN_TREE)
             conditions.append(
                 updated(known, IN_TREE, self._in_tree(rule, state, progress), generation, now, any_change=True)
@@ -198,32 +198,34 @@ class Rules:
             conditions.append(contested)
         return conditions, again if told is not None and progress.pending + (not progress.settled) else None
 
-    def _told(self, rule: DeviceTaintRule, state: _State, progress: Progress) -> tuple[str, str, str] | None:
+    def _eviction_status(
+        self, rule: DeviceTaintRule, state: _RuleState, progress: Progress
+    ) -> tuple[str, str, str] | None:
         """Our condition, if the rule has anything to do with us."""
-        acts = self._setup.mode.acts
+        acts = self._deps.mode.acts
         if is_ours(rule, self._scope):
             stopped = state.stopped if can_judge(rule.selector) or rule.selector is None else _NOT_JUDGED
             return eviction_condition(progress, acts=acts, stopped=stopped)
         if self._scope.asked and rule.effective_effect == NO_EXECUTE and rule.taint.effect != NO_EXECUTE:
             if rule.deleting:
-                return "False", State.NOTHING_TO_DO.value, _BEING_DELETED
+                return "False", ConditionReason.NOTHING_TO_DO.value, _BEING_DELETED
             return eviction_condition(progress, acts=acts, stopped=_WRONG_EFFECT)
         if condition_of(rule.conditions, EVICTION) is not None:
-            return "False", State.NOTHING_TO_DO.value, _NOT_ASKED
+            return "False", ConditionReason.NOTHING_TO_DO.value, _NOT_ASKED
         return None
 
-    def _in_tree(self, rule: DeviceTaintRule, state: _State, progress: Progress) -> tuple[str, str, str]:
+    def _in_tree(self, rule: DeviceTaintRule, state: _RuleState, progress: Progress) -> tuple[str, str, str]:
         effect = rule.taint.effect
         if effect == NONE and state.would is None:
-            inventory = self._setup.inventory
+            inventory = self._deps.inventory
             taint = Taint.of_rule(rule, in_tree=False).as_if_evicting(in_tree=False)
-            impact = impact_of(inventory, rule.selector, taint, self._setup.clock.now())
+            impact = impact_of(inventory, rule.selector, taint, self._deps.clock.now())
             state.would = WouldHit(impact.devices, impact.allocated, len(impact.pods), len(impact.namespaces))
         return in_tree_condition(effect, progress.pending, progress.namespaces, state.tally.evicted, state.would)
 
-    async def _progress(self, rule: DeviceTaintRule, state: _State) -> tuple[Progress, float | None]:
-        timeslice = TimeSlice(clock=self._setup.clock.seconds)
-        now = self._setup.clock.now()
+    async def _progress(self, rule: DeviceTaintRule, state: _RuleState) -> tuple[Progress, float | None]:
+        timeslice = TimeSlice(clock=self._deps.clock.seconds)
+        now = self._deps.clock.now()
         namespaces: set[str] = set()
         pending = due = blocked = held = skipped = 0
         next_due = None
@@ -246,7 +248,7 @@ class Rules:
             due += 1
             held += isinstance(step, Wait)
             blocked += plan.blocked_since is not None and not isinstance(step, Wait)
-        settled_in = self._setup.settings.settle_seconds - (self._setup.clock.seconds() - state.seen_at)
+        settled_in = self._deps.settings.settle_seconds - (self._deps.clock.seconds() - state.seen_at)
         progress = Progress(
             pending=pending,
             namespaces=len(namespaces),
@@ -255,19 +257,19 @@ class Rules:
             held=held,
             evicted=state.tally.total,
             skipped=skipped,
-            tolerating_scheduling=len(tolerating_scheduling(self._setup.inventory, rule)) if self._scope.asked else 0,
+            tolerating_scheduling=len(tolerating_scheduling(self._deps.inventory, rule)) if self._scope.asked else 0,
             next_due=next_due,
             settled=settled_in <= 0,
         )
-        return progress, settled_in if settled_in > 0 else self._setup.settings.condition_seconds
+        return progress, settled_in if settled_in > 0 else self._deps.settings.condition_seconds
 
     # --- expiry ----------------------------------------------------------------------------------
 
     async def _expire(self, rule: DeviceTaintRule) -> _Expiring:
         """Takes an expired rule back, once."""
-        if not self._setup.mode.acts:
+        if not self._deps.mode.acts:
             return _Expiring()
-        what, seconds = expiry_of(rule, self._setup.clock.now())
+        what, seconds = expiry_of(rule, self._deps.clock.now())
         match what:
             case Expiry.NONE:
                 return _Expiring()
@@ -280,8 +282,8 @@ class Rules:
                 return await self._take_back(rule)
 
     async def _take_back(self, rule: DeviceTaintRule) -> _Expiring:
-        writer = self._setup.writer
-        delete = self._setup.settings.delete_expired
+        writer = self._deps.writer
+        delete = self._deps.settings.delete_expired
         if delete and rule.deleting:
             return _Expiring()  # done already; its finalizers are the affair of others
         error = await (writer.delete_rule(rule) if delete else writer.downgrade(rule))
@@ -297,12 +299,12 @@ class Rules:
         known = condition_of(rule.conditions, CONTESTED)
         generation = rule.generation
         told = contested_condition(rule, restored=restored)
-        condition = updated(known, CONTESTED, told, generation, self._setup.clock.now())
+        condition = updated(known, CONTESTED, told, generation, self._deps.clock.now())
         if condition == known or (known is not None and (known.status, known.message) == (told[0], told[2])):
             return
         ours = [each for each in rule.conditions if each.type == EVICTION]
-        theirs = [each for each in rule.conditions if each.type == IN_TREE and self._setup.mode is Mode.REPLACEMENT]
-        error = await self._setup.writer.set_conditions(rule, [*ours, *theirs, condition])
+        theirs = [each for each in rule.conditions if each.type == IN_TREE and self._deps.mode is Mode.REPLACEMENT]
+        error = await self._deps.writer.set_conditions(rule, [*ours, *theirs, condition])
         if error:
             log.warning("conditions not written", extra={"rule": rule.meta.name, "error": error})
 

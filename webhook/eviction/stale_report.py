@@ -6,12 +6,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NoReturn
 
-from webhook.eviction.expiry import Thresholds, forgotten, in_use
+from webhook.eviction.expiry import Thresholds, find_stale, in_use
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from webhook.eviction.dependencies import Setup
+    from webhook.eviction.dependencies import Dependencies
 
 log = logging.getLogger(__name__)
 
@@ -19,27 +19,27 @@ _NAMED_MOST = 20
 _LOOK_SECONDS = 60.0
 
 
-class Reporter:
+class StaleReporter:
     """Remembers since when nobody has used what a rule selects; that begins anew with the process."""
 
-    def __init__(self, setup: Setup, thresholds: Thresholds = Thresholds()) -> None:  # noqa: B008 -- frozen
-        self._setup = setup
+    def __init__(self, deps: Dependencies, thresholds: Thresholds = Thresholds()) -> None:  # noqa: B008 -- frozen
+        self._deps = deps
         self._thresholds = thresholds
         self._idle_since: dict[str, datetime] = {}
         self._told_at: float | None = None
 
     def look(self) -> None:
         """Looks once, and tells if it is time to."""
-        setup = self._setup
-        now = setup.clock.now()
-        rules = {rule.meta.uid: rule for rule in setup.inventory.rules.values()}
-        idle = {uid for uid, rule in rules.items() if not in_use(setup.inventory, rule)}
+        deps = self._deps
+        now = deps.clock.now()
+        rules = {rule.meta.uid: rule for rule in deps.inventory.rules.values()}
+        idle = {uid for uid, rule in rules.items() if not in_use(deps.inventory, rule)}
         self._idle_since = {uid: self._idle_since.get(uid, now) for uid in idle}
-        found = forgotten(setup.inventory, self._idle_since, now, self._thresholds)
+        found = find_stale(deps.inventory, self._idle_since, now, self._thresholds)
         counts = {name: len(names) for name, names in found._asdict().items()}
-        setup.metrics.set_forgotten(counts)
-        seconds = setup.clock.seconds()
-        if self._told_at is not None and seconds - self._told_at < setup.settings.report_seconds:
+        deps.metrics.set_forgotten(counts)
+        seconds = deps.clock.seconds()
+        if self._told_at is not None and seconds - self._told_at < deps.settings.report_seconds:
             return
         self._told_at = seconds
         if any(counts.values()):

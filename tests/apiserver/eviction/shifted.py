@@ -62,11 +62,11 @@ def deceive(shift: Shift) -> None:
     def shifted() -> float:
         return real() + shift.seconds
 
-    def now(self: evict.Clock) -> datetime:  # noqa: ARG001 -- a method's
+    def now(self: evict.SystemClock) -> datetime:  # noqa: ARG001 -- a method's
         return datetime.fromtimestamp(shifted(), UTC)
 
     time.time = shifted  # noqa: TID251 -- likewise
-    evict.Clock.now = now  # type: ignore[method-assign]
+    evict.SystemClock.now = now  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

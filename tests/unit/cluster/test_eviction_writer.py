@@ -15,7 +15,7 @@ from webhook.api.rules import Condition
 from webhook.cluster.client.errors import ClusterError, Unavailable
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
-from webhook.eviction.ports import Disruption, Note, Outcome, PodRef, Result
+from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult, Note, PodRef
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -43,8 +43,8 @@ def test_eviction_names_the_very_pod() -> None:
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             peer.answers.extend([Answer({}, 201), Answer({}, 201)])
-            assert await writer(cluster).evict(POD, None) == Outcome(Result.EVICTED)
-            assert await writer(cluster).evict(POD, 7) == Outcome(Result.EVICTED)
+            assert await writer(cluster).evict(POD, None) == EvictionOutcome(EvictionResult.EVICTED)
+            assert await writer(cluster).evict(POD, 7) == EvictionOutcome(EvictionResult.EVICTED)
             first, second = peer.requests
             assert (first.method, first.path) == ("POST", f"{PATH}/eviction")
             assert first.json == {
@@ -64,7 +64,7 @@ def test_deletion_says_why_first_and_both_name_the_very_pod() -> None:
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             peer.answers.extend([Answer({}), Answer({})])
-            assert await writer(cluster).delete(POD, 0, DISRUPTION) == Outcome(Result.EVICTED)
+            assert await writer(cluster).delete(POD, 0, DISRUPTION) == EvictionOutcome(EvictionResult.EVICTED)
             patch, delete = peer.requests
             assert (patch.method, patch.path) == ("PATCH", f"{PATH}/status")
             assert patch.headers["content-type"] == "application/strategic-merge-patch+json"
@@ -87,7 +87,7 @@ def test_pod_that_is_gone_is_not_deleted() -> None:
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             peer.answers.append(Answer(status(404, "gone"), 404))
-            assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is Result.GONE
+            assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is EvictionResult.GONE
             assert len(peer.requests) == 1
 
     run(test())
@@ -99,19 +99,19 @@ REFUSAL = 'admission webhook "x.example.com" denied the request: '
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
-        (Answer(status(404, "not found"), 404), Result.GONE),
-        (Answer(status(404, f"{REFUSAL}not found"), 404), Result.FAILED),
-        (Answer(status(409, f"{REFUSAL}{ANOTHER}"), 409), Result.FAILED),
-        (Answer(status(409, ANOTHER), 409), Result.GONE),
-        (Answer(status(409, "the object has been modified"), 409), Result.FAILED),
-        (Answer(status(429, BUDGET, details={"retryAfterSeconds": 10}), 429), Result.BLOCKED),
-        (Answer(status(429, "no", details={"causes": [{"reason": "DisruptionBudget"}]}), 429), Result.BLOCKED),
-        (Answer(status(429, BUDGET, details={"causes": [{"reason": "Quota"}]}), 429), Result.FAILED),
-        (Answer(status(500, "no", details={"causes": [{"reason": "DisruptionBudget"}]}), 500), Result.FAILED),
-        (Answer(status(429, "too many requests"), 429), Result.FAILED),
-        (Answer(status(403, "no"), 403), Result.FAILED),
-        (Answer(status(500, "more than one PodDisruptionBudget"), 500), Result.FAILED),
-        (Drop(), Result.FAILED),
+        (Answer(status(404, "not found"), 404), EvictionResult.GONE),
+        (Answer(status(404, f"{REFUSAL}not found"), 404), EvictionResult.FAILED),
+        (Answer(status(409, f"{REFUSAL}{ANOTHER}"), 409), EvictionResult.FAILED),
+        (Answer(status(409, ANOTHER), 409), EvictionResult.GONE),
+        (Answer(status(409, "the object has been modified"), 409), EvictionResult.FAILED),
+        (Answer(status(429, BUDGET, details={"retryAfterSeconds": 10}), 429), EvictionResult.BLOCKED),
+        (Answer(status(429, "no", details={"causes": [{"reason": "DisruptionBudget"}]}), 429), EvictionResult.BLOCKED),
+        (Answer(status(429, BUDGET, details={"causes": [{"reason": "Quota"}]}), 429), EvictionResult.FAILED),
+        (Answer(status(500, "no", details={"causes": [{"reason": "DisruptionBudget"}]}), 500), EvictionResult.FAILED),
+        (Answer(status(429, "too many requests"), 429), EvictionResult.FAILED),
+        (Answer(status(403, "no"), 403), EvictionResult.FAILED),
+        (Answer(status(500, "more than one PodDisruptionBudget"), 500), EvictionResult.FAILED),
+        (Drop(), EvictionResult.FAILED),
     ],
     ids=[
         "gone",
@@ -129,7 +129,7 @@ REFUSAL = 'admission webhook "x.example.com" denied the request: '
         "no answer",
     ],
 )
-def test_answers_are_taken_for(reply: Reply, expected: Result) -> None:
+def test_answers_are_taken_for(reply: Reply, expected: EvictionResult) -> None:
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             peer.answers.append(reply)
@@ -144,7 +144,7 @@ def test_budget_that_refuses_says_why_and_for_how_long() -> None:
         details = {"retryAfterSeconds": 10, "causes": [{"reason": "DisruptionBudget", "message": "needs 3"}]}
         async with Peer() as peer, acting_cluster(peer) as cluster:
             peer.answers.append(Answer(status(429, BUDGET, details=details), 429))
-            assert await writer(cluster).evict(POD, None) == Outcome(Result.BLOCKED, BUDGET, 10.0)
+            assert await writer(cluster).evict(POD, None) == EvictionOutcome(EvictionResult.BLOCKED, BUDGET, 10.0)
 
     run(test())
 
@@ -160,7 +160,7 @@ def test_who_got_no_answer_cannot_be_sure(reply: Reply, unsure: bool) -> None:  
             for ask in (writer(cluster).evict(POD, None), writer(cluster).delete(POD, None, DISRUPTION)):
                 peer.answers.append(reply)
                 outcome = await ask
-                assert (outcome.result, outcome.unsure) == (Result.FAILED, unsure)
+                assert (outcome.result, outcome.unsure) == (EvictionResult.FAILED, unsure)
 
     run(test())
 
@@ -203,7 +203,7 @@ def test_whoever_waited_for_a_turn_has_it_at_once() -> None:
             await writer(cluster).prepare(POD, delete=True, unsure=False)
             cluster._throttle.pause(30)
             async with asyncio.timeout(20):  # less than the pause
-                assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is Result.EVICTED
+                assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is EvictionResult.EVICTED
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
                     await cluster.get("/x")

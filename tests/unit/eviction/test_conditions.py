@@ -13,8 +13,8 @@ from webhook.api.rules import Condition
 from webhook.eviction.conditions import (
     EVICTION,
     IN_TREE,
+    ConditionReason,
     Progress,
-    State,
     WouldHit,
     began_of,
     evicted_before,
@@ -24,7 +24,7 @@ from webhook.eviction.conditions import (
 )
 from webhook.eviction.event_messages import Kind, disruption_of, pod_note, rule_note
 from webhook.eviction.modes import InTree, Mode, advice, refusal, scope_of
-from webhook.eviction.plans import Plan
+from webhook.eviction.plans import PodPlan
 from webhook.eviction.ports import Disruption, PodRef
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction, EvictionReason
@@ -32,7 +32,7 @@ from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
 
 EVICTED = Eviction(NOW, (EvictionReason(rule().taint, "rule", "uid-rule"),))
-PLAN = Plan("ml/pod", "uid-pod", pod("pod"), EVICTED, Profile(0, FREE))
+PLAN = PodPlan("ml/pod", "uid-pod", pod("pod"), EVICTED, Profile(0, FREE))
 END = "This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
 
 
@@ -108,18 +108,18 @@ def test_in_tree_condition_of_effect_none(would: WouldHit, expected: str) -> Non
 @pytest.mark.parametrize(
     ("progress", "state"),
     [
-        (Progress(), State.NOTHING_TO_DO),
-        (Progress(settled=False), State.WAITING),
-        (Progress(evicted=1), State.COMPLETED),
-        (Progress(pending=1), State.WAITING),
-        (Progress(pending=2, due=1), State.EVICTING),
-        (Progress(pending=2, due=2, blocked=1), State.EVICTING),
-        (Progress(pending=2, due=1, blocked=1), State.BLOCKED),
-        (Progress(pending=2, due=2, blocked=1, held=1), State.BLOCKED),
-        (Progress(pending=2, due=1, held=1), State.HELD),
+        (Progress(), ConditionReason.NOTHING_TO_DO),
+        (Progress(settled=False), ConditionReason.WAITING),
+        (Progress(evicted=1), ConditionReason.COMPLETED),
+        (Progress(pending=1), ConditionReason.WAITING),
+        (Progress(pending=2, due=1), ConditionReason.EVICTING),
+        (Progress(pending=2, due=2, blocked=1), ConditionReason.EVICTING),
+        (Progress(pending=2, due=1, blocked=1), ConditionReason.BLOCKED),
+        (Progress(pending=2, due=2, blocked=1, held=1), ConditionReason.BLOCKED),
+        (Progress(pending=2, due=1, held=1), ConditionReason.HELD),
     ],
 )
-def test_state_of_an_eviction(progress: Progress, state: State) -> None:
+def test_state_of_an_eviction(progress: Progress, state: ConditionReason) -> None:
     status, reason, _ = eviction_condition(progress, acts=True)
     assert reason == state.value
     assert status == str(bool(progress.pending or not progress.settled))
@@ -179,8 +179,8 @@ def test_announcement_counts_for_its_generation() -> None:
     assert began_of((), 3) is None
 
 
-@pytest.mark.parametrize("state", State)
-def test_every_state_has_an_event(state: State) -> None:
+@pytest.mark.parametrize("state", ConditionReason)
+def test_every_state_has_an_event(state: ConditionReason) -> None:
     assert rule_note(rule(), state, "message").text == "message"
 
 

@@ -11,9 +11,9 @@ from tests.builders import DRIVER, KEY, NOW
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, taint
 from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
-from webhook.eviction.expiry import CONTESTED, Expiry, Forgotten, Thresholds, expiry_of, forgotten
+from webhook.eviction.expiry import CONTESTED, Expiry, StaleTaints, Thresholds, expiry_of, find_stale
 from webhook.eviction.modes import Mode
-from webhook.eviction.stale_report import Reporter
+from webhook.eviction.stale_report import StaleReporter
 
 if TYPE_CHECKING:
     from webhook.inventory.state import Inventory
@@ -62,23 +62,23 @@ def test_rules_whose_devices_are_gone_are_named() -> None:
         rule("harmless", effect="None", selector=DeviceSelector(device="gpu-9")),
         rule("judged by others", selector=DeviceSelector(unknown=(("all", "true"),))),
     )
-    assert forgotten(inventory, {}, NOW, Thresholds()).rules_without_devices == ("gone",)
+    assert find_stale(inventory, {}, NOW, Thresholds()).rules_without_devices == ("gone",)
 
 
 def test_old_taints_of_slices_are_named() -> None:
     old, young = taint(added=NOW - timedelta(hours=73)), taint(added=NOW - timedelta(hours=1))
     inventory = held(slice_of({"gpu-0": (old,), "gpu-1": (young,), "gpu-2": (taint("None", added=old.time_added),)}))
-    found = forgotten(inventory, {}, NOW, Thresholds(slice_taint_hours=72)).old_slice_taints
+    found = find_stale(inventory, {}, NOW, Thresholds(slice_taint_hours=72)).old_slice_taints
     assert found == ((DRIVER, POOL, "gpu-0", KEY),)
 
 
 def test_rule_that_nobody_meets_for_days_is_reported_once_a_period(caplog: pytest.LogCaptureFixture) -> None:
     world = World(Mode.OBSERVE, FREE, report_seconds=7200)
     world.add(slice_of({"gpu-0": ()}), rule())
-    reporter = Reporter(world.setup, Thresholds(idle_days=1))
+    reporter = StaleReporter(world.deps, Thresholds(idle_days=1))
     for _ in range(30):  # hours
         reporter.look()
         world._move(3600)
     lines = [record.__dict__ for record in caplog.records if record.message == "taints that look forgotten"]
     assert [line["idleRules"] for line in lines] == [["rule"]] * 3
-    assert forgotten(world.inventory, {"uid-rule": NOW}, NOW, Thresholds()) == Forgotten()
+    assert find_stale(world.inventory, {"uid-rule": NOW}, NOW, Thresholds()) == StaleTaints()

@@ -10,13 +10,13 @@ from msgspec import structs
 
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import World
-from webhook.eviction.ports import Outcome, Result
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-UNSURE = Outcome(Result.FAILED, "POST /api/v1/...: no answer in time", unsure=True)
-REFUSED = Outcome(Result.FAILED, "POST /api/v1/...: 403: not now")
+UNSURE = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: no answer in time", unsure=True)
+REFUSED = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: 403: not now")
 NAMESAKE = structs.replace(pod("one"), meta=structs.replace(pod("one").meta, uid="uid-namesake"))
 
 
@@ -64,10 +64,10 @@ def test_taint_that_comes_back_while_an_eviction_waits_begins_anew() -> None:
 def test_nobody_goes_by_what_is_in_doubt_by_the_time_of_the_turn() -> None:
     world = World()
     world.add(claim("one"), pod("one"), rule("rule"))
-    taken = world.worker.line.take(world.clock.seconds())
+    taken = world.worker.ready.pop(world.clock.seconds())
     assert taken == "uid-one"
     world.cluster.meanwhile.append(lambda: setattr(world, "trusted", False))
-    asyncio.run(world.worker._actor.act(taken))
+    asyncio.run(world.worker._evictor.act(taken))
     assert world.evicted == []
     world.trusted = True
     world.settle()
@@ -84,7 +84,7 @@ def test_nobody_goes_by_what_is_in_doubt_by_the_time_of_the_turn() -> None:
     ids=["no answer, and done", "no answer, and not done", "refused, so surely not done"],
 )
 def test_pod_is_looked_at_where_nobody_knows_whether_it_was_evicted(
-    failure: Outcome,
+    failure: EvictionOutcome,
     done: bool,  # noqa: FBT001
     looked_at: list[str],
     evicted: list[str],

@@ -46,12 +46,12 @@ def test_worker_forgets_buckets_of_taints_that_are_gone() -> None:
     crowd(world, 2)
     world.add(rule())
     world.settle()
-    gates = world.worker._gates
-    assert len(gates._buckets) == 1
-    gates.forget_idle(world.clock.seconds())
-    assert len(gates._buckets) == 1
-    gates.forget_idle(world.clock.seconds() + 1)
-    assert len(gates._buckets) == 0
+    limiter = world.worker._limiter
+    assert len(limiter._buckets) == 1
+    limiter.forget_idle(world.clock.seconds())
+    assert len(limiter._buckets) == 1
+    limiter.forget_idle(world.clock.seconds() + 1)
+    assert len(limiter._buckets) == 0
 
 
 def test_rule_whose_taint_is_changed_starts_no_fresh_burst() -> None:

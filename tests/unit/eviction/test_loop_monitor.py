@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.unit.cluster.peer import run, until
-from webhook.eviction.loop_monitor import HELD_SECONDS, READ_SECONDS, Pulse
+from webhook.eviction.loop_monitor import HELD_SECONDS, READ_SECONDS, LoopMonitor
 
 
 class Held:
@@ -15,12 +15,12 @@ class Held:
 
     def __init__(self) -> None:
         self.seconds = 100.0
-        self.pulse = Pulse(lambda: self.seconds)
+        self.monitor = LoopMonitor(lambda: self.seconds)
 
     def pass_by(self, seconds: float) -> bool:
-        """Whether the pulse is steady after so long without a beat."""
+        """Whether the monitor is steady after so long without a beat."""
         self.seconds += seconds
-        return self.pulse.steady
+        return self.monitor.steady
 
 
 @pytest.fixture
@@ -31,31 +31,31 @@ def held() -> Held:
 def test_a_process_that_has_its_turn_is_steady(held: Held) -> None:
     for _ in range(5):
         assert held.pass_by(HELD_SECONDS - 0.1)
-        held.pulse._beat()
-        assert held.pulse.steady
+        held.monitor._beat()
+        assert held.monitor.steady
 
 
 def test_held_up_shows_before_the_next_beat_and_for_a_while_after_it(held: Held) -> None:
     assert not held.pass_by(HELD_SECONDS)
-    held.pulse._beat()
-    assert not held.pulse.steady
+    held.monitor._beat()
+    assert not held.monitor.steady
     assert not held.pass_by(READ_SECONDS - 0.1)
     assert held.pass_by(0.1)
 
 
 def test_held_up_is_logged_once_with_its_seconds(held: Held, caplog: pytest.LogCaptureFixture) -> None:
     held.pass_by(30.0)
-    held.pulse._beat()
-    held.pulse._beat()
+    held.monitor._beat()
+    held.monitor._beat()
     [record] = caplog.records
     assert (record.message, record.__dict__["delaySeconds"]) == ("held up", 30.0)
 
 
 def test_it_beats_while_the_loop_runs(held: Held) -> None:
     async def test() -> None:
-        beating = asyncio.create_task(held.pulse.run())
+        beating = asyncio.create_task(held.monitor.run())
         held.seconds += HELD_SECONDS
-        await until(lambda: held.pulse._beat_at == held.seconds, "a beat")
+        await until(lambda: held.monitor._beat_at == held.seconds, "a beat")
         beating.cancel()
         await asyncio.wait([beating])
 

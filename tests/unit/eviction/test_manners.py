@@ -16,7 +16,7 @@ from webhook.api.claims import DeviceRequest, ExactRequest
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.event_messages import disruption_of
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Outcome, Result
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profiles, classes_of
 from webhook.policy.model import EvictionProfile, NamespaceMatch, Share
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from webhook.api.pods import Pod
 
 GENTLE = EvictionProfile(rate=10_000, burst=100_000)
-BLOCKED = Outcome(Result.BLOCKED, "Cannot evict pod as it would violate the pod's disruption budget.")
-FAILED = Outcome(Result.FAILED, "500")
+BLOCKED = EvictionOutcome(EvictionResult.BLOCKED, "Cannot evict pod as it would violate the pod's disruption budget.")
+FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
 
 
 def crowd(world: World, count: int, **fields: object) -> None:
@@ -272,9 +272,9 @@ def test_grace_period_is_the_profiles() -> None:
     world = World(Mode.REPLACEMENT, structs.replace(FREE, grace_period_seconds=7))
     asked: list[int | None] = []
 
-    async def evict(pod: object, grace_period_seconds: int | None) -> Outcome:  # noqa: ARG001
+    async def evict(pod: object, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG001
         asked.append(grace_period_seconds)
-        return Outcome(Result.GONE)
+        return EvictionOutcome(EvictionResult.GONE)
 
     world.cluster.evict = evict  # type: ignore[method-assign]
     world.add(claim(), pod(), rule())
@@ -366,7 +366,7 @@ def test_after_the_deadline_a_pod_is_deleted_if_the_policy_says_so() -> None:
     """E-30: a DELETE of ours comes with its reason."""
     world = World(Mode.DELEGATED, structs.replace(FREE, deadline_seconds=100, delete_after_deadline=True))
 
-    async def blocked(pod: object, grace_period_seconds: int | None) -> Outcome:  # noqa: ARG001
+    async def blocked(pod: object, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG001
         return BLOCKED
 
     world.cluster.evict = blocked  # type: ignore[method-assign]
@@ -399,7 +399,7 @@ def test_failures_do_not_use_up_the_rate() -> None:
 
 def test_pod_that_was_gone_is_not_counted() -> None:
     world = World(Mode.REPLACEMENT, BLUNT)
-    world.cluster.answers.append(Outcome(Result.GONE))
+    world.cluster.answers.append(EvictionOutcome(EvictionResult.GONE))
     world.add(claim(), pod(), rule())
     world.advance(30)
     assert world.evicted == []

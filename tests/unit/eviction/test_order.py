@@ -86,7 +86,7 @@ CASES = {
     "tolerated without effect, which counts for us": Case(each(claim("pod", tolerates(effect="")), pod(), rule())),
     "seconds past the end of the calendar": Case(
         each(claim("pod", tolerates(2**62)), pod(), rule()),
-        {"pod": (World().setup.clock.now().max.replace(tzinfo=NOW.tzinfo, microsecond=0) - NOW).total_seconds()},
+        {"pod": (World().deps.clock.now().max.replace(tzinfo=NOW.tzinfo, microsecond=0) - NOW).total_seconds()},
     ),
     "taint without a time": Case(each(claim(), pod(), rule(added=None))),  # E-12
     "two rules, the earliest time": Case(  # E-11
@@ -239,7 +239,7 @@ def test_plans_do_not_depend_on_order(case: Case) -> None:
             for old, new in changes:
                 world.change(old, new)
         assert world.planned == case.planned
-        cancelled = [note for note in world.worker._teller._notes if note.text == "Cancelling deletion"]
+        cancelled = [note for note in world.worker._recorder._notes if note.text == "Cancelling deletion"]
         assert [note.about.name for note in cancelled] == list(case.cancelled)  # type: ignore[union-attr]
 
 

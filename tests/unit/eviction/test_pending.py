@@ -12,8 +12,8 @@ from tests.unit.eviction.test_order import CASES, Case
 from tests.unit.eviction.world import FREE, World
 from webhook.eviction import planner
 from webhook.eviction.modes import Mode
-from webhook.eviction.pending import Backlog
-from webhook.eviction.ready_queue import Line, Pause, Place
+from webhook.eviction.pending import PendingSet
+from webhook.eviction.ready_queue import Idle, ReadyPod, ReadyQueue
 from webhook.policy.model import EvictionProfile
 
 MANY = 600
@@ -25,7 +25,7 @@ def behind(world: World) -> bool:
 
 
 def test_things_are_in_a_backlog_once() -> None:
-    backlog = Backlog()
+    backlog = PendingSet()
     backlog.add("abc")
     backlog.add("bcd")
     assert len(backlog) == 4
@@ -46,7 +46,7 @@ def test_in_slices_the_same_is_planned(case: Case, monkeypatch: pytest.MonkeyPat
             world.change(old, new)
         for change in [change for event in case.events for change in event]:
             if caught_up:
-                world.worker.decider.catch_up()
+                world.worker.planner.catch_up()
             world.change(*change)
         world.catch_up()
         assert world.planned == case.planned
@@ -61,7 +61,7 @@ def test_many_pods_are_not_planned_in_one_go() -> None:
     assert behind(world)
     slices = 0
     while behind(world):
-        world.worker.decider.catch_up()
+        world.worker.planner.catch_up()
         slices += 1
     assert slices >= 5
     assert len(world.planned) == MANY
@@ -70,7 +70,7 @@ def test_many_pods_are_not_planned_in_one_go() -> None:
 async def impatient(world: World) -> None:
     """Wakes everybody who waits for a turn, again and again."""
     while True:
-        world.worker._actor.news.set()
+        world.worker._evictor.news.set()
         await asyncio.sleep(0)
 
 
@@ -86,7 +86,7 @@ def test_nobody_goes_and_nothing_is_said_before_all_is_decided() -> None:
             world.add(claim(f"p{number}"), pod(f"p{number}", priority=priority))
         lowest = f"p{priorities.index(0)}"
         later = claim("later", tolerates(60))
-        world.worker.decider.timeslice._seconds = 0.0005
+        world.worker.planner.timeslice._seconds = 0.0005
         tasks = [asyncio.create_task(world.worker.run()), asyncio.create_task(impatient(world))]
         await asyncio.sleep(0)
         world.add(later, pod("later", priority=-1), rule())
@@ -133,27 +133,27 @@ def test_line_that_nobody_may_leave_is_looked_at_in_pieces() -> None:
         def wait_seconds(self, group: object, now: float) -> float:  # noqa: ARG002 -- the port's
             return 0.0
 
-        def obstacle(self, place: Place) -> str | None:
+        def blocked_by(self, item: ReadyPod) -> str | None:
             self.asked += 1
-            return None if place.uid == "2400" else "owner"
+            return None if item.uid == "2400" else "owner"
 
-        def enter(self, place: Place, now: float) -> None:
+        def reserve(self, item: ReadyPod, now: float) -> None:
             pass
 
     doors = Doors()
-    line = Line(doors)
+    ready = ReadyQueue(doors)
     for number in range(2500):
-        line.put(Place(str(number), (0, number, ""), "group"))
-    taken, turns = line.take(0.0), 1
-    while taken == Pause(0.0):
+        ready.push(ReadyPod(str(number), (0, number, ""), "group"))
+    taken, turns = ready.pop(0.0), 1
+    while taken == Idle(0.0):
         assert doors.asked <= turns * 1000
-        taken, turns = line.take(0.0), turns + 1
+        taken, turns = ready.pop(0.0), turns + 1
     assert (taken, turns) == ("2400", 3)
     for number in range(2500):
-        line.discard(str(number))
-    assert (len(line), line.take(0.0)) == (0, Pause(float("inf")))
-    line.put(Place("2400", (0, 0, ""), "group"))
-    assert line.take(0.0) == "2400"
+        ready.discard(str(number))
+    assert (len(ready), ready.pop(0.0)) == (0, Idle(float("inf")))
+    ready.push(ReadyPod("2400", (0, 0, ""), "group"))
+    assert ready.pop(0.0) == "2400"
 
 
 def test_rate_that_changes_moves_everybody_in_line() -> None:

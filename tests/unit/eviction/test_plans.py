@@ -11,7 +11,7 @@ from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, World
 from webhook.api.owners import Owner
 from webhook.eviction.modes import Mode
-from webhook.eviction.ready_queue import Line, Pause
+from webhook.eviction.ready_queue import Idle, ReadyQueue
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def test_taint_on_most_claims_plans_who_has_them(monkeypatch: pytest.MonkeyPatch
         for each in (world, other):
             each.add(using, pod(f"p{number}"))
     world.add(rule())
-    monkeypatch.setattr(other.worker.decider, "hit", other.worker.decider.claims.add)
+    monkeypatch.setattr(other.worker.planner, "hit", other.worker.planner.claims.add)
     other.add(rule())
     for each in (world, other):
         each.catch_up()
@@ -60,22 +60,22 @@ def test_taint_on_most_claims_plans_who_has_them(monkeypatch: pytest.MonkeyPatch
     assert len(world.planned) == MANY * 2 // 3
 
 
-class CountingLine(Line):
+class CountingQueue(ReadyQueue):
     """Counts how often somebody asks for a turn."""
 
     asked = 0
 
-    def take(self, now: float) -> str | Pause:
+    def pop(self, now: float) -> str | Idle:
         self.asked += 1
-        return super().take(now)
+        return super().pop(now)
 
 
 def test_news_wake_one_worker_and_not_all() -> None:
     async def test() -> None:
         world = World(Mode.REPLACEMENT, FREE, workers=32)
-        line = world.worker.line
-        line.__class__ = CountingLine
-        assert isinstance(line, CountingLine)
+        ready = world.worker.ready
+        ready.__class__ = CountingQueue
+        assert isinstance(ready, CountingQueue)
         for number in range(MANY):
             world.add(claim(f"p{number}"), pod(f"p{number}"))
         working = asyncio.create_task(world.worker.run())
@@ -85,7 +85,7 @@ def test_news_wake_one_worker_and_not_all() -> None:
                 await asyncio.sleep(0.001)
         working.cancel()
         await asyncio.wait([working])
-        assert line.asked < 4 * MANY
+        assert ready.asked < 4 * MANY
 
     asyncio.run(test())
 

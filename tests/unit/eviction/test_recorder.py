@@ -21,7 +21,7 @@ def notes(count: int) -> list[Note]:
 
 
 def dropped(world: World) -> float | None:
-    return world.setup.metrics._registry.get_sample_value(DROPPED)
+    return world.deps.metrics._registry.get_sample_value(DROPPED)
 
 
 def test_events_that_wait_at_the_end_are_written() -> None:
@@ -29,7 +29,7 @@ def test_events_that_wait_at_the_end_are_written() -> None:
 
     async def test() -> None:
         world = World(Mode.REPLACEMENT, FREE)
-        teller, begun, waits = Teller(world.setup), asyncio.Event(), asyncio.Event()
+        teller, begun, waits = Teller(world.deps), asyncio.Event(), asyncio.Event()
         written, tell = world.cluster.notes, world.cluster.tell
 
         async def slow(note: Note) -> None:
@@ -57,7 +57,7 @@ def test_events_that_wait_at_the_end_are_written() -> None:
 def test_events_that_take_too_long_at_the_end_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         world = World(Mode.REPLACEMENT, FREE, last_notes_seconds=0.01)
-        teller, tell = Teller(world.setup), world.cluster.tell
+        teller, tell = Teller(world.deps), world.cluster.tell
 
         async def stuck(note: Note) -> None:
             await asyncio.Event().wait()
@@ -77,7 +77,7 @@ def test_events_that_take_too_long_at_the_end_are_dropped_and_counted(caplog: py
 
 def test_events_beyond_the_most_are_dropped_and_counted() -> None:
     world = World(Mode.REPLACEMENT, FREE, notes_most=2)
-    teller = Teller(world.setup)
+    teller = Teller(world.deps)
     for note in notes(5):
         teller.tell(note)
     asyncio.run(teller.finish())

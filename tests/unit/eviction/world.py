@@ -16,11 +16,11 @@ from prometheus_client import CollectorRegistry
 
 from tests.builders import NOW
 from webhook.eviction.controller import Controller
-from webhook.eviction.dependencies import Setup
+from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.modes import InTree, Mode
-from webhook.eviction.ports import Outcome, PodRef, Result
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
 from webhook.eviction.profiles import Profiles
-from webhook.eviction.ready_queue import Pause
+from webhook.eviction.ready_queue import Idle
 from webhook.eviction.settings import WorkerSettings
 from webhook.inventory.state import Inventory, key_of
 from webhook.policy.model import EvictionProfile
@@ -85,7 +85,7 @@ class Budget:
         return name.startswith(self.selects)
 
 
-BLOCKED = Outcome(Result.BLOCKED, "Cannot evict pod as it would violate the pod's disruption budget.")
+BLOCKED = EvictionOutcome(EvictionResult.BLOCKED, "Cannot evict pod as it would violate the pod's disruption budget.")
 
 
 @dataclass
@@ -93,7 +93,7 @@ class FakeCluster:
     """The port: pods vanish when evicted, unless told otherwise; conditions come back as a watch would bring them."""
 
     world: World
-    answers: deque[Outcome] = field(default_factory=deque)
+    answers: deque[EvictionOutcome] = field(default_factory=deque)
     """For the next evictions; without any, they go well."""
     calls: list[tuple[str, str, float]] = field(default_factory=list)
     """(verb, pod, seconds since the beginning) of what went well."""
@@ -124,14 +124,14 @@ class FakeCluster:
             self.looked_at.append(pod.name)
         return not (unsure and self.done_all_the_same)
 
-    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> Outcome:  # noqa: ARG002 -- the port's
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG002 -- the port's
         return self._remove("evict", pod)
 
-    async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> Outcome:  # noqa: ARG002
+    async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:  # noqa: ARG002
         self.disruptions.append(disruption)
         return self._remove("delete", pod)
 
-    def _remove(self, verb: str, ref: PodRef) -> Outcome:
+    def _remove(self, verb: str, ref: PodRef) -> EvictionOutcome:
         now = self.world.clock.passed()
         self.requests.append((verb, str(ref), round(now, 6)))
         budgets = [budget for budget in self.world.budgets if verb == "evict" and budget.covers(ref.name)]
@@ -141,16 +141,16 @@ class FakeCluster:
             budget.allows_at = now + budget.every_seconds
         if self.answers:
             answer = self.answers.popleft()
-            if answer.result is not Result.EVICTED:
+            if answer.result is not EvictionResult.EVICTED:
                 return answer
         pod = self.world.inventory.pods.get(str(ref))
         if pod is None or pod.meta.uid != ref.uid:
-            return Outcome(Result.GONE)
+            return EvictionOutcome(EvictionResult.GONE)
         self.calls.append((verb, str(ref), round(now, 6)))
         self.world.change(pod, structs.replace(pod, deleting=True))
         if not self.lingering:
             self.world.remove(self.world.inventory.pods[str(ref)])
-        return Outcome(Result.EVICTED)
+        return EvictionOutcome(EvictionResult.EVICTED)
 
     async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> str:
         if self.condition_error:
@@ -202,7 +202,7 @@ class World:
         self.registry = CollectorRegistry()
         self.trusted = True
         self._end = math.inf
-        self.setup = Setup(
+        self.deps = Dependencies(
             inventory=self.inventory,
             writer=self.cluster,
             budgets=self,
@@ -216,7 +216,7 @@ class World:
             ceiling_of=ceiling_of,
             settings=WorkerSettings(mode=mode, **settings),
         )
-        self.worker = Controller(self.setup, in_tree)
+        self.worker = Controller(self.deps, in_tree)
         self.worker.start()
 
     def known(self, pod: Pod) -> bool | None:
@@ -271,7 +271,7 @@ class World:
     def catch_up(self) -> None:
         """All that is undecided is decided."""
         while self.worker.behind:
-            self.worker.decider.catch_up()
+            self.worker.planner.catch_up()
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -282,8 +282,8 @@ class World:
     async def _settle(self) -> None:
         worker = self.worker
         while not self._late:
-            if worker.decider.undecided:
-                worker.decider.catch_up()
+            if worker.planner.pending_count:
+                worker.planner.catch_up()
                 continue
             worker.queue._promote()
             if len(worker.queue):
@@ -291,12 +291,12 @@ class World:
                 await worker.handle(item)
                 worker.queue.done(item)
                 continue
-            taken = worker.line.take(self.clock.seconds())
-            if isinstance(taken, Pause):
+            taken = worker.ready.pop(self.clock.seconds())
+            if isinstance(taken, Idle):
                 break
-            await worker._actor.act(taken)
-        while worker._teller._notes:
-            await self.cluster.tell(worker._teller._notes.popleft())
+            await worker._evictor.act(taken)
+        while worker._recorder._notes:
+            await self.cluster.tell(worker._recorder._notes.popleft())
 
     def advance(self, seconds: float) -> None:
         """Time passes, and everything happens at its time."""
@@ -320,8 +320,8 @@ class World:
     def _next_wait(self) -> float:
         queue = self.worker.queue
         waits = [at - self.clock.elapsed for at, _, item in queue._later if queue._ready_at.get(item) == at]
-        taken = self.worker.line.take(self.clock.seconds())
-        assert isinstance(taken, Pause)
+        taken = self.worker.ready.pop(self.clock.seconds())
+        assert isinstance(taken, Idle)
         # a hair more than asked for, so that rounding makes no endless row of empty waits
         return max(heapq.nsmallest(1, [*waits, taken.seconds])[0], 0.0) + 1e-6
 

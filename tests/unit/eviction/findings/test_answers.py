@@ -15,7 +15,7 @@ from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Disruption, Outcome, PodRef, Result
+from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult, PodRef
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -47,9 +47,9 @@ def writer(cluster: ActingCluster) -> EvictionWriter:
     return EvictionWriter(cluster, RULES, EventWriter(cluster, instance="evict-0", now=now), now)
 
 
-def outcome_of(answer: Answer) -> Outcome:
+def outcome_of(answer: Answer) -> EvictionOutcome:
     """What an answer of the Eviction API is taken for."""
-    outcomes: list[Outcome] = []
+    outcomes: list[EvictionOutcome] = []
 
     async def ask() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
@@ -64,7 +64,7 @@ def outcome_of(answer: Answer) -> Outcome:
 def test_eviction_of_a_pod_that_was_replaced_is_done() -> None:
     """M3: a 409 for another UID ends the eviction, as each retry would take one more disruption from the budget."""
     outcome = outcome_of(Answer(status(409, NAMESAKE, reason="Conflict"), 409))
-    assert outcome.result is Result.GONE or outcome.unsure
+    assert outcome.result is EvictionResult.GONE or outcome.unsure
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_eviction_of_a_pod_that_was_replaced_is_done() -> None:
 def test_budgets_that_cannot_allow_an_eviction_block_it(code: int, message: str) -> None:
     """M4: these answers count as blocked by a budget, so `deadline` runs and the pod is not read before each retry."""
     outcome = outcome_of(Answer(status(code, message), code))
-    assert (outcome.result, outcome.unsure) == (Result.BLOCKED, False)
+    assert (outcome.result, outcome.unsure) == (EvictionResult.BLOCKED, False)
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L4")
@@ -101,10 +101,10 @@ def test_answer_that_is_not_json_does_not_end_the_worker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "taken_for"), [(404, Result.GONE), (200, Result.EVICTED)], ids=["not found", "granted"]
+    ("code", "taken_for"), [(404, EvictionResult.GONE), (200, EvictionResult.EVICTED)], ids=["not found", "granted"]
 )
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L4b")
-def test_page_of_a_load_balancer_is_no_answer_to_an_eviction(code: int, taken_for: Result) -> None:
+def test_page_of_a_load_balancer_is_no_answer_to_an_eviction(code: int, taken_for: EvictionResult) -> None:
     """L4b: only a Status of the API server says that a pod is gone or was evicted."""
     assert outcome_of(Answer(b"<html>one moment</html>", code)).result is not taken_for
 
@@ -112,9 +112,9 @@ def test_page_of_a_load_balancer_is_no_answer_to_an_eviction(code: int, taken_fo
 class Idle(FakeCluster):
     """Says that it evicts, and does nothing."""
 
-    def _remove(self, verb: str, ref: PodRef) -> Outcome:
+    def _remove(self, verb: str, ref: PodRef) -> EvictionOutcome:
         self.requests.append((verb, str(ref), self.world.clock.passed()))
-        return Outcome(Result.EVICTED)
+        return EvictionOutcome(EvictionResult.EVICTED)
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L4b")

@@ -18,8 +18,8 @@ from tests.unit.eviction.world import FREE, Budget, World
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
 from webhook.config.evict import parse_evict
-from webhook.daemons.evict import Clock, Worker
-from webhook.eviction.loop_monitor import Pulse
+from webhook.daemons.evict import SystemClock, Worker
+from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import Mode
 
 if TYPE_CHECKING:
@@ -78,10 +78,10 @@ def suspend(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M2")
 def test_worker_notices_that_its_machine_was_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
     """M2: a machine that was suspended must read all changes before it evicts again."""
-    pulse = Pulse(Clock().seconds)
-    steady = [pulse.steady]
+    monitor = LoopMonitor(SystemClock().seconds)
+    steady = [monitor.steady]
     suspend(monkeypatch)
-    steady.append(pulse.steady)
+    steady.append(monitor.steady)
     assert steady == [True, False]
 
 

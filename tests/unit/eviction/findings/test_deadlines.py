@@ -14,7 +14,7 @@ from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Outcome, PodRef
+from webhook.eviction.ports import EvictionOutcome, PodRef
 from webhook.policy.model import EvictionProfile
 
 DELETES = structs.replace(FREE, deadline_seconds=600, delete_after_deadline=True)
@@ -69,7 +69,7 @@ def test_budget_that_is_still_being_processed_differs_from_a_budget_that_refuses
     """H3: `deadline` must not start while the disruption controller is away, so the two outcomes must differ."""
 
     async def test() -> None:
-        outcomes: list[Outcome] = []
+        outcomes: list[EvictionOutcome] = []
         async with Peer() as peer, acting_cluster(peer) as cluster:
             writer = EvictionWriter(cluster, RULES, EventWriter(cluster, instance="evict-0", now=None), None)  # type: ignore[arg-type]
             for cause in (

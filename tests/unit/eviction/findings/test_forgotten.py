@@ -10,7 +10,7 @@ from tests.builders import NOW
 from tests.costs import calls_of
 from tests.unit.eviction.objects import rule, slice_of
 from webhook.api.rules import DeviceSelector
-from webhook.eviction.expiry import Thresholds, forgotten
+from webhook.eviction.expiry import Thresholds, find_stale
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_rules_that_name_a_device_do_not_look_at_all_devices() -> None:
     """L3: a rule that names a device is looked up by that name, so its cost does not grow with the cluster."""
 
     def look(inventory: Inventory) -> None:
-        assert len(forgotten(inventory, {}, NOW, Thresholds()).rules_without_devices) == 5
+        assert len(find_stale(inventory, {}, NOW, Thresholds()).rules_without_devices) == 5
 
     small, large = calls_of(look, lambda: cluster_of(4)), calls_of(look, lambda: cluster_of(64))
     assert large < 2 * small

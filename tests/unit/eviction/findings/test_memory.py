@@ -12,10 +12,10 @@ from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, World
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Ceiling, Outcome, Result
+from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
 
 ROUNDS = 20
-UNSURE = Outcome(Result.FAILED, "no answer", 5.0, unsure=True)
+UNSURE = EvictionOutcome(EvictionResult.FAILED, "no answer", 5.0, unsure=True)
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L2")
@@ -30,7 +30,7 @@ def test_pod_whose_eviction_was_not_answered_is_forgotten_once_it_is_gone() -> N
         world.settle()
         world.remove(gone, held)
         world.advance(6)
-    assert len(world.worker._actor._unsure) == 0
+    assert len(world.worker._evictor._unsure) == 0
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L2")

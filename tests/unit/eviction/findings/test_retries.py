@@ -13,7 +13,7 @@ from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Outcome, Result
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,8 +56,8 @@ def test_change_of_a_rule_that_is_refused_is_retried_with_backoff(*, expires: bo
 class Forbidding(FakeCluster):
     """No pod may be evicted."""
 
-    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> Outcome:  # noqa: ARG002 -- any
-        return Outcome(Result.FAILED, "POST /api/v1/...: 403: not now")
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG002 -- any
+        return EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: 403: not now")
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M13")

@@ -18,7 +18,7 @@ from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.model import EvictionProfile
 
 if TYPE_CHECKING:
-    from webhook.eviction.ports import Outcome, PodRef
+    from webhook.eviction.ports import EvictionOutcome, PodRef
 
 PROBE_SECONDS = 5.0
 """How often one budget may be asked at most."""
@@ -81,7 +81,7 @@ class Throttled(FakeCluster):
         await asyncio.sleep(self.throttle.delay_seconds())
         return await super().prepare(pod, delete=delete, unsure=unsure)
 
-    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> Outcome:
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
         await asyncio.sleep(0.012)
         return await super().evict(pod, grace_period_seconds)
 

@@ -13,10 +13,10 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, World
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Outcome, Result
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.policy.model import EvictionProfile, Share
 
-FAILED = Outcome(Result.FAILED, "500")
+FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
 STEPS = 60
 QUIET_SECONDS = 600.0
 
@@ -50,8 +50,8 @@ class Turmoil:
         worker, now = self.world.worker, self.world.clock.seconds()
         return [
             uid
-            for uid, place in worker.line._places.items()
-            if worker._gates.wait_seconds(place.group, now) <= 0 and worker._gates.obstacle(place) is None
+            for uid, item in worker.ready._items.items()
+            if worker._limiter.wait_seconds(item.group, now) <= 0 and worker._limiter.blocked_by(item) is None
         ]
 
     def _profile(self, *, shares: bool) -> EvictionProfile:
