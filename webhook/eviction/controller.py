@@ -1,35 +1,32 @@
-"""The worker: decides at each change without waiting, and acts on what was decided through the port.
+"""The worker: plans at each change without waiting, evicts what is due, and keeps the conditions of rules up to date.
 
-`observe` never awaits, so plans need no lock. The plans are the truth; what waits in the queue or stands in line is
-only a hint, and is looked at again when its time has come. A change that hits a few hundred pods is decided before
-`observe` returns. What hits more is decided in time slices; until then no pod is evicted and no condition written, so
-in whatever order changes come, and however many, the worker acts on the plans that all of them together make.
+It builds the parts, runs their tasks, and reacts to what they return. `observe` never awaits, so plans need no lock. A
+change that hits a few hundred pods is planned before `observe` returns. What hits more is planned in time slices; until
+all of it is planned no pod is evicted and no condition written, so the worker acts on all changes together, in whatever
+order they come. Which item waits in which queue: see `core`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, assert_never
 
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
-from webhook.eviction.conditions import began_of
-from webhook.eviction.evictor import RETRY_MOST_SECONDS, Office, PodEvictor
-from webhook.eviction.modes import InTree, scope_of
-from webhook.eviction.planner import Desk, Planner
-from webhook.eviction.plans import Plans
-from webhook.eviction.rate_limiter import OVERALL, RateLimiter, namespace_key, owner_key
-from webhook.eviction.ready_queue import ReadyQueue
-from webhook.eviction.recorder import Teller
+from webhook.eviction.core import RETRY_MOST_SECONDS, Core, ItemKind, WorkItem
+from webhook.eviction.evictor import PodEvictor, log_fields
+from webhook.eviction.limits import OVERALL, NamespaceLimit, OwnerLimit
+from webhook.eviction.modes import InTree
+from webhook.eviction.planner import Planner
+from webhook.eviction.plans import ReplacementPending
+from webhook.eviction.ports import EvictionResult
 from webhook.eviction.rule_status import RuleStatusUpdater
-from webhook.eviction.usher import ItemKind, Usher, WorkItem
-from webhook.flowcontrol.workqueue import WorkQueue
-from webhook.inventory.evictions import Evictions
 from webhook.inventory.state import key_of
 
 if TYPE_CHECKING:
     from webhook.eviction.dependencies import Dependencies
+    from webhook.eviction.evictor import Attempt
     from webhook.eviction.plans import PodPlan
     from webhook.inventory.state import Held
 
@@ -38,75 +35,39 @@ log = logging.getLogger(__name__)
 _SOON_SECONDS: Final = 0.2
 _STOP_POLL_SECONDS: Final = 0.05
 _CLOCK_SECONDS: Final = 1.0
-"""How often the two clocks are compared, and by how much they must differ to count as set anew."""
+"""How often the two clocks are compared, and by how much they must differ before the wall clock counts as set."""
 
 
 class Controller:
-    """One worker; it does nothing before `start`, which is for whoever leads to call."""
+    """One worker; it does nothing before `start`, which the leader calls."""
 
     def __init__(self, deps: Dependencies, in_tree: InTree = InTree.UNKNOWN) -> None:
+        core = Core.build(deps, in_tree)
+        self._core = core
         self._deps = deps
-        scope = scope_of(deps.mode, in_tree)
-        self._evictions = Evictions(deps.inventory, scope, lambda rule: began_of(rule.conditions, rule.generation))
-        self._recorder = Teller(deps)
-        self.plans = Plans(deps.inventory, self._evictions, deps.profile_of)
-        self._limiter = RateLimiter(self.plans, deps.inventory.rules, lambda position: deps.profiles().all[position])
-        self.ready = ReadyQueue(self._limiter)
-        self.queue: WorkQueue[WorkItem] = WorkQueue(
-            clock=deps.clock.seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS
-        )
-        self._usher = Usher(
-            deps=deps,
-            plans=self.plans,
-            limiter=self._limiter,
-            ready=self.ready,
-            queue=self.queue,
-            recorder=self._recorder,
-        )
-        self.rules = RuleStatusUpdater(deps, scope, self.plans, self._usher.facts_of, self._recorder.tell)
-        office = Office(
-            plans=self.plans,
-            limiter=self._limiter,
-            ready=self.ready,
-            facts_of=self._usher.facts_of,
-            behind=lambda: self.behind,
-            again=self._again,
-            retry=self._retry,
-            settled=self._settled,
-        )
-        self._evictor = PodEvictor(deps, office, self._recorder)
-        desk = Desk(
-            evictions=self._evictions,
-            plans=self.plans,
-            rules=self.rules,
-            usher=self._usher,
-            ready=self.ready,
-            queue=self.queue,
-            recorder=self._recorder,
-        )
-        self.planner = Planner(deps, desk, self._free)
+        self.plans = core.plans
+        self.ready = core.ready
+        self.queue = core.queue
+        self.rules = RuleStatusUpdater(core)
+        self.planner = Planner(core, self.rules)
+        self._evictor = PodEvictor(core, self.planner)
         self.started = False
 
-    # --- deciding: nothing here awaits -----------------------------------------------------------
-
-    @property
-    def behind(self) -> bool:
-        """Whether something that is known is not decided yet: then nobody is evicted and no condition written."""
-        return self.planner.open or self.planner.timeslice.paused
+    # --- changes: nothing here awaits ------------------------------------------------------------
 
     def start(self) -> None:
-        """Plans everything from what the inventory holds now; from here on `observe` keeps it so."""
+        """Plans everything from what the inventory holds now; from here on `observe` keeps it up to date."""
         self.started = True
         for name in self._deps.inventory.rules:
             self.queue.add(WorkItem(ItemKind.RULE, name))
-        self.planner.pods.add(self._evictions.everything())
-        self.planner.begin()
+        self.planner.pods.add(self._core.evictions.everything())
+        self._plan()
 
     def observe(self, old: Held | None, new: Held | None) -> None:
         """One object has changed, and the inventory has it already."""
         if not self.started:
             return
-        self.planner.hit(self._evictions.touched(old, new))
+        self.planner.hit(self._core.evictions.touched(old, new))
         match new if new is not None else old:
             case Pod() as pod:
                 self.planner.pods.add((key_of(pod.meta),))
@@ -116,35 +77,35 @@ class Controller:
                 self._observe_rule(old, new)
             case _:
                 pass
-        self.planner.begin()
+        self._plan()
 
     def _observe_rule(self, old: Held | None, new: Held | None) -> None:
-        """A rule came, went, is being deleted, or says something else: its status alone is our own doing."""
+        """A rule was created, changed or removed. A change of its status alone is our own."""
         if isinstance(old, DeviceTaintRule) and (new is None or new.meta.uid != old.meta.uid):
             self.rules.forget(old)
         if not isinstance(new, DeviceTaintRule):
             return
         known = old if isinstance(old, DeviceTaintRule) and old.meta.uid == new.meta.uid else None
-        if known is not None and _alike(known, new):
+        if known is not None and _spec_of(known) == _spec_of(new):
             return
         self.queue.add(WorkItem(ItemKind.RULE, new.meta.name))
-        self._limiter.forget_groups()
+        self._core.limiter.forget_groups()
         if known is not None and own_rate(known) != own_rate(new):
             self.planner.to_enqueue.add([plan.uid for plan in self.plans.of_rule(new.meta.uid)])
         self.planner.check(new.meta.name)
-        if self.rules.start_anew(known, new):
-            self.planner.hit(self._evictions.resume(new))
+        if self.rules.judge_again(known, new):
+            self.planner.hit(self._core.evictions.resume(new))
 
     def replan_all(self) -> None:
-        """The policy has changed: profiles may be others, and limits."""
+        """The policy has changed, and with it perhaps profiles and limits."""
         if not self.started:
             return
         for name, rule in self._deps.inventory.rules.items():
             self.planner.check(name)
-            if self.rules.start_anew(rule, rule):
-                self._evictions.resume(rule)
+            if self.rules.judge_again(rule, rule):
+                self._core.evictions.resume(rule)
         self.planner.pods.add(self._deps.inventory.pods)
-        self.planner.begin()
+        self._plan()
 
     def look_again(self, namespace: str | None = None) -> None:
         """Holds of a namespace, or the wall clock, have changed: what waits may be due."""
@@ -152,49 +113,74 @@ class Controller:
             if namespace in (None, plan.pod.meta.namespace) and uid not in self.ready:
                 self.queue.add(WorkItem(ItemKind.POD, uid))
 
-    def _free(self) -> None:
-        """Whoever stood aside for something that has changed may try again."""
+    def _plan(self) -> None:
+        if self.planner.begin():
+            self._retry_blocked()
+
+    def catch_up(self) -> None:
+        """Plans for one time slice."""
+        if self.planner.catch_up():
+            self._retry_blocked()
+
+    def _retry_blocked(self) -> None:
+        """Pods that were blocked by a limit which has room again may go."""
         freed = self.plans.freed
         while freed:
-            sort, name = freed.pop()
-            if sort == "namespace":
-                self.ready.unpark(OVERALL)
-                self.ready.unpark(namespace_key(name))
-            elif sort == "owner":
-                self.ready.unpark(owner_key(name))
-            else:
-                self.queue.add_after(WorkItem(ItemKind.OWNER, name), self._deps.settings.replacement_seconds)
-        self._evictor.news.set()
+            match freed.pop():
+                case NamespaceLimit() as limit:
+                    self.ready.unpark(OVERALL)
+                    self.ready.unpark(limit)
+                case OwnerLimit() as limit:
+                    self.ready.unpark(limit)
+                case ReplacementPending(owner):
+                    self.queue.add_after(WorkItem(ItemKind.OWNER, owner), self._deps.settings.replacement_seconds)
+                case other:
+                    assert_never(other)
+        self._evictor.wake()
 
-    # --- acting ----------------------------------------------------------------------------------
+    # --- tasks -----------------------------------------------------------------------------------
 
     async def run(self) -> NoReturn:
         """Works until it is cancelled."""
         settings = self._deps.settings
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.planner.run())
+            group.create_task(self._plan_pending())
             for _ in range(settings.planners):
-                group.create_task(self._plan())
+                group.create_task(self._handle_items())
             for _ in range(settings.workers):
-                group.create_task(self._evictor.work())
-            group.create_task(self._recorder.run())
+                group.create_task(self._evict_due())
+            group.create_task(self._core.recorder.run())
             group.create_task(self._watch_clock())
         raise AssertionError("its tasks do not end")
 
     async def stop(self) -> None:
-        """Begins no further eviction, waits for those under way, and says how far it came."""
-        self._evictor.stopping = True
-        while self._limiter.any_in_flight:  # noqa: ASYNC110 -- once in a lifetime, for at most as long as a request may take
+        """Begins no further eviction, waits for those in flight, and writes how far it came."""
+        self._evictor.stop()
+        while self._core.limiter.any_in_flight:  # noqa: ASYNC110 -- once, for at most as long as a request may take
             await asyncio.sleep(_STOP_POLL_SECONDS)
-        await self.planner.finish()
+        await self._plan_everything()
         for name in tuple(self._deps.inventory.rules):
             await self.rules.sync(name, last=True)
 
     async def tell_the_rest(self) -> None:
         """Writes the Events that wait, for a bounded time; for after `stop`, when `run` was cancelled."""
-        await self._recorder.finish()
+        await self._core.recorder.finish()
 
-    async def _plan(self) -> NoReturn:
+    async def _plan_pending(self) -> NoReturn:
+        while True:
+            await self.planner.wait()
+            await self._plan_everything()
+
+    async def _plan_everything(self) -> None:
+        while self.planner.open:
+            self.catch_up()
+            await asyncio.sleep(0)
+
+    async def _evict_due(self) -> NoReturn:
+        while True:
+            await self.evict(await self._evictor.next_turn())
+
+    async def _handle_items(self) -> NoReturn:
         while True:
             item = await self.queue.get()
             try:
@@ -202,49 +188,10 @@ class Controller:
             finally:
                 self.queue.done(item)
             if await self.planner.timeslice.pause():
-                self._evictor.news.set()  # whoever has a turn waited for this pause to end
-
-    async def handle(self, item: WorkItem) -> None:
-        """Looks at what an item of the queue is about."""
-        match item.sort:
-            case ItemKind.POD:
-                plan = self.plans.scheduled.get(item.name)
-                if plan is None:
-                    self.queue.forget(item)
-                elif not self._usher.look(plan, self._deps.clock.now()):
-                    await self._usher.ask(plan)
-                if not self.behind:
-                    self._evictor.news.set()
-            case ItemKind.RULE:
-                again = _SOON_SECONDS if self.planner.open else await self.rules.sync(item.name)
-                if again is not None:
-                    self.queue.add_after(item, again)
-            case ItemKind.OWNER:
-                self.plans.expire_replacements(item.name)
-                self._free()
-
-    def _again(self, plan: PodPlan) -> None:
-        self.queue.add(WorkItem(ItemKind.POD, plan.uid))
-
-    def _retry(self, plan: PodPlan, at_least_seconds: float) -> float:
-        if plan.uid not in self.plans.scheduled:
-            return 0.0  # no taint makes it go any more
-        item = WorkItem(ItemKind.POD, plan.uid)
-        return self.queue.add_rate_limited(item, min(at_least_seconds, RETRY_MOST_SECONDS))
-
-    def _settled(self, plan: PodPlan, evicted: bool) -> None:  # noqa: FBT001 -- a callback
-        self._free()
-        if plan.uid not in self.plans.scheduled:
-            self.queue.forget(WorkItem(ItemKind.POD, plan.uid))
-        if not evicted:
-            return
-        rules = plan.eviction.rules
-        self.rules.count_evicted(uid for uid, _ in rules)
-        for _, name in rules:
-            self.queue.add_after(WorkItem(ItemKind.RULE, name), self._deps.settings.condition_seconds)
+                self._evictor.wake()  # no pod had its turn during the pause
 
     async def _watch_clock(self) -> NoReturn:
-        """Waits are counted by a clock that only goes forward; when the wall clock is set, they are counted anew."""
+        """Waits are counted on the monotonic clock; when the wall clock is set, they are counted again."""
         clock = self._deps.clock
         known = clock.now().timestamp() - clock.seconds()
         while True:
@@ -254,13 +201,68 @@ class Controller:
                 log.warning("the wall clock was set", extra={"delaySeconds": round(offset - known, 3)})
                 self.look_again()
             known = offset
-            self._limiter.forget_idle(clock.seconds())
+            self._core.limiter.forget_idle(clock.seconds())
+
+    # --- one item, one pod -----------------------------------------------------------------------
+
+    async def handle(self, item: WorkItem) -> None:
+        """Looks at what an item of the work queue is about."""
+        match item.kind:
+            case ItemKind.POD:
+                plan = self.plans.scheduled.get(item.name)
+                if plan is None:
+                    self.queue.forget(item)
+                elif not self.planner.enqueue(plan, self._deps.clock.now()):
+                    await self.planner.enqueue_budgeted(plan)
+                if not self.planner.behind:
+                    self._evictor.wake()
+            case ItemKind.RULE:
+                again = _SOON_SECONDS if self.planner.open else await self.rules.sync(item.name)
+                if again is not None:
+                    self.queue.add_after(item, again)
+            case ItemKind.OWNER:
+                self.plans.expire_replacements(item.name)
+                self._retry_blocked()
+
+    async def evict(self, uid: str) -> None:
+        """The turn of one pod, and what follows from it: other pods, a retry, the conditions of its rules."""
+        attempt = await self._evictor.evict(uid)
+        self._retry_blocked()
+        item = WorkItem(ItemKind.POD, uid)
+        if uid not in self.plans.scheduled:
+            self.queue.forget(item)
+        if attempt.outcome is None:
+            self.queue.add(item)
+            return
+        match attempt.outcome.result:
+            case EvictionResult.EVICTED:
+                self._count_evicted(attempt.plan)
+            case EvictionResult.GONE:
+                pass
+            case EvictionResult.BLOCKED:
+                self._retry(item, max(attempt.outcome.retry_after_seconds, self._deps.settings.blocked_seconds))
+            case EvictionResult.FAILED:
+                self._retry_failed(attempt, item)
+
+    def _count_evicted(self, plan: PodPlan) -> None:
+        rules = plan.eviction.rules
+        self.rules.count_evicted(uid for uid, _ in rules)
+        for _, name in rules:
+            self.queue.add_after(WorkItem(ItemKind.RULE, name), self._deps.settings.condition_seconds)
+
+    def _retry_failed(self, attempt: Attempt, item: WorkItem) -> None:
+        assert attempt.outcome is not None
+        seconds = self._retry(item, attempt.outcome.retry_after_seconds)
+        fields = {**log_fields(attempt.plan), "error": attempt.outcome.text, "delaySeconds": round(seconds, 3)}
+        log.warning("pod not evicted", extra=fields)
+
+    def _retry(self, item: WorkItem, at_least_seconds: float) -> float:
+        """Tries a pod again after a wait that grows with each failure; returns the wait, in seconds."""
+        if item.name not in self.plans.scheduled:
+            return 0.0  # no taint evicts it any more
+        return self.queue.add_rate_limited(item, min(at_least_seconds, RETRY_MOST_SECONDS))
 
 
-def _alike(old: DeviceTaintRule, new: DeviceTaintRule) -> bool:
-    """Whether at most the status differs."""
-    return _words(old) == _words(new)
-
-
-def _words(rule: DeviceTaintRule) -> tuple[object, ...]:
+def _spec_of(rule: DeviceTaintRule) -> tuple[object, ...]:
+    """What plans depend on: everything but the status."""
     return rule.selector, rule.taint, rule.meta.annotations, rule.deleting

@@ -1,4 +1,4 @@
-"""How fast and how many: a bucket for each taint, a sliding minute, and what is under way.
+"""How fast and how many: a token bucket for each taint, a sliding minute, the pods in flight, and what can block a pod.
 
 Pure: seconds come in as arguments.
 
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
 
 from webhook.flowcontrol.token_bucket import TokenBucket
 
@@ -19,6 +21,28 @@ if TYPE_CHECKING:
     from webhook.flowcontrol.token_bucket import Rate
 
 MINUTE_SECONDS: Final = 60.0
+
+
+class OverallLimit(msgspec.Struct, frozen=True):
+    """The profile's `overall`: pods on their way out at the same time."""
+
+
+class NamespaceLimit(msgspec.Struct, frozen=True):
+    """The profile's `perNamespace`."""
+
+    namespace: str
+
+
+class OwnerLimit(msgspec.Struct, frozen=True):
+    """The profile's `perOwnerUnavailable`."""
+
+    owner: str
+    """By uid."""
+
+
+Limit: TypeAlias = OverallLimit | NamespaceLimit | OwnerLimit
+"""What can block a pod that is due and whose rates would let it go."""
+OVERALL: Final = OverallLimit()
 
 
 class Buckets:

@@ -1,164 +1,152 @@
-"""Brings plans up to date with what changed, at once or in time slices, in an order that evicts no pod too soon."""
+"""Brings plans up to date with what changed and sends each pod to where it waits, so that no pod is evicted too soon.
+
+Changes that hit few pods are planned at once, others in time slices. `behind` is true until all of it is planned.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
+from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import Kind
 from webhook.eviction.pending import PendingSet
-from webhook.eviction.usher import ItemKind, WorkItem
+from webhook.eviction.step import Evict, Nothing, Why
 from webhook.flowcontrol.timeslice import TimeSlice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
+    from datetime import datetime
 
-    from webhook.eviction.dependencies import Dependencies
-    from webhook.eviction.plans import Changes, Plans
-    from webhook.eviction.ready_queue import ReadyPod, ReadyQueue
-    from webhook.eviction.recorder import Teller
+    from webhook.eviction.core import Core
+    from webhook.eviction.plans import Changes, PodPlan
+    from webhook.eviction.ready_queue import ReadyPod
     from webhook.eviction.rule_status import RuleStatusUpdater
-    from webhook.eviction.usher import Usher
-    from webhook.flowcontrol.workqueue import WorkQueue
-    from webhook.inventory.evictions import Evictions
+    from webhook.eviction.step import Wait
 
 _AT_ONCE: Final = 256
-"""Pods that are decided about in the same turn of the loop as the change that hits them: a few milliseconds."""
+"""Pods that are planned in the same turn of the loop as the change that hits them: a few milliseconds."""
 _STRIDE: Final = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
-    """What the decider works on."""
-
-    evictions: Evictions
-    plans: Plans
-    rules: RuleStatusUpdater
-    usher: Usher
-    ready: ReadyQueue
-    queue: WorkQueue[WorkItem]
-    recorder: Teller
-
-
 class Planner:
-    """What is still to be looked at, and looking at it. Say what is, then `begin`."""
+    """Collects what is to be planned (`hit`, `check`, the pending sets), then plans it: `begin` and `catch_up`."""
 
-    def __init__(self, deps: Dependencies, desk: Desk, decided: Callable[[], None]) -> None:
-        """`decided` is called whenever nothing is left."""
-        self._deps = deps
-        self._desk = desk
-        self._decided = decided
-        self.timeslice = TimeSlice(clock=deps.clock.seconds)
+    def __init__(self, core: Core, rules: RuleStatusUpdater) -> None:
+        self._core = core
+        self._rules = rules
+        self.timeslice = TimeSlice(clock=core.deps.clock.seconds)
+        """Shared with those who handle the work queue: together they get one slice."""
         self.claims = PendingSet()
-        """Claims whose pods are to be planned anew."""
+        """Claims whose pods are to be planned again."""
         self.pods = PendingSet()
         """Pods that are, by `namespace/name`."""
         self.to_enqueue = PendingSet()
-        """Pods that are to be shown to their place, by uid."""
+        """Planned pods, by uid, that are to be sent to a queue."""
         self._due: dict[str, ReadyPod] = {}
-        """Pods that have a place in line, likewise, as soon as all is planned."""
-        self._rules: dict[str, None] = {}
+        """Pods for the ready queue, by uid; pushed once all is planned, so that the first out is the first of all."""
+        self._unchecked: dict[str, None] = {}
+        """Names of rules whose ceiling is to be checked."""
         self._news = asyncio.Event()
 
     @property
     def open(self) -> bool:
-        """Whether anything is left."""
-        return bool(self.pending_count or self._rules)
+        """Whether anything is left to plan."""
+        return bool(self.pending_count or self._unchecked)
+
+    @property
+    def behind(self) -> bool:
+        """Whether something that is known is not planned yet: then no pod is evicted and no condition written."""
+        return self.open or self.timeslice.paused
 
     @property
     def pending_count(self) -> int:
-        """About how many pods are left."""
+        """Roughly how many pods are left to plan."""
         return len(self.claims) + len(self.pods) + len(self._due) + len(self.to_enqueue)
 
-    def hit(self, claims: AbstractSet[str]) -> None:
-        """The pods of these claims, by `namespace/name`, are to be planned anew.
+    # --- what is to be planned -------------------------------------------------------------------
 
-        Of most claims: then all pods are, in their order, which is quicker than to find out who is not concerned.
+    def hit(self, claims: AbstractSet[str]) -> None:
+        """The pods of these claims, by `namespace/name`, are to be planned again.
+
+        If that is most claims, all pods are, in their order: faster than finding out which ones are not concerned.
         """
-        inventory = self._deps.inventory
+        inventory = self._core.deps.inventory
         if len(claims) >= _AT_ONCE and 2 * len(claims) > len(inventory.claims):
             self.pods.add(inventory.pods)
         else:
             self.claims.add(claims)
 
     def check(self, rule: str) -> None:
-        """It is to be found out whether a rule hits more than it may; rules go by name."""
-        self._rules[rule] = None
+        """Whether the rule of this name hits more than its ceiling is to be checked."""
+        self._unchecked[rule] = None
 
-    def begin(self) -> None:
-        """Decides at once if it is about few pods, else from here on as the loop has time for it."""
-        if self.pending_count <= _AT_ONCE:
-            self.catch_up()
-        if self.open:
+    # --- planning --------------------------------------------------------------------------------
+
+    def begin(self) -> bool:
+        """Plans at once if few pods are concerned, else leaves it to `catch_up`. Returns whether nothing is left."""
+        done = self.pending_count <= _AT_ONCE and self.catch_up()
+        if not done:
             self._news.set()
+        return done
 
-    def catch_up(self) -> None:
-        """One slice.
+    def catch_up(self) -> bool:
+        """Plans for one time slice; returns whether nothing is left.
 
-        Nobody is shown to a place before all are planned, and before rules that hit more than they may are stopped.
+        No pod enters the ready queue before all are planned and every rule above its ceiling is stopped.
         """
-        desk, timeslice = self._desk, self.timeslice
+        timeslice = self.timeslice
         timeslice.begin()
         while not timeslice.over:
             if len(self.claims):
-                self.pods.add(self._deps.inventory.pods_using(self.claims.take(_STRIDE)))
+                self.pods.add(self._core.deps.inventory.pods_using(self.claims.take(_STRIDE)))
             elif len(self.pods):
-                self._follow(desk.plans.replan(self.pods.take(_STRIDE)))
-            elif self._rules:
-                self._check(self._rules.popitem()[0])
+                self._follow(self._core.plans.replan(self.pods.take(_STRIDE)))
+            elif self._unchecked:
+                self._check_ceiling(self._unchecked.popitem()[0])
             elif self._due:
                 self._push_due()
             elif len(self.to_enqueue):
                 self._enqueue(self.to_enqueue.take(_STRIDE))
             else:
                 break
-        if not self.open:
-            self._decided()
+        return not self.open
 
-    async def run(self) -> NoReturn:
-        """Catches up, slice by slice, until it is cancelled."""
-        while True:
-            await self._news.wait()
-            await self.finish()
-            self._news.clear()
+    async def wait(self) -> None:
+        """Returns once `begin` has left something to plan."""
+        await self._news.wait()
+        self._news.clear()
 
-    async def finish(self) -> None:
-        """Returns once nothing is left."""
-        while self.open:
-            self.catch_up()
-            await asyncio.sleep(0)
-
-    def _check(self, name: str) -> None:
-        rule = self._deps.inventory.rules.get(name)
-        if rule is not None and self._desk.rules.beyond_ceiling(rule):
-            self._desk.queue.add(WorkItem(ItemKind.RULE, name))
-            self.hit(self._desk.evictions.suspend(rule))
+    def _check_ceiling(self, name: str) -> None:
+        rule = self._core.deps.inventory.rules.get(name)
+        if rule is not None and self._rules.beyond_ceiling(rule):
+            self._core.queue.add(WorkItem(ItemKind.RULE, name))
+            self.hit(self._core.evictions.suspend(rule))
 
     def _push_due(self) -> None:
         for _ in range(min(_STRIDE, len(self._due))):
-            self._desk.ready.push(self._due.popitem()[1])
+            self._core.ready.push(self._due.popitem()[1])
 
     def _enqueue(self, uids: Iterable[str]) -> None:
-        scheduled, look, now = self._desk.plans.scheduled, self._desk.usher.look, self._deps.clock.now()
+        scheduled, now = self._core.plans.scheduled, self._core.deps.clock.now()
         for uid in uids:
             plan = scheduled.get(uid)
-            if plan is not None and not look(plan, now):
-                self._desk.queue.add(WorkItem(ItemKind.POD, uid))
+            if plan is not None and not self.enqueue(plan, now):
+                self._core.queue.add(WorkItem(ItemKind.POD, uid))
 
     def _follow(self, changes: Changes) -> None:
         """Plans were made, changed or dropped."""
-        desk, seconds = self._desk, self._deps.settings.condition_seconds
+        core, seconds = self._core, self._core.deps.settings.condition_seconds
         planned, cancelled, gone = changes
         hitting = {rule for plan in planned for rule in plan.eviction.rules}
         for _, name in hitting:
             self.check(name)
         for _, name in hitting.union(*[plan.eviction.rules for plan in (*cancelled, *gone)]):
-            desk.queue.add_after(WorkItem(ItemKind.RULE, name), seconds)
-        now = self._deps.clock.now()
+            core.queue.add_after(WorkItem(ItemKind.RULE, name), seconds)
+        now = core.deps.clock.now()
         for plan in planned:
-            ready_pod = desk.usher.ready_pod_of(plan, now)
+            ready_pod = self._due_pod(plan, now)
             if ready_pod is not None:
                 self._due[plan.uid] = ready_pod
             else:
@@ -166,7 +154,59 @@ class Planner:
                 self.to_enqueue.add((plan.uid,))
         for plan in (*cancelled, *gone):
             self._due.pop(plan.uid, None)
-            desk.ready.discard(plan.uid)
+            core.ready.discard(plan.uid)
         for plan in cancelled:
-            self._deps.metrics.count_cancelled()
-            desk.recorder.tell_of_pod(Kind.CANCELLED, plan)
+            core.deps.metrics.count_cancelled()
+            core.recorder.tell_of_pod(Kind.CANCELLED, plan)
+
+    # --- one pod ---------------------------------------------------------------------------------
+
+    def enqueue(self, plan: PodPlan, now: datetime) -> bool:
+        """Sends a pod to the ready queue or the work queue; False if `enqueue_budgeted` has to ask for its budgets."""
+        if self._core.limiter.in_flight(plan.uid):
+            return True  # comes again when its request has been answered
+        step = self._core.recheck(plan, now)
+        if not isinstance(step, Evict):
+            self._delay(step, plan)
+            return True
+        ready_pod = self._ready_pod(plan)
+        if ready_pod is None:
+            return False
+        self._core.ready.push(ready_pod)
+        return True
+
+    async def enqueue_budgeted(self, plan: PodPlan) -> None:
+        """Asks for the disruption budgets of a pod that is due, and puts it into the ready queue."""
+        plan.budgeted = await self._core.deps.budgets.covers(plan.pod)
+        if self._core.plans.scheduled.get(plan.uid) is plan:  # else it was dropped, or planned again and comes again
+            self._core.ready.push(self._core.limiter.ready_pod(plan))
+
+    def _due_pod(self, plan: PodPlan, now: datetime) -> ReadyPod | None:
+        """The pod as the ready queue takes it; None if it is not due, or if its budgets have to be asked for."""
+        if self._core.limiter.in_flight(plan.uid) or not isinstance(self._core.recheck(plan, now), Evict):
+            return None
+        return self._ready_pod(plan)
+
+    def _ready_pod(self, plan: PodPlan) -> ReadyPod | None:
+        # Only a pod without a budget is held back by the limit of its owner, so only there it matters.
+        if plan.pod.owner is not None and plan.profile.settings.per_owner_unavailable is not None:
+            budgeted = self._core.deps.budgets.known(plan.pod)
+            if budgeted is None:
+                return None
+            plan.budgeted = budgeted
+        return self._core.limiter.ready_pod(plan)
+
+    def _delay(self, step: Nothing | Wait, plan: PodPlan) -> None:
+        """The pod is not evicted now: it leaves the ready queue, and comes again when its wait is over."""
+        core, item = self._core, WorkItem(ItemKind.POD, plan.uid)
+        core.ready.discard(plan.uid)
+        if isinstance(step, Nothing):
+            core.queue.forget(item)
+            if step.why is Why.OBSERVED:
+                core.recorder.tell_of_pod(Kind.SCHEDULED, plan)
+            return
+        core.queue.add_after(item, step.seconds)
+        if step.why is Why.HELD:
+            core.recorder.tell_of_pod(Kind.HELD, plan, core.hold_of(plan) or "")
+        elif step.seconds > core.deps.settings.told_after_seconds:
+            core.recorder.tell_of_pod(Kind.SCHEDULED, plan)

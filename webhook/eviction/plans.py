@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
 from webhook.api.pods import Pod
-from webhook.eviction.limits import UnderWay
+from webhook.eviction.limits import NamespaceLimit, OwnerLimit, UnderWay
 from webhook.eviction.ports import PodRef
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction
@@ -49,6 +49,17 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
 
 def _owner_of(pod: Pod) -> str:
     return pod.owner.uid if pod.owner is not None else ""
+
+
+class ReplacementPending(msgspec.Struct, frozen=True):
+    """An evicted pod of an owner is gone: until another takes its place, or that has taken too long, it is missing."""
+
+    owner: str
+    """By uid."""
+
+
+Freed: TypeAlias = NamespaceLimit | OwnerLimit | ReplacementPending
+"""A limit that has more room than before, or will have in a while."""
 
 
 class Changes(NamedTuple):
@@ -105,8 +116,8 @@ class Plans:
         self._owned: dict[str, set[str]] = {}
         self._missing: dict[str, set[str]] = {}
         self._replacements: dict[str, list[str]] = {}
-        self.freed: set[tuple[str, str]] = set()
-        """Namespaces and owners of which something has changed for the better; whoever looks empties it."""
+        self.freed: set[Freed] = set()
+        """What has happened since it was last emptied that may let blocked pods go."""
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -216,14 +227,14 @@ class Plans:
         was_ours = self.evicted.pop(uid, None) is not None or uid in self._begun
         self._begun.discard(uid)
         if self.under_way.discard(uid):
-            self.freed.add(("namespace", pod.meta.namespace))
+            self.freed.add(NamespaceLimit(pod.meta.namespace))
         if not owner:
             return
         self._remove_owned(owner, uid)
         if was_ours:
             # Its replacement may not be there yet: until it is, or some time has passed, the place counts as empty.
             self._replacements.setdefault(owner, []).append(uid)
-            self.freed.add(("ghost", owner))
+            self.freed.add(ReplacementPending(owner))
         else:
             self._mark_available(owner, uid)
 
@@ -254,7 +265,7 @@ class Plans:
             missing.discard(uid)
             if not missing:
                 del self._missing[owner]
-            self.freed.add(("owner", owner))
+            self.freed.add(OwnerLimit(owner))
 
     def _replaced(self, owner: str, gone_uid: str) -> None:
         if not self._replacements.get(owner):
@@ -298,6 +309,6 @@ class Plans:
         if pod is not None and pod.deleting:
             return
         if self.under_way.discard(uid):
-            self.freed.add(("namespace", ref.namespace))
+            self.freed.add(NamespaceLimit(ref.namespace))
         if pod is not None and pod.owner is not None and (pod.ready or pod.finished):
             self._mark_available(pod.owner.uid, uid)

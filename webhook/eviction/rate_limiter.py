@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from webhook.api.rules import own_rate
-from webhook.eviction.limits import Buckets, SlidingMinute
+from webhook.eviction.limits import OVERALL, Buckets, NamespaceLimit, OwnerLimit, SlidingMinute
 from webhook.eviction.profiles import unavailable_most
 from webhook.eviction.ready_queue import ReadyPod
 from webhook.flowcontrol.token_bucket import Rate
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
     from webhook.api.rules import DeviceTaintRule
+    from webhook.eviction.limits import Limit
     from webhook.eviction.plans import Plans, PodPlan
     from webhook.eviction.profiles import Profile
     from webhook.inventory.evictions import Eviction, EvictionReason
 
 TAINT_BURST: Final = 10
 """Of a taint that brings a rate of its own (N-13)."""
-OVERALL: Final = ("overall",)
-"""The obstacle that is in everybody's way."""
 _REMEMBERED_MOST: Final = 1024
 _ASK_AGAIN_SECONDS: Final = 0.1
 """While all that a minute has left is under way: nobody knows for how long."""
@@ -139,7 +138,7 @@ class RateLimiter:
             wait = max(wait, _ASK_AGAIN_SECONDS if math.isinf(minute) else minute)
         return wait
 
-    def blocked_by(self, item: ReadyPod) -> Hashable | None:
+    def blocked_by(self, item: ReadyPod) -> Limit | None:
         """What else is in the way of this pod: too many under way in all, in its namespace, or of its owner."""
         plan, plans = self._plans.scheduled[item.uid], self._plans
         settings = plan.profile.settings
@@ -147,11 +146,11 @@ class RateLimiter:
             return OVERALL
         namespace = plan.pod.meta.namespace
         if settings.per_namespace is not None and plans.under_way.count(namespace) >= settings.per_namespace:
-            return namespace_key(namespace)
+            return NamespaceLimit(namespace)
         if plan.owner and not plan.budgeted and not plans.is_missing(plan.owner, item.uid):
             most = unavailable_most(settings.per_owner_unavailable, plans.size_of(plan.owner))
             if most is not None and plans.missing(plan.owner) >= most:
-                return owner_key(plan.owner)
+                return OwnerLimit(plan.owner)
         return None
 
     def reserve(self, item: ReadyPod, now: float) -> None:
@@ -177,13 +176,3 @@ class RateLimiter:
 
     def _minute(self, profile: int) -> SlidingMinute:
         return self._minutes.setdefault(profile, SlidingMinute())
-
-
-def namespace_key(namespace: str) -> Hashable:
-    """The obstacle of a namespace in which enough is under way."""
-    return ("namespace", namespace)
-
-
-def owner_key(owner: str) -> Hashable:
-    """The obstacle of an owner, by uid, of which enough is missing."""
-    return ("owner", owner)

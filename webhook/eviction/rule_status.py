@@ -27,14 +27,10 @@ from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.scope import can_judge, is_ours, tolerating_scheduling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.eviction.dependencies import Dependencies
-    from webhook.eviction.plans import Plans, PodPlan
-    from webhook.eviction.ports import Note
-    from webhook.eviction.step import Facts
-    from webhook.inventory.scope import EvictionScope
+    from webhook.eviction.core import Core
 
 log = logging.getLogger(__name__)
 
@@ -65,19 +61,11 @@ class _RuleState:
 class RuleStatusUpdater:
     """The rules that are, and what is to be said of them."""
 
-    def __init__(
-        self,
-        deps: Dependencies,
-        scope: EvictionScope,
-        plans: Plans,
-        facts_of: Callable[[PodPlan], Facts],
-        tell: Callable[[Note], None],
-    ) -> None:
-        self._deps = deps
-        self._scope = scope
-        self._plans = plans
-        self._facts_of = facts_of
-        self._tell = tell
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._deps = core.deps
+        self._scope = core.scope
+        self._plans = core.plans
         self._states: dict[str, _RuleState] = {}
 
     def forget(self, rule: DeviceTaintRule) -> None:
@@ -113,7 +101,7 @@ class RuleStatusUpdater:
             log.error("eviction stopped", extra={"rule": rule.meta.name, "error": state.stopped})
         return bool(state.stopped)
 
-    def start_anew(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> bool:
+    def judge_again(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> bool:
         """The rule, a limit or the key has changed: what stopped it is to be found out again. Gives whether it was."""
         state, ceiling = self._state_of(rule), self._deps.ceiling_of(rule)
         state.tally.follow(old, rule, code_of(rule) if ceiling is not None and ceiling.confirmed else "")
@@ -166,7 +154,7 @@ class RuleStatusUpdater:
         ours = condition_of(conditions, EVICTION)
         if ours is not None and ours.reason != state.told:
             state.told = ours.reason
-            self._tell(rule_note(rule, ConditionReason(ours.reason), ours.message))
+            self._core.recorder.tell(rule_note(rule, ConditionReason(ours.reason), ours.message))
         return True
 
     async def _conditions(
@@ -233,7 +221,7 @@ class RuleStatusUpdater:
             await timeslice.pause()
             if self._plans.scheduled.get(plan.uid) is not plan:
                 continue
-            facts = self._facts_of(plan)
+            facts = self._core.facts_of(plan)
             if facts.pod is None or facts.pod.deleting or facts.evicted:
                 continue
             if exemption(facts.pod, facts.profile) is not None:

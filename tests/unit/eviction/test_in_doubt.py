@@ -67,7 +67,7 @@ def test_nobody_goes_by_what_is_in_doubt_by_the_time_of_the_turn() -> None:
     taken = world.worker.ready.pop(world.clock.seconds())
     assert taken == "uid-one"
     world.cluster.meanwhile.append(lambda: setattr(world, "trusted", False))
-    asyncio.run(world.worker._evictor.act(taken))
+    asyncio.run(world.worker.evict(taken))
     assert world.evicted == []
     world.trusted = True
     world.settle()

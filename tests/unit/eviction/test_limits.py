@@ -46,7 +46,7 @@ def test_worker_forgets_buckets_of_taints_that_are_gone() -> None:
     crowd(world, 2)
     world.add(rule())
     world.settle()
-    limiter = world.worker._limiter
+    limiter = world.worker._core.limiter
     assert len(limiter._buckets) == 1
     limiter.forget_idle(world.clock.seconds())
     assert len(limiter._buckets) == 1

@@ -21,7 +21,7 @@ DEADLINE_SECONDS = 20.0
 
 
 def behind(world: World) -> bool:
-    return world.worker.behind
+    return world.worker.planner.behind
 
 
 def test_things_are_in_a_backlog_once() -> None:
@@ -46,7 +46,7 @@ def test_in_slices_the_same_is_planned(case: Case, monkeypatch: pytest.MonkeyPat
             world.change(old, new)
         for change in [change for event in case.events for change in event]:
             if caught_up:
-                world.worker.planner.catch_up()
+                world.worker.catch_up()
             world.change(*change)
         world.catch_up()
         assert world.planned == case.planned
@@ -61,7 +61,7 @@ def test_many_pods_are_not_planned_in_one_go() -> None:
     assert behind(world)
     slices = 0
     while behind(world):
-        world.worker.planner.catch_up()
+        world.worker.catch_up()
         slices += 1
     assert slices >= 5
     assert len(world.planned) == MANY
@@ -70,7 +70,7 @@ def test_many_pods_are_not_planned_in_one_go() -> None:
 async def impatient(world: World) -> None:
     """Wakes everybody who waits for a turn, again and again."""
     while True:
-        world.worker._evictor.news.set()
+        world.worker._evictor.wake()
         await asyncio.sleep(0)
 
 

@@ -270,8 +270,8 @@ class World:
 
     def catch_up(self) -> None:
         """All that is undecided is decided."""
-        while self.worker.behind:
-            self.worker.planner.catch_up()
+        while self.worker.planner.behind:
+            self.worker.catch_up()
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class World:
         worker = self.worker
         while not self._late:
             if worker.planner.pending_count:
-                worker.planner.catch_up()
+                worker.catch_up()
                 continue
             worker.queue._promote()
             if len(worker.queue):
@@ -294,9 +294,9 @@ class World:
             taken = worker.ready.pop(self.clock.seconds())
             if isinstance(taken, Idle):
                 break
-            await worker._evictor.act(taken)
-        while worker._recorder._notes:
-            await self.cluster.tell(worker._recorder._notes.popleft())
+            await worker.evict(taken)
+        while worker._core.recorder._notes:
+            await self.cluster.tell(worker._core.recorder._notes.popleft())
 
     def advance(self, seconds: float) -> None:
         """Time passes, and everything happens at its time."""

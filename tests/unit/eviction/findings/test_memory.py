@@ -63,7 +63,7 @@ def test_rule_that_was_stopped_is_forgotten_once_it_is_deleted() -> None:
         world.advance(1)
         world.remove(world.inventory.rules[stopped.meta.name])
         world.settle()
-    assert len(world.worker._evictions._suspended) == 0
+    assert len(world.worker._core.evictions._suspended) == 0
 
 
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L2")
@@ -75,4 +75,4 @@ def test_cache_of_verdicts_by_tolerations_is_bounded() -> None:
         held, waits = claim("pod", tolerates(3600 + seconds)), pod("pod")
         world.add(held, waits)
         world.remove(waits, held)
-    assert len(world.worker._evictions._alike) <= 1024
+    assert len(world.worker._core.evictions._alike) <= 1024
