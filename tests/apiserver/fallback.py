@@ -15,8 +15,7 @@ from webhook.admission.review import decode_review
 from webhook.api.field import Severity
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
-from webhook.policy.vap.coverage import Coverage
-from webhook.policy.vap.export import export
+from webhook.policy.vap.export import Coverage, export
 
 if TYPE_CHECKING:
     from tests.controlplane.client import Client, Reply

@@ -26,8 +26,8 @@ from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.served_fields import RELEASES as WITH_FIELDS
 from tests.controlplane.served_fields import encoded, fields_in, file_of, served_documents
-from webhook.validation.decoding import decoding_errors
 from webhook.validation.kinds import BY_KIND
+from webhook.validation.objects import decoding_errors
 from webhook.validation.releases import NEWEST, RELEASES
 from webhook.validation.strict import strict_findings
 

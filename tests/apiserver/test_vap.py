@@ -46,7 +46,7 @@ from webhook.policy.model import (
     TolerationMatch,
 )
 from webhook.policy.ports import Requester
-from webhook.policy.vap.coverage import Coverage
+from webhook.policy.vap.export import Coverage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -30,9 +30,9 @@ from tests.properties.test_policy_reviews import context_of, lists_of_toleration
 from webhook.admission.chain import explain, validate
 from webhook.api.taints import DeviceTaint, DeviceToleration
 from webhook.expressions.engine import compile_expression
-from webhook.policy.conditions import Placement, Scope, Target
 from webhook.policy.decide import Judge
 from webhook.policy.explain import ClaimQuestion, TaintQuestion, considered
+from webhook.policy.match import Placement, Scope, Target
 from webhook.policy.model import (
     CLAIM_CONTROLLER,
     Action,

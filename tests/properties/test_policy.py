@@ -29,9 +29,8 @@ from tests.properties.policies import (
     wider_pairs,
 )
 from webhook.policy import decide
-from webhook.policy.conditions import Scope, Target
 from webhook.policy.decide import Judge
-from webhook.policy.match import Glob, TextSet, TolerationMatcher
+from webhook.policy.match import Glob, Scope, Target, TextSet, TolerationMatcher
 from webhook.policy.model import DEFAULT_RULE, Action, Match, Policy, PolicyException, Rule, Subject
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from webhook.api.claims import DeviceRequest, ResourceClaim
     from webhook.api.field import JSON
     from webhook.api.taints import DeviceToleration
-    from webhook.policy.conditions import Scope
+    from webhook.policy.match import Scope
     from webhook.validation.claims import Asked
 
     Object = ResourceClaim | ResourceClaimTemplate

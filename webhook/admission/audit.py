@@ -10,10 +10,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.author import REQUESTED_BY, author_of, claimed_author, digest
-from webhook.admission.candidate_diff import differences
 from webhook.admission.claim_view import ClaimView
 from webhook.admission.decision import Change
-from webhook.admission.policy_check import AUTHOR_RULE
+from webhook.admission.policy_check import AUTHOR_RULE, differences
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.rulings import Rulings, claim_rulings, findings_of, unknown_author, who_asks
 from webhook.api.claims import FROM_TEMPLATE, ResourceClaim, ResourceClaimTemplate, made_for_extended_resource
@@ -21,7 +20,7 @@ from webhook.api.decode import Reader
 from webhook.api.field import FieldError, Finding, Path, Severity, forbidden
 from webhook.api.meta import GroupVersionKind
 from webhook.api.owners import decode_owner
-from webhook.policy.conditions import Scope
+from webhook.policy.match import Scope
 from webhook.policy.model import CLAIM_CONTROLLER, PolicyMode, UnknownAuthor
 from webhook.validation.kinds import BY_KIND, KINDS
 

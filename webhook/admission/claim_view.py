@@ -8,7 +8,7 @@ from webhook.admission.author import EXACT_COUNT, REQUESTED_BY, author_of, diges
 from webhook.api.claims import EXTENDED_RESOURCE, ResourceClaimTemplate
 from webhook.api.meta import OWN_GROUP
 from webhook.api.taints import EQUAL
-from webhook.policy.conditions import Scope, Target
+from webhook.policy.match import Scope, Target
 from webhook.policy.ports import Requester
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, everything_asked
 

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webhook.admission.claim_view import ClaimView
 from webhook.admission.policy_check import claims_matter
-from webhook.admission.rulings import request_text, toleration_text, who_asks
-from webhook.admission.taint_rulings import taint_text, taint_variables, taints_set_by
+from webhook.admission.rulings import (
+    request_text,
+    taint_text,
+    taint_variables,
+    taints_set_by,
+    toleration_text,
+    who_asks,
+)
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.policy.explain import ClaimQuestion, TaintQuestion, considered
 from webhook.policy.model import Action, PolicyMode, Subject, UnknownAuthor

@@ -10,8 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.admission.carried_code import NOTHING, CarriedCode
-from webhook.admission.confirmation import ImpactToConfirm, Numbers, about_of, make_code
+from webhook.admission.confirmation import NOTHING, CarriedCode, ImpactToConfirm, Numbers, about_of, make_code
 from webhook.admission.decision import BREAK_GLASS, AssumedRule
 from webhook.admission.impact_text import annotation_of, count, figures_of, some, summary_of
 from webhook.admission.lint import CLOCK_SKEW

@@ -5,33 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.author import REQUESTED_BY, claimed_author, same_author
-from webhook.admission.candidate_diff import differences
 from webhook.admission.claim_view import ClaimView
+from webhook.admission.decision import Change, Difference
 from webhook.admission.rulings import (
     Rulings,
     at_most,
     claim_rulings,
     findings_of,
     not_judged,
+    taint_rulings,
     unknown_author,
     who_asks,
 )
-from webhook.admission.taint_rulings import taint_rulings
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import Finding, Path, Severity, forbidden
-from webhook.policy.model import DEFAULT_RULE, PolicyMode, UnknownAuthor
+from webhook.policy.model import DEFAULT_RULE, Action, PolicyMode, UnknownAuthor
 from webhook.policy.ports import Requester
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from webhook.admission.context import AdmissionContext
-    from webhook.admission.decision import Difference
     from webhook.admission.excess import Excess
     from webhook.admission.review import AdmissionRequest
     from webhook.admission.rulings import Ruling
     from webhook.policy.decide import Judge
-    from webhook.policy.model import Action
 
 MAX_FINDINGS: Final = 1000
 """Findings of the policy on one object that are told."""
@@ -155,3 +153,39 @@ def _on_taint(new: Any, old: Any, request: AdmissionRequest, context: AdmissionC
     findings = list(findings_of(active, f'"{request.username}"', mode, context.now, by_mode=mode is PolicyMode.WARN))
     names = [name for ruling in active for name in ruling.evaluation.names]
     return PolicyFindings(tuple(at_most(findings, MAX_FINDINGS)), tuple(names), others)
+
+
+# --- the candidate -------------------------------------------------------------------------------
+
+
+def differences(active: Iterable[Ruling], candidate: Iterable[Ruling]) -> Iterator[Difference]:
+    """Where two policies differ on the same object; refusals count as such in whatever mode they are."""
+    before = {(str(ruling.path), ruling.what): ruling for ruling in active}
+    after = {(str(ruling.path), ruling.what): ruling for ruling in candidate}
+    for key in sorted(before.keys() | after.keys()):
+        old_word, old_rule = _word(before.get(key))
+        new_word, new_rule = _word(after.get(key))
+        if old_word is new_word:
+            continue
+        path, what = key
+        if new_word is Action.DENY:
+            yield Difference(path, what, new_rule, Change.DENIED)
+        elif old_word is Action.DENY:
+            yield Difference(path, what, old_rule, Change.ALLOWED)
+        elif new_word is Action.WARN:
+            yield Difference(path, what, new_rule, Change.WARNED)
+        elif old_word is Action.WARN:
+            yield Difference(path, what, old_rule, Change.SILENT)
+
+
+def _word(ruling: Ruling | None) -> tuple[Action, str]:
+    """The strongest thing said to a person, and by which rule; audit is for nobody to see."""
+    if ruling is None:
+        return Action.ALLOW, DEFAULT_RULE
+    refusal = ruling.denied_by
+    if refusal is not None:
+        return Action.DENY, refusal.rule.name
+    for hit in ruling.hits:
+        if hit.action is Action.WARN:
+            return Action.WARN, hit.rule.name
+    return Action.ALLOW, ruling.hits[-1].rule.name

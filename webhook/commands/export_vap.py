@@ -14,15 +14,13 @@ from webhook.config.namespace import own_namespace
 from webhook.files.manifests_text import as_json_list, as_yaml_stream
 from webhook.files.render import line, visible
 from webhook.files.report import Level, Report
-from webhook.policy.vap.coverage import Coverage
-from webhook.policy.vap.export import export
+from webhook.policy.vap.export import Coverage, export
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from webhook.policy.model import Policy
-    from webhook.policy.vap.coverage import Exported
-    from webhook.policy.vap.export import Export
+    from webhook.policy.vap.export import Export, Exported
 
 _VERB: Final = "export-vap"
 _FORMATS: Final = {"yaml": as_yaml_stream, "json": as_json_list}

@@ -7,7 +7,7 @@ and has no types, so that a misspelt field is found when it is too late.
 from __future__ import annotations
 
 import sys
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -270,3 +270,16 @@ class _Reader:
 
     def text(self, tree: Any) -> str:
         return "" if tree.meta.empty else self.source[tree.meta.start_pos : tree.meta.end_pos]
+
+
+# --- syntax alone --------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def expression_problem(expression: str) -> str | None:
+    """What is wrong with the expression's syntax, or None (R-10)."""
+    try:
+        parse(expression)
+    except BadExpression as error:
+        return error.detail
+    return None

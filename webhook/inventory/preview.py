@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
+from webhook.api.pods import Pod
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
 from webhook.inventory.fates import ANYWHERE, DeviceNames
-from webhook.inventory.impact import Impact, Taint, impact_of, impact_on_devices
-from webhook.inventory.rows import GroupRow, PodOutcome, PodRow, rows_of
+from webhook.inventory.impact import UNSEEN, Impact, Taint, impact_of, impact_on_devices
+from webhook.inventory.matching import FOR_EVER, Evictor, tolerates
+from webhook.inventory.usage import is_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
+    from webhook.api.claims import Consumer
     from webhook.api.rules import DeviceTaintRule
     from webhook.api.slices import ResourceSlice
     from webhook.inventory.state import Inventory
@@ -127,3 +131,235 @@ def _taints_in(value: ResourceSlice) -> Iterator[tuple[str, DeviceTaint]]:
 
 def _identity(taint: DeviceTaint) -> tuple[str, str, str]:
     return taint.key, taint.value, taint.effect
+
+
+# --- pod by pod ----------------------------------------------------------------------------------
+
+
+class PodOutcome(StrEnum):
+    """What becomes of a pod. Of several devices the one with the worst outcome decides, in this order."""
+
+    EVICTED = "Evicted"
+    UNSEEN = "Unseen"
+    """The in-tree controller does not look at claims of extended resources."""
+    TOLERATES = "Tolerates"
+    KEPT = "Kept"
+    """The taint keeps the device from new allocations, and evicts nobody."""
+    LEAVING = "Leaving"
+    """It is terminating or finished."""
+
+
+_WORST: Final = {outcome: rank for rank, outcome in enumerate(PodOutcome)}
+_SHOWN: Final = {
+    outcome: rank
+    for rank, outcome in enumerate(
+        (PodOutcome.EVICTED, PodOutcome.TOLERATES, PodOutcome.UNSEEN, PodOutcome.KEPT, PodOutcome.LEAVING)
+    )
+}
+
+
+class OutcomeReason(StrEnum):
+    """Why that becomes of it."""
+
+    NOT_TOLERATED = "NotTolerated"
+    EFFECT_NOT_NAMED = "EffectNotNamed"
+    """A toleration covers the taint but does not name NoExecute, which the in-tree controller wants (E-9)."""
+    TOLERATED_FOR_SECONDS = "ToleratedForSeconds"
+    TOLERATED = "Tolerated"
+    TOLERATES_SCHEDULING = "ToleratesScheduling"
+    """It would come back to the same device, so our worker leaves it there."""
+    EXTENDED_RESOURCE = "ExtendedResource"
+    ALLOCATION_ONLY = "AllocationOnly"
+    TERMINATING = "Terminating"
+    FINISHED = "Finished"
+
+
+class Cause(NamedTuple):
+    """A reason, with the taint and, where there is one, the toleration that decides."""
+
+    reason: OutcomeReason
+    taint: DeviceTaint
+    toleration: DeviceToleration | None = None
+
+
+class DeviceId(NamedTuple):
+    """One device by name."""
+
+    driver: str
+    pool: str
+    device: str
+
+
+class PodRow(msgspec.Struct, frozen=True):
+    """One pod. `pod` is None if it is not known; `seconds` from now until it goes, None if it does not.
+
+    `devices` are all that it has of those in question; `claims` the ones that lead to this outcome.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    outcome: PodOutcome
+    seconds: int | None
+    cause: Cause
+    devices: tuple[DeviceId, ...]
+    claims: tuple[str, ...]
+    pod: Pod | None = None
+
+
+class GroupRow(msgspec.Struct, frozen=True):
+    """A PodGroup that reserved a claim: all of its pods share the outcome. `pods` are its pods that are known."""
+
+    namespace: str
+    name: str
+    uid: str
+    outcome: PodOutcome
+    seconds: int | None
+    cause: Cause
+    devices: tuple[DeviceId, ...]
+    claims: tuple[str, ...]
+    pods: tuple[str, ...] = ()
+
+
+class _Hit(NamedTuple):
+    """What one taint on one device means for whoever uses it. `seconds` is -1 where nobody goes."""
+
+    outcome: PodOutcome
+    seconds: int
+    claim: str
+    device: DeviceId
+    cause: Cause
+
+
+class _User(NamedTuple):
+    """A consumer, and everything that hits it."""
+
+    namespace: str
+    consumer: Consumer
+    hits: list[_Hit]
+
+
+def rows_of(
+    inventory: Inventory, taints: Iterable[tuple[DeviceNames, Taint]], now: datetime
+) -> tuple[tuple[PodRow, ...], tuple[GroupRow, ...]]:
+    """Pods and PodGroups that use the devices on which the taints are; who is evicted first, soonest first."""
+    pods: list[PodRow] = []
+    groups: list[GroupRow] = []
+    for user in _users(inventory, taints, now):
+        if is_pod(user.consumer):
+            pods.append(_pod_row(inventory, user))
+        else:
+            groups.append(_group_row(inventory, user))
+    return tuple(sorted(pods, key=_order)), tuple(sorted(groups, key=_order))
+
+
+def _order(row: PodRow | GroupRow) -> tuple[int, int, str, str, str]:
+    return _SHOWN[row.outcome], row.seconds or 0, row.namespace, row.name, row.uid
+
+
+def _users(inventory: Inventory, taints: Iterable[tuple[DeviceNames, Taint]], now: datetime) -> Iterable[_User]:
+    users: dict[str, _User] = {}
+    for names, taint in taints:
+        judged: dict[tuple[tuple[DeviceToleration, ...], bool], tuple[PodOutcome, int, Cause]] = {}
+        for key in inventory.usage.claims_on(*names):
+            claim = inventory.claims[key]
+            for result in claim.allocation or ():
+                device = DeviceId(result.driver, result.pool, result.device)
+                if not claim.reserved_for or not _named(names, device):
+                    continue
+                sort = result.tolerations, claim.extended_resource
+                if sort not in judged:
+                    judged[sort] = _judged(taint, result.tolerations, now, extended=claim.extended_resource)
+                outcome, seconds, cause = judged[sort]
+                hit = _Hit(outcome, seconds, key, device, cause)
+                for consumer in claim.reserved_for:
+                    if consumer.uid not in users:
+                        users[consumer.uid] = _User(claim.meta.namespace, consumer, [])
+                    users[consumer.uid].hits.append(hit)
+    return users.values()
+
+
+def _named(names: DeviceNames, device: DeviceId) -> bool:
+    return all(wanted in (None, given) for wanted, given in zip(names, device, strict=True))
+
+
+def _judged(
+    taint: Taint, tolerations: tuple[DeviceToleration, ...], now: datetime, *, extended: bool
+) -> tuple[PodOutcome, int, Cause]:
+    """What a taint means to who has these tolerations, in how many seconds, and why."""
+    grace = taint.fate(tolerations, extended=extended)
+    if taint.evictor is None:
+        return PodOutcome.KEPT, -1, Cause(OutcomeReason.ALLOCATION_ONLY, taint.taint)
+    if grace == UNSEEN:
+        return PodOutcome.UNSEEN, -1, Cause(OutcomeReason.EXTENDED_RESOURCE, taint.taint)
+    cause = _cause(taint, tolerations)
+    if grace == FOR_EVER:
+        return PodOutcome.TOLERATES, -1, cause
+    return PodOutcome.EVICTED, taint.due_seconds(grace, now), cause
+
+
+def _cause(taint: Taint, tolerations: Sequence[DeviceToleration]) -> Cause:
+    """Which toleration decides, read as the evictor reads them (E-9, E-10)."""
+    acting = taint.taint
+    if taint.scheduling is not None:
+        for toleration in tolerations:
+            if tolerates(toleration, taint.scheduling):
+                return Cause(OutcomeReason.TOLERATES_SCHEDULING, taint.scheduling, toleration)
+    covering = [toleration for toleration in tolerations if tolerates(toleration, acting)]
+    in_tree = taint.evictor is Evictor.IN_TREE
+    counting = [toleration for toleration in covering if toleration.effect == NO_EXECUTE or not in_tree]
+    timed: list[tuple[int, DeviceToleration]] = []
+    for toleration in counting:
+        if toleration.toleration_seconds is None:
+            return Cause(OutcomeReason.TOLERATED, acting, toleration)
+        timed.append((toleration.toleration_seconds, toleration))
+    if timed:
+        return Cause(OutcomeReason.TOLERATED_FOR_SECONDS, acting, min(timed, key=lambda pair: pair[0])[1])
+    if covering:
+        return Cause(OutcomeReason.EFFECT_NOT_NAMED, acting, covering[0])
+    return Cause(OutcomeReason.NOT_TOLERATED, acting)
+
+
+def _worst(hits: list[_Hit]) -> tuple[_Hit, tuple[DeviceId, ...], tuple[str, ...]]:
+    """The hit that decides, all devices, and the claims that lead to the same."""
+    worst = min(hits, key=lambda hit: (_WORST[hit.outcome], hit.seconds, hit.claim, hit.device))
+    devices = tuple(sorted({hit.device for hit in hits}))
+    return worst, devices, tuple(sorted({hit.claim for hit in hits if hit.outcome is worst.outcome}))
+
+
+def _pod_row(inventory: Inventory, user: _User) -> PodRow:
+    worst, devices, claims = _worst(user.hits)
+    outcome, cause = worst.outcome, worst.cause
+    namespace, consumer = user.namespace, user.consumer
+    pod = inventory.pods.get(f"{namespace}/{consumer.name}")
+    if pod is not None and pod.meta.uid != consumer.uid:
+        pod = None  # another one of that name
+    if pod is not None and (pod.deleting or pod.finished):
+        outcome = PodOutcome.LEAVING
+        cause = Cause(OutcomeReason.TERMINATING if pod.deleting else OutcomeReason.FINISHED, cause.taint)
+    seconds = worst.seconds if outcome is PodOutcome.EVICTED else None
+    return PodRow(namespace, consumer.name, consumer.uid, outcome, seconds, cause, devices, claims, pod)
+
+
+def _group_row(inventory: Inventory, user: _User) -> GroupRow:
+    """A PodGroup with those of its pods that name one of the claims."""
+    worst, devices, claims = _worst(user.hits)
+    namespace, consumer = user.namespace, user.consumer
+    members = {
+        key
+        for claim in claims
+        for key in inventory.pods_of(claim)
+        if (pod := inventory.pods[key]).pod_group == consumer.name and not (pod.deleting or pod.finished)
+    }
+    seconds = worst.seconds if worst.outcome is PodOutcome.EVICTED else None
+    return GroupRow(
+        namespace,
+        consumer.name,
+        consumer.uid,
+        worst.outcome,
+        seconds,
+        worst.cause,
+        devices,
+        claims,
+        tuple(sorted(members)),
+    )

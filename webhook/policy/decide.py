@@ -12,9 +12,9 @@ from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from webhook.expressions.engine import EvaluationError
-from webhook.policy.conditions import Matcher, Scope
 from webhook.policy.evaluation import CompiledException, RuleHit, ScopedJudge, ScopedRule, ScopedRules, hit_of
 from webhook.policy.index import TolerationIndex
+from webhook.policy.match import Matcher, Scope
 from webhook.policy.model import BUILTIN, DEFAULT_RULE, Action, Policy, PolicyMode, Rule, Subject
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.policy.conditions import Placement, Target
     from webhook.policy.evaluation import Variables
+    from webhook.policy.match import Placement, Target
     from webhook.policy.ports import Requester
 
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.api.taints import DeviceToleration
-    from webhook.policy.conditions import Scope, Target
     from webhook.policy.decide import Judge
     from webhook.policy.evaluation import Variables
+    from webhook.policy.match import Scope, Target
 
 TOLERATIONS_MAX: Final = 16
 """Entries in a list of tolerations (L-8)."""

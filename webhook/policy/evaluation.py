@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from webhook.api.field import JSON
     from webhook.api.taints import DeviceToleration
-    from webhook.policy.conditions import Matcher, Target
     from webhook.policy.index import TolerationIndex
+    from webhook.policy.match import Matcher, Target
 
     Variables = Callable[[], Mapping[str, JSON]]
     """The variables of `when`, put together only when an expression asks for them."""

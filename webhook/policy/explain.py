@@ -12,8 +12,8 @@ from webhook.api.meta import format_time
 from webhook.api.rules import EVICT
 from webhook.api.taints import EXISTS, NO_EXECUTE
 from webhook.expressions.engine import EvaluationError
-from webhook.policy.conditions import Matcher, Scope
 from webhook.policy.evaluation import CompiledException, RuleHit, hit_of
+from webhook.policy.match import Matcher, Scope
 from webhook.policy.model import Action, Match, NamespaceMatch, Subject, TaintMatch, TolerationMatch
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.policy.conditions import Placement, Target
     from webhook.policy.decide import Judge
     from webhook.policy.evaluation import Variables
+    from webhook.policy.match import Placement, Target
     from webhook.policy.model import LabelRequirement, PolicyException, RequesterMatch, Rule
     from webhook.policy.ports import Requester
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from webhook.api.taints import DeviceToleration
-    from webhook.policy.conditions import Matcher
-    from webhook.policy.match import Glob
+    from webhook.policy.match import Glob, Matcher
 
 _REMEMBERED_TEXTS: Final = 4096
 _REMEMBERED_LENGTH: Final = 512

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.api.claims import is_flat
 from webhook.api.field import invalid, not_supported, required, too_long, too_many
-from webhook.expressions.syntax import expression_problem
+from webhook.expressions.parser import expression_problem
 from webhook.validation.formats import dns1123_label, dns1123_subdomain, each_invalid
 from webhook.validation.nodes import Node, list_errors, text_list_errors
 from webhook.validation.qualified_names import fully_qualified_name, opaque_driver

@@ -9,9 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import FieldError, Path, duplicate, forbidden, invalid, not_found, required, too_long, too_many
-from webhook.validation.counters import counter_map_errors
-from webhook.validation.formats import dns1123_label, each_invalid, label_key, semantic_version
-from webhook.validation.node_selectors import node_name_errors, node_selector_errors
+from webhook.validation.formats import (
+    dns1123_label,
+    dns1123_subdomain,
+    each_invalid,
+    label_key,
+    label_value,
+    semantic_version,
+)
 from webhook.validation.nodes import Node, key_path, list_errors, text_list_errors
 from webhook.validation.qualified_names import qualified_name
 from webhook.validation.quantities import parse_quantity
@@ -215,3 +220,89 @@ def _overhead_errors(overhead: Node) -> Iterator[FieldError]:
         number = parse_quantity(overhead.get(name))
         if number is not None and number < 0:
             yield invalid(overhead.at(name), overhead.get(name), "must be non-negative")
+
+
+# --- counters ------------------------------------------------------------------------------------
+
+
+COUNTERS_MAX: Final = 32
+SETS_MAX: Final = 8
+
+
+def counter_map_errors(holder: Node, name_field: str, release: Release) -> Iterator[FieldError]:
+    """A set of counters, or what a device takes of one: its name and its map of counters."""
+    declarative = release.declarative
+    name = holder.text(name_field)
+    if not name:
+        yield required(holder.at(name_field), declarative=declarative)
+    else:
+        yield from each_invalid(holder.at(name_field), name, dns1123_label(name), declarative=declarative)
+    counters, path = holder.get("counters") or {}, holder.at("counters")
+    if not counters:
+        yield required(path, declarative=declarative)
+    crowded = len(counters) > COUNTERS_MAX and release.counters_halve_devices
+    if crowded:
+        yield too_many(path, len(counters), COUNTERS_MAX)
+    if not crowded or declarative:
+        for key in counters:
+            yield from each_invalid(key_path(path, key, release), key, dns1123_label(key), declarative=declarative)
+
+
+# --- nodes ---------------------------------------------------------------------------------------
+
+
+_LISTED: Final = frozenset({"In", "NotIn"})
+_BARE: Final = frozenset({"Exists", "DoesNotExist"})
+_COMPARED: Final = frozenset({"Gt", "Lt"})
+
+
+def node_name_errors(holder: Node, detail: str) -> Iterator[FieldError]:
+    """A node's name; `detail` is the message for an empty one."""
+    name = holder.get("nodeName")
+    if name == "":
+        yield invalid(holder.at("nodeName"), "", detail)
+    elif name is not None:
+        yield from each_invalid(holder.at("nodeName"), name, dns1123_subdomain(name))
+
+
+def node_selector_errors(selector: Node) -> Iterator[FieldError]:
+    """A node selector: its terms, and every requirement in them."""
+    terms = selector.entries("nodeSelectorTerms")
+    if not terms:
+        yield required(selector.at("nodeSelectorTerms"), "must have at least one node selector term")
+    for term in terms:
+        for requirement in term.entries("matchExpressions"):
+            yield from _expression_errors(requirement)
+        for requirement in term.entries("matchFields"):
+            yield from _field_errors(requirement)
+
+
+def _expression_errors(requirement: Node) -> Iterator[FieldError]:
+    operator, values, path = requirement.text("operator"), requirement.texts("values"), requirement.at("values")
+    if operator in _LISTED:
+        if not values:
+            yield required(path, "must be specified when `operator` is 'In' or 'NotIn'")
+    elif operator in _BARE:
+        if values:
+            yield forbidden(path, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+    elif operator in _COMPARED:
+        if len(values) != 1:
+            yield required(path, "must be specified single value when `operator` is 'Lt' or 'Gt'")
+    else:
+        yield invalid(requirement.at("operator"), operator, "not a valid selector operator")
+    yield from each_invalid(requirement.at("key"), requirement.text("key"), label_key(requirement.text("key")))
+    for position, value in enumerate(values):
+        yield from each_invalid(path.index(position), value, label_value(value))
+
+
+def _field_errors(requirement: Node) -> Iterator[FieldError]:
+    operator, values, path = requirement.text("operator"), requirement.texts("values"), requirement.at("values")
+    if operator not in _LISTED:
+        yield invalid(requirement.at("operator"), operator, "not a valid selector operator")
+    elif len(values) != 1:
+        yield required(path, "must be only one value when `operator` is 'In' or 'NotIn' for node field selector")
+    if requirement.text("key") != "metadata.name":
+        yield invalid(requirement.at("key"), requirement.text("key"), "not a valid field selector key")
+        return
+    for position, value in enumerate(values):
+        yield from each_invalid(path.index(position), value, dns1123_subdomain(value))

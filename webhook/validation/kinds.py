@@ -19,7 +19,6 @@ from webhook.validation.documented import (
     documented_rule_errors,
     documented_template_errors,
 )
-from webhook.validation.first_revision import first_revision_slice_errors
 from webhook.validation.patches import patch_errors
 from webhook.validation.rules import (
     rule_errors,
@@ -27,7 +26,7 @@ from webhook.validation.rules import (
     versioned_rule_errors,
     versioned_rule_status_errors,
 )
-from webhook.validation.slices import slice_errors
+from webhook.validation.slices import first_revision_slice_errors, slice_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -5,13 +5,16 @@ On a cluster the server judges an object before it calls the webhook, so reviews
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.meta import GROUP
+from webhook.api.field import FieldError, Path, forbidden, invalid, outline, required, too_long, type_invalid
+from webhook.api.meta import GROUP, parse_time
+from webhook.api.schema import fields_of, held_by, type_of
 from webhook.validation.claim_objects import claim_spec_errors
-from webhook.validation.decoding import decoding_errors
+from webhook.validation.formats import dns1123_label, each_invalid, label_key, label_value
 from webhook.validation.nodes import Node
-from webhook.validation.object_metadata import metadata_errors, template_metadata_errors
+from webhook.validation.quantities import parse_quantity
 from webhook.validation.slice_objects import slice_spec_errors
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     from webhook.api.field import JSON, FieldError
     from webhook.api.meta import GroupVersionKind
+    from webhook.api.schema import Reference
     from webhook.validation.releases import Release
 
 _NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
@@ -67,3 +71,185 @@ _RULES: Final[dict[str, Callable[[Node, str, Release], Iterator[FieldError]]]] =
     "ResourceClaimTemplate": _template_errors,
     "ResourceSlice": slice_spec_errors,
 }
+
+
+# --- wrong types ---------------------------------------------------------------------------------
+
+
+_INT64: Final = range(-(2**63), 2**63)
+_INT32: Final = range(-(2**31), 2**31)
+
+
+def decoding_errors(value: JSON, kind: GroupVersionKind, release: Release) -> Iterator[FieldError]:
+    """An error for each value of a wrong type, at the path as written."""
+    root = type_of(kind, release.minor)
+    if root is not None:
+        yield from _of_type(value, root, Path.root(), release.minor)
+
+
+def _of_type(value: JSON, type_name: str, path: Path, minor: int) -> Iterator[FieldError]:
+    """The errors of a value that should be an object of a type with fields."""
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        yield type_invalid(path, outline(value), "an object")
+        return
+    fields = held_by(type_name, minor)
+    for name, entry in value.items():
+        held = fields.get(name)
+        if held is not None and entry is not None:
+            yield from _of_field(entry, held, path, name, minor)
+
+
+def _of_field(value: JSON, held: Reference, path: Path, name: str, minor: int) -> Iterator[FieldError]:
+    if not held.container:
+        yield from _one(value, held, path, f".{name}", minor)
+    elif held.container == "[":
+        if not isinstance(value, list):
+            yield type_invalid(path.child(name), outline(value), "a list")
+            return
+        at = path.child(name) if held.has_fields else None
+        for position, entry in enumerate(value):
+            yield from _one(entry, held, at or path, f"[{position}]" if at else f".{name}[{position}]", minor)
+    else:
+        if not isinstance(value, dict):
+            yield type_invalid(path.child(name), outline(value), "an object")
+            return
+        for key, entry in value.items():
+            yield from _entry(entry, held, path.child(name), key, minor)
+
+
+def _entry(value: JSON, held: Reference, path: Path, key: str, minor: int) -> Iterator[FieldError]:
+    if held.has_fields:
+        yield from _of_type(value, held.type, path.key(key), minor)
+    elif value is not None and not _SCALARS[held.type][0](value):
+        yield type_invalid(path.key(key), outline(value), _SCALARS[held.type][1])
+
+
+def _one(value: JSON, held: Reference, path: Path, step: str, minor: int) -> Iterator[FieldError]:
+    """One value, which stands a step below the path; the path is built only where it is needed."""
+    if held.has_fields:
+        yield from _of_type(value, held.type, Path(path, step), minor)
+    elif value is not None and not _SCALARS[held.type][0](value):
+        yield type_invalid(Path(path, step), outline(value), _SCALARS[held.type][1])
+
+
+def _is_text(value: JSON) -> bool:
+    return value.__class__ is str
+
+
+def _is_boolean(value: JSON) -> bool:
+    return value is True or value is False
+
+
+def _is_int64(value: JSON) -> bool:
+    # `true` is no number, and neither 1.5 nor 1.0 is one for Go.
+    return value.__class__ is int and value in _INT64
+
+
+def _is_int32(value: JSON) -> bool:
+    return value.__class__ is int and value in _INT32
+
+
+def _is_quantity(value: JSON) -> bool:
+    return parse_quantity(value) is not None
+
+
+def _is_time(value: JSON) -> bool:
+    return value.__class__ is str and parse_time(value) is not None
+
+
+def _is_any(value: JSON) -> bool:  # noqa: ARG001 -- one of many
+    return True
+
+
+_SCALARS: Final[dict[str, tuple[Callable[[JSON], bool], str]]] = {
+    "string": (_is_text, "a string"),
+    "boolean": (_is_boolean, "true or false"),
+    "int64": (_is_int64, "a 64-bit integer"),
+    "int32": (_is_int32, "a 32-bit integer"),
+    "quantity": (_is_quantity, 'a quantity like "500m", "16Gi" or 4'),
+    "time": (_is_time, 'a time like "2026-01-31T12:00:00Z" (RFC 3339)'),
+    "raw": (_is_any, "JSON"),
+}
+
+
+# --- metadata ------------------------------------------------------------------------------------
+
+
+ANNOTATIONS_MAX_BYTES: Final = 256 * 1024
+_STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+_NOT_FULLY_QUALIFIED: Final = "name is neither a standard finalizer name nor is it fully qualified"
+_OWNER_TEXTS: Final = ("apiVersion", "kind", "name", "uid")
+_GROUP_VERSION: Final = re.compile(r"[^/]*/[^/]+|[^/]+")
+_FIELDS: Final = fields_of("meta.v1.ObjectMeta").keys()
+_TEMPLATE_FIELDS: Final = frozenset({"annotations", "labels"})
+
+
+def metadata_errors(meta: Node, *, namespaced: bool, created: bool) -> Iterator[FieldError]:
+    """Labels, annotations, owners, finalizers and the namespace of an object."""
+    if created and namespaced and meta.text("namespace"):
+        yield from each_invalid(meta.at("namespace"), meta.text("namespace"), dns1123_label(meta.text("namespace")))
+    elif created and meta.text("namespace"):
+        yield forbidden(meta.at("namespace"), "not allowed on this type")
+    yield from _map_errors(meta)
+    yield from _owner_errors(meta)
+    finalizers, path = meta.texts("finalizers"), meta.at("finalizers")
+    for position, name in enumerate(finalizers):
+        yield from each_invalid(path, name, label_key(name))
+        if "/" not in name and name not in _STANDARD_FINALIZERS:
+            yield invalid(path.index(position), name, _NOT_FULLY_QUALIFIED)
+    if "orphan" in finalizers and "foregroundDeletion" in finalizers:
+        yield invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set")
+
+
+def template_metadata_errors(meta: Node) -> Iterator[FieldError]:
+    """The metadata that a template gives to its claims: labels and annotations, and nothing else."""
+    yield from _map_errors(meta)
+    for name, value in meta.value.items():
+        if name in _FIELDS and name not in _TEMPLATE_FIELDS and value not in (None, "", 0):
+            yield forbidden(meta.at(name), "cannot be set")
+
+
+def _map_errors(meta: Node) -> Iterator[FieldError]:
+    path = meta.at("labels")
+    for key, value in (meta.get("labels") or {}).items():
+        yield from each_invalid(path, key, label_key(key))
+        yield from each_invalid(path, value or "", label_value(value or ""))
+    annotations, path = meta.get("annotations") or {}, meta.at("annotations")
+    for key in annotations:
+        yield from each_invalid(path, key, label_key(key.lower()))
+    if _size_bytes(annotations) > ANNOTATIONS_MAX_BYTES:
+        yield too_long(path, ANNOTATIONS_MAX_BYTES)
+
+
+def _size_bytes(annotations: dict[str, str | None]) -> int:
+    return sum(
+        len(key.encode(errors="surrogatepass")) + len((value or "").encode(errors="surrogatepass"))
+        for key, value in annotations.items()
+    )
+
+
+def _owner_errors(meta: Node) -> Iterator[FieldError]:
+    controllers = 0
+    seen: set[tuple[str | bool | None, ...]] = set()
+    for owner in meta.entries("ownerReferences"):
+        content = (*map(owner.text, _OWNER_TEXTS), owner.get("controller"), owner.get("blockOwnerDeletion"))
+        if content in seen:
+            continue  # the server drops what is there already
+        seen.add(content)
+        yield from _one_owner(owner.path, owner)
+        controllers += owner.get("controller") is True
+        if owner.get("controller") is True and controllers > 1:
+            yield invalid(meta.at("ownerReferences"), "", "Only one reference can have Controller set to true")
+
+
+def _one_owner(path: Path, owner: Node) -> Iterator[FieldError]:
+    version = owner.text("apiVersion")
+    if version and not _GROUP_VERSION.fullmatch(version):
+        yield invalid(path.child("apiVersion"), version, "must be <group>/<version> or <version>")
+    for name in _OWNER_TEXTS:
+        if not owner.text(name):
+            yield required(path.child(name), "must not be empty")
+    if version == "v1" and owner.text("kind") == "Event":
+        yield invalid(path, owner.text("name"), "/v1, Kind=Event is disallowed from being an owner")

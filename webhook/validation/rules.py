@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import FieldError, Path, duplicate, invalid, not_supported, required, too_long, too_many
-from webhook.expressions.syntax import expression_problem
+from webhook.expressions.parser import expression_problem
 from webhook.validation.formats import (
     condition_reason,
     dns1123_label,

@@ -9,10 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import FieldError, Path, duplicate, invalid, not_supported, required
-from webhook.validation.counters import SETS_MAX, counter_map_errors
-from webhook.validation.device_objects import device_errors
+from webhook.validation.device_objects import (
+    SETS_MAX,
+    counter_map_errors,
+    device_errors,
+    node_name_errors,
+    node_selector_errors,
+)
 from webhook.validation.formats import pool_name
-from webhook.validation.node_selectors import node_name_errors, node_selector_errors
 from webhook.validation.nodes import Node, list_errors, text_list_errors
 from webhook.validation.qualified_names import fully_qualified_name, qualified_name
 from webhook.validation.releases import MAX_DEVICES, Release

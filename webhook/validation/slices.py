@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import FieldError, Path, invalid, required, too_many
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.validation.claims import semantic
 from webhook.validation.formats import dns1123_label, driver_name, each_invalid
 from webhook.validation.meta import object_meta_errors
@@ -14,7 +16,9 @@ from webhook.validation.taints import effect_errors, taint_errors, taint_is_fine
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from webhook.api.field import FieldError
     from webhook.api.slices import Device, ResourceSlice
+    from webhook.validation.releases import Release
 
 SLICE_TAINTS_MAX: Final = 32
 SPEC: Final = Path.root().child("spec")
@@ -126,3 +130,18 @@ def slice_taint_errors(new: ResourceSlice, old: ResourceSlice | None, release: R
         else:
             yield from each_invalid(at.child("device"), entry.device, dns1123_label(entry.device))
         yield from taint_errors(at.child("taint"), entry.taint, release)
+
+
+# --- the first revision --------------------------------------------------------------------------
+
+
+TAINTS_PER_DEVICE: Final = 8
+_EFFECTS: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
+
+
+def first_revision_slice_errors(
+    new: ResourceSlice, old: ResourceSlice | None, release: Release
+) -> Iterator[FieldError]:
+    """As any slice, with at most eight taints a device and without the effect None."""
+    most = min(TAINTS_PER_DEVICE, release.taints_per_device)  # 1.33 serves v1alpha3 with its own, lower limit
+    yield from slice_errors(new, old, replace(release, taints_per_device=most, effects=_EFFECTS))

@@ -6,13 +6,13 @@ import pytest
 
 from tests.builders import NOW
 from tests.unit.policy.documents import judge_of, make_entry, make_exception
-from webhook.admission.candidate_diff import differences
 from webhook.admission.decision import Difference
+from webhook.admission.policy_check import differences
 from webhook.admission.rulings import Ruling
 from webhook.api.field import Path
 from webhook.api.taints import EXISTS, DeviceToleration
-from webhook.policy.conditions import Scope, Target
 from webhook.policy.evaluation import Evaluation
+from webhook.policy.match import Scope, Target
 
 AT = Path.root().child("spec")
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from webhook.expressions.syntax import expression_problem
+from webhook.expressions.parser import expression_problem
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,15 @@ from webhook.api.slices import Device, ResourceSlice, SliceTaint
 from webhook.api.taints import DeviceToleration
 from webhook.inventory.fates import ANYWHERE, DeviceNames
 from webhook.inventory.impact import Impact, Taint
-from webhook.inventory.preview import Preview, new_taints, rule_preview, slice_preview
-from webhook.inventory.rows import OutcomeReason, PodOutcome, rows_of
+from webhook.inventory.preview import (
+    OutcomeReason,
+    PodOutcome,
+    Preview,
+    new_taints,
+    rows_of,
+    rule_preview,
+    slice_preview,
+)
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from tests.unit.policy.documents import judge_of, make_entry, make_exception
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import EXISTS, DeviceTaint, DeviceToleration
 from webhook.policy import decide
-from webhook.policy.conditions import Placement, Scope, Target
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.evaluation import Evaluation
+from webhook.policy.match import Placement, Scope, Target
 from webhook.policy.ports import NamespaceFacts, Requester
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import pytest
 from tests.builders import NOW
 from tests.unit.policy.documents import judge_of, make_defaults, make_entry
 from webhook.api.taints import EXISTS, DeviceToleration
-from webhook.policy.conditions import Scope, Target
 from webhook.policy.defaults import TOLERATIONS_MAX, defaults_for, overlap, rendered
+from webhook.policy.match import Scope, Target
 from webhook.policy.ports import Requester
 
 SCOPE = Scope(Requester("jane"), "train", None)

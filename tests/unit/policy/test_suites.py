@@ -14,9 +14,8 @@ from jsonschema import Draft202012Validator
 
 from tests.builders import NOW, NOW_TEXT
 from webhook.api.taints import DeviceToleration
-from webhook.policy.expectations import Expectation, Word
 from webhook.policy.ports import Requester
-from webhook.policy.suites import FIELDS, InventorySource, Suite, read_suite
+from webhook.policy.suites import FIELDS, Expectation, InventorySource, Suite, Word, read_suite
 
 ROOT = Path(__file__).parents[3]
 SCHEMA: dict[str, Any] = json.loads((ROOT / "webhook/policy/suite.schema.json").read_text())

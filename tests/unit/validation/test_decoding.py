@@ -23,7 +23,7 @@ from tests.builders import (
     make_template,
 )
 from webhook.api.meta import GroupVersionKind
-from webhook.validation.decoding import decoding_errors
+from webhook.validation.objects import decoding_errors
 from webhook.validation.releases import NEWEST, RELEASES
 
 

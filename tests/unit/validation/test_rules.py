@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import field_errors, make_condition, make_meta, make_rule, make_taint
 from webhook.api.field import quoted
-from webhook.expressions.syntax import expression_problem
+from webhook.expressions.parser import expression_problem
 from webhook.validation.formats import condition_reason, dns1123_label, dns1123_subdomain, label_key
 
 BAD_SUBDOMAIN = dns1123_subdomain("-")[0]

@@ -42,7 +42,7 @@ from webhook.files.render import FORMATS, as_junit, yaml_text
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
 from webhook.files.spots import NOWHERE, find
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
-from webhook.policy.requesters import asks_who
+from webhook.policy.ports import asks_who
 
 if TYPE_CHECKING:
     import argparse

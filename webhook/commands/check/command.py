@@ -40,8 +40,7 @@ from webhook.files.render import FORMATS
 from webhook.files.report import Entry, Level, Report, Row
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.model import CLAIM_CONTROLLER
-from webhook.policy.ports import NO_NAMES
-from webhook.policy.requesters import asks_who, authenticated
+from webhook.policy.ports import NO_NAMES, asks_who, authenticated
 from webhook.validation.releases import NEWEST, RELEASES, Release
 
 if TYPE_CHECKING:

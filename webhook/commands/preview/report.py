@@ -16,7 +16,7 @@ from webhook.api.meta import format_time
 from webhook.api.rules import DeviceTaintRule
 from webhook.files.render import encodable, yaml_text
 from webhook.files.report import UNREADABLE, Level
-from webhook.inventory.rows import PodOutcome
+from webhook.inventory.preview import PodOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from webhook.files.report import Row
     from webhook.inventory.fates import DeviceNames
     from webhook.inventory.impact import Taint
-    from webhook.inventory.preview import Preview
-    from webhook.inventory.rows import Cause, GroupRow, PodRow
+    from webhook.inventory.preview import Cause, GroupRow, PodRow, Preview
 
 VERSION: Final = 1
 

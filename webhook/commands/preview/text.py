@@ -11,7 +11,7 @@ from webhook.commands.preview.report import Answer
 from webhook.files.render import line, visible
 from webhook.files.tables import table
 from webhook.inventory.matching import Evictor
-from webhook.inventory.rows import OutcomeReason, PodOutcome
+from webhook.inventory.preview import OutcomeReason, PodOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
     from webhook.api.taints import DeviceTaint, DeviceToleration
     from webhook.commands.preview.report import Confirmation, Previews, Told
-    from webhook.inventory.preview import Preview
-    from webhook.inventory.rows import DeviceId, GroupRow, PodRow
+    from webhook.inventory.preview import DeviceId, GroupRow, PodRow, Preview
 
 _WAVES_SHOWN: Final = 6
 _NAMES_SHOWN: Final = 5

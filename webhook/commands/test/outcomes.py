@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.impact_text import Measured
     from webhook.api.taints import DeviceToleration
-    from webhook.policy.expectations import Word
-    from webhook.policy.suites import Case
+    from webhook.policy.suites import Case, Word
 
 _NOT_MEASURED: Final = "not measured"
 

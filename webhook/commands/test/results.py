@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from webhook.commands.shared.walks import walk_lines
 from webhook.files.render import as_junit, encodable, line, visible, yaml_text
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
-from webhook.policy.expectations import FIGURES
+from webhook.policy.suites import FIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -29,10 +29,9 @@ from webhook.files.dump import Dump
 from webhook.files.read import read
 from webhook.files.spots import NOWHERE
 from webhook.policy.decide import Judge
-from webhook.policy.expectations import Word
 from webhook.policy.model import CLAIM_CONTROLLER, NAMESPACE_NAME_LABEL, Action
-from webhook.policy.ports import KnownNames
-from webhook.policy.requesters import authenticated
+from webhook.policy.ports import KnownNames, authenticated
+from webhook.policy.suites import Word
 from webhook.validation.kinds import BY_KIND, KINDS
 from webhook.validation.rules import SELECTOR
 from webhook.validation.slices import SPEC

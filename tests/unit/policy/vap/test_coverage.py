@@ -9,7 +9,7 @@ import pytest
 from tests.unit.policy.cel import evaluated
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.policy.model import ImpactSettings, Policy, PolicyMode, UnknownAuthor
-from webhook.policy.vap.coverage import Coverage, beyond, documented_validations, guard_validations, labels_validation
+from webhook.policy.vap.export import Coverage, beyond, documented_validations, guard_validations, labels_validation
 
 ONCALL = ImpactSettings(break_glass_groups=("oncall", "sre"))
 TWO_STEPS = ImpactSettings(two_step=True)

@@ -23,12 +23,11 @@ from tests.properties.policies import (
 )
 from tests.unit.policy.cel import evaluated
 from tests.unit.policy.documents import make_entry, make_exception, policy_of
+from webhook.policy.coverage import apart
 from webhook.policy.match import TolerationMatcher
 from webhook.policy.model import Match, NamespaceMatch, Policy, RequesterMatch, TolerationMatch
 from webhook.policy.vap.cel import all_of, any_of, none_of, taint_condition, texts, toleration_condition
-from webhook.policy.vap.coverage import Coverage
-from webhook.policy.vap.export import Export, export
-from webhook.policy.vap.overlap import apart
+from webhook.policy.vap.export import Coverage, Export, export
 
 if TYPE_CHECKING:
     from webhook.api.taints import DeviceToleration

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from webhook.policy.coverage import apart
 from webhook.policy.model import ANYTHING, Match, NamespaceMatch, TaintMatch, TolerationMatch
-from webhook.policy.vap.overlap import apart
 
 
 def keys(*patterns: str) -> Match:
