@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from webhook.admission.impact_text import some
+from webhook.admission.impact_text import first_names
 from webhook.api.meta import format_time
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.api.taints import NO_EXECUTE
@@ -186,7 +186,7 @@ def _strangers(
     confirmed = code.numbers.namespaces
     allowed = int(confirmed * tolerance_percent / 100)
     if confirmed <= _NAMED_MOST and len(new) > allowed:
-        return f"was made for other namespaces than {some(new)}"
+        return f"was made for other namespaces than {first_names(new)}"
     return None
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.admission.confirmation import NOTHING, CarriedCode, ImpactToConfirm, Numbers, about_of, make_code
 from webhook.admission.decision import BREAK_GLASS, AssumedRule
-from webhook.admission.impact_text import annotation_of, count, figures_of, some, summary_of
+from webhook.admission.impact_text import annotation_of, count, figures_of, first_names, summary_of
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.recent_impact import ceiling_of, devices_with_recent, driver_of, hit_with_recent
 from webhook.admission.rule_delta import EFFECT_RANK, asks_for_more, begins_to_evict, is_wide, only_less
@@ -262,9 +262,8 @@ class _Guarding:
             driver = driver_of(self._new) if isinstance(limits.devices, Share) else None
             yield from self._in_window(inventory, impact, ceiling, driver)
         if hit.protected:
-            several = len(hit.protected) > 1
-            text = f"namespace{'s' if several else ''} {some(hit.protected)} {'are' if several else 'is'} protected"
-            yield _Reason("protected", text)
+            subject, verb = ("namespaces", "are") if len(hit.protected) > 1 else ("namespace", "is")
+            yield _Reason("protected", f"{subject} {first_names(hit.protected)} {verb} protected")
         if self._evicts and self._settings.unknown_impact is Action.DENY:
             yield from _not_counted(impact)
 

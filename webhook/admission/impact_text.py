@@ -133,7 +133,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def some(names: Collection[str]) -> str:
+def first_names(names: Collection[str]) -> str:
     """Names by their alphabet: the first three, and how many more there are."""
     shown = sorted(names)[:_SHOWN]
     rest = len(names) - len(shown)

@@ -17,7 +17,7 @@ from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact, Taint, impact_on_devices, impact_on_users
 from webhook.policy.model import Share
-from webhook.policy.profiles import most
+from webhook.policy.profiles import resolve_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -56,7 +56,7 @@ def ceiling_of(limits: ImpactLimits, rule: DeviceTaintRule, inventory: Inventory
     shared = any(isinstance(limit, Share) for name, limit in given.items() if name != "devices")
     total = totals(inventory) if shared else _NOTHING
     devices = inventory.pools.device_count(driver_of(rule))
-    return {name: most(limit, getattr(total._replace(devices=devices), name)) for name, limit in given.items()}
+    return {name: resolve_limit(limit, getattr(total._replace(devices=devices), name)) for name, limit in given.items()}
 
 
 def driver_of(rule: DeviceTaintRule) -> str | None:

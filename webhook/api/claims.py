@@ -36,7 +36,7 @@ _RANDOM_LENGTH: Final = 5
 
 
 class ExactRequest(msgspec.Struct, frozen=True, gc=False):
-    """What is asked for: a class of devices, and the taints that may be on them.
+    """One device request: a class of devices, and the taints on them that it tolerates.
 
     `name` is empty except in alternatives.
     """
@@ -48,7 +48,7 @@ class ExactRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
-    """One request of a claim: exact, or a list of alternatives of which the first that fits is taken."""
+    """One request of a claim: exact, or a list of alternatives of which the scheduler takes the first that fits."""
 
     name: str
     exactly: ExactRequest | None = None
@@ -78,10 +78,10 @@ class Consumer(msgspec.Struct, frozen=True, gc=False):
 class ResourceClaim(msgspec.Struct, frozen=True, gc=False):
     """A claim. `allocation` is None until devices are allocated. `spec` is kept raw, for comparison only.
 
-    In an inventory `requests` holds no more than `classes_only` leaves, and that only where somebody asks for classes.
-    Reviews do not look at the last three: whether the scheduler made it for an extended resource
-    (`made_for_extended_resource`), and the uid of what controls it and, if that is a PodGroup, its name; empty if there
-    is none (E-17).
+    In an inventory, `requests` holds only what `classes_only` keeps, and only where classes are needed.
+    Reviews do not read the last three fields: whether the scheduler made the claim for an extended resource (see
+    `made_for_extended_resource`), the uid of its controller, and the controller's name if that is a PodGroup. They are
+    empty if the claim has no controller (E-17).
     """
 
     meta: ObjectMeta
@@ -120,7 +120,7 @@ def decode_claim(reader: Reader) -> ResourceClaim:
 
 
 def decode_stored_claim(reader: Reader) -> ResourceClaim:
-    """A ResourceClaim at rest: with the fields that reviews do not look at, without those that only they do."""
+    """A stored ResourceClaim: with the fields that only inventories read, without those that only reviews read."""
     owner = decode_owner(reader)
     claim = structs.replace(
         decode_claim(reader),
@@ -133,7 +133,7 @@ def decode_stored_claim(reader: Reader) -> ResourceClaim:
 
 
 class _Controller(Protocol):
-    """What controls an object."""
+    """The owner that controls an object."""
 
     @property
     def kind(self) -> str: ...
@@ -179,7 +179,7 @@ def _is_extended(name: str, asked: ExactRequest | AllocationResult | None) -> bo
 
 
 def classes_only(requests: tuple[DeviceRequest, ...]) -> tuple[DeviceRequest, ...]:
-    """Of requests, only which classes they ask for."""
+    """The requests with nothing but their names and classes."""
     return tuple([_class_only(each) for each in requests])
 
 
@@ -193,7 +193,10 @@ def _class_only(request: DeviceRequest) -> DeviceRequest:
 
 
 def allocated_classes(claim: ResourceClaim) -> frozenset[str]:
-    """The classes of a claim's devices, as far as its requests are known: of alternatives the one that was taken."""
+    """The classes of the devices allocated to a claim, as far as its requests are known.
+
+    Of a list of alternatives, only the one that was allocated counts.
+    """
     taken = {result.request for result in claim.allocation or ()}
     classes = {each.exactly.device_class_name for each in claim.requests if each.exactly and each.name in taken}
     for request in claim.requests:

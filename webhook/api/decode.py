@@ -21,14 +21,14 @@ _INT64: Final = range(-(2**63), 2**63)
 MAX_ENTRIES: Final = 4096
 """Entries of a list that are read: many times what any limit allows, and few enough to be read at once."""
 MAX_TYPE_ERRORS: Final = 100
-"""More than these are not noted: an object of nothing but wrong types has said enough."""
+"""Further type errors in an object are dropped: a hundred are enough to see what is wrong."""
 
 
 class Reader:
     """A JSON object under a cursor.
 
     Getters return the value or its zero; a value of another type is noted in `errors`, which all readers of one
-    object share, and reads as zero. The path is built only when somebody asks for it.
+    object share, and reads as zero. The path is built only on demand.
     """
 
     __slots__ = ("_parent", "_step", "errors", "raw")
@@ -68,7 +68,7 @@ class Reader:
         self._note(lambda: type_invalid(self.path.child(name), outline(self.raw[name]), expected))
 
     def _note(self, error: Callable[[], FieldError]) -> None:
-        """Take down an error, which is put together only while there are not too many."""
+        """Record an error; past MAX_TYPE_ERRORS it is not even built."""
         if len(self.errors) < MAX_TYPE_ERRORS:
             self.errors.append(error())
 

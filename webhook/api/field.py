@@ -157,7 +157,7 @@ class FieldError:
 
 
 def quoted(value: JSON) -> str:
-    """The value as a message shows it: JSON, cut in the middle of what nobody would read to the end."""
+    """The value as a message shows it: JSON, with the middle of long values cut out."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
     if len(text) <= _LONGEST_VALUE:
         return text

@@ -106,7 +106,7 @@ _tolerations: Final[dict[tuple[JSON, ...], DeviceToleration]] = {}
 
 
 def _remember(memory: dict[tuple[JSON, ...], _T], fields: tuple[JSON, ...], value: _T) -> None:
-    """Keep a value, unless its text is long; a full memory starts anew."""
+    """Keep a value, unless its text is long. A full memory is emptied first."""
     if sum(len(field) for field in fields if field.__class__ is str) > _REMEMBERED_LENGTH:
         return
     if len(memory) >= _REMEMBERED_ENTRIES:
@@ -117,7 +117,7 @@ def _remember(memory: dict[tuple[JSON, ...], _T], fields: tuple[JSON, ...], valu
 def _remembered_taint(raw: JSON) -> DeviceTaint | None:
     try:
         return _taints.get(_usual_fields(raw)) if len(raw) == _USUAL_FIELDS else None
-    except (KeyError, TypeError):  # a field is missing, or is of a type that nobody expects
+    except (KeyError, TypeError):  # a field is missing, or has an unexpected type
         return None
 
 
@@ -149,7 +149,7 @@ def _remembered_toleration(raw: JSON) -> DeviceToleration | None:
     get = raw.get
     try:
         return _tolerations.get((get("key"), get("operator"), get("value"), get("effect"), seconds))
-    except TypeError:  # a field is of a type that nobody expects
+    except TypeError:  # a field has an unexpected type
         return None
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from webhook.eviction.ports import Ceiling
 from webhook.policy.model import PolicyMode, Share
-from webhook.policy.profiles import limits_of_anybody, most
+from webhook.policy.profiles import limits_of_anybody, resolve_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -70,6 +70,6 @@ def ceiling_of(
 
 def _widest(limits: Iterable[int | Share | None], total: Callable[[], int]) -> int | None:
     """The largest of the limits as a number; None if one of them is no limit."""
-    numbers = [most(limit, total() if isinstance(limit, Share) else 0) for limit in limits]
+    numbers = [resolve_limit(limit, total() if isinstance(limit, Share) else 0) for limit in limits]
     known = [number for number in numbers if number is not None]
     return max(known) if len(known) == len(numbers) else None

@@ -1,4 +1,4 @@
-"""What the checker knows of a part of an expression, and the words in which it refuses one."""
+"""The type and cost of a checked part of an expression, and the errors for parts that fail the check."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class Checked(NamedTuple):
         Raises: BadExpression, if it is of another type.
         """
         if self.type != wanted:
-            raise refused(f"{self.text} is {a(self.type)}, must be {a(wanted)}")
+            raise refused(f"{self.text} is {with_article(self.type)}, must be {with_article(wanted)}")
         return self
 
 
 def fact(wanted: VariableType, steps: int, find: Callable[[Scope], Any], node: Node) -> Checked:
-    """Something that JSON says, so that its type must be looked at each time; of a list, that of each entry."""
+    """A value read from JSON, whose type is checked at each evaluation; for a list, the type of each entry."""
     read = reader(wanted, shown(node))
     own = 1 + MAX_LIST if isinstance(wanted, ListType) else 1
     return Checked(wanted, steps + own, lambda scope: read(find(scope)), shown(node))
 
 
 def refused(detail: str) -> BadExpression:
-    """To be raised where a part of an expression means nothing."""
+    """The error for a part of an expression that does not type-check. The caller raises it."""
     return BadExpression(f"compilation failed: {detail}")
 
 
@@ -54,7 +54,7 @@ def shown(node: Node) -> str:
     return node.text if len(node.text) <= _SHOWN_CHARACTERS else f"{node.text[:_SHOWN_CHARACTERS]}..."
 
 
-def a(kind: VariableType) -> str:
+def with_article(kind: VariableType) -> str:
     """The type with its article."""
     match kind:
         case Scalar.INT | ObjectType():

@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, assert_never
 
 from webhook.expressions import operators, values
-from webhook.expressions.checked import Checked, a, fact, hint, refused, shown
+from webhook.expressions.checked import Checked, fact, hint, refused, shown, with_article
 from webhook.expressions.parser import (
     Binary,
     Call,
@@ -96,7 +96,7 @@ class Checker:
             case MapType(value=value):
                 return operand, value
             case _:
-                raise refused(f"{operand.text} is {a(operand.type)} and has no fields")
+                raise refused(f"{operand.text} is {with_article(operand.type)} and has no fields")
 
     def _index(self, node: Index) -> Checked:
         operand, key = self.check(node.operand), self.check(node.key)
@@ -107,7 +107,7 @@ class Checker:
             case MapType(value=value), Scalar.STRING:
                 return fact(value, steps, lambda scope: run(scope).get(find(scope)), node)
             case _:
-                raise refused(f"{shown(node)}: {a(operand.type)} has no entry for {a(key.type)}")
+                raise refused(f"{shown(node)}: {with_article(operand.type)} has no entry for {with_article(key.type)}")
 
     def _call(self, node: Call) -> Checked:
         if node.target is not None and node.function in MACROS:
@@ -174,7 +174,8 @@ class Checker:
         kind = joined(then.type, otherwise.type)
         if kind is None:
             raise refused(
-                f"{then.text} is {a(then.type)} and {otherwise.text} {a(otherwise.type)}; must be of one type"
+                f"{then.text} is {with_article(then.type)} and {otherwise.text} {with_article(otherwise.type)}; "
+                "must be of one type"
             )
         steps = 1 + condition.steps + max(then.steps, otherwise.steps)
         asked, yes, no = condition.run, then.run, otherwise.run
@@ -202,11 +203,11 @@ def _items(over: Checked) -> tuple[Run, Scalar]:
         case MapType():
             return values.keys(over.run, over.text), Scalar.STRING
         case _:
-            raise refused(f"{over.text} is {a(over.type)}, must be a list or a map")
+            raise refused(f"{over.text} is {with_article(over.type)}, must be a list or a map")
 
 
 def _element(entry: Checked) -> Scalar:
     """The type of a list's entries."""
     if not isinstance(entry.type, Scalar):
-        raise refused(f"{entry.text} is {a(entry.type)}; lists hold only texts, numbers and truth values")
+        raise refused(f"{entry.text} is {with_article(entry.type)}; lists hold only texts, numbers and truth values")
     return entry.type

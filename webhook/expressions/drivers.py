@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from webhook.expressions.parser import BadExpression, Binary, Entries, Literal, Logical, Name, Select, read
 
@@ -29,6 +29,20 @@ def drivers_of(expressions: Sequence[str]) -> frozenset[str] | None:
     if sum(map(len, expressions)) > READ_MAX_CHARACTERS:
         return None
     return _narrowed([_drivers(expression) for expression in expressions])
+
+
+def drivers_in_manifest(device_class: Any) -> frozenset[str] | None:
+    """The drivers whose devices a DeviceClass, given as raw JSON, can select; None: any, or no class at all.
+
+    Selectors that are not CEL, and values of a wrong type, are skipped.
+    """
+    spec = device_class.get("spec") if isinstance(device_class, dict) else None
+    selectors = spec.get("selectors") if isinstance(spec, dict) else None
+    if not isinstance(selectors, list):
+        return None
+    cel = [selector.get("cel") for selector in selectors if isinstance(selector, dict)]
+    expressions = [each.get("expression") for each in cel if isinstance(each, dict)]
+    return drivers_of([expression for expression in expressions if isinstance(expression, str)])
 
 
 @lru_cache(maxsize=256)

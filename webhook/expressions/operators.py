@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.expressions import values
-from webhook.expressions.checked import Checked, a, refused, shown
+from webhook.expressions.checked import Checked, refused, shown, with_article
 from webhook.expressions.parser import Literal
 from webhook.expressions.types import MAX_LIST, ListType, MapType, Scalar, joined
 
@@ -56,7 +56,7 @@ def binary(operator: str, left: Checked, right: Checked, text: str) -> Checked:
             return Checked(kind, steps, values.joined_texts(left.run, right.run, text), text)
         if isinstance(kind, ListType):
             return Checked(kind, steps + MAX_LIST, values.joined_lists(left.run, right.run, text), text)
-    raise refused(f"{text}: there is no {operator} of {a(left.type)} and {a(right.type)}")
+    raise refused(f"{text}: there is no {operator} of {with_article(left.type)} and {with_article(right.type)}")
 
 
 def _membership(left: Checked, right: Checked, text: str) -> Checked:
@@ -68,13 +68,13 @@ def _membership(left: Checked, right: Checked, text: str) -> Checked:
         case MapType() if left.type == Scalar.STRING:
             return Checked(Scalar.BOOL, steps, lambda scope: item(scope) in container(scope), text)
         case _:
-            raise refused(f"{text}: {a(left.type)} cannot be in {a(right.type)}")
+            raise refused(f"{text}: {with_article(left.type)} cannot be in {with_article(right.type)}")
 
 
 def _equality(operator: str, left: Checked, right: Checked, text: str) -> Checked:
     kind = joined(left.type, right.type)
     if not isinstance(kind, Scalar | ListType):
-        raise refused(f"{text}: {a(left.type)} cannot be compared with {a(right.type)}")
+        raise refused(f"{text}: {with_article(left.type)} cannot be compared with {with_article(right.type)}")
     one, other, equal = left.run, right.run, operator == "=="
     steps = left.steps + right.steps + (1 + MAX_LIST if isinstance(kind, ListType) else 1)
     return Checked(Scalar.BOOL, steps, lambda scope: (one(scope) == other(scope)) is equal, text)
@@ -83,7 +83,7 @@ def _equality(operator: str, left: Checked, right: Checked, text: str) -> Checke
 def size(operand: Checked, text: str) -> Checked:
     """How many characters or entries there are."""
     if operand.type != Scalar.STRING and not isinstance(operand.type, ListType | MapType):
-        raise refused(f"{text}: {a(operand.type)} has no size")
+        raise refused(f"{text}: {with_article(operand.type)} has no size")
     run = operand.run
     return Checked(Scalar.INT, operand.steps + 1, lambda scope: len(run(scope)), text)
 

@@ -1,4 +1,4 @@
-"""What a variable of an expression can be. Values are plain JSON; what is null is not there."""
+"""The types of an expression's variables. Values are plain JSON; null means absent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ListType(msgspec.Struct, frozen=True):
 
 
 class MapType(msgspec.Struct, frozen=True):
-    """From texts that are nobody's choice here (labels, annotations) to values of one type."""
+    """A map from arbitrary strings (labels, annotations) to values of one type."""
 
     value: Scalar
 
@@ -43,7 +43,7 @@ class MapType(msgspec.Struct, frozen=True):
 
 
 class ObjectType(msgspec.Struct, frozen=True):
-    """Fields with names; each may be absent, which `has()` tells."""
+    """An object with named fields; `has()` tells whether one is present."""
 
     fields: Mapping[str, VariableType]
 

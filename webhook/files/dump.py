@@ -16,7 +16,7 @@ from webhook.api.meta import GROUP, GroupVersionKind
 from webhook.api.pods import decode_pod
 from webhook.api.rules import decode_rule
 from webhook.api.slices import decode_slice
-from webhook.expressions.drivers import drivers_of
+from webhook.expressions.drivers import drivers_in_manifest
 from webhook.inventory.state import Inventory
 from webhook.policy.model import NAMESPACE_NAME_LABEL
 
@@ -65,7 +65,7 @@ class Dump:
                 name = _name_of(value)
                 self.namespaces[name] = labels_of(value) | {NAMESPACE_NAME_LABEL: name}
             elif kind is not None and kind.group == GROUP and kind.kind == "DeviceClass":
-                self.device_classes[_name_of(value)] = class_drivers(value)
+                self.device_classes[_name_of(value)] = drivers_in_manifest(value)
             elif kind is not None and kind.group == GROUP and kind.kind in _AUDITED:
                 self.claims.append(manifest)
             else:
@@ -115,15 +115,6 @@ def labels_of(value: Any) -> dict[str, str]:
     """The labels of an object, as far as they are text."""
     labels = _object(_object(value, "metadata"), "labels")
     return {key: text for key, text in labels.items() if isinstance(text, str)}
-
-
-def class_drivers(value: Any) -> frozenset[str] | None:
-    """The drivers behind a DeviceClass; None where its selectors do not say, so any."""
-    selectors = _object(value, "spec").get("selectors")
-    if not isinstance(selectors, list):
-        return None
-    expressions = [_object(selector, "cel").get("expression") for selector in selectors]
-    return drivers_of([expression for expression in expressions if isinstance(expression, str)])
 
 
 def _kind_of(value: Any) -> GroupVersionKind | None:

@@ -1,6 +1,6 @@
-"""Which pods have to go, when and why, and by which claims a change may have changed that.
+"""Which pods must be evicted, when and why, and through which claims a change may have changed that.
 
-Nothing here knows of rates or budgets: a pod that is due is not yet a pod that is evicted.
+Nothing here knows of rates or budgets: a pod that is due is not evicted until those allow it.
 Source: `semantics.md` E-5 to E-20.
 """
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 _LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """The end of the calendar stands for every time after it."""
-_NOBODY: Final[frozenset[str]] = frozenset()
+_NO_CLAIMS: Final[frozenset[str]] = frozenset()
 
 
 class EvictionReason(msgspec.Struct, frozen=True, gc=False):
-    """One taint that makes a pod go: that of a rule, or one on a device in a slice."""
+    """One taint that evicts a pod: that of a rule, or one on a device in a slice."""
 
     taint: DeviceTaint
     rule: str = ""
@@ -62,7 +62,7 @@ class EvictionReason(msgspec.Struct, frozen=True, gc=False):
 
 
 class Eviction(msgspec.Struct, frozen=True, gc=False):
-    """When a pod has to go, and all taints that make it go, also those that would later (E-11).
+    """When a pod is due, and all taints that evict it, including those that would do so later (E-11).
 
     `rules` are those among the reasons, by uid, with their names; it follows from them.
     """
@@ -78,7 +78,7 @@ class Eviction(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Acting(NamedTuple):
-    """A rule as it acts. `not_before`: nobody is due sooner."""
+    """A rule that evicts. `not_before`: no pod is due sooner."""
 
     taint: Taint
     reason: EvictionReason
@@ -90,9 +90,9 @@ _Sort = tuple[tuple[int, ...], tuple["DeviceToleration", ...], bool]
 
 
 class Evictions:
-    """Who has to go by the inventory as it is; tell it of each change once the inventory has applied it.
+    """Which pods the inventory says must be evicted. Report each change here once the inventory has applied it.
 
-    `began_of` says since when the eviction that a rule asks for has been announced; None: it has not, and nobody goes.
+    `began_of` returns when the eviction that a rule asks for was announced; None: not yet, so it evicts no pod.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class Evictions:
         self._shapes: tuple[tuple[bool, bool, bool], ...] = ()
         self._tainted: dict[PoolId, Mapping[str, tuple[DeviceTaint, ...]]] = {}
         self._alike: dict[_Sort, Eviction | None] = {}
-        """Claims under the same rules, with the same tolerations, share one verdict, and one value in memory."""
+        """Claims under the same rules with the same tolerations share one result, and one value in memory."""
 
     # --- changes ---------------------------------------------------------------------------------
 
     def touched(self, old: Held | None, new: Held | None) -> AbstractSet[str]:
-        """The claims by which a change may have changed the fate of pods; a change of a pod only concerns itself.
+        """The claims through which a change may have changed when pods are due. A changed pod only concerns itself.
 
         The inventory has applied it already. Claims go by `namespace/name`.
         """
@@ -124,9 +124,9 @@ class Evictions:
                 return self.refresh(rule.meta.name)
             case ResourceSlice():
                 pools = {(each.driver, each.pool) for each in (old, new) if isinstance(each, ResourceSlice)}
-                return _NOBODY.union(*[self._retainted(pool) for pool in pools])
+                return _NO_CLAIMS.union(*[self._retainted(pool) for pool in pools])
             case Pod() | None:
-                return _NOBODY
+                return _NO_CLAIMS
 
     def refresh(self, name: str) -> AbstractSet[str]:
         """The claims touched by what is known of a rule now: its fields, `began_of`, and whether it is suspended."""
@@ -136,12 +136,12 @@ class Evictions:
         if after is not None:
             self._acting[name] = after
         if before == after:
-            return _NOBODY
+            return _NO_CLAIMS
         self._index()
         return self._claims_on(*[each.names for each in (before, after) if each is not None])
 
     def everything(self) -> frozenset[str]:
-        """Begins anew with what the inventory holds now, and gives all of its pods."""
+        """Rebuild everything from the inventory; returns all of its pods, as `namespace/name`."""
         self._acting.clear()
         self._tainted.clear()
         for name, rule in self._inventory.rules.items():
@@ -155,12 +155,12 @@ class Evictions:
         return frozenset(self._inventory.pods)
 
     def suspend(self, rule: DeviceTaintRule) -> AbstractSet[str]:
-        """The rule makes nobody go until it is resumed; gives the claims touched."""
+        """The rule evicts no pod until it is resumed. Returns the claims affected."""
         self._suspended.add(rule.meta.uid)
         return self.refresh(rule.meta.name)
 
     def resume(self, rule: DeviceTaintRule) -> AbstractSet[str]:
-        """The end of that."""
+        """End a suspension. Returns the claims affected."""
         self._suspended.discard(rule.meta.uid)
         return self.refresh(rule.meta.name)
 
@@ -190,7 +190,7 @@ class Evictions:
 
     def _retainted(self, identity: PoolId) -> AbstractSet[str]:
         if self._scope.no_execute is None:
-            return _NOBODY
+            return _NO_CLAIMS
         pool = self._inventory.pools.get(identity)
         before = self._tainted.pop(identity, {})
         after = {} if pool is None else pool.evicting
@@ -206,7 +206,7 @@ class Evictions:
         ):
             return claims.keys()  # hardly more, and not to be gathered first
         found = [usage.claims_on(*names) for names in set(places)]
-        return found[0] if len(found) == 1 else _NOBODY.union(*found)  # one may be large, and is not copied
+        return found[0] if len(found) == 1 else _NO_CLAIMS.union(*found)  # one may be large, and is not copied
 
     # --- fate ------------------------------------------------------------------------------------
 
@@ -270,12 +270,12 @@ class Evictions:
         return Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)))
 
     def _taints_on(self, result: AllocationResult) -> tuple[DeviceTaint, ...]:
-        """Those in slices that make somebody go."""
+        """The taints in slices that evict."""
         tainted = self._tainted.get((result.driver, result.pool))
         return tainted.get(result.device, ()) if tainted is not None else ()
 
     def _eviction_by_rules(self, result: AllocationResult, *, extended: bool) -> Eviction | None:
-        """Of the rules alone; claims that do not differ for them share the answer."""
+        """The eviction by rules alone; claims that look the same to the rules share one result."""
         hits: list[tuple[_Acting, ...]] = []
         driver, pool, device = result.driver, result.pool, result.device
         for by_driver, by_pool, by_device in self._shapes:
@@ -310,9 +310,9 @@ def _eviction_under(
 def _due(
     taint: Taint, tolerations: tuple[DeviceToleration, ...], not_before: datetime | None, *, extended: bool
 ) -> datetime | None:
-    """When the taint makes the users of these tolerations go; None is never.
+    """When the taint evicts pods with these tolerations; None is never.
 
-    A taint without a time makes nobody go: no API server gives one away (E-12).
+    A taint without a time evicts no pod: API servers always set one (E-12).
     """
     seconds = taint.fate(tolerations, extended=extended)
     added = taint.taint.time_added

@@ -41,7 +41,7 @@ class Extent:
         return bool(self._at)
 
     def add(self, names: DeviceNames) -> None:
-        """More devices."""
+        """Add devices."""
         driver, pool, device = names
         if device is None:
             self._at[driver, pool] = None
@@ -51,9 +51,9 @@ class Extent:
             known.add(device)
 
     def count(self, pools: Pools, driver: str | None = None, check: Callable[[], None] = lambda: None) -> int:
-        """How many devices are published of those named, of one driver or of all.
+        """How many of the named devices are published, of one driver or of all.
 
-        `check` is called every thousand devices, and may raise.
+        `check` is called every thousand devices and may raise to stop the count.
         """
         if self._everywhere(None, None) or (driver is not None and self._everywhere(driver, None)):
             return pools.device_count(driver)

@@ -1,4 +1,4 @@
-"""Who fares how under a taint: users of the selected devices, by how long it lets them stay.
+"""What a taint does to the users of the selected devices: how long it lets each of them stay.
 
 A question may concern every claim of a cluster, so nothing is copied here that the inventory already holds.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Check: TypeAlias = Callable[[], None]
 _BETWEEN_CHECKS: Final = 1000
 """Claims, or groups of them, that are looked at between two checks: about a millisecond."""
-_NOBODY: Final[frozenset[str]] = frozenset()
+_NO_PODS: Final[frozenset[str]] = frozenset()
 
 
 class DeviceNames(NamedTuple):
@@ -40,7 +40,7 @@ ANYWHERE: Final = DeviceNames()
 
 
 class FateOf(Protocol):
-    """Seconds of grace that a taint gives to whoever has these tolerations, or a number that stands instead."""
+    """Seconds that a taint lets a pod with these tolerations stay, or one of the special values."""
 
     def __call__(self, tolerations: tuple[DeviceToleration, ...], *, extended: bool) -> int:
         """`extended`: the claim was made for an extended resource."""
@@ -59,7 +59,7 @@ class Users:
         self.pods: set[str] = set()
 
     def add(self, key: str, claim: ResourceClaim) -> None:
-        """Whoever uses the claim; nobody, if nobody does."""
+        """Add the users of the claim, if it has any."""
         if not claim.reserved_for:
             return
         self.claims.add(key)
@@ -69,9 +69,9 @@ class Users:
 
 
 class Fates:
-    """Users by the seconds of grace that a taint gives them, or by one of the numbers that stand instead.
+    """Users by the seconds that a taint lets them stay, or by one of the special values.
 
-    A pod may stand under several, since it may use several devices, and in several groups under one.
+    A pod may appear under several of these, since it may use several devices, and in several groups under one.
     """
 
     __slots__ = ("allocated", "users")
@@ -82,12 +82,12 @@ class Fates:
         """Entries of allocation results that the taint is on, used or not."""
 
     def pods(self, fate: int) -> frozenset[str]:
-        """The pods of one fate, whatever their others."""
-        return _NOBODY.union(*[users.pods for users in self.users.get(fate, ())])
+        """The pods with this fate, whatever else applies to them."""
+        return _NO_PODS.union(*[users.pods for users in self.users.get(fate, ())])
 
 
 def fates_on(inventory: Inventory, names: DeviceNames, fate_of: FateOf, check: Check = lambda: None) -> Fates:
-    """What a taint means to those who use the devices of these names. `check` is called now and then, and may raise."""
+    """What a taint does to the users of the named devices. `check` is called now and then and may raise to stop."""
     if names.pool is None and names.device is None:
         return _of_groups(inventory, names.driver, fate_of, check)
     return _of_claims(inventory, names, fate_of, check)
@@ -97,10 +97,10 @@ def _of_groups(inventory: Inventory, driver: str | None, fate_of: FateOf, check:
     """Of whole drivers: group by group. Usually there are few; as many as claims, if no two tolerate the same."""
     fates = Fates()
     by_fate: dict[int, list[ClaimGroup]] = {}
-    for number, (kin, group) in enumerate(inventory.usage.groups_of(driver).items()):
+    for number, (shared, group) in enumerate(inventory.usage.groups_of(driver).items()):
         if number % _BETWEEN_CHECKS == 0:
             check()
-        by_fate.setdefault(fate_of(kin.tolerations, extended=kin.extended), []).append(group)
+        by_fate.setdefault(fate_of(shared.tolerations, extended=shared.extended), []).append(group)
         fates.allocated += group.results
     fates.users.update(by_fate)
     return fates

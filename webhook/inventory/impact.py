@@ -1,6 +1,6 @@
 """What a taint would do: how many devices, claims, pods and namespaces, and when. Guard, preview and status ask here.
 
-Pods are counted as the consumers that claims are reserved for, so that nobody need read pods for it.
+Pods are counted as the consumers that claims are reserved for, so no access to pods is needed.
 Source: `semantics.md` E-5 to E-18, E-40.
 """
 
@@ -46,7 +46,7 @@ class Wave(msgspec.Struct, frozen=True):
 class Impact(msgspec.Struct, frozen=True):
     """What a taint would do, by the inventory of one moment. Pods are uids, claims and namespaces names.
 
-    A pod with several claims counts once, where it fares worst.
+    A pod with several claims counts once, at its earliest eviction time.
     """
 
     devices: int = 0
@@ -56,7 +56,7 @@ class Impact(msgspec.Struct, frozen=True):
     allocated: int = 0
     """Entries of allocation results that are selected, whether anybody uses them or not."""
     waves: tuple[Wave, ...] = ()
-    """Who is evicted, soonest first."""
+    """The pods that are evicted, soonest first."""
     tolerating: frozenset[str] = frozenset()
     """Pods that the taint would evict if they did not tolerate it."""
     unseen: frozenset[str] = frozenset()
@@ -66,7 +66,7 @@ class Impact(msgspec.Struct, frozen=True):
     namespaces: frozenset[str] = frozenset()
     """Of the pods that are evicted."""
     pod_groups: frozenset[str] = frozenset()
-    """PodGroups that would be evicted, by uid; nobody here knows how many pods they have."""
+    """PodGroups that would be evicted, by uid. How many pods they have is not known here."""
     incomplete_pools: tuple[PoolId, ...] = ()
     """Selected pools that their driver has not published in full."""
 
@@ -92,11 +92,11 @@ class Impact(msgspec.Struct, frozen=True):
 
 
 class Taint(NamedTuple):
-    """A taint as it acts: who evicts for it, if anybody does.
+    """A taint and who evicts for it, if anything does.
 
-    `evictor` None: nobody, it only keeps devices from being allocated, if that. `scheduling` is the taint as it
-    stands, where our worker empties the devices of a NoSchedule rule: who tolerates that would come back to the
-    same device, so is left alone.
+    `evictor` None: the taint evicts no pod; at most it keeps devices from being allocated. `scheduling` is the
+    taint as written, where our worker empties the devices of a NoSchedule rule: a pod that tolerates it would come
+    back to the same device, so it is left alone.
     """
 
     taint: DeviceTaint
@@ -125,7 +125,7 @@ class Taint(NamedTuple):
         return Taint.of_slice(structs.replace(self.taint, effect=NO_EXECUTE), in_tree=in_tree)
 
     def fate(self, tolerations: tuple[DeviceToleration, ...], *, extended: bool) -> int:
-        """Seconds after timeAdded that a pod may stay, FOR_EVER, or that nobody looks (extended resources)."""
+        """Seconds after timeAdded that a pod may stay; FOR_EVER; or UNSEEN, for extended resources that are ignored."""
         if self.evictor is None or (self.evictor is Evictor.IN_TREE and extended):
             return UNSEEN
         if self.scheduling is not None and any(tolerates(entry, self.scheduling) for entry in tolerations):
@@ -238,7 +238,7 @@ def _published(inventory: Inventory, names: DeviceNames) -> Impact:
 
 
 def _impact(published: Impact, fates: Fates, taint: Taint, now: datetime) -> Impact:
-    """From fates to waves: whoever has several takes the worst."""
+    """From fates to waves: a pod with several fates takes the worst."""
     soonest: dict[int, list[Users | ClaimGroup]] = {}
     for grace in sorted(fates.users):
         if grace not in (FOR_EVER, UNSEEN):

@@ -75,7 +75,7 @@ def grace_seconds(tolerations: Iterable[DeviceToleration], taint: DeviceTaint, e
 
 
 def _as_a_duration(seconds: int) -> int:
-    """What Go makes of so many seconds: nanoseconds that wrap around at 64 bits, and may then be in the past."""
+    """The duration as Go computes it: nanoseconds that wrap around at 64 bits, and may then be in the past."""
     nanoseconds = (seconds * _NANOSECONDS + _HALF) % _WHOLE - _HALF
     return nanoseconds // _NANOSECONDS if nanoseconds >= 0 else LONG_AGO
 

@@ -1,4 +1,8 @@
-"""What a rule or a slice would do before it is set: its impact, and the rows of pods behind the figures."""
+"""What a rule or a slice would do before it is applied: its impact, and pod by pod who is evicted, when and why.
+
+The rows use the same fates as `Impact`. Pods that are terminating or finished get an outcome of their own and do not
+count as evicted.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +36,14 @@ class Preview(msgspec.Struct, frozen=True):
 
     impact: Impact
     taints: tuple[tuple[DeviceNames, Taint], ...] = ()
-    """What is on which devices, as it is judged here."""
+    """Which taint is on which devices, as evaluated here."""
     simulated: bool = False
     pods: tuple[PodRow, ...] = ()
-    """Who is evicted, soonest first; then the others."""
+    """Evicted pods first, soonest first; then the others."""
     pod_groups: tuple[GroupRow, ...] = ()
 
     def count(self, outcome: PodOutcome) -> int:
-        """How many pods share an outcome."""
+        """How many pods have this outcome."""
         return sum(row.outcome is outcome for row in self.pods)
 
     @property
@@ -116,7 +120,7 @@ def new_taints(inventory: Inventory, value: ResourceSlice) -> dict[str, tuple[De
 
 
 def outdated(inventory: Inventory, value: ResourceSlice) -> bool:
-    """Whether a newer generation of the pool is published, so that nobody looks at the slice (E-2)."""
+    """Whether a newer generation of the pool is published, so that the slice is ignored (E-2)."""
     pool = inventory.pools.get((value.driver, value.pool))
     return pool is not None and pool.generation > value.pool_generation
 
@@ -137,14 +141,14 @@ def _identity(taint: DeviceTaint) -> tuple[str, str, str]:
 
 
 class PodOutcome(StrEnum):
-    """What becomes of a pod. Of several devices the one with the worst outcome decides, in this order."""
+    """What happens to a pod. If it uses several devices, the worst outcome decides; this is the order, worst first."""
 
     EVICTED = "Evicted"
     UNSEEN = "Unseen"
     """The in-tree controller does not look at claims of extended resources."""
     TOLERATES = "Tolerates"
     KEPT = "Kept"
-    """The taint keeps the device from new allocations, and evicts nobody."""
+    """The taint keeps the device from new allocations, and evicts no pod."""
     LEAVING = "Leaving"
     """It is terminating or finished."""
 
@@ -159,7 +163,7 @@ _SHOWN: Final = {
 
 
 class OutcomeReason(StrEnum):
-    """Why that becomes of it."""
+    """Why a pod has its outcome."""
 
     NOT_TOLERATED = "NotTolerated"
     EFFECT_NOT_NAMED = "EffectNotNamed"
@@ -222,7 +226,7 @@ class GroupRow(msgspec.Struct, frozen=True):
 
 
 class _Hit(NamedTuple):
-    """What one taint on one device means for whoever uses it. `seconds` is -1 where nobody goes."""
+    """What one taint on one device means for its user. `seconds` is -1 if the user is not evicted."""
 
     outcome: PodOutcome
     seconds: int
@@ -286,7 +290,7 @@ def _named(names: DeviceNames, device: DeviceId) -> bool:
 def _judged(
     taint: Taint, tolerations: tuple[DeviceToleration, ...], now: datetime, *, extended: bool
 ) -> tuple[PodOutcome, int, Cause]:
-    """What a taint means to who has these tolerations, in how many seconds, and why."""
+    """What a taint does to a pod with these tolerations, in how many seconds, and why."""
     grace = taint.fate(tolerations, extended=extended)
     if taint.evictor is None:
         return PodOutcome.KEPT, -1, Cause(OutcomeReason.ALLOCATION_ONLY, taint.taint)

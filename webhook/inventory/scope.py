@@ -1,4 +1,4 @@
-"""Which taints an evictor of ours looks after, and whom it leaves alone on purpose."""
+"""Which taints our evictor acts on, and which pods it leaves alone on purpose."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.state import Inventory
 
-_NOBODY: Final[frozenset[str]] = frozenset()
+_NO_PODS: Final[frozenset[str]] = frozenset()
 
 
 class EvictionScope(msgspec.Struct, frozen=True):
@@ -45,9 +45,9 @@ def is_ours(rule: DeviceTaintRule, scope: EvictionScope) -> bool:
 
 
 def can_judge(selector: DeviceSelector | None) -> bool:
-    """Whether names are all that the selector asks for: with anything else, evicting would hit more than was meant.
+    """Whether the selector uses names only. With anything else, evicting could hit more pods than intended.
 
-    A missing one evicts nobody (E-6).
+    A missing one evicts no pod (E-6).
     """
     return selector is not None and not (selector.device_class_name or selector.selectors or selector.unknown)
 
@@ -55,7 +55,7 @@ def can_judge(selector: DeviceSelector | None) -> bool:
 def tolerating_scheduling(inventory: Inventory, rule: DeviceTaintRule) -> frozenset[str]:
     """Pods, by uid, that a rule with `/evict` leaves alone because they would come back to the same device."""
     if rule.taint.effect != NO_SCHEDULE or rule.effective_effect != NO_EXECUTE or not can_judge(rule.selector):
-        return _NOBODY
+        return _NO_PODS
     assert rule.selector is not None
 
     def fate_of(tolerations: tuple[DeviceToleration, ...], *, extended: bool) -> int:  # noqa: ARG001 -- the port's

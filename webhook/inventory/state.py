@@ -1,4 +1,4 @@
-"""What the caches hold, as one value: apply a change, ask a question. One owner; nothing here waits or asks a clock."""
+"""The contents of the caches as one value: apply changes, ask questions. One owner; no waiting, no clock."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def key_of(meta: ObjectMeta) -> str:
 
 
 class Inventory:
-    """Slices, rules, claims and, for who may read them, pods.
+    """Slices, rules, claims and, in processes that may read them, pods.
 
-    In whatever order changes of different objects come, the same objects make the same inventory.
+    The same objects make the same inventory, in whatever order the changes of different objects arrive.
     """
 
     def __init__(self) -> None:
@@ -53,8 +53,8 @@ class Inventory:
     def apply(self, old: Held | None, new: Held | None) -> None:
         """One object changed: `old` is None for what was added, `new` for what is gone.
 
-        Which object it is decides; what `old` looked like is known here better than by whoever tells. One of the same
-        name with another uid simply takes its place.
+        Objects are identified by kind and name; `old` serves for nothing else, as the inventory keeps its own copy. An
+        object of the same name with another uid replaces the old one.
         """
         match new if new is not None else old:
             case ResourceSlice() as value:
@@ -142,7 +142,7 @@ def claim_keys(pod: Pod) -> list[str]:
 
 
 class Sight(NamedTuple):
-    """What can be said of the cluster at this moment: an inventory, or in words why there is none to trust."""
+    """What is known of the cluster at this moment: an inventory, or in words why there is none to rely on."""
 
     inventory: Inventory | None
     unknown: str = ""

@@ -1,4 +1,4 @@
-"""Who uses which device: claims by device, and by what they tolerate.
+"""Which claims use which device, indexed by device and by toleration.
 
 A taint that is meant for a whole driver, or for all, hits claims by the ten thousand, and few of them differ in what
 they tolerate. So claims are kept in groups of equal tolerations, and such a taint is judged once a group.
@@ -43,8 +43,8 @@ def uses(pod: Pod, claim: ResourceClaim, *, generated: bool) -> bool:
     return False
 
 
-class Kin(NamedTuple):
-    """What claims of a group have in common: a driver, tolerations, and whether an extended resource asked for it."""
+class GroupKey(NamedTuple):
+    """What the claims of a group share: driver, tolerations, and whether they were made for extended resources."""
 
     driver: str
     tolerations: tuple[DeviceToleration, ...]
@@ -58,13 +58,13 @@ class ClaimGroup:
 
     def __init__(self) -> None:
         self.claims: dict[str, int] = {}
-        """Those that somebody uses, by `namespace/name`."""
+        """Claims in use, by `namespace/name`."""
         self.pods: dict[str, int] = {}
-        """Who uses them, by uid."""
+        """Their pods, by uid."""
         self.pod_groups: dict[str, int] = {}
-        """What reserved a claim and is no pod, by uid; how many pods stand behind it is not known."""
+        """Consumers that are not pods, by uid; how many pods they stand for is not known."""
         self.namespaces: dict[str, int] = {}
-        """Of those claims."""
+        """Their namespaces."""
         self.results = 0
         """Entries of allocation results, used or not."""
 
@@ -91,8 +91,8 @@ class Usage:
     """The allocated claims, indexed. They go by the keys under which the caller has them."""
 
     def __init__(self) -> None:
-        self.groups: dict[Kin, ClaimGroup] = {}
-        self._drivers: dict[str, dict[Kin, ClaimGroup]] = {}
+        self.groups: dict[GroupKey, ClaimGroup] = {}
+        self._drivers: dict[str, dict[GroupKey, ClaimGroup]] = {}
         self._users: dict[PoolId, dict[str, tuple[str, ...]]] = {}
         """Claims by device, pool by pool."""
         self._pools: dict[str, set[str]] = {}
@@ -130,11 +130,11 @@ class Usage:
                 del self._pools[driver]
 
     def _count(self, key: str, claim: ResourceClaim, step: int) -> None:
-        kin: dict[Kin, int] = {}
+        entries: dict[GroupKey, int] = {}
         for result in claim.allocation or ():
-            one = Kin(result.driver, result.tolerations, claim.extended_resource)
-            kin[one] = kin.get(one, 0) + 1
-        for one, results in kin.items():
+            one = GroupKey(result.driver, result.tolerations, claim.extended_resource)
+            entries[one] = entries.get(one, 0) + 1
+        for one, results in entries.items():
             group = self.groups.get(one)
             if group is None:
                 group = self.groups[one] = self._drivers.setdefault(one.driver, {})[one] = ClaimGroup()
@@ -147,7 +147,7 @@ class Usage:
 
     # --- questions -------------------------------------------------------------------------------
 
-    def groups_of(self, driver: str | None) -> Mapping[Kin, ClaimGroup]:
+    def groups_of(self, driver: str | None) -> Mapping[GroupKey, ClaimGroup]:
         """The groups of one driver, or all."""
         return self.groups if driver is None else self._drivers.get(driver, {})
 
@@ -166,7 +166,7 @@ class Usage:
         return sum(map(len, self._users_in(driver, None)))
 
     def in_use(self, driver: str | None, pool: str | None, device: str | None) -> bool:
-        """Whether there are any."""
+        """Whether a device of those names is in use."""
         return any(device is None or device in users for users in self._users_in(driver, pool))
 
     def _users_in(self, driver: str | None, pool: str | None) -> Iterator[Mapping[str, tuple[str, ...]]]:

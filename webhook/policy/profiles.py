@@ -47,7 +47,7 @@ def _is_for(entry: ImpactLimits, taint: DeviceTaint, effect: str) -> bool:
     )
 
 
-def most(limit: int | Share | None, total: int) -> int | None:
+def resolve_limit(limit: int | Share | None, total: int) -> int | None:
     """The limit as a number, of so many that there are; None is no limit."""
     if isinstance(limit, Share):
         return int(total * limit.percent / 100)

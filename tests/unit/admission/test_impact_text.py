@@ -13,9 +13,9 @@ from webhook.admission.impact_text import (
     annotation_of,
     count,
     figures_of,
+    first_names,
     measured_in,
     slice_figures_of,
-    some,
     summary_of,
 )
 from webhook.inventory.impact import Impact, Wave
@@ -182,6 +182,6 @@ def test_sentences_fit_into_a_warning() -> None:
 
 def test_names_and_numbers() -> None:
     assert [count(number, "pod") for number in (0, 1, 2)] == ["0 pods", "1 pod", "2 pods"]
-    assert some({"b"}) == "b"
-    assert some({"c", "b", "a"}) == "a, b, c"
-    assert some({"d", "c", "b", "a"}) == "a, b, c and 1 more"
+    assert first_names({"b"}) == "b"
+    assert first_names({"c", "b", "a"}) == "a, b, c"
+    assert first_names({"d", "c", "b", "a"}) == "a, b, c and 1 more"

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from tests.builders import make_claim, make_meta, make_pod, make_rule, make_slice, make_template
-from webhook.files.dump import Dump, Stock, class_drivers, held_in, labels_of
+from webhook.expressions.drivers import drivers_in_manifest
+from webhook.files.dump import Dump, Stock, held_in, labels_of
 from webhook.files.read import parse
 
 
@@ -72,7 +73,7 @@ def test_the_last_of_a_name_counts() -> None:
     ],
 )
 def test_drivers_of_a_class(value: Any, drivers: frozenset[str] | None) -> None:
-    assert class_drivers(value) == drivers
+    assert drivers_in_manifest(value) == drivers
 
 
 def test_labels_that_are_no_text_are_left_out() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.inventory.values import DRIVER, POOL, claim, group, inventory_of, lets_stay, on
 from webhook.api.claims import Consumer, ResourceClaim
 from webhook.inventory.state import Inventory
-from webhook.inventory.usage import Kin, is_pod
+from webhook.inventory.usage import GroupKey, is_pod
 
 NIC = "nic.example.com"
 CLAIMS = (
@@ -61,11 +61,11 @@ def test_claims_are_grouped_by_driver_tolerations_and_kind() -> None:
         claim("x", on("gpu-3"), users=["s"], extended=True),
         claim("idle", on("gpu-4")),
     ).usage
-    plain = usage.groups[Kin(DRIVER, (), extended=False)]
+    plain = usage.groups[GroupKey(DRIVER, (), extended=False)]
     assert (plain.claims, plain.pods, plain.results) == ({"ml/a": 1, "ml/c": 1}, {"p": 2, "r": 1}, 4)
-    lenient = usage.groups[Kin(DRIVER, (lets_stay(5),), extended=False)]
+    lenient = usage.groups[GroupKey(DRIVER, (lets_stay(5),), extended=False)]
     assert (lenient.claims, lenient.namespaces, lenient.results) == ({"web/b": 1}, {"web": 1}, 1)
-    extended = usage.groups[Kin(DRIVER, (), extended=True)]
+    extended = usage.groups[GroupKey(DRIVER, (), extended=True)]
     assert (extended.pods, extended.results) == ({"s": 1}, 1)
 
 

@@ -12,7 +12,7 @@ from tests.unit.policy.documents import policy_of
 from webhook.api.taints import DeviceTaint
 from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, Share
 from webhook.policy.ports import KnownNames, Requester
-from webhook.policy.profiles import NO_LIMITS, limits_for, most, protected_among
+from webhook.policy.profiles import NO_LIMITS, limits_for, protected_among, resolve_limit
 
 JANE = Requester("jane", ("ml-team",))
 ROBOT = Requester("system:serviceaccount:health:operator")
@@ -80,12 +80,12 @@ def test_effect_is_the_one_that_acts() -> None:
     ],
 )
 def test_share_is_of_all_there_are_rounded_down(limit: Any, total: int, expected: int | None) -> None:
-    assert most(limit, total) == expected
+    assert resolve_limit(limit, total) == expected
 
 
 @given(st.integers(0, 100), st.integers(0, 10**6))
 def test_share_is_exact(percent: int, total: int) -> None:
-    assert most(Share(percent), total) == total * percent // 100
+    assert resolve_limit(Share(percent), total) == total * percent // 100
 
 
 NAMES = KnownNames({"ml": {"tier": "user"}, "kube-system": {"tier": "system"}, "bare": {}})

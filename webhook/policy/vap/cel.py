@@ -134,7 +134,7 @@ def listed(names: Iterable[str]) -> str:
     return f"[{', '.join(literal(name) for name in names)}]"
 
 
-def nobody(scope: str, asked: str) -> str:
+def no_request(scope: str, asked: str) -> str:
     """That it holds of nothing that is asked for, if the scope holds."""
     every = f"!variables.asked.exists(options, options.exists(asked,\n    {asked}))"
     return every if scope == TRUE else f"{not_(scope)}\n|| {every}"

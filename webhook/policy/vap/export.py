@@ -19,7 +19,7 @@ from webhook.policy.vap.cel import (
     all_of,
     grouped,
     listed,
-    nobody,
+    no_request,
     not_,
     taint_condition,
     time_condition,
@@ -158,7 +158,7 @@ class _Walks:
         def refusal(refusing: CelMatch, excused: Sequence[str]) -> Validation:
             if subject is Subject.REQUEST:
                 asked = all_of([refusing.ask, *map(not_, excused)])
-                return Validation("", nobody(refusing.scope, asked), "", ALTERNATIVES_MOST)
+                return Validation("", no_request(refusing.scope, asked), "", ALTERNATIVES_MOST)
             return Validation("", _no_toleration(refusing, excused), "", TOLERATIONS_MOST)
 
         return self._made(rules, condition, refusal, extra)
@@ -282,7 +282,7 @@ def _no_toleration(refusing: CelMatch, excused: Sequence[str]) -> str:
     parts = [part for part in (refusing.taints, *map(not_, excused)) if part != TRUE]
     each = "\n      && ".join(grouped(part, "||", "?") if len(parts) > 1 else part for part in parts)
     some = f"asked.tolerations.exists(t,\n      {each})" if each else "size(asked.tolerations) > 0"
-    return nobody(refusing.scope, f"{all_of([refusing.ask, 'has(asked.tolerations)'])}\n    && {some}")
+    return no_request(refusing.scope, f"{all_of([refusing.ask, 'has(asked.tolerations)'])}\n    && {some}")
 
 
 # --- beside the rules ----------------------------------------------------------------------------
@@ -300,13 +300,13 @@ def documented_validations() -> Iterator[Validation]:
     """The documented rules on tolerations."""
     counted = f"has(asked.tolerations) && size(asked.tolerations) > {_MAX_TOLERATIONS}"
     text = f"must have at most {_MAX_TOLERATIONS} tolerations in a list"
-    yield Validation(_DOCUMENTED, nobody(TRUE, counted), f"{text} ({_DOCUMENTED})", ALTERNATIVES_MOST)
+    yield Validation(_DOCUMENTED, no_request(TRUE, counted), f"{text} ({_DOCUMENTED})", ALTERNATIVES_MOST)
     keyless = (
         "has(asked.tolerations) && asked.tolerations.exists(t,\n"
         '      (!has(t.key) || t.key == "") && !(has(t.operator) && t.operator == "Exists"))'
     )
     text = 'the operator of a toleration must be "Exists" when key is empty, which means all keys and all values'
-    yield Validation(_DOCUMENTED, nobody(TRUE, keyless), f"{text} ({_DOCUMENTED})", TOLERATIONS_MOST)
+    yield Validation(_DOCUMENTED, no_request(TRUE, keyless), f"{text} ({_DOCUMENTED})", TOLERATIONS_MOST)
 
 
 def guard_validations(policy: Policy) -> Iterator[Validation]:
