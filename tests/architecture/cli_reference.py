@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
-from webhook.api.meta import OWN_NAMESPACE, PROGRAM
+from webhook.api.names import OWN_NAMESPACE, PROGRAM
 from webhook.commands.verbs import VERBS, command_line_of
 from webhook.config.namespace import VARIABLES
 

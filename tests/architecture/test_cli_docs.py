@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.architecture.cli_reference import REFERENCE, ROOT, reference
-from webhook.api.meta import PROGRAM
+from webhook.api.names import PROGRAM
 from webhook.commands import completion
 from webhook.commands.verbs import VERBS, command_line_of
 from webhook.config.evict import parse_evict

@@ -16,13 +16,6 @@ SERVED_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Versions of GROUP in which Kubernetes 1.33 to 1.37 serve claims, templates, slices and classes; newest first."""
 RULE_VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
 """Likewise, for DeviceTaintRules."""
-PROGRAM: Final = "device-taint-webhook"
-"""The program; in the shipped manifests also the Deployment of `serve`, its Service, its service account and both
-webhook configurations."""
-WORKER: Final = f"{PROGRAM}-evict"
-"""In the shipped manifests: the Deployment of `evict`, its service account and its lease."""
-OWN_NAMESPACE: Final = PROGRAM
-"""Where the shipped manifests install everything, unless an overlay says otherwise."""
 
 
 class NamespacedName(NamedTuple):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.api.meta import PROGRAM
+from webhook.api.names import PROGRAM
+from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import write
 from webhook.commands.verbs import VERBS, command_line_of
 from webhook.config.command_line import CommandLine, program
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator, Mapping, Sequence
 
 _PLUGIN: Final = "kubectl-dtaint"
@@ -29,10 +31,10 @@ class _Option(NamedTuple):
 
 def run(arguments: Sequence[str]) -> int:
     """Prints the script; gives 0, or 2 for wrong usage."""
-    try:
-        options = command_line().parse_args(arguments)
-    except SystemExit as error:  # argparse has said why
-        return error.code if isinstance(error.code, int) else 2
+    return main_of(command_line(), arguments, _run)
+
+
+def _run(options: argparse.Namespace, _: CommandLine) -> int:
     verbs = {verb: tuple(_options(command_line_of(verb))) for verb in VERBS}
     return write("\n".join(_SHELLS[options.shell](verbs)) + "\n", 0)
 

@@ -6,17 +6,19 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from webhook.commands.shared.flags import namespace_flag
+from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import policy_file
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace
+from webhook.config.texts import as_namespace
 from webhook.files.manifests_text import as_json_list, as_yaml_stream
 from webhook.files.render import line, visible
 from webhook.files.report import Level, Report
 from webhook.policy.vap.export import Coverage, export
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Sequence
 
     from webhook.policy.model import Policy
@@ -31,10 +33,10 @@ _RULES: Final = "rules"
 
 def run(arguments: Sequence[str]) -> int:
     """Prints policies and bindings, and on stderr what they lack; 1 for that with --strict, 2 without a policy."""
-    try:
-        options = command_line().parse_args(arguments)
-    except SystemExit as error:  # argparse has said why
-        return error.code if isinstance(error.code, int) else _UNREADABLE
+    return main_of(command_line(), arguments, _run)
+
+
+def _run(options: argparse.Namespace, _: CommandLine) -> int:
     policy = _policy_in(options.policy)
     if policy is None:
         return _UNREADABLE
@@ -103,7 +105,7 @@ def command_line() -> CommandLine:
     add(
         "-n",
         "--namespace",
-        type=namespace_flag,
+        type=as_namespace,
         default=usual,
         metavar="NS",
         help=f"where the webhook is installed, whose claims are left out; default {usual}",

@@ -7,10 +7,12 @@ import pkgutil
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.meta import OWN_GROUP
+from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import write
 from webhook.config.command_line import CommandLine, program
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 _FILES: Final = {"policy": "schema.json", "suite": "suite.schema.json"}
@@ -19,10 +21,10 @@ _VERSION: Final = "v1alpha1"
 
 def run(arguments: Sequence[str]) -> int:
     """Prints the schema; gives 0, or 2 for wrong usage."""
-    try:
-        options = command_line().parse_args(arguments)
-    except SystemExit as error:  # argparse has said why
-        return error.code if isinstance(error.code, int) else 2
+    return main_of(command_line(), arguments, _run)
+
+
+def _run(options: argparse.Namespace, _: CommandLine) -> int:
     return write(f"{json.dumps(identified(options.what), indent=2, ensure_ascii=False)}\n", 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.meta import PROGRAM
+from webhook.api.names import PROGRAM
 
 if TYPE_CHECKING:
     from webhook.config.command_line import CommandLine

@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid, required
-from webhook.api.meta import PROGRAM, NamespacedName
+from webhook.api.meta import NamespacedName
+from webhook.api.names import CA_NAME, PROGRAM
 from webhook.certificates.settings import CIPHER_SUITES, FileSettings, SelfManagedSettings, TLSVersion
 from webhook.config.flags import place
-from webhook.config.namespace import CA_NAME, SERVICE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,7 @@ def _self_managed(values: Mapping[str, Any], namespace: str, errors: list[FieldE
     if leaf_lifetime * 4 > ca_lifetime:
         detail = "must be at most a quarter of --ca-lifetime"
         errors.append(invalid(place("--certificate-lifetime"), f"{leaf_lifetime.total_seconds():g}s", detail))
-    service = values["service"] or NamespacedName(namespace, SERVICE_NAME)
+    service = values["service"] or NamespacedName(namespace, PROGRAM)
     name = f"{service.name}.{service.namespace}"
     return SelfManagedSettings(
         secret=values["ca-secret"] or NamespacedName(namespace, CA_NAME),

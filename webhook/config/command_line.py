@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
-from webhook.api.meta import PROGRAM
+from webhook.api.names import PROGRAM
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["CommandLine", "misspelt", "program"]
 
@@ -55,6 +55,12 @@ class CommandLine(argparse.ArgumentParser):
             self.register("action", None, _StoreOnce)
             self.register("action", "store", _StoreOnce)
 
+    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
+        """As argparse does; of a `type` that raises ValueError the complaint is shown, after what was given."""
+        if "type" in options:
+            options["type"] = _complaining(options["type"])
+        return super().add_argument(*names, **options)
+
     def parse_args(  # type: ignore[override]  # argparse also has an overload for namespaces of other types
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
@@ -83,6 +89,18 @@ class _StoreOnce(argparse.Action):
             raise argparse.ArgumentError(self, "given more than once")
         given.add(self.dest)
         setattr(namespace, self.dest, values)
+
+
+def _complaining(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A parser of `config.texts` for argparse, which hides the text of a ValueError."""
+
+    def parsed(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
+
+    return parsed
 
 
 def misspelt(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:

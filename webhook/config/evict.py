@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid, not_supported, required
 from webhook.api.meta import NamespacedName
+from webhook.api.names import KEY_NAME, WORKER
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.environment import unknown_variables
 from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, Parser, parser_of, place, value_of
-from webhook.config.namespace import KEY_NAME, LEASE_NAME, key_secret
+from webhook.config.namespace import key_secret
 from webhook.config.shared import (
     CLUSTER,
     LOG_FORMAT,
@@ -61,7 +62,7 @@ _EVICT_FLAGS: Final = (
     Flag("leader-elect", "act only while holding the lease", as_switch, "false"),
     Flag(
         "leader-elect-lease",
-        f"that lease (default {LEASE_NAME} in --namespace)",
+        f"that lease (default {WORKER} in --namespace)",
         as_namespaced,
         None,
         "NS/NAME",
@@ -154,7 +155,7 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
     if errors:
         raise ConfigError(errors)
     namespace = namespace_of(values, environment)
-    lease = values["leader-elect-lease"] or NamespacedName(namespace, LEASE_NAME)
+    lease = values["leader-elect-lease"] or NamespacedName(namespace, WORKER)
     return EvictSettings(
         worker=WorkerSettings(
             mode=values["mode"],

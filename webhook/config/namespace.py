@@ -6,21 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.meta import OWN_NAMESPACE, PROGRAM, WORKER, NamespacedName
+from webhook.api.meta import NamespacedName
+from webhook.api.names import KEY_NAME, OWN_NAMESPACE, POLICY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-POLICY_NAME: Final = f"{PROGRAM}-policy"
-"""The ConfigMap with the policy."""
-KEY_NAME: Final = f"{PROGRAM}-key"
-"""The Secret with the key that seals authors and confirmation codes."""
-CA_NAME: Final = f"{PROGRAM}-ca"
-"""The Secret with the CA of self-managed certificates."""
-SERVICE_NAME: Final = PROGRAM
-"""The Service that API servers call."""
-LEASE_NAME: Final = WORKER
-"""The lease of the leader among `evict` processes."""
 VARIABLES: Final = ("DEVICE_TAINT_WEBHOOK_NAMESPACE", "POD_NAMESPACE")
 """In this order. The manifests set the second by the downward API."""
 ACCOUNT_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid, required
+from webhook.api.names import CA_NAME, KEY_NAME, PROGRAM
 from webhook.certificates.settings import TLSVersion
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.certificates import CONFIGURATIONS, certificates_of
 from webhook.config.environment import unknown_variables
 from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, Parser, parser_of, place, value_of
-from webhook.config.namespace import CA_NAME, KEY_NAME, SERVICE_NAME, key_secret
+from webhook.config.namespace import key_secret
 from webhook.config.shared import (
     CLUSTER,
     LOG_FORMAT,
@@ -89,7 +90,7 @@ _SERVE_FLAGS: Final = (
     Flag("mutating-webhook-configuration", f"likewise (default {CONFIGURATIONS})", as_object_name, None, "NAME"),
     Flag(
         "service",
-        f"the Service that API servers call, for four names in the certificate (default {SERVICE_NAME} in --namespace)",
+        f"the Service that API servers call, for four names in the certificate (default {PROGRAM} in --namespace)",
         as_service,
         None,
         "NS/NAME",

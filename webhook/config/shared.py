@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid
-from webhook.api.meta import OWN_NAMESPACE
+from webhook.api.names import OWN_NAMESPACE, POLICY_NAME
 from webhook.config.flags import Flag, place
-from webhook.config.namespace import POLICY_NAME, own_namespace, policy_config_map
+from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import (
     as_address,
     as_file,

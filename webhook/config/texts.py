@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path as FilePath
 from typing import Final
 
-from webhook.api.meta import NamespacedName
+from webhook.api.meta import NamespacedName, parse_time
 from webhook.certificates.settings import CIPHER_SUITES, TLS13_CIPHER_SUITES
 from webhook.server.settings import Address
 from webhook.validation.formats import dns1123_label, dns1123_subdomain
@@ -22,6 +22,7 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _SHORTEST_LEAF: Final = timedelta(seconds=10)
 _LONGEST_CA: Final = timedelta(days=3653)
 _MOST_COUNT: Final = 10_000
+_LONGEST_WAIT_SECONDS: Final = 24 * 3600.0
 
 
 def as_text(text: str) -> str:
@@ -164,3 +165,64 @@ def as_count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= _MOST_COUNT:
         raise ValueError(f"must be between 1 and {_MOST_COUNT}")
     return int(text)
+
+
+def as_limit(text: str) -> int:
+    """How many lines are shown at most; 0 for all."""
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError("must be a number, 0 for all")
+    return int(text)
+
+
+def as_wait(text: str) -> float:
+    """Seconds to wait at most."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _LONGEST_WAIT_SECONDS:
+        raise ValueError("must be a number of seconds, at most a day")
+    return seconds
+
+
+def as_time(text: str) -> datetime:
+    """A time as RFC 3339 writes it, in UTC and full seconds."""
+    time = parse_time(text)
+    if time is None:
+        raise ValueError('must be a time like "2026-01-31T12:00:00Z" (RFC 3339)')
+    return time
+
+
+def as_group(text: str) -> str:
+    """The name of a group of users."""
+    if not text:
+        raise ValueError("must be the name of a group")
+    return text
+
+
+def as_labels(text: str) -> dict[str, str]:
+    """`key=value,...`; empty for none."""
+    labels: dict[str, str] = {}
+    for pair in filter(None, text.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise ValueError("must be labels such as tier=production,team=ml")
+        labels[key] = value
+    return labels
+
+
+def as_class_drivers(text: str) -> tuple[str, frozenset[str]]:
+    """`name=driver,...`: a device class and the drivers behind it."""
+    name, equals, drivers = text.partition("=")
+    found = frozenset(filter(None, drivers.split(",")))
+    if not equals or not name or not found:
+        raise ValueError("must be a class and its drivers, such as gpu=gpu.example.com")
+    return name, found
+
+
+def as_pattern(text: str) -> re.Pattern[str]:
+    """A regular expression of Python."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"must be a regular expression: {error}") from None

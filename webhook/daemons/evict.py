@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from webhook import __version__, runtime
 from webhook.admission.recent_impact import totals
-from webhook.api.meta import GROUP, RULE_VERSIONS, WORKER
+from webhook.api.meta import GROUP, RULE_VERSIONS
+from webhook.api.names import WORKER
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.cache.surveys import Budgets, InTreeWrites, Namespaces

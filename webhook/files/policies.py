@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, invalid, required, too_long
-from webhook.api.meta import OWN_NAMESPACE
+from webhook.api.names import OWN_NAMESPACE
 from webhook.files.read import documents
 from webhook.files.spots import Unreadable, path_of
 from webhook.files.traps import explained

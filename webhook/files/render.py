@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.api.meta import PROGRAM
+from webhook.api.names import PROGRAM
 from webhook.files.read import STDIN_NAME
 from webhook.files.report import UNREADABLE, Level, Report, Result
 

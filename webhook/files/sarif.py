@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from webhook import __version__
-from webhook.api.meta import PROGRAM
+from webhook.api.names import PROGRAM
 from webhook.files.read import STDIN_NAME
 from webhook.files.report import UNREADABLE, Level
 

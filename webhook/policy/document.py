@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.field import FieldError, Finding, forbidden, outline, type_invalid
-from webhook.api.meta import OWN_NAMESPACE
+from webhook.api.names import OWN_NAMESPACE
 from webhook.expressions.types import ObjectType
 from webhook.policy.checks import policy_errors
 from webhook.policy.lint import warnings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from webhook.api.field import forbidden
-from webhook.api.meta import OWN_NAMESPACE, PROGRAM, WORKER
+from webhook.api.names import OWN_NAMESPACE, PROGRAM, WORKER
 from webhook.api.taints import NONE
 from webhook.policy.coverage import covers
 from webhook.policy.match import EFFECTS, RequesterMatcher, TextSet

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,7 +12,6 @@ from webhook.admission.audit import AtRest, Author, audited
 from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY
 from webhook.admission.context import AdmissionContext
 from webhook.commands.audit.groups import LINES, as_grouped_text, as_grouped_values
-from webhook.commands.shared.cluster_errors import Unreachable, asking
 from webhook.commands.shared.entries import LEVELS, message_of, unreadable_row
 from webhook.commands.shared.flags import (
     add_allow_empty,
@@ -26,16 +24,14 @@ from webhook.commands.shared.flags import (
     credentials_of,
     key_flag,
     known_names,
-    limit_flag,
-    named_flag,
-    namespace_flag,
     refuse_cluster_beside_dump,
-    time_flag,
 )
+from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import holds_policy, judged_policy, policy_file, row_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import key_secret, own_namespace
+from webhook.config.texts import as_limit, as_namespace, as_namespaced, as_time
 from webhook.files.dump import Dump, lacking
 from webhook.files.read import STDIN, Manifest, read
 from webhook.files.render import FORMATS, as_junit, yaml_text
@@ -68,22 +64,17 @@ class _Found(NamedTuple):
 
 def run(arguments: Sequence[str]) -> int:
     """Prints what is refused; gives 0 for nothing, 1 for something, 2 for wrong usage or what cannot be read."""
-    parser = command_line()
-    try:
-        options = parser.parse_args(arguments)
-        refuse_cluster_beside_dump(options, parser)
-        if [*options.dump, options.policy, options.candidate].count(STDIN) > 1:
-            parser.error(f"only one of them can be standard input ({STDIN})")
-        key = None if options.key_file is None else key_flag(options.key_file, parser)
-    except SystemExit as error:  # argparse has said why
-        return error.code if isinstance(error.code, int) else 2
+    return main_of(command_line(), arguments, _run)
+
+
+def _run(options: argparse.Namespace, parser: CommandLine) -> int:
+    refuse_cluster_beside_dump(options, parser)
+    if [*options.dump, options.policy, options.candidate].count(STDIN) > 1:
+        parser.error(f"only one of them can be standard input ({STDIN})")
+    key = None if options.key_file is None else key_flag(options.key_file, parser)
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
     report = Report(strict=options.warnings_as_errors)
-    try:
-        found = _from_files(options, report, now) if options.dump else _from_cluster(options, report, now)
-    except Unreachable as error:
-        sys.stderr.write(f"{program('audit')}: {error}\n")
-        return 2
+    found = _from_files(options, report, now) if options.dump else _from_cluster(options, report, now)
     if options.policy is not None:
         given = _policy_of(options.policy, report, now)
         found = found._replace(policy=given.policy, candidate=given.candidate)
@@ -155,13 +146,13 @@ def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _
 
 
 def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) -> _Found:
-    """The cluster's own objects, policy and key. Raises Unreachable."""
+    """The cluster's own objects, policy and key. Raises ClusterUnreachable."""
     # Here and not above: dumps need no client, and this one brings its libraries.
     from webhook.commands.audit.from_cluster import dump_of_cluster  # noqa: PLC0415
 
     config_map = None if options.policy is not None else options.policy_configmap
     key_secret = None if options.key_file is not None else options.key_secret
-    with asking():
+    with reading_cluster():
         answer = dump_of_cluster(credentials_of(options), config_map, key_secret, options.namespace)
     report.files, report.source = 1, "cluster"
     dump = Dump()
@@ -240,7 +231,7 @@ def command_line() -> CommandLine:
     add(
         "-n",
         "--namespace",
-        type=namespace_flag,
+        type=as_namespace,
         metavar="NS",
         help="only claims and templates of this namespace; default all",
     )
@@ -249,9 +240,9 @@ def command_line() -> CommandLine:
     add_policy_config_map(parser)
     add("--key-file", metavar="F", help="the key that proves the authors of templates; else they are believed")
     usual = key_secret(own_namespace())
-    add("--key-secret", type=named_flag, default=usual, metavar="NS/NAME", help=f"default {usual}")
-    add("--time", type=time_flag, metavar="T", help="judge as of this time (RFC 3339), for exceptions; default now")
-    add("--limit", type=limit_flag, default=LINES, metavar="N", help=f"lines of text, 0 for all; default {LINES}")
+    add("--key-secret", type=as_namespaced, default=usual, metavar="NS/NAME", help=f"default {usual}")
+    add("--time", type=as_time, metavar="T", help="judge as of this time (RFC 3339), for exceptions; default now")
+    add("--limit", type=as_limit, default=LINES, metavar="N", help=f"lines of text, 0 for all; default {LINES}")
     add_warnings_as_errors(parser)
     add_allow_empty(parser)
     add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.context import AdmissionContext
-from webhook.commands.shared.cluster_errors import Unreachable, asking
 from webhook.commands.shared.entries import meta, text, unreadable_row
 from webhook.commands.shared.flags import (
     add_allow_empty,
     add_cluster,
     add_color,
     add_warnings_as_errors,
-    class_flag,
     code_of,
     credentials_of,
-    group_flag,
     key_flag,
     known_names,
-    labels_flag,
-    named_flag,
-    namespace_flag,
     renderer,
-    time_flag,
 )
+from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.manifest_review import Identity, Terms, judged
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import PolicyFile, policy_file, policy_in, read_policy
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace, policy_config_map
+from webhook.config.texts import as_class_drivers, as_group, as_labels, as_namespace, as_namespaced, as_time
 from webhook.files.dump import Dump
 from webhook.files.read import STDIN, read, shown
 from webhook.files.render import FORMATS
@@ -44,6 +37,7 @@ from webhook.policy.ports import NO_NAMES, asks_who, authenticated
 from webhook.validation.releases import NEWEST, RELEASES, Release
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Iterator, Sequence
 
     from webhook.api.field import JSON
@@ -57,26 +51,21 @@ _NOBODY: Final = 'rules of this policy look at who asks; without --user that is 
 
 def run(arguments: Sequence[str]) -> int:
     """Prints what is wrong; gives 0 for nothing, 1 for errors, 2 for wrong usage or input that cannot be read."""
-    parser = command_line()
-    try:
-        options = parser.parse_args(arguments)
-        if not options.files and options.policy is None and options.policy_configmap is None:
-            parser.error("the following arguments are required: FILE|DIR|- (or --policy)")
-        if [*options.files, *options.old, options.policy, options.candidate].count(STDIN) > 1:
-            parser.error(f"only one of them can be standard input ({STDIN})")
-        refuse_two_policies(options, parser)
-        if options.policy is None and options.policy_configmap is None and options.candidate is None:
-            _refuse_idle(options, parser)
-        refuse_nameless(options, parser)
-        key = None if options.key_file is None else key_flag(options.key_file, parser)
-    except SystemExit as error:  # argparse has said why
-        return error.code if isinstance(error.code, int) else 2
+    return main_of(command_line(), arguments, _run)
+
+
+def _run(options: argparse.Namespace, parser: CommandLine) -> int:
+    if not options.files and options.policy is None and options.policy_configmap is None:
+        parser.error("the following arguments are required: FILE|DIR|- (or --policy)")
+    if [*options.files, *options.old, options.policy, options.candidate].count(STDIN) > 1:
+        parser.error(f"only one of them can be standard input ({STDIN})")
+    refuse_two_policies(options, parser)
+    if options.policy is None and options.policy_configmap is None and options.candidate is None:
+        _refuse_idle(options, parser)
+    refuse_nameless(options, parser)
+    key = None if options.key_file is None else key_flag(options.key_file, parser)
     report = Report(strict=options.warnings_as_errors)
-    try:
-        files, terms = terms_of(options, key, report)
-    except Unreachable as error:
-        sys.stderr.write(f"{program('check')}: {error}\n")
-        return 2
+    files, terms = terms_of(options, key, report)
     for file in files:
         _check(file, terms, report)
     if options.old and report.judged and not any(row.operation == "UPDATE" for row in report.rows):
@@ -102,7 +91,7 @@ def refuse_nameless(options: argparse.Namespace, parser: CommandLine) -> None:
 def terms_of(options: argparse.Namespace, key: bytes | None, report: Report) -> tuple[Iterable[File], Terms]:
     """The files of a command line, and what they are judged by; what is amiss with that goes into the report.
 
-    Raises Unreachable where the policy is in a cluster that cannot be asked.
+    Raises ClusterUnreachable where the policy is in a cluster that cannot be asked.
     """
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
     judge, candidate = _judges(options, report, now)
@@ -170,8 +159,8 @@ def refuse_two_policies(options: argparse.Namespace, parser: CommandLine) -> Non
 
 
 def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile:
-    """The policy of the cluster that the flags name. Raises Unreachable."""
-    with asking():
+    """The policy of the cluster that the flags name. Raises ClusterUnreachable."""
+    with reading_cluster():
         # Here and not above: files need no client, and this one brings its libraries.
         from webhook.commands.check.from_cluster import policy_of_cluster  # noqa: PLC0415
 
@@ -220,7 +209,7 @@ def _release(word: str) -> Release:
     match = _VERSION.fullmatch(word)
     oldest = min(RELEASES)
     if match is None or int(match[1]) < oldest:
-        raise argparse.ArgumentTypeError(f"{word!r} must be a version from 1.{oldest} on, such as 1.{NEWEST.minor}")
+        raise ValueError(f"must be a version from 1.{oldest} on, such as 1.{NEWEST.minor}")
     return RELEASES.get(int(match[1]), NEWEST)
 
 
@@ -235,31 +224,31 @@ def add_terms(parser: argparse.ArgumentParser) -> None:
         help="objects as the cluster has them (kubectl get -o yaml): the same object in FILE is judged as an update",
     )
     add("--user", default="", metavar="U", help="who sends the request")
-    add("--group", type=group_flag, action="append", default=[], metavar="G", help="a group of the user; repeatable")
+    add("--group", type=as_group, action="append", default=[], metavar="G", help="a group of the user; repeatable")
     add("--key-file", metavar="F", help="the key that signs authors of templates; else claims made from them have none")
     add(
         "-n",
         "--namespace",
-        type=namespace_flag,
+        type=as_namespace,
         default="default",
         metavar="NS",
         help="of claims and templates that do not name theirs",
     )
     add(
         "--namespace-labels",
-        type=labels_flag,
+        type=as_labels,
         metavar="K=V,...",
         help="labels of all namespaces for which FILE has no Namespace; else labels are unknown",
     )
     add(
         "--device-class",
-        type=class_flag,
+        type=as_class_drivers,
         action="append",
         default=[],
         metavar="NAME=DRIVER,...",
         help="the drivers behind a class for which FILE has no DeviceClass; repeatable; else they are unknown",
     )
-    add("--time", type=time_flag, metavar="T", help="when the request is sent (RFC 3339), for exceptions; default now")
+    add("--time", type=as_time, metavar="T", help="when the request is sent (RFC 3339), for exceptions; default now")
     add(
         "--kubernetes-version",
         type=_release,
@@ -275,7 +264,7 @@ def add_policy(parser: argparse.ArgumentParser, more: str = "") -> None:
     add("--policy", metavar="F", help=f"a DeviceTaintPolicy, or the ConfigMap that holds it{more}")
     add(
         "--policy-configmap",
-        type=named_flag,
+        type=as_namespaced,
         metavar="NS/NAME",
         help=f"the policy that a cluster has, instead of a file; usually {policy_config_map(own_namespace())}",
     )

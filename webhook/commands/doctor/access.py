@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.api.meta import GROUP, PROGRAM, WORKER
-from webhook.config.namespace import CA_NAME, KEY_NAME, POLICY_NAME
+from webhook.api.meta import GROUP
+from webhook.api.names import CA_NAME, KEY_NAME, POLICY_NAME, PROGRAM, WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from webhook.api.meta import PROGRAM
+from webhook.api.names import PROGRAM
 from webhook.commands.doctor.checks import Check, Status, ok
 from webhook.config.flags import ENVIRONMENT_PREFIX
 

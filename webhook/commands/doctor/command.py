@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import sys
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -16,40 +14,34 @@ from webhook.commands.shared.flags import (
     add_policy_config_map,
     colored,
     credentials_of,
-    namespace_flag,
 )
+from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.output import write
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace, policy_config_map
+from webhook.config.texts import as_namespace, as_wait
 from webhook.files.render import visible
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from webhook.cluster.client.credentials import Credentials
     from webhook.commands.doctor.checks import Check
 
 _WAIT_SECONDS: Final = 120.0
-_UNREACHABLE: Final = 2
 _COLORS: Final = {Status.OK: "\x1b[32m", Status.WARN: "\x1b[1;33m", Status.FAIL: "\x1b[1;31m"}
 _PLAIN: Final = "\x1b[0m"
 
 
 def run(arguments: Sequence[str]) -> int:
     """Prints a line for each check; 0 all is well, 1 something is amiss, 2 wrong usage or no cluster."""
-    try:
-        options = command_line().parse_args(arguments)
-    except SystemExit as error:  # argparse has said why
-        return error.code if isinstance(error.code, int) else 2
-    # Here and not above: what asks a cluster brings its libraries, and --help needs none.
-    from webhook.cluster.client.errors import ClusterError, NoCredentials  # noqa: PLC0415
+    return main_of(command_line(), arguments, _run)
 
-    try:
-        credentials = credentials_of(options)
-        checks = asyncio.run(_examined(credentials, options))
-    except (ClusterError, NoCredentials) as error:
-        sys.stderr.write(f"{program('doctor')}: {error}\n")
-        return _UNREACHABLE
+
+def _run(options: argparse.Namespace, _: CommandLine) -> int:
+    with reading_cluster():
+        checks = asyncio.run(_examined(credentials_of(options), options))
     if options.output == "text":
         return write(as_text(checks, color=colored(options.color)), exit_code(checks))
     return write(as_json(checks), exit_code(checks))
@@ -88,16 +80,6 @@ def as_json(checks: Sequence[Check]) -> str:
     )
 
 
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 24 * 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, at most a day")
-    return seconds
-
-
 def command_line() -> CommandLine:
     """The flags of the verb."""
     parser = CommandLine(
@@ -115,7 +97,7 @@ def command_line() -> CommandLine:
     add(
         "-n",
         "--namespace",
-        type=namespace_flag,
+        type=as_namespace,
         default=usual,
         metavar="NS",
         help=f"where the webhook is installed; default {usual}",
@@ -123,7 +105,7 @@ def command_line() -> CommandLine:
     add(
         "--wait",
         nargs="?",
-        type=_seconds,
+        type=as_wait,
         const=_WAIT_SECONDS,
         metavar="SECONDS",
         help=f"first wait until probes are answered through the API server, {_WAIT_SECONDS:g} s at most",

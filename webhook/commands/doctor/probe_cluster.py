@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.config_maps import POLICY_KEY
-from webhook.api.meta import GROUP, PROGRAM, RULE_VERSIONS, SERVED_VERSIONS, WORKER, format_time
+from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS, format_time
+from webhook.api.names import CA_NAME, KEY_NAME, PROGRAM, WORKER
 from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded
@@ -43,7 +44,6 @@ from webhook.commands.doctor.checks import (
 )
 from webhook.commands.doctor.entries import entry_of, shaken
 from webhook.commands.shared.policy_files import read_policy
-from webhook.config.namespace import CA_NAME, KEY_NAME
 from webhook.flowcontrol.throttle import Throttle
 
 if TYPE_CHECKING:

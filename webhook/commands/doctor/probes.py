@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from webhook.admission.config_maps import POLICY_KEY
-from webhook.api.meta import GROUP, PROGRAM
+from webhook.api.meta import GROUP
+from webhook.api.names import PROGRAM
 from webhook.cluster.client.rest import path_of
 
 if TYPE_CHECKING:

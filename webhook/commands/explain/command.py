@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.commands.check.command import add_policy, add_terms, refuse_nameless, refuse_two_policies, terms_of
 from webhook.commands.explain.codes import CODE, Code, codes
-from webhook.commands.shared.cluster_errors import Unreachable
 from webhook.commands.shared.flags import add_color, colored, key_flag
+from webhook.commands.shared.main import main_of
 from webhook.commands.shared.manifest_review import judged
 from webhook.commands.shared.output import write
 from webhook.commands.shared.walks import walk_lines
@@ -31,23 +30,22 @@ _PLAIN: Final = "\x1b[0m"
 
 def run(arguments: Sequence[str]) -> int:
     """Prints the walk of each object; gives 0, or 1 if one is refused, 2 for wrong usage or what cannot be read."""
-    parser = command_line()
-    try:
-        options = parser.parse_args(arguments)
-        asked = [CODE.fullmatch(word) is not None for word in options.files]
-        if all(asked):
-            return _explain_codes(options, parser)
-        if any(asked):
-            parser.error("codes and files are explained one at a time")
-        if options.policy is None and options.policy_configmap is None:
-            parser.error("--policy or --policy-configmap is needed: it is what decides")
-        if [*options.files, *options.old, options.policy].count(STDIN) > 1:
-            parser.error(f"only one of them can be standard input ({STDIN})")
-        refuse_two_policies(options, parser)
-        refuse_nameless(options, parser)
-        key = None if options.key_file is None else key_flag(options.key_file, parser)
-    except SystemExit as error:  # argparse has said why
-        return error.code if isinstance(error.code, int) else 2
+    return main_of(command_line(), arguments, _run)
+
+
+def _run(options: argparse.Namespace, parser: CommandLine) -> int:
+    asked = [CODE.fullmatch(word) is not None for word in options.files]
+    if all(asked):
+        return _explain_codes(options, parser)
+    if any(asked):
+        parser.error("codes and files are explained one at a time")
+    if options.policy is None and options.policy_configmap is None:
+        parser.error("--policy or --policy-configmap is needed: it is what decides")
+    if [*options.files, *options.old, options.policy].count(STDIN) > 1:
+        parser.error(f"only one of them can be standard input ({STDIN})")
+    refuse_two_policies(options, parser)
+    refuse_nameless(options, parser)
+    key = None if options.key_file is None else key_flag(options.key_file, parser)
     return _explain_files(options, key)
 
 
@@ -75,11 +73,7 @@ def _code_text(code: Code) -> str:
 
 def _explain_files(options: argparse.Namespace, key: bytes | None) -> int:
     report = Report()
-    try:
-        files, terms = terms_of(options, key, report)
-    except Unreachable as error:
-        sys.stderr.write(f"{program('explain')}: {error}\n")
-        return 2
+    files, terms = terms_of(options, key, report)
     if any(row.count(Level.ERROR) for row in report.rows):  # the policy is not what was meant, so it explains nothing
         return write(_told(report, options), report.exit_code)
     policy_rows = len(report.rows)

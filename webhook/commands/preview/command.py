@@ -23,7 +23,6 @@ from webhook.api.slices import ResourceSlice
 from webhook.commands.preview.notes import Source, notes_of
 from webhook.commands.preview.report import Answer, Confirmation, Previews, Told, as_json, as_yaml
 from webhook.commands.preview.text import as_text
-from webhook.commands.shared.cluster_errors import Unreachable, asking
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
 from webhook.commands.shared.flags import (
     add_cluster,
@@ -31,13 +30,13 @@ from webhook.commands.shared.flags import (
     add_policy_config_map,
     colored,
     credentials_of,
-    limit_flag,
     refuse_cluster_beside_dump,
-    time_flag,
 )
+from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import holds_policy, judged_policy, policy_file, row_of
 from webhook.config.command_line import CommandLine, program
+from webhook.config.texts import as_limit, as_time
 from webhook.files.dump import Stock, held_in
 from webhook.files.read import STDIN, Manifest, read
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
@@ -83,22 +82,17 @@ class _Found(NamedTuple):
 
 def run(arguments: Sequence[str]) -> int:
     """Prints what would be hit; gives 0, or 1 where a rule is refused for good, 2 for what cannot be read or asked."""
-    parser = command_line()
-    try:
-        options = parser.parse_args(arguments)
-        refuse_cluster_beside_dump(options, parser)
-        if [*options.files, *options.dump, options.policy].count(STDIN) > 1:
-            parser.error(f"only one of them can be standard input ({STDIN})")
-    except SystemExit as error:  # argparse has said why
-        return error.code if isinstance(error.code, int) else 2
+    return main_of(command_line(), arguments, _run)
+
+
+def _run(options: argparse.Namespace, parser: CommandLine) -> int:
+    refuse_cluster_beside_dump(options, parser)
+    if [*options.files, *options.dump, options.policy].count(STDIN) > 1:
+        parser.error(f"only one of them can be standard input ({STDIN})")
     now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
     report = Previews("dump" if options.dump else "cluster", now)
     subjects = list(_subjects(options.files, report))
-    try:
-        found = _from_files(options, report) if options.dump else _from_cluster(options, subjects, report)
-    except Unreachable as error:
-        sys.stderr.write(f"{program('preview')}: {error}\n")
-        return 2
+    found = _from_files(options, report) if options.dump else _from_cluster(options, subjects, report)
     if options.policy is not None:
         found = found._replace(policy=_policy_in_file(options.policy, report) or found.policy)
     report.pods_known = found.source.pods_known
@@ -181,13 +175,13 @@ def _from_files(options: argparse.Namespace, report: Previews) -> _Found:
 
 
 def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject], report: Previews) -> _Found:
-    """The cluster as it is, and what it says to the rules. Raises Unreachable."""
+    """The cluster as it is, and what it says to the rules. Raises ClusterUnreachable."""
     # Here and not above: dumps need no client, and this one brings its libraries.
     from webhook.commands.preview.from_cluster import sight_of_cluster  # noqa: PLC0415
 
     rules = [subject.manifest.value for subject in subjects if isinstance(subject.value, DeviceTaintRule)]
     config_map = None if options.policy is not None else options.policy_configmap
-    with asking():
+    with reading_cluster():
         sight = sight_of_cluster(credentials_of(options), config_map, rules)
     report.server = sight.server
     policy = BUILTIN
@@ -306,8 +300,8 @@ def command_line() -> CommandLine:
     add_cluster(parser)
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
     add_policy_config_map(parser)
-    add("--time", type=time_flag, metavar="T", help="when the taint is set (RFC 3339); default now")
-    add("--limit", type=limit_flag, default=_ROWS, metavar="N", help=f"rows of a table, 0 for all; default {_ROWS}")
+    add("--time", type=as_time, metavar="T", help="when the taint is set (RFC 3339); default now")
+    add("--limit", type=as_limit, default=_ROWS, metavar="N", help=f"rows of a table, 0 for all; default {_ROWS}")
     add("-o", "--output", choices=("json", "text", "yaml"), default="text", help="default text")
     add_color(parser)
     return parser

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.impact_text import count, duration
-from webhook.api.meta import PROGRAM
+from webhook.api.names import PROGRAM
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, DeviceTaintRule
 from webhook.commands.preview.report import Answer
 from webhook.files.render import line, visible

@@ -2,89 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.meta import NamespacedName, parse_time
 from webhook.config.command_line import program
 from webhook.config.namespace import own_namespace, policy_config_map
-from webhook.config.texts import as_namespace, as_namespaced
+from webhook.config.texts import as_namespaced
 from webhook.files.keys import key_in
 from webhook.files.render import FORMATS, as_text
 from webhook.policy.model import NAMESPACE_NAME_LABEL
 from webhook.policy.ports import KnownNames
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Iterable, Mapping
-    from datetime import datetime
 
     from webhook.cluster.client.credentials import Credentials
     from webhook.files.dump import Dump
     from webhook.files.report import Report
 
 _NOTHING: Final = 2
-
-
-def named_flag(text: str) -> NamespacedName:
-    """`namespace/name`."""
-    try:
-        return as_namespaced(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
-
-
-def namespace_flag(text: str) -> str:
-    """The name of a namespace."""
-    try:
-        return as_namespace(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
-
-
-def time_flag(text: str) -> datetime:
-    """An RFC 3339 time."""
-    time = parse_time(text)
-    if time is None:
-        raise argparse.ArgumentTypeError(f'{text!r} must be a time like "2026-01-31T12:00:00Z" (RFC 3339)')
-    return time
-
-
-def group_flag(text: str) -> str:
-    """The name of a group; anything but nothing."""
-    if not text:
-        raise argparse.ArgumentTypeError(f"{text!r} must be the name of a group")
-    return text
-
-
-def labels_flag(text: str) -> dict[str, str]:
-    """`key=value,...`."""
-    labels: dict[str, str] = {}
-    for pair in filter(None, text.split(",")):
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise argparse.ArgumentTypeError(f"{text!r} must be labels such as tier=production,team=ml")
-        labels[key] = value
-    return labels
-
-
-def class_flag(text: str) -> tuple[str, frozenset[str]]:
-    """`name=driver,...`."""
-    name, equals, drivers = text.partition("=")
-    found = frozenset(filter(None, drivers.split(",")))
-    if not equals or not name or not found:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a class and its drivers, such as gpu=gpu.example.com")
-    return name, found
-
-
-def limit_flag(text: str) -> int:
-    """How much is shown at most; 0 for all."""
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number, 0 for all")
-    return int(text)
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -125,7 +65,7 @@ def add_policy_config_map(parser: argparse.ArgumentParser) -> None:
     usual = policy_config_map(own_namespace())
     parser.add_argument(
         "--policy-configmap",
-        type=named_flag,
+        type=as_namespaced,
         default=usual,
         metavar="NS/NAME",
         help=f"default {usual}",

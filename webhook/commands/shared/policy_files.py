@@ -19,8 +19,9 @@ from webhook.api.field import (
     too_long,
 )
 from webhook.api.meta import OWN_GROUP, GroupVersionKind
+from webhook.api.names import POLICY_NAME
 from webhook.commands.shared.entries import duplicate_entries, entries_of, meta, remark_entries, text, unreadable_row
-from webhook.config.namespace import POLICY_NAME, own_namespace
+from webhook.config.namespace import own_namespace
 from webhook.files import policies
 from webhook.files.embedded import with_text_read
 from webhook.files.policies import MAX_BYTES

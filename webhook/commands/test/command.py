@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import os
-import re
 import secrets
 import sys
 from datetime import UTC, datetime
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from webhook.api.field import Finding, Path, Severity
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
 from webhook.commands.shared.flags import add_allow_empty, add_color, colored
+from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import policy_file
 from webhook.commands.test.impact_suite import cluster_of
@@ -20,6 +19,7 @@ from webhook.commands.test.results import FORMATS, Results, Tested
 from webhook.commands.test.runner import BadCase, Runner
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace
+from webhook.config.texts import as_pattern
 from webhook.files.read import STDIN, read, shown
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import find
@@ -27,6 +27,8 @@ from webhook.policy.document import load
 from webhook.policy.suites import KIND, read_suite
 
 if TYPE_CHECKING:
+    import argparse
+    import re
     from collections.abc import Sequence
 
     from webhook.files.read import File, Manifest
@@ -39,10 +41,10 @@ _KEY_BYTES: Final = 32
 
 def run(arguments: Sequence[str]) -> int:
     """Prints what became of each case; gives 0 if all passed, 1 if not, 2 for what could not be run or read."""
-    try:
-        options = command_line().parse_args(arguments)
-    except SystemExit as error:  # argparse has said why
-        return error.code if isinstance(error.code, int) else 2
+    return main_of(command_line(), arguments, _run)
+
+
+def _run(options: argparse.Namespace, _: CommandLine) -> int:
     results = Results(fail_uncovered=options.fail_uncovered, partial=options.run is not None)
     now = datetime.now(UTC)  # noqa: TID251 -- the shell asks
     for name in options.suites:
@@ -151,13 +153,6 @@ def _fault(name: str, message: str) -> Row:
     return Row(name, result=Result.DENIED, entries=(Entry(Level.ERROR, message, reason=UNREADABLE),))
 
 
-def _pattern(word: str) -> re.Pattern[str]:
-    try:
-        return re.compile(word)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"{word!r} must be a regular expression: {error}") from None
-
-
 def command_line() -> CommandLine:
     """The flags of the verb."""
     parser = CommandLine(
@@ -177,7 +172,7 @@ def command_line() -> CommandLine:
         metavar="SUITE|DIR",
         help=f"files; folders are searched for *.yaml, *.yml and *.json; {STDIN} is standard input",
     )
-    add("--run", type=_pattern, metavar="REGEX", help="only cases whose SUITE/NAME it is found in")
+    add("--run", type=as_pattern, metavar="REGEX", help="only cases whose SUITE/NAME it is found in")
     add_allow_empty(parser)
     add("--fail-uncovered", action="store_true", help="fail if no case hits one of the policy's rules")
     add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")

@@ -9,7 +9,7 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from webhook.api.meta import OWN_NAMESPACE
+from webhook.api.names import OWN_NAMESPACE
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.policy.coverage import apart
 from webhook.policy.model import DEFAULT_RULE, NAMESPACE_NAME_LABEL, Action, PolicyMode, Rule, Subject, UnknownAuthor

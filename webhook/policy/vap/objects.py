@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.claims import EXTENDED_RESOURCE
-from webhook.api.meta import GROUP, OWN_GROUP, OWN_NAMESPACE, PROGRAM, RULE_VERSIONS, SERVED_VERSIONS
+from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
+from webhook.api.names import OWN_NAMESPACE, PROGRAM
 from webhook.api.rules import EVICT, RULE_ANNOTATIONS
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.model import NAMESPACE_NAME_LABEL, PolicyMode

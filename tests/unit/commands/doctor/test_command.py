@@ -13,7 +13,8 @@ from tests.builders import NOW, make_review
 from webhook.admission.chain import validate
 from webhook.admission.context import AdmissionContext
 from webhook.admission.review import decode_review
-from webhook.api.meta import PROGRAM, SERVED_VERSIONS, WORKER, format_time
+from webhook.api.meta import SERVED_VERSIONS, format_time
+from webhook.api.names import PROGRAM, WORKER
 from webhook.commands.doctor import command as doctor
 from webhook.commands.doctor.access import RIGHTS, Right
 from webhook.commands.doctor.checks import AHEAD, MARK, Check, Status

@@ -1,0 +1,18 @@
+"""The names of this program and of its objects in the shipped manifests. Imports nothing, so that `--help` is quick."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROGRAM: Final = "device-taint-webhook"
+"""The program; also the Deployment of `serve`, its Service and service account, and both webhook configurations."""
+WORKER: Final = f"{PROGRAM}-evict"
+"""The Deployment of `evict`, its service account and its lease."""
+OWN_NAMESPACE: Final = PROGRAM
+"""Where everything is installed, unless an overlay says otherwise."""
+POLICY_NAME: Final = f"{PROGRAM}-policy"
+"""The ConfigMap with the policy."""
+KEY_NAME: Final = f"{PROGRAM}-key"
+"""The Secret with the key that seals authors and confirmation codes."""
+CA_NAME: Final = f"{PROGRAM}-ca"
+"""The Secret with the CA of self-managed certificates."""
