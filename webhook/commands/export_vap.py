@@ -12,9 +12,9 @@ from webhook.commands.shared.policy_files import policy_file
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace
 from webhook.config.texts import as_namespace
-from webhook.files.manifests_text import as_json_list, as_yaml_stream
 from webhook.files.render import line, visible
 from webhook.files.report import Level, Report
+from webhook.files.structured import json_list, yaml_stream
 from webhook.policy.vap.export import Coverage, export
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from webhook.policy.vap.export import Export, Exported
 
 _VERB: Final = "export-vap"
-_FORMATS: Final = {"yaml": as_yaml_stream, "json": as_json_list}
+_FORMATS: Final = {"yaml": yaml_stream, "json": json_list}
 _UNREADABLE: Final = 2
 _ALL: Final = "all"
 _RULES: Final = "rules"

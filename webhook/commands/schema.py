@@ -10,6 +10,7 @@ from webhook.api.meta import OWN_GROUP
 from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import write
 from webhook.config.command_line import CommandLine, program
+from webhook.files.structured import json_text
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +26,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace, _: CommandLine) -> int:
-    return write(f"{json.dumps(identified(options.what), indent=2, ensure_ascii=False)}\n", 0)
+    return write(json_text(identified(options.what)), 0)
 
 
 def identified(what: str) -> dict[str, object]:

@@ -5,13 +5,13 @@ The structure of JSON and YAML is stable: fields may be added, none goes or chan
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.names import PROGRAM
 from webhook.files.read import STDIN_NAME
 from webhook.files.report import UNREADABLE, Level, Report, Result
+from webhook.files.structured import encodable, json_text, yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -105,7 +105,7 @@ def as_values(report: Report) -> dict[str, Any]:
     with the JSON patch that /mutate would answer; the policy that they are judged by is none of them. Lines and columns
     count from 1 and are null for a whole file; `document` counts from 1 and is 0 for a whole file.
     """
-    values = {
+    return {
         "version": VERSION,
         "summary": {
             "files": report.files,
@@ -147,8 +147,6 @@ def as_values(report: Report) -> dict[str, Any]:
         ],
         "notes": list(report.notes),
     }
-    cleaned: dict[str, Any] = encodable(values)
-    return cleaned
 
 
 def _identity(row: Row) -> dict[str, Any]:
@@ -162,33 +160,14 @@ def _identity(row: Row) -> dict[str, Any]:
     }
 
 
-def encodable(value: Any) -> Any:
-    """The value without half surrogate pairs, which file names can hold and UTF-8 cannot."""
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode(errors="backslashreplace").decode()
-    if isinstance(value, dict):
-        return {encodable(key): encodable(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [encodable(entry) for entry in value]
-    return value
-
-
 def as_json(report: Report) -> str:
     """The report as JSON."""
-    return json.dumps(as_values(report), indent=2, ensure_ascii=False) + "\n"
+    return json_text(as_values(report))
 
 
 def as_yaml(report: Report) -> str:
     """The same as YAML."""
     return yaml_text(as_values(report))
-
-
-def yaml_text(value: Any) -> str:
-    """A value as YAML, keys in the order they have."""
-    import yaml  # noqa: PLC0415 -- only here; the reader has it already
-
-    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
-    return text
 
 
 def as_github(report: Report) -> str:
@@ -211,7 +190,7 @@ def as_sarif(report: Report) -> str:
     """The report as SARIF 2.1.0."""
     from webhook.files.sarif import sarif_values  # noqa: PLC0415 -- only here
 
-    return json.dumps(encodable(sarif_values(report)), indent=2, ensure_ascii=False) + "\n"
+    return json_text(sarif_values(report))
 
 
 _GITHUB: Final = {Level.ERROR: "error", Level.WARNING: "warning", Level.INFO: "notice"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,10 @@ class Row:
         """`Kind namespace/name`, as far as known."""
         name = f"{self.namespace}/{self.name}" if self.namespace and self.name else self.name
         return " ".join(filter(None, (self.kind, name)))
+
+    def failed(self, message: str, reason: str = UNREADABLE) -> Row:
+        """The same row, denied for one error, at its own position; `reason` is as in Entry."""
+        return replace(self, result=Result.DENIED, entries=(Entry(Level.ERROR, message, self.position, reason=reason),))
 
     def count(self, level: Level) -> int:
         """How many entries of a level there are."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -34,9 +33,10 @@ from webhook.config.namespace import key_secret, own_namespace
 from webhook.config.texts import as_limit, as_namespace, as_namespaced, as_time
 from webhook.files.dump import Dump, lacking
 from webhook.files.read import STDIN, Manifest, read
-from webhook.files.render import FORMATS, as_junit, yaml_text
-from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
+from webhook.files.render import FORMATS, as_junit
+from webhook.files.report import Entry, Level, Report, Result, Row
 from webhook.files.spots import NOWHERE, find
+from webhook.files.structured import STRUCTURED
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.ports import asks_who
 
@@ -140,7 +140,7 @@ def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _
     holding = [manifest for manifest in dump.others if holds_policy(manifest.value)]
     if len(holding) > 1:
         text = f"holds {len(holding)} policies; name the one that holds with --policy"
-        report.add(_fault(holding[1].file, text))
+        report.add(Row(holding[1].file).failed(text))
         return _Found(dump)
     return _Found(dump, *_policies_in(holding, report, now))
 
@@ -183,10 +183,6 @@ def _policy_of(name: str, report: Report, now: datetime) -> PolicyFile:
     return found
 
 
-def _fault(file: str, message: str) -> Row:
-    return Row(file, result=Result.DENIED, entries=(Entry(Level.ERROR, message, reason=UNREADABLE),))
-
-
 # --- flags --------------------------------------------------------------------------------------
 
 
@@ -194,10 +190,8 @@ def _renderer(options: argparse.Namespace) -> Callable[[Report], str]:
     match options.output:
         case "text":
             return partial(as_grouped_text, limit=options.limit, color=colored(options.color))
-        case "json":
-            return lambda report: json.dumps(as_grouped_values(report), indent=2, ensure_ascii=False) + "\n"
-        case "yaml":
-            return lambda report: yaml_text(as_grouped_values(report))
+        case "json" | "yaml":
+            return lambda report: STRUCTURED[options.output](as_grouped_values(report))
         case "junit":
             return partial(as_junit, verb="audit")
         case _:

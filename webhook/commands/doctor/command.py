@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +20,7 @@ from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import as_namespace, as_wait
 from webhook.files.render import visible
+from webhook.files.structured import json_text
 
 if TYPE_CHECKING:
     import argparse
@@ -75,9 +75,7 @@ def as_text(checks: Sequence[Check], *, color: bool = False) -> str:
 def as_json(checks: Sequence[Check]) -> str:
     """The same for programs; fields may be added, none goes while `version` is 1."""
     values = [{**check._asdict(), "status": check.status.value} for check in checks]
-    return (
-        json.dumps({"version": 1, "status": worst(checks).value, "checks": values}, indent=2, ensure_ascii=False) + "\n"
-    )
+    return json_text({"version": 1, "status": worst(checks).value, "checks": values})
 
 
 def command_line() -> CommandLine:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.commands.check.command import add_policy, add_terms, refuse_nameless, refuse_two_policies, terms_of
 from webhook.commands.explain.codes import CODE, Code, codes
+from webhook.commands.shared.entries import unreadable_row
 from webhook.commands.shared.flags import add_color, colored, key_flag
 from webhook.commands.shared.main import main_of
 from webhook.commands.shared.manifest_review import judged
@@ -14,12 +14,13 @@ from webhook.commands.shared.output import write
 from webhook.commands.shared.walks import walk_lines
 from webhook.config.command_line import CommandLine, program
 from webhook.files.read import STDIN, shown
-from webhook.files.render import encodable, line, visible, yaml_text
-from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
+from webhook.files.render import line, visible
+from webhook.files.report import Level, Report, Result, Row
+from webhook.files.structured import STRUCTURED
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 VERSION: Final = 1
 _NOTHING: Final = "holds no claim, template, rule, patch or slice to explain"
@@ -61,7 +62,7 @@ def _explain_codes(options: argparse.Namespace, parser: CommandLine) -> int:
     if options.output == "text":
         return write("\n".join(map(_code_text, found)), 0)
     values = {"version": VERSION, "codes": [code._asdict() for code in found]}
-    return write(_FORMATS[options.output](values), 0)
+    return write(STRUCTURED[options.output](values), 0)
 
 
 def _code_text(code: Code) -> str:
@@ -78,23 +79,22 @@ def _explain_files(options: argparse.Namespace, key: bytes | None) -> int:
         return write(_told(report, options), report.exit_code)
     policy_rows = len(report.rows)
     for file in files:
-        for each in file.unreadable:
-            entry = Entry(Level.ERROR, each.message, each.position, reason=UNREADABLE)
-            report.add(Row(file.name, result=Result.DENIED, entries=(entry,)))
+        unreadable = unreadable_row(file)
+        if unreadable is not None:
+            report.add(unreadable)
         for manifest in file.manifests:
             row = judged(manifest, terms, explicit=file.explicit)
             if row.result is not Result.SKIPPED and row.operation:
                 report.add(row)
     if len(report.rows) == policy_rows:
-        entry = Entry(Level.ERROR, _NOTHING, reason=UNREADABLE)
-        report.add(Row(", ".join(map(shown, options.files)), result=Result.DENIED, entries=(entry,)))
+        report.add(Row(", ".join(map(shown, options.files))).failed(_NOTHING))
     return write(_told(report, options), report.exit_code)
 
 
 def _told(report: Report, options: argparse.Namespace) -> str:
     if options.output == "text":
         return "\n".join(_lines(report, color=colored(options.color))) + "\n"
-    return _FORMATS[options.output](_values(report))
+    return STRUCTURED[options.output](_values(report))
 
 
 def _lines(report: Report, *, color: bool) -> Iterator[str]:
@@ -145,17 +145,6 @@ def _values(report: Report) -> dict[str, Any]:
             if row.explanation is None and entry.level is Level.ERROR
         ],
     }
-
-
-def _as_json(values: dict[str, Any]) -> str:
-    return json.dumps(encodable(values), indent=2, ensure_ascii=False) + "\n"
-
-
-def _as_yaml(values: dict[str, Any]) -> str:
-    return yaml_text(encodable(values))
-
-
-_FORMATS: Final[dict[str, Callable[[dict[str, Any]], str]]] = {"json": _as_json, "yaml": _as_yaml}
 
 
 def command_line() -> CommandLine:

@@ -21,7 +21,7 @@ from webhook.api.meta import GROUP, GroupVersionKind, parse_time
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.commands.preview.notes import Source, notes_of
-from webhook.commands.preview.report import Answer, Confirmation, Previews, Told, as_json, as_yaml
+from webhook.commands.preview.report import Answer, Confirmation, Previews, Told, as_values
 from webhook.commands.preview.text import as_text
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
 from webhook.commands.shared.flags import (
@@ -39,8 +39,9 @@ from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_time
 from webhook.files.dump import Stock, held_in
 from webhook.files.read import STDIN, Manifest, read
-from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
+from webhook.files.report import UNREADABLE, Level, Result, Row
 from webhook.files.spots import NOWHERE
+from webhook.files.structured import STRUCTURED
 from webhook.inventory.preview import acts, rule_preview, slice_preview
 from webhook.inventory.state import Sight
 from webhook.policy.model import BUILTIN, InTreeEvictor
@@ -114,7 +115,7 @@ def _subjects(names: Sequence[str], report: Previews) -> Iterator[_Subject]:
             report.rows.append(unreadable)
         concerning = [manifest for manifest in file.manifests if _concerns(manifest.value)]
         if not concerning and unreadable is None and file.explicit:
-            report.rows.append(_fault(Row(file.name), _NO_SUBJECT))
+            report.rows.append(Row(file.name).failed(_NO_SUBJECT))
         for manifest in concerning:
             subject = _subject(manifest)
             if isinstance(subject, Row):
@@ -163,11 +164,11 @@ def _from_files(options: argparse.Namespace, report: Previews) -> _Found:
         stock.add(file.manifests)
         holding += [manifest for manifest in file.manifests if holds_policy(manifest.value)]
     for manifest, error in stock.malformed:
-        report.rows.append(_fault(row_of(manifest), f"{row_of(manifest).reference}: left out: {error}"))
+        report.rows.append(row_of(manifest).failed(f"{row_of(manifest).reference}: left out: {error}"))
     if options.policy is None and holding:
         if len(holding) > 1:
             text_ = f"holds {len(holding)} policies; name the one that holds with --policy"
-            report.rows.append(_fault(Row(holding[1].file), text_))
+            report.rows.append(Row(holding[1].file).failed(text_))
         policy = _policy_in(holding[0], report) or policy
     pods_known = bool(stock.kinds["Pod"])
     source = Source(stock.inventory, pods_known, stock.kinds)
@@ -211,11 +212,6 @@ def _tell_errors(rows: Iterable[Row], report: Previews) -> None:
     broken = [row for row in rows if row.count(Level.ERROR)]
     report.rows += broken
     report.failed = report.failed or bool(broken)
-
-
-def _fault(row: Row, message: str) -> Row:
-    entry = Entry(Level.ERROR, message, row.position, reason=UNREADABLE)
-    return replace(row, result=Result.DENIED, entries=(entry,))
 
 
 # --- one preview --------------------------------------------------------------------------------
@@ -266,10 +262,8 @@ def _advice(value: DeviceTaintRule | ResourceSlice, inventory: Inventory, now: d
 
 
 def _renderer(options: argparse.Namespace) -> Callable[[Previews], str]:
-    if options.output == "json":
-        return as_json
-    if options.output == "yaml":
-        return as_yaml
+    if options.output in STRUCTURED:
+        return lambda report: STRUCTURED[options.output](as_values(report))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     return partial(as_text, most=options.limit, width=width, color=colored(options.color))
 

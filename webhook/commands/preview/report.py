@@ -1,12 +1,11 @@
-"""What `preview` found, as values, and as JSON and YAML.
+"""What `preview` found, as values.
 
-The structure of JSON and YAML is stable: fields may be added, none goes or changes its meaning while `version` is 1.
-docs/preview.md explains it.
+The structure of their JSON and YAML is stable: while `version` is 1 fields may be added, but none is removed or
+changes its meaning. docs/preview.md explains it.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.meta import format_time
 from webhook.api.rules import DeviceTaintRule
-from webhook.files.render import encodable, yaml_text
 from webhook.files.report import UNREADABLE, Level
 from webhook.inventory.preview import PodOutcome
 
@@ -93,7 +91,7 @@ class Previews:
 
 def as_values(report: Previews) -> dict[str, Any]:
     """The structure behind JSON and YAML."""
-    values = {
+    return {
         "version": VERSION,
         "source": report.source,
         "server": report.server,
@@ -102,18 +100,6 @@ def as_values(report: Previews) -> dict[str, Any]:
         "previews": [_told_values(told, report.now) for told in report.told],
         "findings": [_entry_values(row, position) for row in report.rows for position in range(len(row.entries))],
     }
-    cleaned: dict[str, Any] = encodable(values)
-    return cleaned
-
-
-def as_json(report: Previews) -> str:
-    """The previews as JSON."""
-    return json.dumps(as_values(report), indent=2, ensure_ascii=False) + "\n"
-
-
-def as_yaml(report: Previews) -> str:
-    """The same as YAML."""
-    return yaml_text(as_values(report))
 
 
 def _told_values(told: Told, now: datetime) -> dict[str, Any]:

@@ -191,15 +191,15 @@ def policy_file(name: str, *, now: datetime | None = None) -> PolicyFile:
             rows.append(unreadable)
         holding = [manifest for manifest in file.manifests if holds_policy(manifest.value)]
         if len(file.manifests) == len(holding) == 1 and file.size_bytes > MAX_BYTES and not _wrapped(holding[0]):
-            rows.append(_fault(file.name, str(too_long(_ROOT, MAX_BYTES)), ErrorType.TOO_LONG))
+            rows.append(Row(file.name).failed(str(too_long(_ROOT, MAX_BYTES)), ErrorType.TOO_LONG))
             continue
         found += [judged_policy(manifest, row_of(manifest), now=now) for manifest in holding]
     rows += [judged.row for judged in found]
     if not rows:
-        rows.append(_fault(shown(name), f"holds no {KIND}, nor a ConfigMap with one in {POLICY_KEY}", UNREADABLE))
+        rows.append(Row(shown(name)).failed(f"holds no {KIND}, nor a ConfigMap with one in {POLICY_KEY}", UNREADABLE))
     if len(found) > 1:
         rows.append(
-            _fault(shown(name), f"holds {len(found)} policies, of which only one could hold", ErrorType.TOO_MANY)
+            Row(shown(name)).failed(f"holds {len(found)} policies, of which only one could hold", ErrorType.TOO_MANY)
         )
         return PolicyFile(tuple(rows))
     loaded = found[0].loaded if found else {}
@@ -211,7 +211,7 @@ def policy_in(manifest: Manifest, *, now: datetime | None = None) -> PolicyFile:
     """Likewise, of a ConfigMap that was read from a cluster."""
     row = row_of(manifest)
     if not holds_policy(manifest.value):
-        fault = _fault(manifest.file, f"{row.reference}: holds no {KIND} in {POLICY_KEY}", UNREADABLE)
+        fault = Row(manifest.file).failed(f"{row.reference}: holds no {KIND} in {POLICY_KEY}", UNREADABLE)
         return PolicyFile((fault,))
     judged = judged_policy(manifest, row, now=now)
     held = (judged.loaded[key].policy if key in judged.loaded else None for key in _KEYS)
@@ -220,7 +220,3 @@ def policy_in(manifest: Manifest, *, now: datetime | None = None) -> PolicyFile:
 
 def _wrapped(manifest: Manifest) -> bool:
     return text(manifest.value, "kind") != KIND
-
-
-def _fault(name: str, message: str, reason: str) -> Row:
-    return Row(name, result=Result.DENIED, entries=(Entry(Level.ERROR, message, reason=reason),))

@@ -15,7 +15,7 @@ from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import policy_file
 from webhook.commands.test.impact_suite import cluster_of
-from webhook.commands.test.results import FORMATS, Results, Tested
+from webhook.commands.test.results import FORMATS, Results, Tested, renderer
 from webhook.commands.test.runner import BadCase, Runner
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace
@@ -49,10 +49,7 @@ def _run(options: argparse.Namespace, _: CommandLine) -> int:
     now = datetime.now(UTC)  # noqa: TID251 -- the shell asks
     for name in options.suites:
         _run_all(name, results, options.run, now)
-    if options.output == "text":
-        printed = FORMATS["text"](results, color=colored(options.color), verbose=options.verbose)
-    else:
-        printed = FORMATS[options.output](results)
+    printed = renderer(options.output, color=colored(options.color), verbose=options.verbose)(results)
     code = results.exit_code
     if not code and not results.tested and not options.allow_empty:
         why = "no case was run" if options.run is None else f"no case matches --run {options.run.pattern}"
@@ -74,7 +71,7 @@ def _run_all(name: str, results: Results, pattern: re.Pattern[str] | None, now: 
         for manifest in suites:
             _run_suite(file, manifest, results, pattern, now)
     if not found:
-        results.faults.append(_fault(shown(name), f"holds no {KIND}"))
+        results.faults.append(Row(shown(name)).failed(f"holds no {KIND}"))
 
 
 def _is_suite(manifest: Manifest) -> bool:
@@ -149,10 +146,6 @@ def _unusable(manifest: Manifest, entries: Sequence[Entry]) -> Row:
     )
 
 
-def _fault(name: str, message: str) -> Row:
-    return Row(name, result=Result.DENIED, entries=(Entry(Level.ERROR, message, reason=UNREADABLE),))
-
-
 def command_line() -> CommandLine:
     """The flags of the verb."""
     parser = CommandLine(
@@ -175,7 +168,7 @@ def command_line() -> CommandLine:
     add("--run", type=as_pattern, metavar="REGEX", help="only cases whose SUITE/NAME it is found in")
     add_allow_empty(parser)
     add("--fail-uncovered", action="store_true", help="fail if no case hits one of the policy's rules")
-    add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
+    add("-o", "--output", choices=FORMATS, default="text", help="default text")
     add("-v", "--verbose", action="store_true", help="also tell which rules matched, and what was said")
     add_color(parser)
     return parser

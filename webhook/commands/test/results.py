@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.commands.shared.walks import walk_lines
-from webhook.files.render import as_junit, encodable, line, visible, yaml_text
+from webhook.files.render import as_junit, line, visible
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
+from webhook.files.structured import STRUCTURED
 from webhook.policy.suites import FIGURES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from webhook.admission.impact_text import Measured
     from webhook.commands.test.outcomes import Outcome
@@ -206,16 +207,6 @@ def _case_values(tested: Tested) -> dict[str, Any]:
     }
 
 
-def as_json(results: Results) -> str:
-    """The results as JSON."""
-    return json.dumps(encodable(as_values(results)), indent=2, ensure_ascii=False) + "\n"
-
-
-def as_yaml(results: Results) -> str:
-    """The same as YAML."""
-    return yaml_text(encodable(as_values(results)))
-
-
 def as_junit_results(results: Results) -> str:
     """One suite a file, one case a case; policies' rules that no case hits are cases of their own."""
     report = Report()
@@ -244,4 +235,11 @@ def _row(file: str, name: str, position: Position | None, entries: tuple[Entry, 
     return Row(file, 1, position, name=name, result=result, entries=entries)
 
 
-FORMATS: Final[Mapping[str, Any]] = {"text": as_text, "json": as_json, "yaml": as_yaml, "junit": as_junit_results}
+def renderer(output: str, *, color: bool = False, verbose: bool = False) -> Callable[[Results], str]:
+    """What prints results as `-o` says; the others are for text alone."""
+    if output in STRUCTURED:
+        return lambda results: STRUCTURED[output](as_values(results))
+    return as_junit_results if output == "junit" else partial(as_text, color=color, verbose=verbose)
+
+
+FORMATS: Final = ("json", "junit", "text", "yaml")

@@ -1,0 +1,61 @@
+"""Values as JSON and YAML, for programs: reports, schemas, and manifests for `kubectl apply`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_WIDTH: Final = 120
+
+
+def encodable(value: Any) -> Any:
+    """The value without half surrogate pairs, which file names can hold and UTF-8 cannot."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {encodable(key): encodable(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [encodable(entry) for entry in value]
+    return value
+
+
+def json_text(value: Any) -> str:
+    """A value as indented JSON with a final newline, keys in their order."""
+    return json.dumps(encodable(value), indent=2, ensure_ascii=False) + "\n"
+
+
+def yaml_text(value: Any) -> str:
+    """The same as YAML."""
+    import yaml  # noqa: PLC0415 -- only here; the reader has it already
+
+    text: str = yaml.safe_dump(encodable(value), sort_keys=False, allow_unicode=True, width=_WIDTH)
+    return text
+
+
+STRUCTURED: Final[Mapping[str, Callable[[Any], str]]] = {"json": json_text, "yaml": yaml_text}
+"""By the value of `-o`."""
+
+
+def json_list(objects: Sequence[dict[str, Any]]) -> str:
+    """Manifests as a v1 List in JSON, which kubectl takes apart."""
+    return json_text({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+
+
+def yaml_stream(objects: Sequence[dict[str, Any]]) -> str:
+    """Manifests as YAML documents; texts of several lines become literal blocks, since people read them."""
+    import yaml  # noqa: PLC0415 -- only here; most commands read YAML and write none
+
+    class Dumper(yaml.SafeDumper):
+        """With literal blocks."""
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    stream: str = yaml.dump_all(
+        objects, Dumper=Dumper, explicit_start=True, sort_keys=False, allow_unicode=True, width=_WIDTH
+    )
+    return stream
