@@ -1,4 +1,4 @@
-"""What self-managed certificates are kept in, as this room sees it: whoever composes the program fills it."""
+"""Where self-managed certificates are stored, as this room sees it: `cluster` implements it."""
 
 from __future__ import annotations
 

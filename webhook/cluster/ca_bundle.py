@@ -1,12 +1,13 @@
-"""The caBundle of a webhook configuration: what API servers trust when they call us. Nothing else of it is touched."""
+"""The caBundle of a webhook configuration: the CAs that API servers trust when they call us. Other fields are kept."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from webhook.cluster.client.errors import Conflict, NotFound, Unavailable
+from webhook.certificates.stores import StoredBundles, StoreError
+from webhook.cluster.client.errors import ClusterError, Conflict, NotFound
 from webhook.cluster.client.rest import path_of
 
 if TYPE_CHECKING:
@@ -35,16 +36,8 @@ class _Configuration(msgspec.Struct):
     webhooks: list[_Webhook] | None = None
 
 
-class Bundles(NamedTuple):
-    """What a configuration had when it was read."""
-
-    bundles: tuple[bytes, ...]
-    """The caBundle of each webhook, empty where there is none."""
-    version: str
-
-
 class WebhookConfiguration:
-    """One webhook configuration by name. Raises ClusterError."""
+    """One webhook configuration by name: a `BundleStore`. Raises StoreError."""
 
     def __init__(self, cluster: Cluster, resource: str, name: str) -> None:
         """`resource` is one of the two plurals above."""
@@ -53,20 +46,21 @@ class WebhookConfiguration:
         self._path = path_of("admissionregistration.k8s.io", "v1", resource, name=name)
         self._webhooks: tuple[str, ...] = ()
 
-    async def read(self) -> Bundles | None:
+    async def read(self) -> StoredBundles | None:
         """The caBundles now; None if there is no such configuration."""
         try:
             answer = await self._cluster.get(self._path)
+            configuration = msgspec.json.decode(answer, type=_Configuration)
         except NotFound:
             return None
-        try:
-            configuration = msgspec.json.decode(answer, type=_Configuration)
         except msgspec.DecodeError as error:
-            raise Unavailable(f"GET {self._path}: the configuration cannot be read: {error}") from None
+            raise StoreError(f"GET {self._path}: the configuration cannot be read: {error}") from None
+        except ClusterError as error:
+            raise StoreError(str(error)) from error
         webhooks = configuration.webhooks or []
         self._webhooks = tuple(each.name for each in webhooks)
         bundles = tuple(each.client_config.ca_bundle or b"" for each in webhooks)
-        return Bundles(bundles, configuration.metadata.resource_version)
+        return StoredBundles(bundles, configuration.metadata.resource_version)
 
     async def write(self, bundle: bytes, version: str) -> bool:
         """Gives each webhook last read this caBundle; false, and nothing done, if anything changed since that version.
@@ -82,4 +76,6 @@ class WebhookConfiguration:
             await self._cluster.patch(self._path, patch, content_type=_STRATEGIC_MERGE_PATCH)
         except (Conflict, NotFound):
             return False
+        except ClusterError as error:
+            raise StoreError(str(error)) from error
         return True

@@ -1,12 +1,13 @@
-"""The Secret of self-managed certificates, replaced only by who has read it last. What is in it is not known here."""
+"""The Secret of self-managed certificates. A write succeeds only if the Secret is unchanged since it was last read."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from webhook.cluster.client.errors import Conflict, Unavailable
+from webhook.certificates.stores import Stored, StoreError
+from webhook.cluster.client.errors import ClusterError, Conflict
 from webhook.cluster.client.rest import path_of
 
 if TYPE_CHECKING:
@@ -25,30 +26,25 @@ class _Secret(msgspec.Struct):
     """msgspec reads base64 into bytes, and writes it back."""
 
 
-class SecretData(NamedTuple):
-    """What a Secret held when it was read."""
-
-    data: Mapping[str, bytes]
-    version: str
-
-
 class SecretObject:
-    """One Secret by name. Raises ClusterError."""
+    """One Secret by name: a `SecretStore`. Raises StoreError. Its fields are for `certificates.stored` to read."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
         self._cluster = cluster
         self._path = path_of("", "v1", "secrets", namespace=namespace, name=name)
         self._read: dict[str, Any] = {}
 
-    async def read(self) -> SecretData:
+    async def read(self) -> Stored:
         """What it holds now."""
-        answer = await self._cluster.get(self._path)
         try:
+            answer = await self._cluster.get(self._path)
             secret = msgspec.json.decode(answer, type=_Secret)
             self._read = msgspec.json.decode(answer, type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise Unavailable(f"GET {self._path}: the secret cannot be read: {error}") from None
-        return SecretData(secret.data or {}, secret.metadata.resource_version)
+            raise StoreError(f"GET {self._path}: the secret cannot be read: {error}") from None
+        except ClusterError as error:
+            raise StoreError(str(error)) from error
+        return Stored(secret.data or {}, secret.metadata.resource_version)
 
     async def write(self, data: Mapping[str, bytes], version: str) -> bool:
         """Replaces all data of the Secret last read; false, and nothing done, if it has changed since that version."""
@@ -57,4 +53,6 @@ class SecretObject:
             await self._cluster.update(self._path, {**self._read, "metadata": metadata, "data": dict(data)})
         except Conflict:
             return False
+        except ClusterError as error:
+            raise StoreError(str(error)) from error
         return True

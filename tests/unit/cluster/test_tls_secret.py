@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.unit.cluster.peer import Answer, Drop, Peer, cluster_of, run, status
-from webhook.cluster.ca_bundle import MUTATING, VALIDATING, Bundles, WebhookConfiguration
-from webhook.cluster.client.errors import NotFound, Refused, Unavailable
-from webhook.cluster.tls_secret import SecretData, SecretObject
+from webhook.certificates.stores import Stored, StoredBundles, StoreError
+from webhook.cluster.ca_bundle import MUTATING, VALIDATING, WebhookConfiguration
+from webhook.cluster.tls_secret import SecretObject
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -57,7 +57,7 @@ def asked(script: list[Answer | Drop], ask: Callable[[Cluster], Awaitable[object
 @pytest.mark.parametrize("data", [None, {}, {"tls.crt": b"\x00bytes", "tls.key": b""}])
 def test_secret_is_read_with_its_version(data: dict[str, bytes] | None) -> None:
     found, peer = asked([Answer(make_secret(data))], lambda cluster: SecretObject(cluster, "ns", "ca").read())
-    assert found == [SecretData(data or {}, "7")]
+    assert found == [Stored(data or {}, "7")]
     assert [(request.method, request.path) for request in peer.requests] == [("GET", SECRET)]
 
 
@@ -81,25 +81,25 @@ def test_secret_that_changed_meanwhile_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"),
+    ("answer", "why"),
     [
-        (Answer(status(404, "not found"), 404), NotFound),
-        (Answer(status(403, "forbidden"), 403), Refused),
-        (Answer(b"<html>"), Unavailable),
-        (Answer({"metadata": {"resourceVersion": "1"}, "data": {"tls.crt": "no base64!"}}), Unavailable),
-        (Answer({"data": {}}), Unavailable),
-        (Drop(), Unavailable),
+        (Answer(status(404, "not found"), 404), "404: not found"),
+        (Answer(status(403, "forbidden"), 403), "403: forbidden"),
+        (Answer(b"<html>"), "the secret cannot be read: "),
+        (Answer({"metadata": {"resourceVersion": "1"}, "data": {"tls.crt": "no base64!"}}), "cannot be read: "),
+        (Answer({"data": {}}), "cannot be read: "),
+        (Drop(), ""),
     ],
 )
-def test_secret_that_cannot_be_read_is_an_error_of_this_room(answer: Answer | Drop, error: type[Exception]) -> None:
-    with pytest.raises(error):
+def test_secret_that_cannot_be_read_is_a_store_error_that_says_why(answer: Answer | Drop, why: str) -> None:
+    with pytest.raises(StoreError, match=f"^GET /api/v1/namespaces/ns/secrets/ca: .*{why}"):
         asked([answer, answer], lambda cluster: SecretObject(cluster, "ns", "ca").read())
 
 
 def test_bundles_are_read_one_for_each_webhook() -> None:
     script: list[Answer | Drop] = [Answer(make_configuration(b"pem", None, b""))]
     found, peer = asked(script, lambda cluster: WebhookConfiguration(cluster, VALIDATING, "ours").read())
-    assert found == [Bundles((b"pem", b"", b""), "9")]
+    assert found == [StoredBundles((b"pem", b"", b""), "9")]
     assert [(request.method, request.path) for request in peer.requests] == [("GET", CONFIGURATION)]
 
 
@@ -111,8 +111,8 @@ def test_configuration_that_does_not_exist_is_none() -> None:
 
 
 @pytest.mark.parametrize("answer", [Answer(b"<html>"), Answer({"webhooks": []}), Drop()])
-def test_configuration_that_cannot_be_read_is_an_error_of_this_room(answer: Answer | Drop) -> None:
-    with pytest.raises(Unavailable):
+def test_configuration_that_cannot_be_read_is_a_store_error_that_says_why(answer: Answer | Drop) -> None:
+    with pytest.raises(StoreError, match=f"^GET {CONFIGURATION}: "):
         asked([answer, answer], lambda cluster: WebhookConfiguration(cluster, VALIDATING, "ours").read())
 
 
@@ -143,6 +143,6 @@ def test_configuration_that_changed_meanwhile_is_left_alone(code: int) -> None:
     assert asked(script, read_and_write_bundles)[0] == [False]
 
 
-def test_refused_patch_is_an_error_of_this_room() -> None:
-    with pytest.raises(Refused):
+def test_refused_patch_is_a_store_error_that_says_why() -> None:
+    with pytest.raises(StoreError, match=f"^PATCH {CONFIGURATION}: 403: no"):
         asked([Answer(make_configuration(b"old")), Answer(status(403, "no"), 403)], read_and_write_bundles)

@@ -1,4 +1,4 @@
-"""Where the certificate comes from: the two rooms meet here, and errors of one come out in the words of the other."""
+"""Where the certificate comes from: files, or a Secret and two webhook configurations of the cluster."""
 
 from __future__ import annotations
 
