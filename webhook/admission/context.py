@@ -1,4 +1,4 @@
-"""What a decision may look at besides the request, and how long it may take."""
+"""What a decision may depend on besides the request, and how long it may take."""
 
 from __future__ import annotations
 
@@ -56,38 +56,44 @@ UNLIMITED: Final = Budget(0.0, lambda: 0.0)
 
 
 class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
-    """Everything that a decision may look at, besides the request. `now` is UTC.
-
-    `candidate` is a policy that is tried beside the one that holds. `key` signs the authors of templates; without
-    one nobody's authorship is written down or believed. `sight` is what is seen of the cluster, None where nobody
-    looks at one: then impacts are not guarded. `assumed` are rules that were allowed here a moment ago and that the
-    inventory may not have yet. `victims` is what was hit by all rules that began to evict within the policy's window,
-    as most of it may be gone by now; `closed` are the devices on which rules began to act within it. `lately` says
-    whether a driver's pool had a NoExecute taint (device, key, value) in the last minutes. `read_policy` reads a
-    document's text for ConfigMaps: text, where it stands, and what to call between steps. `caller_trusted` says whether
-    the caller is known to be an API server, whose word on the user holds: only for such a caller is an author signed, a
-    confirmation code given, or a rule kept in mind. On the command line the caller is the user. `offline` is for
-    files on the command line: the field rules look at all of an object that is too large to be judged whole, as there
-    is time for it, and a code that there is no key for is left to those who have one.
-    """
+    """Everything that a decision may depend on besides the request: one snapshot for each review."""
 
     now: datetime
+    """Wall-clock time in UTC."""
     release: Release = NEWEST
+    """The Kubernetes release whose field rules apply."""
     judge: Judge = BUILTIN_JUDGE
+    """The policy in use."""
     candidate: Judge | None = None
+    """A policy that is compared with it: only differences are reported. None if there is none."""
     names: ClusterNames = NO_NAMES
+    """Labels of namespaces, and drivers behind device classes."""
     key: bytes | None = None
+    """Signs authors of templates and confirmation codes. Without one, no author is recorded or believed."""
     sight: Sight | None = None
+    """The inventory, or why it is not complete. None where there is no cluster: then the impact is not guarded."""
     assumed: tuple[DeviceTaintRule, ...] = ()
+    """Rules that were allowed here a moment ago and that the inventory may not show yet."""
     victims: tuple[Impact, ...] = ()
+    """What each rule hit that began to evict within the policy's window, counted when it began: most of those pods
+    may be gone by now."""
     closed: tuple[DeviceNames, ...] = ()
+    """The devices on which rules began to act within that window."""
     recently_had: Callable[[str, str, tuple[str, str, str]], bool] = lambda _driver, _pool, _taint: False
+    """Whether a pool of a driver had a NoExecute taint (device, key, value) in the last ten minutes."""
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
+    """Reads the policy document in a ConfigMap: its text, its path, and a function to call between steps. None where
+    ConfigMaps are not reviewed."""
     budget: Budget = UNLIMITED
+    """How long the decision may take."""
     caller_trusted: bool = True
+    """Whether the caller is known to be an API server, so that the user it names is real. Only then is an author
+    signed, a confirmation code given, or a rule remembered. On the command line the caller is the user."""
     offline: bool = False
+    """Whether objects come from files on the command line. Then all fields of an object that is too large for a review
+    are checked, since there is time, and a code that cannot be verified without a key is left to the webhook."""
 
     @property
     def policy(self) -> Policy:
-        """The policy that holds."""
+        """The document in use."""
         return self.judge.policy

@@ -1,5 +1,7 @@
-"""Flags and environment to frozen settings. Each room has its own settings class; this composes them.
+"""Flags and environment variables, parsed into frozen settings.
 
-Every flag can also be given as `DEVICE_TAINT_WEBHOOK_<FLAG>`; the command line wins. Nothing reads the environment
-after this.
+In: an argument list and a mapping of environment variables. Out: `ServeSettings` or `EvictSettings`, or all mistakes at
+once as a ConfigError. Each room defines its own settings class; this room composes them. Every flag can also be given
+as `DEVICE_TAINT_WEBHOOK_<FLAG>`; the command line wins. Nothing reads the environment after this. Start with `flags`,
+then `serve` or `evict`.
 """
