@@ -114,9 +114,7 @@ class Stages:
 
 def _hung_up() -> None:
     """SIGHUP asks daemons to read their files again, which is done all the time here; by default it would end us."""
-    log.info(
-        "nothing to reload: policy, certificates and keys are read again by themselves", extra={"signal": "SIGHUP"}
-    )
+    log.info("nothing to reload: policy, certificates and keys are reloaded automatically", extra={"signal": "SIGHUP"})
 
 
 def _switched() -> None:

@@ -138,7 +138,7 @@ class SelfManagedSource:
             self._fail(str(error))
         else:
             if self._fault.attempts:
-                log.info("certificates are well again", extra=self._fault.fields)
+                log.info("certificate renewal works again", extra=self._fault.fields)
             self._fault.ended()
 
     async def _converge(self) -> None:
@@ -160,7 +160,7 @@ class SelfManagedSource:
                     raise StoreError("; ".join(faults))
                 return
             await self._take(step, stored, authorities, seen)
-        raise StoreError("somebody else changed the Secret or the webhook configurations each time")
+        raise StoreError("another writer changed the Secret or a webhook configuration during each attempt")
 
     async def _read_bundles(self) -> tuple[dict[str, StoredBundles], list[str]]:
         """Those that exist, and what went wrong with the others."""
@@ -246,12 +246,12 @@ class SelfManagedSource:
         self._metrics.certificate_expiry.set(leaf.ends.timestamp())
         self._metrics.certificate_not_before.set(leaf.made.timestamp())
         self._loaded.set()
-        log.info("certificate made", extra={"notAfter": time_text(leaf.ends), "names": names})
+        log.info("certificate issued", extra={"notAfter": time_text(leaf.ends), "names": names})
 
     def _fail(self, error: str) -> None:
         self._metrics.certificate_reload_failures.inc()
         if self._fault.failed(error):
-            log.error("certificates not looked after", extra={"error": error, **self._fault.fields})
+            log.error("certificate renewal failed", extra={"error": error, **self._fault.fields})
 
 
 def _entries(name: str, bundles: StoredBundles) -> tuple[dict[bytes, datetime], ...]:

@@ -227,10 +227,13 @@ class Worker:
             raise Unsafe(harm)
         hint = advice(mode, in_tree)
         if hint is not None:
-            log.warning("unlikely combination", extra={"mode": mode.value, "error": hint})
+            log.warning("eviction mode does not fit this cluster", extra={"mode": mode.value, "error": hint})
         policy = self._policy.policy
         if mode is Mode.REPLACEMENT and policy.in_tree_evictor is not InTreeEvictor.ABSENT:
-            log.warning("policy says inTreeEvictor: active, which admission goes by", extra={"mode": mode.value})
+            log.warning(
+                "policy says inTreeEvictor: active, so admission counts on the in-tree controller",
+                extra={"mode": mode.value},
+            )
 
     async def _watch_in_tree(self) -> None:
         """Ends the process in mode replacement when the in-tree controller turns out to be at work after all."""

@@ -1,4 +1,4 @@
-"""The policy as the eviction worker uses it: compiled profiles, and whether there is a policy to act by."""
+"""The policy as the eviction worker uses it: compiled profiles, and whether policy loaded: evictions may resume."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EvictionPolicy:
         self._logged = ""
         """The problem that the log names; empty if there is none."""
         self.usable = asyncio.Event()
-        """Set while there is a policy to act by."""
+        """Set while policy loaded: evictions may resume."""
         self.profiles = Profiles(policies.active.policy.eviction)
         """Of the policy in use."""
         policies.subscribe(self._changed)
@@ -52,7 +52,7 @@ class EvictionPolicy:
         return None
 
     async def acquired(self) -> None:
-        """Returns once there is a policy to act by."""
+        """Returns once policy loaded: evictions may resume."""
         await self.usable.wait()
 
     def _changed(self, old: PolicyState, new: PolicyState) -> None:
@@ -64,7 +64,7 @@ class EvictionPolicy:
         else:
             self.usable.set()
             if self._logged:
-                log.info("there is a policy to act by", extra={"policyHash": new.active.policy.hash})
+                log.info("policy loaded: evictions may resume", extra={"policyHash": new.active.policy.hash})
         self._logged = problem
         if new.active is not old.active:
             self.profiles = Profiles(new.active.policy.eviction)

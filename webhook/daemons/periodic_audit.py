@@ -104,7 +104,7 @@ class PeriodicAudit:
                 self._metrics.count_failure()
                 for collection in self._collections.values():
                     collection.forget()
-                log.warning("audit not finished", extra={"error": str(error)})
+                log.warning("audit failed", extra={"error": str(error)})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._seconds):
                     await self._policy_changed.wait()
@@ -135,7 +135,7 @@ class PeriodicAudit:
                     await asyncio.sleep((time.monotonic() - began) * (1 / _SHARE - 1))
         self._metrics.set_found(counts, looked, self._sources.now().timestamp())
         if named:
-            log.info("at rest, and not as the policy wants it", extra={"objects": named, "found": sum(counts.values())})
+            log.info("stored objects violate the policy", extra={"objects": named, "found": sum(counts.values())})
 
     async def _drivers(self) -> dict[str, frozenset[str] | None]:
         path = await self._collections["deviceclasses"].path()

@@ -106,13 +106,15 @@ class PolicyLoader:
                 self._reminded.add((exception.name, exception.expires_at))
                 until = format_time(exception.expires_at)
                 fields = {"exception": exception.name, "expiresAt": until, "owner": exception.owner}
-                log.warning("an exception of the policy ends soon", extra=fields)
-                self._tell("ExceptionEndsSoon", f"exception {exception.name} ends at {until}; owner: {exception.owner}")
+                log.warning("policy exception expires soon", extra=fields)
+                self._tell(
+                    "ExceptionEndsSoon", f"exception {exception.name} expires at {until}; owner: {exception.owner}"
+                )
 
     def unreadable(self, why: str) -> None:
         """There is a policy that cannot even be read; the last one stays in use."""
         self._metrics.load_success = False
-        self._complaint = "policy not readable; the one in use stays", {"error": why}
+        self._complaint = "policy cannot be read; the current policy stays in use", {"error": why}
         self.complain()
         self._texts.pop(POLICY_KEY, None)
         self._policies.reject(why)
@@ -164,7 +166,7 @@ class PolicyLoader:
             judge = None if loaded.policy is None else Judge(loaded.policy)
         except Exception as error:
             # A document must not be able to end the process that judges everybody else's.
-            log.exception("policy not readable because of a fault in this program", extra={"key": key})
+            log.exception("policy cannot be read because of an internal error", extra={"key": key})
             return _Result(None, (f"internal error: {error}",))
         return _Result(judge, tuple(map(str, loaded.errors)), tuple(str(each.error) for each in loaded.warnings))
 
@@ -173,13 +175,13 @@ class PolicyLoader:
         self._fault.ended()
         if text is None:
             self._metrics.load_success = True
-            log.info("no policy: the built-in one is in use", extra={"policyHash": BUILTIN_JUDGE.policy.hash})
+            log.info("no policy found: the built-in policy is in use", extra={"policyHash": BUILTIN_JUDGE.policy.hash})
             self._policies.use(BUILTIN_JUDGE)
         elif result.judge is None:
             self._metrics.load_success = False
             kept = self._in_use
             errors = list(result.errors[:_TOLD_ERRORS])
-            self._complaint = "policy not loaded; the one in use stays", {"errors": errors}
+            self._complaint = "policy not loaded; the current policy stays in use", {"errors": errors}
             self.complain()
             self._tell("PolicyNotLoaded", f"policy not loaded, {kept} stays in use: {'; '.join(errors)}")
             self._policies.reject(result.errors[0] if result.errors else "unusable")
@@ -199,7 +201,7 @@ class PolicyLoader:
             self._tell("PolicyNotLoaded", f"candidate policy not loaded: {'; '.join(errors)}")
         else:
             self._metrics.candidate_load_success = True
-            log.info("candidate policy is tried", extra=_about(result))
+            log.info("candidate policy loaded", extra=_about(result))
             self._policies.use_candidate(result.judge)
 
     def _tell_metrics(self) -> None:

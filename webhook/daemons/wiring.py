@@ -144,7 +144,7 @@ async def _names_synced(names: ClusterCache) -> None:
     await names.synced()
     unreadable = names.unreadable_classes()
     if unreadable:
-        text = "drivers of device classes not readable: deny rules on drivers take them for any"
+        text = "drivers of device classes unknown: deny rules on any driver match these classes"
         log.warning(text, extra={"deviceClasses": unreadable})
 
 

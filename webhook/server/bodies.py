@@ -89,7 +89,7 @@ class Bodies:
         except (Refused, Shed):
             raise
         except Exception as error:  # noqa: BLE001 -- the parser has a handful of types for a broken body
-            log.debug("body not readable", extra={"error": str(error)})
+            log.debug("malformed request body", extra={"error": str(error)})
             raise Refused(400, "the body is not what its header announced: check Transfer-Encoding") from None
 
     async def _read(self, content: StreamReader, arrival: _Arrival) -> bytes:

@@ -215,7 +215,7 @@ class Listener:
     def malformed(self, reason: str) -> Answer:
         """For bytes that are no request. The reason goes to the log only: its words are aiohttp's and the client's."""
         self._count_bad_request(400)
-        log.debug("request not readable", extra={"server": self.name, "error": reason[:_LOGGED_CHARACTERS]})
+        log.debug("malformed request", extra={"server": self.name, "error": reason[:_LOGGED_CHARACTERS]})
         return failure(400, "this is no request of HTTP/1.1; the server's log says why when it runs with -v")
 
     def broken(self, error: BaseException | None) -> Answer:

@@ -71,7 +71,7 @@ def log_review(log: logging.Logger, outcome: Outcome, seconds: float) -> None:
     if decision is not None and decision.broke_glass:
         # A line of its own, so that an alert can be set on it.
         about = {name: value for name, value in fields.items() if name in _OF_BROKEN_GLASS}
-        log.warning("impact limits passed by a member of a break-glass group", extra=about)
+        log.warning("impact limits bypassed by a member of a break-glass group", extra=about)
 
 
 def _headline(outcome: Outcome) -> tuple[str, int]:
@@ -96,7 +96,7 @@ def _headline_of(decision: Decision) -> str:
         return "review answered with warnings"
     if decision.findings:
         return "review noted for audit"
-    return "review that the candidate policy would answer otherwise" if decision.differences else _ALLOWED
+    return "review that the candidate policy would answer differently" if decision.differences else _ALLOWED
 
 
 def _about(decision: Decision) -> dict[str, object]:

@@ -59,7 +59,7 @@ def warn_of_variables(unknown: Mapping[str, str]) -> None:
     """Tells of variables with our prefix that nothing reads, each with the one that was most likely meant, if any."""
     for name, meant in unknown.items():
         hint = {"hint": f"perhaps {meant}"} if meant else {}
-        log.warning("environment variable of no flag", extra={"variable": name, **hint})
+        log.warning("unknown environment variable", extra={"variable": name, **hint})
 
 
 class JSONFormatter(logging.Formatter):

@@ -132,7 +132,7 @@ def test_fault_that_lasts_is_logged_every_five_minutes(caplog: pytest.LogCapture
     world = World.settled()
     world.secret.broken = "GET: no answer"
     world.pass_minutes(11)
-    records = [record for record in caplog.records if record.getMessage() == "certificates not looked after"]
+    records = [record for record in caplog.records if record.getMessage() == "certificate renewal failed"]
     told = [(vars(record)["attempt"], vars(record)["sinceSeconds"]) for record in records]
     assert told == [(1, 0.0), (6, 300.0), (11, 600.0)]
 

@@ -108,7 +108,9 @@ def test_broken_document_is_logged_every_five_minutes_until_it_is_mended(caplog:
     for _ in range(10):
         kept.seconds += 60
         kept.loader.complain()
-    records = [record for record in caplog.records if record.message == "policy not loaded; the one in use stays"]
+    records = [
+        record for record in caplog.records if record.message == "policy not loaded; the current policy stays in use"
+    ]
     assert [vars(record)["sinceSeconds"] for record in records] == [0, 300, 600]
     assert vars(records[2])["policyHash"] == "builtin"
     assert "Unsupported value" in vars(records[2])["errors"][0]

@@ -132,7 +132,7 @@ def test_serve_answers_reviews_probes_and_metrics_until_it_is_told_to_stop(
     assert b"device_taint_webhook_callers_authenticated 0.0" in metrics
     assert b'reviews_total{code="200",operation="CREATE",path="/validate",resource="resourceclaims"} 1.0' in metrics
     messages = [line["msg"] for line in stderr.records()]
-    policy = "no policy: the built-in one is in use"
+    policy = "no policy found: the built-in policy is in use"
     assert messages == [
         *(
             "listening",
@@ -163,7 +163,7 @@ def test_signal_ends_the_wait_for_a_certificate_and_until_then_readyz_says_who_w
     address = f"--health-probe-bind-address={HOST}:0"
     assert serving(stderr, visit, f"--cert-dir={tmp_path}", address, "--metrics-bind-address=0") == 0
     said = [line["msg"] for line in stderr.records()]
-    policy = "no policy: the built-in one is in use"
+    policy = "no policy found: the built-in policy is in use"
     assert said == ["listening", policy, "certificate not loaded", "stopping", "stopped"]
     [(code, text)] = answers
     assert code == 503
@@ -180,7 +180,7 @@ def test_variable_that_nothing_reads_is_told_at_the_start(
     monkeypatch.setenv("DEVICE_TAINT_WEBHOOK_LOGFORMAT", "text")
     monkeypatch.setenv("DEVICE_TAINT_WEBHOOK_PORT_443_TCP", "tcp://10.96.7.7:443")
     assert serving(stderr, lambda: None, f"--cert-dir={tmp_path}", *NOWHERE) == 0
-    told = [record for record in stderr.records() if record["msg"] == "environment variable of no flag"]
+    told = [record for record in stderr.records() if record["msg"] == "unknown environment variable"]
     assert [(record["variable"], record["hint"]) for record in told] == [
         ("DEVICE_TAINT_WEBHOOK_LOGFORMAT", "perhaps DEVICE_TAINT_WEBHOOK_LOG_FORMAT")
     ]

@@ -402,7 +402,7 @@ def test_broken_glass_has_a_log_line_and_a_number_of_its_own(caplog: pytest.LogC
     review, glass = caplog.records
     assert (glass.levelname, glass.getMessage()) == (
         "WARNING",
-        "impact limits passed by a member of a break-glass group",
+        "impact limits bypassed by a member of a break-glass group",
     )
     assert (vars(glass)["user"], vars(glass)["object"]) == ("jane", "unhealthy-gpu")
     assert vars(glass)["impact"] == vars(review)["impact"]

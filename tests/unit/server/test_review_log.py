@@ -121,7 +121,7 @@ def test_candidate_that_would_answer_otherwise_is_told(caplog: pytest.LogCapture
     request = make_admission_request(make_claim([make_toleration()]))
     decision = validate(request, make_context(candidate=candidate))
     level, message, fields = logged(caplog, logging.INFO, "/validate", request, decision, 200)
-    assert (level, message) == ("INFO", "review that the candidate policy would answer otherwise")
+    assert (level, message) == ("INFO", "review that the candidate policy would answer differently")
     assert fields["candidate"] == ["spec.devices.requests[0].exactly.tolerations[0]: denied by stricter"]
     assert fields["allowed"] is True
 
