@@ -27,7 +27,7 @@ from webhook.cluster.cache.names import ClusterCache
 from webhook.cluster.cache.projections import ConfigMap
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.client.credentials import KubeConfig
-from webhook.cluster.client.errors import Conflict, Gone, NotFound, Refused, Unavailable, is_disruption_budget
+from webhook.cluster.client.errors import Conflict, Gone, NotFound, Refused
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.events import EventType, EventWriter, ObjectReference
 from webhook.cluster.mac_key import KEY_BYTES, KeySecret
@@ -260,42 +260,6 @@ def test_replicas_that_fill_the_secret_at_once_end_with_one_key(plane: ControlPl
         run(test())
     finally:
         plane.client.delete(f"{secrets}/{name}")
-
-
-# --- disruption budgets --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("processed", [False, True], ids=["still being processed", "processed"])
-def test_eviction_that_a_budget_refuses_names_the_cause(plane: ControlPlane, processed: bool) -> None:  # noqa: FBT001
-    """policy/v1 DisruptionBudgetCause: it stands in `details.causes`, whatever the messages say."""
-    name = unused("guarded")
-    pods = path("v1", "pods", namespace="default")
-    budgets = path("policy/v1", "poddisruptionbudgets", namespace="default")
-    labels = {"guarded": name}
-    spec = {"nodeName": "nowhere", "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "none"}]}
-    _ = plane.client.create(pods, {"metadata": {"name": name, "labels": labels}, "spec": spec}).object
-    running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    _ = plane.client.patch(f"{pods}/{name}/status", {"status": running}).object
-    budget = {"metadata": {"name": name}, "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}}}
-    generation = plane.client.create(budgets, budget).object["metadata"]["generation"]
-    if processed:
-        status = {"observedGeneration": generation, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1}
-        _ = plane.client.patch(f"{budgets}/{name}/status", {"status": {**status, "expectedPods": 1}}).object
-
-    async def test() -> None:
-        async with cluster_of(plane) as cluster:
-            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-            with pytest.raises(Unavailable) as refused:
-                await cluster.create(f"{pods}/{name}/eviction", eviction)
-            error = refused.value
-            assert (error.code, [cause.reason for cause in error.causes]) == (429, ["DisruptionBudget"])
-            assert is_disruption_budget(error)
-
-    try:
-        run(test())
-    finally:
-        plane.client.delete(f"{budgets}/{name}")
-        plane.client.delete(f"{pods}/{name}")
 
 
 # --- Events -----------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from tests.properties.policies import (
 from tests.properties.strategies import right
 from tests.properties.test_policy_reviews import context_of, lists_of_tolerations, policy_in, users
 from webhook.admission.chain import explain, validate
+from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import DeviceTaint, DeviceToleration
 from webhook.expressions.engine import compile_expression
 from webhook.policy.decide import Judge
@@ -36,7 +37,6 @@ from webhook.policy.match import Placement, Scope, Target
 from webhook.policy.model import (
     CLAIM_CONTROLLER,
     Action,
-    LabelRequirement,
     Match,
     NamespaceMatch,
     Policy,

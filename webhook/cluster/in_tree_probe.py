@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from webhook.api.meta import GROUP
-from webhook.cluster.cache.surveys import IN_TREE_MANAGER
+from webhook.cluster.cache.in_tree_writes import IN_TREE_MANAGER
 from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable
 from webhook.eviction.modes import InTree
 

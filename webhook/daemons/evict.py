@@ -17,8 +17,10 @@ from webhook.admission.recent_impact import totals
 from webhook.api.meta import GROUP, RULE_VERSIONS
 from webhook.api.names import WORKER
 from webhook.cluster.cache.discovery import ServedCollection
+from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache
+from webhook.cluster.cache.in_tree_writes import InTreeWrites
 from webhook.cluster.cache.inventory import InventoryCache
-from webhook.cluster.cache.surveys import Budgets, InTreeWrites, Namespaces
+from webhook.cluster.cache.namespaces import NamespaceCache
 from webhook.cluster.client.errors import NoCredentials
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.client.throttled import ActingCluster
@@ -136,8 +138,8 @@ class Worker:
             settings=InventorySettings(stale_seconds=0.0),
             pods=True,
         )
-        self._namespaces = Namespaces(self._cluster, random=chance, on_hold=self._on_hold)
-        self._budgets = Budgets(self._cluster, random=chance)
+        self._namespaces = NamespaceCache(self._cluster, random=chance, on_hold=self._on_hold)
+        self._budgets = DisruptionBudgetCache(self._cluster, random=chance)
         self._in_tree_writes = InTreeWrites(self._cluster, self._rules, random=chance)
         self._policies = PolicyStore()
         self._policy_loader = PolicyLoader(self._policies, self._metrics.policy, read_policy)
@@ -167,8 +169,8 @@ class Worker:
         stages += self._key.stages()
         if self._key.expected:
             self._metrics.watch_key(lambda: self._key.in_place)
-        surveys = (("namespaces", self._namespaces), ("budgets", self._budgets), ("rules", self._in_tree_writes))
-        stages += [Stage(name=name, work=survey.reflector.run) for name, survey in surveys]
+        caches = (("namespaces", self._namespaces), ("budgets", self._budgets), ("rules", self._in_tree_writes))
+        stages += [Stage(name=name, work=cache.reflector.run) for name, cache in caches]
         stages.append(Stage(name="pulse", work=self._loop_monitor.run))
         stages.append(Stage(name="inventory", work=self._cache.run, start=self._synced))
         # Before the lease: who takes it over begins at once, as it knows the cluster, and our last Events come later.

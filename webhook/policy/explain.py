@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
+    from webhook.api.selectors import LabelRequirement
     from webhook.api.taints import DeviceTaint, DeviceToleration
     from webhook.policy.decide import Judge
     from webhook.policy.evaluation import Variables
     from webhook.policy.match import Placement, Target
-    from webhook.policy.model import LabelRequirement, PolicyException, RequesterMatch, Rule
+    from webhook.policy.model import PolicyException, RequesterMatch, Rule
     from webhook.policy.ports import Requester
 
 _LABELS: Final = ("namespaces.labels[", "namespaces.matchExpressions[")

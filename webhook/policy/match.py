@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import DeviceSelector
     from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.policy.model import LabelRequirement, Match, NamespaceMatch, RequesterMatch, TolerationMatch
+    from webhook.policy.model import Match, NamespaceMatch, RequesterMatch, TolerationMatch
     from webhook.policy.ports import NamespaceFacts, Requester
 
 EFFECTS: Final = frozenset({NONE, NO_SCHEDULE, NO_EXECUTE})
@@ -110,20 +110,7 @@ class NamespaceMatcher:
             value = labels.get(key)
             if value is None or not values.holds(value):
                 return False
-        return all(_required(requirement, labels.get(requirement.key)) for requirement in self._expressions)
-
-
-def _required(requirement: LabelRequirement, value: str | None) -> bool:
-    """As metav1.LabelSelector: NotIn and DoesNotExist also hold for objects without the label."""
-    match requirement.operator:
-        case "In":
-            return value is not None and value in requirement.values
-        case "NotIn":
-            return value is None or value not in requirement.values
-        case "Exists":
-            return value is not None
-        case _:
-            return value is None
+        return all(requirement.matches(labels) for requirement in self._expressions)
 
 
 class RequesterMatcher:

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import DeviceToleration
 from webhook.expressions.engine import Expression
 
@@ -64,14 +65,6 @@ class InTreeEvictor(StrEnum):
 
     ACTIVE = "active"
     ABSENT = "absent"
-
-
-class LabelRequirement(msgspec.Struct, frozen=True):
-    """One of `matchExpressions`, as in Kubernetes' label selectors."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
 
 
 class NamespaceMatch(msgspec.Struct, frozen=True):

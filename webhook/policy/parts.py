@@ -11,6 +11,7 @@ from msgspec import structs
 
 from webhook.api.field import invalid
 from webhook.api.meta import parse_time
+from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import EQUAL, DeviceToleration
 from webhook.expressions.engine import BadExpression, Expression, compile_expression
 from webhook.policy.model import (
@@ -21,7 +22,6 @@ from webhook.policy.model import (
     EvictionProfile,
     ImpactLimits,
     ImpactSettings,
-    LabelRequirement,
     Match,
     NamespaceMatch,
     PolicyException,

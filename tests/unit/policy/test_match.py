@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import DeviceToleration
 from webhook.policy.match import DriverMatcher, Glob, NamespaceMatcher, RequesterMatcher, TextSet, TolerationMatcher
-from webhook.policy.model import LabelRequirement, NamespaceMatch, RequesterMatch, TolerationMatch
+from webhook.policy.model import NamespaceMatch, RequesterMatch, TolerationMatch
 from webhook.policy.ports import NamespaceFacts, Requester
 
 # --- patterns -----------------------------------------------------------------------------------

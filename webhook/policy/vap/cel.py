@@ -18,8 +18,8 @@ from webhook.policy.match import EFFECTS, TextSet
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from webhook.api.selectors import LabelRequirement
     from webhook.policy.model import (
-        LabelRequirement,
         Match,
         NamespaceMatch,
         PolicyException,

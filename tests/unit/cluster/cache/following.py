@@ -101,3 +101,19 @@ async def following(
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+
+
+def no_chance() -> float:
+    return 0.0
+
+
+@contextlib.asynccontextmanager
+async def synced(reflector: Reflector[Any]) -> AsyncIterator[None]:
+    """From its first list to the end of the block."""
+    task = asyncio.create_task(reflector.run())
+    try:
+        await reflector.synced.wait()
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -13,7 +13,7 @@ from tests.unit.cluster.api_peer import ALL, ApiPeer
 from tests.unit.cluster.cache.following import QUICK, bookmark, event, following, page, thing
 from tests.unit.cluster.peer import Answer, Lines, Peer, cluster_of, run, until
 from webhook.cluster.cache.inventory import InventoryCache
-from webhook.cluster.cache.surveys import Namespaces
+from webhook.cluster.cache.namespaces import NamespaceCache
 from webhook.cluster.settings import InventorySettings
 from webhook.config.evict import parse_evict
 from webhook.daemons.evict import Worker
@@ -94,7 +94,7 @@ def test_changed_labels_of_a_namespace_reach_the_worker() -> None:
         changed: list[str] = []
         async with Peer() as peer, acting_cluster(peer) as cluster:
             peer.answers.append(Answer({"metadata": {"resourceVersion": "10"}, "items": [namespace(3, "batch")]}))
-            namespaces = Namespaces(cluster, random=lambda: 0.0, on_hold=changed.append)
+            namespaces = NamespaceCache(cluster, random=lambda: 0.0, on_hold=changed.append)
             async with at_work(namespaces.reflector.run()):
                 await namespaces.reflector.synced.wait()
                 changed.clear()

@@ -1,0 +1,153 @@
+"""The canary that shows whether the in-tree controller is at work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
+from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, Silence, run, status, until
+from webhook.cluster.cache.discovery import ServedCollection
+from webhook.cluster.cache.in_tree_writes import IN_TREE_MANAGER
+from webhook.cluster.client.errors import Refused, Unavailable
+from webhook.cluster.in_tree_probe import find_in_tree
+from webhook.eviction.modes import InTree
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Rules:
+    """Answers about one rule, with a status or without; `troubles` come first of all that a DELETE is answered."""
+
+    def __init__(self, *managers: str, refusal: int = 0, troubles: Sequence[Reply] = ()) -> None:
+        self.managers = managers
+        self.refusal = refusal
+        self.troubles = deque(troubles)
+        self.tried = 0
+        self.deleted = False
+
+    def __call__(self, request: Request) -> Reply:
+        if request.method == "POST" and self.refusal:
+            return Answer(status(self.refusal, "no"), self.refusal)
+        if request.method == "DELETE":
+            self.tried += 1
+            if self.troubles:
+                return self.troubles.popleft()
+            self.deleted = True
+        managed = [{"manager": manager} for manager in self.managers]
+        return Answer({"metadata": {"name": "canary", "managedFields": managed}})
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected", "deleted"),
+    [
+        (Rules("device-taint-webhook", IN_TREE_MANAGER), InTree.ACTIVE, True),
+        (Rules("device-taint-webhook"), InTree.ABSENT, True),
+        (Rules(refusal=422), InTree.UNKNOWN, False),
+    ],
+    ids=["answered", "not answered", "effect None not known"],
+)
+def test_canary(rules: Rules, expected: InTree, deleted: bool) -> None:  # noqa: FBT001
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.otherwise = rules
+            assert await find_in_tree(cluster, RULES, "x", wait_seconds=0.0) is expected
+            assert rules.deleted is deleted
+            created = peer.requests[0]
+            assert (created.method, created.path) == ("POST", RULES_PATH)
+            assert created.json["spec"]["taint"]["effect"] == "None"
+            assert created.json["spec"]["deviceSelector"] == {"driver": "canary.devicetaint.io"}
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("troubles", "tries"),
+    [
+        ([Drop(), Answer(b"", 500), Answer(status(403, "not yet"), 403)], 4),
+        ([Answer(status(429, "busy"), 429), Answer(status(404, "gone"), 404)], 2),
+    ],
+    ids=["none of the answers is final", "gone meanwhile"],
+)
+def test_canary_is_deleted_however_often_that_goes_wrong(
+    troubles: list[Reply], tries: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.otherwise = rules = Rules(troubles=troubles)
+            assert await find_in_tree(cluster, RULES, "x", wait_seconds=0.0) is InTree.ABSENT
+            assert rules.tried == tries
+            assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+    run(test())
+
+
+@pytest.mark.parametrize("trouble", [Answer(b"", 500), Silence()], ids=["refused", "not answered"])
+def test_canary_that_cannot_be_deleted_is_told_by_name(trouble: Reply, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.otherwise = Rules(troubles=[trouble] * 100)
+            found = await find_in_tree(cluster, RULES, "x", wait_seconds=0.0, removal_seconds=0.3)
+            assert found is InTree.ABSENT
+            [record] = [record for record in caplog.records if record.levelname == "WARNING"]
+            assert record.__dict__["rule"] == "device-taint-webhook-canary-x"
+
+    run(test())
+
+
+def test_canary_is_deleted_though_whoever_looks_is_cancelled_again_and_again() -> None:
+    """What the canary shows ends `replacement`, in the middle of the deletion or before."""
+
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.otherwise = rules = Rules(IN_TREE_MANAGER, troubles=[Drop(), Drop()])
+            looking = asyncio.create_task(find_in_tree(cluster, RULES, "x"))
+            for tries in (1, 2):
+                await until(lambda: rules.tried >= tries, "a try")  # noqa: B023 -- called here
+                looking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await looking
+            assert rules.deleted
+
+    run(test())
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_canary_that_may_have_been_made_is_deleted(cancelled: bool) -> None:  # noqa: FBT001
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.otherwise = rules = Rules()
+            peer.answers.append(Silence() if cancelled else Drop())
+            looking = asyncio.create_task(find_in_tree(cluster, RULES, "x"))
+            if cancelled:
+                await until(lambda: len(peer.requests) == 1, "it is to be created")
+                looking.cancel()
+            with pytest.raises(asyncio.CancelledError if cancelled else Unavailable):
+                await looking
+            assert rules.deleted
+
+    run(test())
+
+
+def test_canary_that_the_server_did_not_take_is_not_deleted() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.otherwise = rules = Rules(refusal=403)
+            with pytest.raises(Refused):
+                await find_in_tree(cluster, RULES, "x")
+            assert rules.tried == 0
+
+    run(test())
+
+
+def test_without_rules_nothing_can_be_told() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            collection = ServedCollection(cluster, "resource.k8s.io", ("v1",), "devicetaintrules")
+            assert await find_in_tree(cluster, collection, "x") is InTree.UNKNOWN
+
+    run(test())
