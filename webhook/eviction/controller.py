@@ -12,22 +12,20 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, NoReturn, assert_never
 
-from webhook.api.pods import Pod
-from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.core import RETRY_MOST_SECONDS, Core, ItemKind, WorkItem
-from webhook.eviction.evictor import PodEvictor, log_fields
+from webhook.eviction.event_messages import Kind
+from webhook.eviction.evictor import PodEvictor
 from webhook.eviction.limits import OVERALL, NamespaceLimit, OwnerLimit
 from webhook.eviction.modes import InTree
 from webhook.eviction.planner import Planner
 from webhook.eviction.plans import ReplacementPending
 from webhook.eviction.ports import EvictionResult
 from webhook.eviction.rule_status import RuleStatusUpdater
-from webhook.inventory.state import key_of
 
 if TYPE_CHECKING:
     from webhook.eviction.dependencies import Dependencies
-    from webhook.eviction.evictor import Attempt
     from webhook.eviction.plans import PodPlan
+    from webhook.eviction.ports import EvictionOutcome
     from webhook.inventory.state import Held
 
 log = logging.getLogger(__name__)
@@ -58,64 +56,22 @@ class Controller:
     def start(self) -> None:
         """Plans everything from what the inventory holds now; from here on `observe` keeps it up to date."""
         self.started = True
-        for name in self._deps.inventory.rules:
-            self.queue.add(WorkItem(ItemKind.RULE, name))
-        self.planner.pods.add(self._core.evictions.everything())
-        self._plan()
+        if self.planner.start():
+            self._retry_blocked()
 
     def observe(self, old: Held | None, new: Held | None) -> None:
         """One object has changed, and the inventory has it already."""
-        if not self.started:
-            return
-        self.planner.hit(self._core.evictions.touched(old, new))
-        match new if new is not None else old:
-            case Pod() as pod:
-                self.planner.pods.add((key_of(pod.meta),))
-                if isinstance(old, Pod) and old.hold != pod.hold:
-                    self.queue.add(WorkItem(ItemKind.POD, pod.meta.uid))
-            case DeviceTaintRule():
-                self._observe_rule(old, new)
-            case _:
-                pass
-        self._plan()
-
-    def _observe_rule(self, old: Held | None, new: Held | None) -> None:
-        """A rule was created, changed or removed. A change of its status alone is our own."""
-        if isinstance(old, DeviceTaintRule) and (new is None or new.meta.uid != old.meta.uid):
-            self.rules.forget(old)
-        if not isinstance(new, DeviceTaintRule):
-            return
-        known = old if isinstance(old, DeviceTaintRule) and old.meta.uid == new.meta.uid else None
-        if known is not None and _spec_of(known) == _spec_of(new):
-            return
-        self.queue.add(WorkItem(ItemKind.RULE, new.meta.name))
-        self._core.limiter.forget_groups()
-        if known is not None and own_rate(known) != own_rate(new):
-            self.planner.to_enqueue.add([plan.uid for plan in self.plans.of_rule(new.meta.uid)])
-        self.planner.check(new.meta.name)
-        if self.rules.judge_again(known, new):
-            self.planner.hit(self._core.evictions.resume(new))
+        if self.started and self.planner.observe(old, new):
+            self._retry_blocked()
 
     def replan_all(self) -> None:
-        """The policy has changed, and with it perhaps profiles and limits."""
-        if not self.started:
-            return
-        for name, rule in self._deps.inventory.rules.items():
-            self.planner.check(name)
-            if self.rules.judge_again(rule, rule):
-                self._core.evictions.resume(rule)
-        self.planner.pods.add(self._deps.inventory.pods)
-        self._plan()
+        """The policy has changed."""
+        if self.started and self.planner.replan_all():
+            self._retry_blocked()
 
     def look_again(self, namespace: str | None = None) -> None:
-        """Holds of a namespace, or the wall clock, have changed: what waits may be due."""
-        for uid, plan in self.plans.scheduled.items():
-            if namespace in (None, plan.pod.meta.namespace) and uid not in self.ready:
-                self.queue.add(WorkItem(ItemKind.POD, uid))
-
-    def _plan(self) -> None:
-        if self.planner.begin():
-            self._retry_blocked()
+        """Holds of a namespace, or the wall clock, have changed."""
+        self.planner.look_again(namespace)
 
     def catch_up(self) -> None:
         """Plans for one time slice."""
@@ -227,33 +183,42 @@ class Controller:
     async def evict(self, uid: str) -> None:
         """The turn of one pod, and what follows from it: other pods, a retry, the conditions of its rules."""
         attempt = await self._evictor.evict(uid)
+        plan, outcome = attempt
+        evicted = attempt.result is EvictionResult.EVICTED
+        if attempt.result is EvictionResult.BLOCKED and plan.blocked_since is None:
+            plan.blocked_since = self._deps.clock.now()
+        gone = evicted or attempt.result is EvictionResult.GONE
+        group = self._core.limiter.release(plan, self._deps.clock.seconds(), evicted=evicted, gone=gone)
+        self.ready.wake(group)
         self._retry_blocked()
         item = WorkItem(ItemKind.POD, uid)
         if uid not in self.plans.scheduled:
             self.queue.forget(item)
-        if attempt.outcome is None:
+        if outcome is None:
             self.queue.add(item)
-            return
-        match attempt.outcome.result:
-            case EvictionResult.EVICTED:
-                self._count_evicted(attempt.plan)
-            case EvictionResult.GONE:
-                pass
-            case EvictionResult.BLOCKED:
-                self._retry(item, max(attempt.outcome.retry_after_seconds, self._deps.settings.blocked_seconds))
-            case EvictionResult.FAILED:
-                self._retry_failed(attempt, item)
+        elif evicted:
+            self._record_evicted(plan)
+        elif not gone:
+            self._retry_refused(plan, outcome)
 
-    def _count_evicted(self, plan: PodPlan) -> None:
-        rules = plan.eviction.rules
+    def _record_evicted(self, plan: PodPlan) -> None:
+        rules, deps = plan.eviction.rules, self._deps
         self.rules.count_evicted(uid for uid, _ in rules)
         for _, name in rules:
-            self.queue.add_after(WorkItem(ItemKind.RULE, name), self._deps.settings.condition_seconds)
+            self.queue.add_after(WorkItem(ItemKind.RULE, name), deps.settings.condition_seconds)
+        delay = (deps.clock.now() - plan.eviction.due).total_seconds()
+        deps.metrics.count_evicted(delay)
+        log.info("pod evicted", extra={**_log_fields(plan), "delaySeconds": round(delay, 3)})
+        self._core.recorder.tell_of_pod(Kind.EVICTED, plan)
 
-    def _retry_failed(self, attempt: Attempt, item: WorkItem) -> None:
-        assert attempt.outcome is not None
-        seconds = self._retry(item, attempt.outcome.retry_after_seconds)
-        fields = {**log_fields(attempt.plan), "error": attempt.outcome.text, "delaySeconds": round(seconds, 3)}
+    def _retry_refused(self, plan: PodPlan, outcome: EvictionOutcome) -> None:
+        item = WorkItem(ItemKind.POD, plan.uid)
+        if outcome.result is EvictionResult.BLOCKED:
+            self._core.recorder.tell_of_pod(Kind.BLOCKED, plan, outcome.text)
+            self._retry(item, max(outcome.retry_after_seconds, self._deps.settings.blocked_seconds))
+            return
+        seconds = self._retry(item, outcome.retry_after_seconds)
+        fields = {**_log_fields(plan), "error": outcome.text, "delaySeconds": round(seconds, 3)}
         log.warning("pod not evicted", extra=fields)
 
     def _retry(self, item: WorkItem, at_least_seconds: float) -> float:
@@ -263,6 +228,5 @@ class Controller:
         return self.queue.add_rate_limited(item, min(at_least_seconds, RETRY_MOST_SECONDS))
 
 
-def _spec_of(rule: DeviceTaintRule) -> tuple[object, ...]:
-    """What plans depend on: everything but the status."""
-    return rule.selector, rule.taint, rule.meta.annotations, rule.deleting
+def _log_fields(plan: PodPlan) -> dict[str, object]:
+    return {"pod": plan.key, "podUID": plan.uid, "reasons": [str(reason) for reason in plan.eviction.reasons]}

@@ -1,4 +1,4 @@
-"""The state that the parts of the worker share, built once, and the one rule for what to do about a pod.
+"""The state that the parts of the worker share, built once.
 
 Where things wait:
 
@@ -26,17 +26,12 @@ from webhook.eviction.plans import Plans
 from webhook.eviction.rate_limiter import RateLimiter
 from webhook.eviction.ready_queue import ReadyQueue
 from webhook.eviction.recorder import Teller
-from webhook.eviction.step import Facts, Nothing, Why, next_step
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.evictions import Evictions
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from webhook.eviction.dependencies import Dependencies
     from webhook.eviction.modes import InTree
-    from webhook.eviction.plans import PodPlan
-    from webhook.eviction.step import Step
     from webhook.inventory.scope import EvictionScope
 
 RETRY_MOST_SECONDS: Final = 10.0
@@ -93,23 +88,3 @@ class Core:
             queue=WorkQueue(clock=deps.clock.seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS),
             recorder=Teller(deps),
         )
-
-    def hold_of(self, plan: PodPlan) -> str | None:
-        """The text of `/hold` on the pod, or else on its namespace."""
-        pod = plan.pod
-        return pod.hold if pod.hold is not None else self.deps.namespaces.hold_of(pod.meta.namespace)
-
-    def facts_of(self, plan: PodPlan) -> Facts:
-        """Everything that the next step of a pod depends on, as it is now."""
-        evicted = plan.uid in self.plans.evicted
-        hold = self.hold_of(plan)
-        return Facts(plan.pod, plan.eviction, plan.profile.settings, hold, plan.blocked_since, evicted, self.acts)
-
-    def recheck(self, plan: PodPlan, now: datetime) -> Step:
-        """What to do about a pod by what is known now, whatever put it where it waited (ADR 9).
-
-        Asked three times: when the pod is planned, when its turn comes, and right before the request is sent.
-        """
-        if self.plans.scheduled.get(plan.uid) is not plan:
-            return Nothing(Why.SAFE)  # dropped, or planned again since
-        return next_step(self.facts_of(plan), now)

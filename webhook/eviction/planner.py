@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from webhook.api.pods import Pod
+from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import Kind
 from webhook.eviction.pending import PendingSet
-from webhook.eviction.step import Evict, Nothing, Why
+from webhook.eviction.step import Evict, Nothing, Why, hold_of, recheck
 from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.inventory.state import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,9 +24,9 @@ if TYPE_CHECKING:
 
     from webhook.eviction.core import Core
     from webhook.eviction.plans import Changes, PodPlan
-    from webhook.eviction.ready_queue import ReadyPod
     from webhook.eviction.rule_status import RuleStatusUpdater
     from webhook.eviction.step import Wait
+    from webhook.inventory.state import Held
 
 _AT_ONCE: Final = 256
 """Pods that are planned in the same turn of the loop as the change that hits them: a few milliseconds."""
@@ -44,7 +47,7 @@ class Planner:
         """Pods that are, by `namespace/name`."""
         self.to_enqueue = PendingSet()
         """Planned pods, by uid, that are to be sent to a queue."""
-        self._due: dict[str, ReadyPod] = {}
+        self._due: dict[str, PodPlan] = {}
         """Pods for the ready queue, by uid; pushed once all is planned, so that the first out is the first of all."""
         self._unchecked: dict[str, None] = {}
         """Names of rules whose ceiling is to be checked."""
@@ -64,6 +67,62 @@ class Planner:
     def pending_count(self) -> int:
         """Roughly how many pods are left to plan."""
         return len(self.claims) + len(self.pods) + len(self._due) + len(self.to_enqueue)
+
+    # --- what has changed ------------------------------------------------------------------------
+
+    def start(self) -> bool:
+        """Plans everything that the inventory holds. Returns whether nothing is left to plan, as the next two do."""
+        for name in self._core.deps.inventory.rules:
+            self._core.queue.add(WorkItem(ItemKind.RULE, name))
+        self.pods.add(self._core.evictions.everything())
+        return self.begin()
+
+    def observe(self, old: Held | None, new: Held | None) -> bool:
+        """One object has changed, and the inventory has it already."""
+        self.hit(self._core.evictions.touched(old, new))
+        match new if new is not None else old:
+            case Pod() as pod:
+                self.pods.add((key_of(pod.meta),))
+                if isinstance(old, Pod) and old.hold != pod.hold:
+                    self._core.queue.add(WorkItem(ItemKind.POD, pod.meta.uid))
+            case DeviceTaintRule():
+                self._observe_rule(old, new)
+            case _:
+                pass
+        return self.begin()
+
+    def _observe_rule(self, old: Held | None, new: Held | None) -> None:
+        """A rule was created, changed or removed. A change of its status alone is our own."""
+        core = self._core
+        if isinstance(old, DeviceTaintRule) and (new is None or new.meta.uid != old.meta.uid):
+            self._rules.forget(old)
+        if not isinstance(new, DeviceTaintRule):
+            return
+        known = old if isinstance(old, DeviceTaintRule) and old.meta.uid == new.meta.uid else None
+        if known is not None and _without_status(known) == _without_status(new):
+            return
+        self.check(new.meta.name)
+        core.queue.add(WorkItem(ItemKind.RULE, new.meta.name))
+        core.limiter.forget_groups()
+        if known is not None and own_rate(known) != own_rate(new):
+            self.to_enqueue.add([plan.uid for plan in core.plans.of_rule(new.meta.uid)])
+        if self._rules.judge_again(known, new):
+            self.hit(core.evictions.resume(new))
+
+    def replan_all(self) -> bool:
+        """The policy has changed, and with it perhaps profiles and limits."""
+        for name, rule in self._core.deps.inventory.rules.items():
+            self.check(name)
+            if self._rules.judge_again(rule, rule):
+                self._core.evictions.resume(rule)
+        self.pods.add(self._core.deps.inventory.pods)
+        return self.begin()
+
+    def look_again(self, namespace: str | None) -> None:
+        """Holds of a namespace, or the wall clock, have changed: what waits may be due. None: of every namespace."""
+        for uid, plan in self._core.plans.scheduled.items():
+            if namespace in (None, plan.pod.meta.namespace) and uid not in self._core.ready:
+                self._core.queue.add(WorkItem(ItemKind.POD, uid))
 
     # --- what is to be planned -------------------------------------------------------------------
 
@@ -126,7 +185,7 @@ class Planner:
 
     def _push_due(self) -> None:
         for _ in range(min(_STRIDE, len(self._due))):
-            self._core.ready.push(self._due.popitem()[1])
+            self._core.ready.push(self._core.limiter.ready_pod(self._due.popitem()[1]))
 
     def _enqueue(self, uids: Iterable[str]) -> None:
         scheduled, now = self._core.plans.scheduled, self._core.deps.clock.now()
@@ -146,9 +205,8 @@ class Planner:
             core.queue.add_after(WorkItem(ItemKind.RULE, name), seconds)
         now = core.deps.clock.now()
         for plan in planned:
-            ready_pod = self._due_pod(plan, now)
-            if ready_pod is not None:
-                self._due[plan.uid] = ready_pod
+            if self._is_due(plan, now) and self._budget_known(plan):
+                self._due[plan.uid] = plan
             else:
                 self._due.pop(plan.uid, None)
                 self.to_enqueue.add((plan.uid,))
@@ -165,14 +223,13 @@ class Planner:
         """Sends a pod to the ready queue or the work queue; False if `enqueue_budgeted` has to ask for its budgets."""
         if self._core.limiter.in_flight(plan.uid):
             return True  # comes again when its request has been answered
-        step = self._core.recheck(plan, now)
+        step = recheck(self._core, plan, now)
         if not isinstance(step, Evict):
             self._delay(step, plan)
             return True
-        ready_pod = self._ready_pod(plan)
-        if ready_pod is None:
+        if not self._budget_known(plan):
             return False
-        self._core.ready.push(ready_pod)
+        self._core.ready.push(self._core.limiter.ready_pod(plan))
         return True
 
     async def enqueue_budgeted(self, plan: PodPlan) -> None:
@@ -181,20 +238,18 @@ class Planner:
         if self._core.plans.scheduled.get(plan.uid) is plan:  # else it was dropped, or planned again and comes again
             self._core.ready.push(self._core.limiter.ready_pod(plan))
 
-    def _due_pod(self, plan: PodPlan, now: datetime) -> ReadyPod | None:
-        """The pod as the ready queue takes it; None if it is not due, or if its budgets have to be asked for."""
-        if self._core.limiter.in_flight(plan.uid) or not isinstance(self._core.recheck(plan, now), Evict):
-            return None
-        return self._ready_pod(plan)
+    def _is_due(self, plan: PodPlan, now: datetime) -> bool:
+        return not self._core.limiter.in_flight(plan.uid) and isinstance(recheck(self._core, plan, now), Evict)
 
-    def _ready_pod(self, plan: PodPlan) -> ReadyPod | None:
-        # Only a pod without a budget is held back by the limit of its owner, so only there it matters.
+    def _budget_known(self, plan: PodPlan) -> bool:
+        """Whether it is known, or makes no difference, if the pod has a disruption budget."""
+        # Only a pod without a budget is held back by the limit of its owner.
         if plan.pod.owner is not None and plan.profile.settings.per_owner_unavailable is not None:
             budgeted = self._core.deps.budgets.known(plan.pod)
             if budgeted is None:
-                return None
+                return False
             plan.budgeted = budgeted
-        return self._core.limiter.ready_pod(plan)
+        return True
 
     def _delay(self, step: Nothing | Wait, plan: PodPlan) -> None:
         """The pod is not evicted now: it leaves the ready queue, and comes again when its wait is over."""
@@ -207,6 +262,10 @@ class Planner:
             return
         core.queue.add_after(item, step.seconds)
         if step.why is Why.HELD:
-            core.recorder.tell_of_pod(Kind.HELD, plan, core.hold_of(plan) or "")
+            core.recorder.tell_of_pod(Kind.HELD, plan, hold_of(core, plan) or "")
         elif step.seconds > core.deps.settings.told_after_seconds:
             core.recorder.tell_of_pod(Kind.SCHEDULED, plan)
+
+
+def _without_status(rule: DeviceTaintRule) -> tuple[object, ...]:
+    return rule.selector, rule.taint, rule.meta.annotations, rule.deleting

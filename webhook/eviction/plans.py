@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 
 from webhook.api.pods import Pod
-from webhook.eviction.limits import NamespaceLimit, OwnerLimit, UnderWay
+from webhook.eviction.limits import NamespaceLimit, OwnerLimit
 from webhook.eviction.ports import PodRef
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction
@@ -93,6 +93,40 @@ class _Hits:
         self.namespaces[namespace] -= 1
         if not self.namespaces[namespace]:
             del self.namespaces[namespace]
+
+
+class UnderWay:
+    """Evictions from when they are asked for until their pods are gone, in all and by namespace. Pods go by uid."""
+
+    def __init__(self) -> None:
+        self._namespaces: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._namespaces)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._namespaces
+
+    def count(self, namespace: str) -> int:
+        """Of one namespace."""
+        return self._counts.get(namespace, 0)
+
+    def add(self, uid: str, namespace: str) -> None:
+        """One begins, or was found to be under way; a second time changes nothing."""
+        if uid not in self._namespaces:
+            self._namespaces[uid] = namespace
+            self._counts[namespace] = self._counts.get(namespace, 0) + 1
+
+    def discard(self, uid: str) -> bool:
+        """The pod is gone, or is not evicted after all; gives whether it was under way."""
+        namespace = self._namespaces.pop(uid, None)
+        if namespace is None:
+            return False
+        self._counts[namespace] -= 1
+        if not self._counts[namespace]:
+            del self._counts[namespace]
+        return True
 
 
 class Plans:

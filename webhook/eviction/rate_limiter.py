@@ -6,18 +6,19 @@ What the line asks, answered from the plans. No I/O; seconds come in as argument
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from webhook.api.rules import own_rate
-from webhook.eviction.limits import OVERALL, Buckets, NamespaceLimit, OwnerLimit, SlidingMinute
+from webhook.eviction.limits import OVERALL, NamespaceLimit, OwnerLimit
 from webhook.eviction.profiles import unavailable_most
 from webhook.eviction.ready_queue import ReadyPod
-from webhook.flowcontrol.token_bucket import Rate
+from webhook.flowcontrol.token_bucket import Rate, TokenBucket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.limits import Limit
@@ -25,11 +26,85 @@ if TYPE_CHECKING:
     from webhook.eviction.profiles import Profile
     from webhook.inventory.evictions import Eviction, EvictionReason
 
+MINUTE_SECONDS: Final = 60.0
 TAINT_BURST: Final = 10
 """Of a taint that brings a rate of its own (N-13)."""
 _REMEMBERED_MOST: Final = 1024
 _ASK_AGAIN_SECONDS: Final = 0.1
 """While all that a minute has left is under way: nobody knows for how long."""
+
+
+class Buckets:
+    """A bucket for each taint that evicts; of several the highest rate wins (N-14). Keys are the caller's."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[object, TokenBucket] = {}
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def wait_seconds(self, rates: Iterable[tuple[object, Rate]], now: float) -> float:
+        """The smallest wait that any of the buckets gives; 0 without any."""
+        waits = [self._bucket(key, rate, now).wait_seconds(now) for key, rate in rates]
+        return min(waits, default=0.0)
+
+    def take(self, rates: Iterable[tuple[object, Rate]], now: float) -> None:
+        """One eviction under all of these taints."""
+        for key, rate in rates:
+            self._bucket(key, rate, now).take(now)
+
+    def give_back(self, rates: Iterable[tuple[object, Rate]]) -> None:
+        """It did not happen."""
+        for key, _ in rates:
+            bucket = self._buckets.get(key)
+            if bucket is not None:
+                bucket.give_back()
+
+    def forget_idle(self, now: float) -> None:
+        """Drops those that are as good as new."""
+        for key in [key for key, bucket in self._buckets.items() if bucket.full(now)]:
+            del self._buckets[key]
+
+    def _bucket(self, key: object, rate: Rate, now: float) -> TokenBucket:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = TokenBucket(rate, now)
+        else:
+            bucket.change(rate, now)
+        return bucket
+
+
+class SlidingMinute:
+    """At most so many evictions in any minute.
+
+    One that is under way counts, and one that is done counts for a minute from when its answer was there: whenever
+    the API server carried it out in between, no minute of its clock has more.
+    """
+
+    def __init__(self) -> None:
+        self._done: deque[float] = deque()
+        self._under_way = 0
+
+    def wait_seconds(self, limit: int, now: float) -> float:
+        """Until one more may begin; infinite while only those under way are in its way."""
+        while self._done and now - self._done[0] >= MINUTE_SECONDS:
+            self._done.popleft()
+        over = len(self._done) + self._under_way - limit + 1
+        if over <= 0:
+            return 0.0
+        if over > len(self._done):
+            return math.inf
+        return self._done[over - 1] + MINUTE_SECONDS - now
+
+    def begin(self) -> None:
+        """One is under way."""
+        self._under_way += 1
+
+    def end(self, now: float, *, evicted: bool) -> None:
+        """It is done, or came to nothing."""
+        self._under_way -= 1
+        if evicted:
+            self._done.append(now)
 
 
 class BucketKey(NamedTuple):
@@ -162,12 +237,16 @@ class RateLimiter:
         self._reserved[item.uid] = (item.group, rates)
         self._plans.begin(item.uid)
 
-    def release(self, uid: str, now: float, *, evicted: bool) -> RateGroup:
-        """What became of it is known; gives the group whose rates may allow more now."""
-        group, rates = self._reserved.pop(uid)
+    def release(self, plan: PodPlan, now: float, *, evicted: bool, gone: bool) -> RateGroup:
+        """The request of a pod was answered, or not made; returns the group whose rates may let more pods go now.
+
+        `evicted`: by this request, so that its tokens are used up; `gone`: the pod is on its way, or not there.
+        """
+        group, rates = self._reserved.pop(plan.uid)
         if not evicted:
             self._buckets.give_back(rates)
         self._minute(group.profile).end(now, evicted=evicted)
+        (self._plans.succeed if gone else self._plans.fail)(plan.uid, plan.ref)
         return group
 
     def forget_idle(self, now: float) -> None:

@@ -20,7 +20,7 @@ from webhook.eviction.conditions import (
 from webhook.eviction.event_messages import rule_note
 from webhook.eviction.expiry import CONTESTED, Expiry, contested_condition, expiry_of
 from webhook.eviction.modes import Mode
-from webhook.eviction.step import Wait, Why, exemption, next_step
+from webhook.eviction.step import Wait, Why, exemption, facts_of, next_step
 from webhook.eviction.tally import Tally, code_of
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.impact import Taint, impact_of
@@ -221,7 +221,7 @@ class RuleStatusUpdater:
             await timeslice.pause()
             if self._plans.scheduled.get(plan.uid) is not plan:
                 continue
-            facts = self._core.facts_of(plan)
+            facts = facts_of(self._core, plan)
             if facts.pod is None or facts.pod.deleting or facts.evicted:
                 continue
             if exemption(facts.pod, facts.profile) is not None:

@@ -1,16 +1,23 @@
-"""What is to be done about one pod at one moment. Pure: the same facts and the same time give the same step."""
+"""The next step for one pod at one moment. Pure: the same facts and the same time give the same step.
+
+`recheck` is the rule that the worker goes by wherever it decides about a pod.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from webhook.api.pods import DAEMON_SET, Pod
 from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile
+
+if TYPE_CHECKING:
+    from webhook.eviction.core import Core
+    from webhook.eviction.plans import PodPlan
 
 
 class Why(StrEnum):
@@ -63,6 +70,29 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     blocked_since: datetime | None = None
     evicted: bool = False
     acts: bool = True
+
+
+def recheck(core: Core, plan: PodPlan, now: datetime) -> Step:
+    """What to do about a pod by what is known now, whatever put it where it waited (ADR 9).
+
+    Asked three times: when the pod is planned, when its turn comes, and right before its request is sent.
+    """
+    if core.plans.scheduled.get(plan.uid) is not plan:
+        return Nothing(Why.SAFE)  # dropped, or planned again since
+    return next_step(facts_of(core, plan), now)
+
+
+def facts_of(core: Core, plan: PodPlan) -> Facts:
+    """Everything that the next step of a pod depends on, as it is now."""
+    evicted = plan.uid in core.plans.evicted
+    hold = hold_of(core, plan)
+    return Facts(plan.pod, plan.eviction, plan.profile.settings, hold, plan.blocked_since, evicted, core.acts)
+
+
+def hold_of(core: Core, plan: PodPlan) -> str | None:
+    """The text of `/hold` on the pod, or else on its namespace."""
+    pod = plan.pod
+    return pod.hold if pod.hold is not None else core.deps.namespaces.hold_of(pod.meta.namespace)
 
 
 def next_step(facts: Facts, now: datetime) -> Step:

@@ -9,8 +9,8 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import rule, slice_of, taint
 from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import FREE, World
-from webhook.eviction.limits import Buckets
 from webhook.eviction.modes import Mode
+from webhook.eviction.rate_limiter import Buckets
 from webhook.flowcontrol.token_bucket import Rate
 
 SLOW = Rate(1.0, 10)
