@@ -218,7 +218,8 @@ def _decode_requests(spec: Reader) -> tuple[DeviceRequest, ...]:
     devices = spec.child("devices")
     if devices is None:
         return ()
-    return tuple([_decode_request(each) for each in devices.each("requests")])
+    count = len(devices.list("requests"))
+    return tuple([_decode_request(devices.entry("requests", position)) for position in range(count)])
 
 
 def _decode_request(reader: Reader) -> DeviceRequest:

@@ -6,17 +6,18 @@ What is missing or null reads as Go's zero value, as in the API server. Whether 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from webhook.api.field import FieldError, Path, outline, too_many, type_invalid
+import msgspec
+
+from webhook.api.field import JSON, FieldError, Path, outline, too_many, type_invalid
 from webhook.api.meta import ObjectMeta, parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sized
     from datetime import datetime
 
-    from webhook.api.field import JSON
-
+_Errors: TypeAlias = list[FieldError]
 _INT64: Final = range(-(2**63), 2**63)
 MAX_ENTRIES: Final = 4096
 """Entries of a list that are read: many times what any limit allows, and few enough to be read at once."""
@@ -24,26 +25,17 @@ MAX_TYPE_ERRORS: Final = 100
 """Further type errors in an object are dropped: a hundred are enough to see what is wrong."""
 
 
-class Reader:
+class Reader(msgspec.Struct, eq=False, gc=False):
     """A JSON object under a cursor.
 
     Getters return the value or its zero; a value of another type is noted in `errors`, which all readers of one
     object share, and reads as zero. The path is built only on demand.
     """
 
-    __slots__ = ("_parent", "_step", "errors", "raw")
-
-    def __init__(
-        self,
-        raw: dict[str, JSON],
-        errors: list[FieldError],
-        parent: Reader | Path | None = None,
-        step: str = "",
-    ) -> None:
-        self.raw = raw
-        self.errors = errors
-        self._parent = parent
-        self._step = step
+    raw: dict[str, JSON]
+    errors: _Errors
+    _parent: Reader | Path | None = None
+    _step: str = ""
 
     @classmethod
     def of(cls, value: JSON, errors: list[FieldError], path: Path | None = None) -> Reader:
@@ -51,7 +43,7 @@ class Reader:
         if isinstance(value, dict):
             return cls(value, errors, path)
         reader = cls({}, errors, path)
-        reader._note(lambda: type_invalid(reader.path, outline(value), "an object"))
+        reader._no_object(value)
         return reader
 
     @property
@@ -66,6 +58,10 @@ class Reader:
     def wrong(self, name: str, expected: str) -> None:
         """Note that the field has a value of another type than `expected` says."""
         self._note(lambda: type_invalid(self.path.child(name), outline(self.raw[name]), expected))
+
+    def _no_object(self, value: JSON) -> None:
+        """Note that what stands here is no object, so that this reader has nothing to read."""
+        self._note(lambda: type_invalid(self.path, outline(value), "an object"))
 
     def _note(self, error: Callable[[], FieldError]) -> None:
         """Record an error; past MAX_TYPE_ERRORS it is not even built."""
@@ -136,10 +132,14 @@ class Reader:
         if value.__class__ is list:
             if len(value) <= MAX_ENTRIES:
                 return value
-            self._note(lambda: too_many(self.path.child(name), len(value), MAX_ENTRIES, declarative=True))
+            self._too_long(name, value)
         elif value is not None:
             self.wrong(name, "a list")
         return []
+
+    def _too_long(self, name: str, value: Sized) -> None:
+        # Apart from `list`, as a lambda there would slow down each of its calls.
+        self._note(lambda: too_many(self.path.child(name), len(value), MAX_ENTRIES, declarative=True))
 
     def each(self, name: str) -> Iterator[Reader]:
         """The objects of a list, in order."""
@@ -154,7 +154,7 @@ class Reader:
             return Reader(value, self.errors, self, step)
         reader = Reader({}, self.errors, self, step)
         if value is not None:
-            self._note(lambda: type_invalid(reader.path, outline(value), "an object"))
+            reader._no_object(value)
         return reader
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -177,6 +177,8 @@ class Reader:
     def text_map(self, name: str) -> Mapping[str, str]:
         """A map of strings, such as annotations."""
         values = self.map(name)
+        if not values:
+            return {}
         for key, value in values.items():
             if value.__class__ is not str and value is not None and len(self.errors) < MAX_TYPE_ERRORS:
                 self.errors.append(type_invalid(self.path.child(name).key(key), outline(value), "a string"))

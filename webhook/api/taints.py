@@ -136,8 +136,10 @@ def decode_tolerations(reader: Reader) -> tuple[DeviceToleration, ...]:
     """The `tolerations` of a request, an alternative or an allocation result; likewise."""
     if "tolerations" not in reader.raw:
         return ()
-    entries = enumerate(reader.list("tolerations"))
-    return tuple([_remembered_toleration(raw) or _decode_toleration_entry(reader, at) for at, raw in entries])
+    found: list[DeviceToleration] = []
+    for raw in reader.list("tolerations"):
+        found.append(_remembered_toleration(raw) or _decode_toleration_entry(reader, len(found)))
+    return tuple(found)
 
 
 def _remembered_toleration(raw: JSON) -> DeviceToleration | None:
