@@ -20,7 +20,7 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import RULE_ANNOTATIONS, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
-from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
+from webhook.validation.claims import SPEC, TEMPLATE_SPEC, QuietRequests, toleration_lists
 from webhook.validation.documented import TOLERATIONS_MAX
 from webhook.validation.meta import METADATA
 from webhook.validation.patches import DEVICES
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from webhook.api.claims import DeviceRequest
     from webhook.api.rules import DeviceSelector
 
 LINTS: Final = {
@@ -61,6 +62,8 @@ _POSITION: Final = re.compile(r"\[[0-9]+\]")
 CLOCK_SKEW: Final = timedelta(seconds=60)
 _ACTING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 _KNOWN_EFFECTS: Final = _ACTING | {NONE}
+_plain: Final = QuietRequests()
+"""Requests about which there is nothing to say."""
 _RESERVED: Final = ("kubernetes.io", "k8s.io")
 
 
@@ -97,11 +100,9 @@ def _lint(value: object, now: datetime) -> Iterator[Finding]:
         case DeviceTaintRule():
             yield from _rule(value, now)
         case ResourceClaim():
-            for path, tolerations in toleration_lists(SPEC, value.requests):
-                yield from tolerations_lint(path, tolerations)
+            yield from _requests(SPEC, value.requests)
         case ResourceClaimTemplate():
-            for path, tolerations in toleration_lists(TEMPLATE_SPEC, value.requests):
-                yield from tolerations_lint(path, tolerations)
+            yield from _requests(TEMPLATE_SPEC, value.requests)
         case ResourceSlice():
             yield from _slice(value, now)
         case ResourceSlicePatch():
@@ -243,12 +244,25 @@ def _reserved_domain(key: str) -> str | None:
 # --- tolerations --------------------------------------------------------------------------------
 
 
+def _requests(spec: Path, requests: tuple[DeviceRequest, ...]) -> Iterator[Finding]:
+    if requests in _plain.known:
+        return
+    plain = True
+    for path, tolerations in toleration_lists(spec, requests):
+        for finding in tolerations_lint(path, tolerations):
+            plain = False
+            yield finding
+    if plain:
+        _plain.add(requests)
+
+
 def tolerations_lint(path: Path, tolerations: Sequence[DeviceToleration]) -> Iterator[Finding]:
     """Advice on one list of tolerations."""
+    keys = set()
     for position, toleration in enumerate(tolerations):
+        keys.add(toleration.key)
         if not _is_plain(toleration):
             yield from _toleration(path.index(position), toleration)
-    keys = {toleration.key for toleration in tolerations}
     # Longer lists are not compared pair by pair, and different keys have nothing to compare.
     if len(tolerations) <= TOLERATIONS_MAX and (len(keys) < len(tolerations) or "" in keys):
         yield from _redundant(path, tolerations)

@@ -16,7 +16,7 @@ from webhook.api.field import FieldError, Path, invalid, too_many
 from webhook.api.meta import parse_time
 from webhook.api.rules import DATA, DESCRIPTION, EVICT, EVICTIONS_PER_SECOND, EXPIRES_AT
 from webhook.api.taints import EXISTS
-from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
+from webhook.validation.claims import SPEC, TEMPLATE_SPEC, QuietRequests, toleration_lists
 from webhook.validation.meta import METADATA
 from webhook.validation.taints import data_errors, description_errors
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 TOLERATIONS_MAX: Final = 16
 _DIGITS: Final = re.compile(r"[0-9]{1,18}")
 ANNOTATIONS: Final = METADATA.child("annotations")
+_fine: Final = QuietRequests()
+"""Requests that keep to the documents."""
 
 
 def documented_claim_errors(new: ResourceClaim, old: ResourceClaim | None) -> Iterator[FieldError]:
@@ -45,9 +47,15 @@ def documented_template_errors(new: ResourceClaimTemplate, old: ResourceClaimTem
 
 
 def _request_errors(spec: Path, requests: tuple[DeviceRequest, ...]) -> Iterator[FieldError]:
+    if requests in _fine.known:
+        return
+    fine = True
     for path, tolerations in toleration_lists(spec, requests):
         for error in _toleration_list_errors(path, tolerations):
+            fine = False
             yield replace(error, documented=True, declarative=True)  # told at the path as written
+    if fine:
+        _fine.add(requests)
 
 
 def crowded_list_error(path: Path, count: int) -> FieldError:

@@ -25,8 +25,8 @@ def object_meta_errors(new: ObjectMeta, *, created: bool) -> Iterator[FieldError
         yield required(METADATA.child("name"), "name or generateName is required")
     # The server completes a prefix before it looks, so a bad one is told twice.
     name = new.name or (new.generate_name and new.generate_name[:_PREFIX_MAX] + _SUFFIX)
-    if name:
-        yield from each_invalid(METADATA.child("name"), name, dns1123_subdomain(name))
+    if name and (messages := dns1123_subdomain(name)):
+        yield from each_invalid(METADATA.child("name"), name, messages)
     if new.generate_name:
         # A prefix may end in a dash, which the server's suffix makes right; it also looks away from the character
         # before the dash (apimachinery, maskTrailingDash).

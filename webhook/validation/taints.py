@@ -113,6 +113,14 @@ def toleration_list_errors(
             yield from toleration_errors(path.index(position), toleration, release)
 
 
+def tolerations_are_fine(tolerations: Sequence[DeviceToleration], release: Release) -> bool:
+    """Whether no toleration of a list has errors: most lists, and they are passed over without a path."""
+    for toleration in tolerations:  # noqa: SIM110 -- each claim comes here, and a generator costs as much as a look
+        if not _toleration_is_fine(toleration, release):
+            return False
+    return True
+
+
 def _toleration_is_fine(toleration: DeviceToleration, release: Release) -> bool:
     """Whether a toleration has no errors, told without building paths, and remembered while it is short."""
     key, operator, value, effect = toleration.key, toleration.operator, toleration.value, toleration.effect
