@@ -243,3 +243,20 @@ def test_digest_of_alternatives_depends_on_what_each_asks_for(more: Any) -> None
 def test_digest_of_what_has_wrong_types_is_one(spec: Any) -> None:
     claim, _ = decoded({**make_claim(), "spec": spec})
     assert len(digest(claim)) == 32
+
+
+# --- bounds -------------------------------------------------------------------------------------
+
+
+def test_groups_of_8192_bytes_are_written_down_and_one_byte_more_is_not() -> None:
+    fits, beyond = ("g" * 8000, "h" * 192), ("g" * 8000, "h" * 193)
+    assert claimed_author(signed(Requester("jane", fits), "ns", "n", ASKED, KEY)) == Requester("jane", fits)
+    assert claimed_author(signed(Requester("jane", beyond), "ns", "n", ASKED, KEY)) == Requester(
+        "jane", beyond[:1], groups_known=False
+    )
+
+
+@pytest.mark.parametrize("value", ["\ud800", 2**70])
+def test_digest_is_taken_of_what_only_json_can_spell(value: Any) -> None:
+    assert asked_by([with_more(fieldOfTomorrow=value)]) == asked_by([with_more(fieldOfTomorrow=value)])
+    assert asked_by([with_more(fieldOfTomorrow=value)]) != asked_by([with_more(fieldOfTomorrow=value + value)])

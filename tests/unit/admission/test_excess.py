@@ -330,3 +330,24 @@ def test_rule_costs_the_same_however_many_tolerations_it_is_not_about(shape: Any
 def test_largest_claim_gets_no_more_findings_than_are_looked_for(shape: Any, documented: str) -> None:
     for decision in reviewed(body_of(shape(LARGEST)), Judge(policy(documented))):
         assert len(decision.findings) <= 2 * MAX_FINDINGS
+
+
+# --- which limit comes first --------------------------------------------------------------------
+
+
+def crowded_with_a_bad_key() -> Any:
+    """More tolerations than are looked at, the first of which has a field error."""
+    return make_claim([make_toleration(key="not a key"), *harmless(100)])
+
+
+def test_field_errors_of_a_crowded_list_are_not_looked_for() -> None:
+    assert [error.type.value for error in judged(crowded_with_a_bad_key(), documentedRules="enforce").errors] == [
+        "FieldValueTooMany"
+    ]
+
+
+def test_field_errors_are_looked_for_in_a_crowded_claim_that_a_controller_brings() -> None:
+    claim = crowded_with_a_bad_key()
+    decision = judged(claim, documentedRules="enforce", user=CLAIM_CONTROLLER)
+    assert [error.type.value for error in decision.errors] == ["FieldValueInvalid"]
+    assert judged(listed(100), documentedRules="enforce", user=CLAIM_CONTROLLER).allowed

@@ -404,3 +404,8 @@ def test_recursion_limit_stays_as_it_was() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout == "True\n"
+
+
+def test_first_and_last_entries_of_a_list_are_in_range() -> None:
+    assert value_of("drivers[0] == 'gpu.example.com'") is True
+    assert value_of("drivers[1] == 'nic.example.com'") is True

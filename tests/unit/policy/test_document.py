@@ -379,3 +379,22 @@ def test_samples_pass_the_published_schema_as_others_read_it(file: File) -> None
 
 def test_samples_are_there() -> None:
     assert len(SAMPLES) == 5
+
+
+def test_empty_eviction_profile_has_the_documented_defaults() -> None:
+    assert policy_of(eviction=[{}]).eviction == (
+        EvictionProfile(
+            rate=10.0,
+            burst=10,
+            max_per_minute=None,
+            per_namespace=None,
+            per_owner_unavailable=1,
+            overall=None,
+            deadline_seconds=600.0,
+            delete_after_deadline=False,
+            grace_period_seconds=None,
+            grace_seconds=0.0,
+            max_hold_seconds=86400.0,
+            evict_daemon_sets=False,
+        ),
+    )

@@ -184,3 +184,9 @@ def test_before_1_35_the_entries_of_a_long_list_are_judged_as_well() -> None:
 def test_parameters_may_hold_what_json_can_spell() -> None:
     odd = {"surrogate": "\ud800", "large": 2**70, "none": None}
     assert reported(edited(whole(CLAIM), ("spec/devices/config/0/opaque/parameters", odd))) == []
+
+
+def test_wrong_class_of_a_flat_request_is_reported_where_the_server_reports_it() -> None:
+    claim = edited(whole(CLAIM, "v1beta1"), ("spec/devices/requests/0/deviceClassName", "A"))
+    (error,) = reported(claim)
+    assert error.startswith('spec.devices.requests[0].exactly.deviceClassName: Invalid value: "A"')

@@ -5,6 +5,8 @@ That the rules are those of a server is proved in tests/apiserver/test_generated
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.unit.validation.whole_objects import DROP, LABEL, SLICE, Edits, assert_reported, edited, reported, whole
@@ -247,3 +249,17 @@ def test_before_1_35_the_number_of_counter_sets_is_not_judged() -> None:
     crowded = edited(whole(SLICE, form=3), ("spec/sharedCounters", sets))
     assert reported(crowded) == ["spec.sharedCounters: Too many: 9: must have at most 8 items"]
     assert reported(crowded, minor=34) == []
+
+
+@pytest.mark.parametrize("field", ["capacityMultiplier", "deviceMultiplier"])
+@pytest.mark.parametrize(("number", "positive"), [("1n", True), ("1", True), (1, True), ("0", False), ("-1", False)])
+def test_multiplier_of_a_mapping_is_more_than_zero(
+    field: str,
+    number: Any,
+    positive: bool,  # noqa: FBT001 -- a table's
+) -> None:
+    mapping = {field: number, **({"capacityKey": "ranged"} if field == "capacityMultiplier" else {})}
+    edits = ("spec/devices/0/nodeAllocatableResources", {"cpu": {"mapping": mapping}})
+    found = [error for error in reported(edited(whole(SLICE), edits)) if f"mapping.{field}" in error]
+    place = f"spec.devices[0].nodeAllocatableResources[cpu].mapping.{field}"
+    assert found == ([] if positive else [f'{place}: Invalid value: "{number}": must be positive'])

@@ -25,7 +25,7 @@ from tests.unit.policy.cel import evaluated
 from tests.unit.policy.documents import make_entry, make_exception, policy_of
 from webhook.policy.coverage import apart
 from webhook.policy.match import TolerationMatcher
-from webhook.policy.model import Match, NamespaceMatch, Policy, RequesterMatch, TolerationMatch
+from webhook.policy.model import Match, NamespaceMatch, Policy, RequesterMatch, TaintMatch, TolerationMatch
 from webhook.policy.vap.cel import all_of, any_of, none_of, taint_condition, texts, toleration_condition
 from webhook.policy.vap.export import Coverage, Export, export
 
@@ -394,3 +394,35 @@ def test_nothing_is_allowed_and_refused_by_matches_that_are_apart(
 
 def test_coverage_is_a_word_for_reports() -> None:
     assert [str(each) for each in Coverage] == ["full", "partial", "none"]
+
+
+# --- effects of taints --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("allowing", [False, True])
+@pytest.mark.parametrize(
+    ("effects", "effect", "evict", "refused", "allowed"),
+    [
+        pytest.param(("NoSchedule",), "NoSchedule", False, True, True, id="what it names"),
+        pytest.param(("NoSchedule",), "NoExecute", False, False, False, id="what it does not name"),
+        pytest.param(("NoSchedule",), "NoSchedule", True, True, False, id="NoSchedule that evicts has NoExecute too"),
+        pytest.param(("NoExecute",), "NoSchedule", True, True, False, id="and so it has where NoExecute is named"),
+        pytest.param(("NoExecute",), "NoSchedule", False, False, False, id="but not where it does not evict"),
+        pytest.param(("NoSchedule", "NoExecute"), "NoSchedule", True, True, True, id="both are named"),
+        pytest.param(("NoExecute",), "None", True, False, False, id="None evicts nothing"),
+        pytest.param((), "NoSchedule", True, True, True, id="no effect is named"),
+    ],
+)
+def test_taint_that_evicts_is_refused_by_either_effect_and_allowed_by_both(
+    effects: tuple[str, ...],
+    effect: str,
+    evict: bool,  # noqa: FBT001 -- a table's
+    refused: bool,  # noqa: FBT001 -- a table's
+    allowed: bool,  # noqa: FBT001 -- a table's
+    allowing: bool,  # noqa: FBT001 -- a table's
+) -> None:
+    whole = taint_condition(Match(taints=TaintMatch(effects=effects)), allowing=allowing).whole
+    object_ = {"spec": {"taint": {"key": "a", "effect": effect}}}
+    assert evaluated(whole, variables={"selector": {}, "evict": evict}, object=object_) is (
+        allowed if allowing else refused
+    )
