@@ -9,7 +9,8 @@ import pytest
 
 from tests.mutants.__main__ import ACCEPTED, Accepted, accepted_in
 from tests.mutants.places import OPERATORS, ROOMS, diff_of, sample_of
-from tests.mutants.trials import MORE, PROPERTIES, Copy
+from tests.mutants.reach import MeasuredTest, Reach
+from tests.mutants.trials import MORE, PROPERTIES, laws_of, unit_tests_of
 
 ROOT = Path(__file__).parents[2]
 MODULE = '''\
@@ -81,8 +82,7 @@ def test_every_room_has_tests(room: str) -> None:
     assert (ROOT / "webhook" / room / "__init__.py").is_file()
     assert PROPERTIES[room]
     assert MORE[room]
-    for step in Copy._steps(room):
-        assert [test for test in step if not (ROOT / test).exists()] == []
+    assert [test for test in (*unit_tests_of(room), *laws_of(room)) if not (ROOT / test).exists()] == []
 
 
 def test_accepted_mutants_are_of_lines_that_are_there() -> None:
@@ -106,3 +106,38 @@ def test_exceptions_that_cannot_be_replaced_are_passed_over(tree: Path) -> None:
     replaced = [mutant.added for seed in range(10) for mutant in sample_of(tree, 100, random.Random(seed))[0]]
     assert replaced
     assert all("json.JSONDecodeError" in line for added in replaced for line in added)
+
+
+REACHED = """\
+MOST = 3
+
+
+def first(number: int) -> int:
+    if (
+        number > MOST
+    ):
+        return min(
+            number,
+            7,
+        )
+    return number
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        pytest.param(1, ["module", "other"], id="at import no test is seen, so all that are in the module count"),
+        pytest.param(6, ["module", "other"], id="the head of a statement with a body, however many lines it has"),
+        pytest.param(9, ["other"], id="a statement of several lines"),
+        pytest.param(12, ["module"], id="a statement of one line"),
+    ],
+)
+def test_tests_of_a_line_are_those_that_run_its_statement(line: int, expected: list[str]) -> None:
+    tests = {name: MeasuredTest(f"tests/unit/api/test_{name}.py::test_it", 0.1, 2) for name in ("other", "module")}
+    other, module = (test.id for test in tests.values())
+    reached = {5: (other, module), 8: (other,), 12: (module,)}
+    reach = Reach({test.id: test for test in tests.values()}, {"webhook/api/module.py": reached})
+    found = reach.tests_of("webhook/api/module.py", REACHED, line)
+    assert found == [tests[name] for name in expected], "with the module of that name first"
+    assert reach.tests_of("webhook/api/nowhere.py", REACHED, line) == []

@@ -59,37 +59,37 @@ def main() -> int:
     excused = [mutant for mutant in mutants if any(each.is_this(mutant) for each in accepted)]
     tried = [mutant for mutant in mutants if mutant not in excused]
     try:
-        outcomes = _outcomes(tried, options.workers, options.minutes)
+        outcomes = _outcomes(tried[options.skip :], options)
     except NotGreenError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    return _told(outcomes, len(excused), len(tried) - len(outcomes))
+    return _told(outcomes, len(excused), len(tried[options.skip :]) - len(outcomes))
 
 
-def _outcomes(mutants: list[Mutant], workers: int, minutes: float) -> list[tuple[Mutant, Outcome]]:
+def _outcomes(mutants: list[Mutant], options: argparse.Namespace) -> list[tuple[Mutant, Outcome]]:
     """What became of the mutants; of those for which there was time. Raises NotGreenError."""
-    end = time.monotonic() + minutes * 60
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
         first = Copy(ROOT, Path(folder) / "0")
         first.measure(sorted({mutant.room for mutant in mutants}))
         copies.put(first)
-        for number in range(1, workers):
+        for number in range(1, options.workers):
             copies.put(first.twin(ROOT, Path(folder) / str(number)))
+        end = time.monotonic() + options.minutes * 60
 
         def one(mutant: Mutant) -> tuple[Mutant, Outcome] | None:
             if time.monotonic() > end:
                 return None
             copy = copies.get()
             try:
-                outcome = copy.outcome_of(mutant)
+                outcome = copy.outcome_of(mutant, thorough=not options.quick)
             finally:
                 copies.put(copy)
             if outcome is not Outcome.KILLED:
-                print(f"{mutant.path}:{mutant.line}: {outcome}", flush=True)
+                print(f"{mutant.path}:{mutant.line}: {outcome}", *diff_of(mutant), sep="\n", flush=True)
             return mutant, outcome
 
-        with ThreadPoolExecutor(workers) as pool:
+        with ThreadPoolExecutor(options.workers) as pool:
             return [each for each in pool.map(one, mutants) if each is not None]
 
 
@@ -116,6 +116,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="repeat the sample of this seed; default a new one")
     parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=ROOMS, help="default all that are pure")
     parser.add_argument("--workers", type=int, default=2, help="how many at a time; default 2")
+    parser.add_argument(
+        "--skip", type=int, default=0, help="leave out the first mutants, which an earlier run has tried"
+    )
+    parser.add_argument("--quick", action="store_true", help="try only laws, and unit tests that reach the place")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no more after so long; default 60")
     return parser
 

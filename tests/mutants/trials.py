@@ -15,8 +15,10 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import TYPE_CHECKING, Final
 
+from tests.mutants.reach import Reach
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from tests.mutants.places import Mutant
 
@@ -24,17 +26,26 @@ PROPERTIES: Final = {
     "api": ("versions", "formats", "hostile"),
     "expressions": ("expressions",),
     "inventory": ("inventory", "inventory_scan", "guard"),
-    "policy": ("policy", "policy_documents", "policy_reviews", "shadows"),
+    "policy": ("policy", "policy_documents", "policy_reviews", "shadows", "explain"),
     "validation": ("formats", "versions", "hostile"),
-    "admission": ("guard", "confirmation", "defaulting", "policy_reviews", "shadows", "hostile"),
+    "admission": (
+        *("guard", "confirmation", "defaulting", "policy_reviews", "shadows", "hostile", "explain", "window"),
+        *("taint_rules", "stepwise"),
+    ),
 }
 MORE: Final = {
     "api": ("tests/unit/validation", "tests/unit/test_cases.py", "tests/unit/files"),
     "expressions": ("tests/unit/policy/test_document.py", "tests/unit/policy/test_checks.py"),
     "inventory": ("tests/unit/admission/test_guard.py", "tests/unit/admission/test_recent_impact.py"),
-    "policy": ("tests/unit/admission", "tests/unit/commands/test/test_command.py"),
+    "policy": (
+        *("tests/unit/admission", "tests/unit/commands/test/test_command.py"),
+        *("tests/unit/commands/explain/test_command.py", "tests/unit/commands/test_export_vap.py"),
+    ),
     "validation": ("tests/unit/test_cases.py", "tests/unit/admission/test_chain.py"),
-    "admission": ("tests/unit/test_cases.py", "tests/unit/server", "tests/unit/commands/audit/test_command.py"),
+    "admission": (
+        *("tests/unit/test_cases.py", "tests/unit/server", "tests/unit/commands/audit/test_command.py"),
+        "tests/unit/commands/explain/test_command.py",
+    ),
 }
 """Tests of other rooms in which most of a room's behaviour is seen."""
 _FOLDERS: Final = ("webhook", "tests", "docs", "manifests", "monitoring", "pyproject.toml", "README.md", "CHANGELOG.md")
@@ -42,15 +53,19 @@ _LEFT_OUT: Final = shutil.ignore_patterns("__pycache__", ".*cache", ".hypothesis
 # A mutant that allocates for ever must not take the machine with it: 4 GiB of addresses.
 # And a test of a law must neither fail for being slow nor try other examples the next time.
 _PROFILE: Final = "mutants"
-_BOOT: Final = f"""
+_SETTINGS: Final = f"""
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-import pytest
 from hypothesis import settings
 settings.register_profile("{_PROFILE}", max_examples=20, deadline=None, derandomize=True, database=None)
 settings.load_profile("{_PROFILE}")
-sys.exit(pytest.main(sys.argv[1:]))
 """
+_TEST: Final = f"{_SETTINGS}import pytest\nsys.exit(pytest.main(sys.argv[1:]))\n"
+_MEASURE: Final = f"{_SETTINGS}from tests.mutants import reach\nsys.exit(reach.main(sys.argv[1:]))\n"
+_FIRST: Final = 30
+"""Tests that are run before the others that reach a place: most mutants are found out by these."""
+_SLOWER: Final = 3.0
+"""How much longer than while they were measured tests may take, before a mutant counts as one that hangs."""
 _SPARE_SECONDS: Final = 30.0
 
 
@@ -81,39 +96,48 @@ class Copy:
         # By its hash and not by its time: a mutant is written within the second in which the last one was.
         mode = PycInvalidationMode.CHECKED_HASH
         compileall.compile_dir(at / "webhook", quiet=2, invalidation_mode=mode)
-        self._seconds = 0.0
+        self._reach = Reach({}, {})
+        self._laws_seconds = 0.0
 
     def measure(self, rooms: Iterable[str]) -> None:
-        """Runs the tests of some rooms as they are, and remembers how long they take. Raises NotGreenError."""
+        """Runs the tests of some rooms as they are, and remembers what they reach. Raises NotGreenError."""
         code = "import sys, webhook; sys.stdout.write(webhook.__file__)"
         command = [sys.executable, "-c", code]
         where = subprocess.run(command, cwd=self.at, env=self._env(), capture_output=True, check=True).stdout.decode()
         if not Path(where).is_relative_to(self.at):
             raise NotGreenError(f"tests would run against {where}, which is not the copy")
-        tests = tuple(dict.fromkeys(test for room in rooms for step in self._steps(room) for test in step))
+        into = self.at / "reach.json"
+        rooms = tuple(rooms)
+        self._run(_MEASURE, (str(into), *dict.fromkeys(test for room in rooms for test in unit_tests_of(room))), None)
+        self._reach = Reach.read(into)
+        laws = tuple(dict.fromkeys(law for room in rooms for law in laws_of(room)))
         before = time.monotonic()
-        status, output = self._pytest(tests, None)
+        status, output = self._pytest(laws, None)
         if status != 0:
             raise NotGreenError(f"tests fail without a mutant:\n{output}")
-        self._seconds = time.monotonic() - before
+        self._laws_seconds = time.monotonic() - before
+        # A test that fails while it is measured may pass otherwise.
+        if self._reach.failed:
+            status, output = self._pytest(self._reach.failed, None)
+            if status != 0:
+                raise NotGreenError(f"tests fail without a mutant:\n{output}")
 
     def twin(self, root: Path, at: Path) -> Copy:
-        """Another copy, which knows how long tests take."""
+        """Another copy, which knows what tests reach."""
         copy = Copy(root, at)
-        copy._seconds = self._seconds
+        copy._reach, copy._laws_seconds = self._reach, self._laws_seconds
         return copy
 
-    def outcome_of(self, mutant: Mutant) -> Outcome:
-        """What the room's tests make of it."""
+    def outcome_of(self, mutant: Mutant, *, thorough: bool = True) -> Outcome:
+        """What the room's tests make of it; if not thorough, only the laws and the unit tests that reach the place."""
         path = self.at / mutant.path
         source = path.read_text()
-        named = self._named(mutant)
+        steps = list(self._steps(mutant, source, thorough=thorough))
         try:
             path.write_text(mutant.source)
-            for step in (named, *self._steps(mutant.room)) if named else self._steps(mutant.room):
+            for tests, seconds in steps:
                 try:
-                    # Each step is a part of what was measured.
-                    status, _ = self._pytest(step, self._seconds + _SPARE_SECONDS)
+                    status, _ = self._pytest(tests, seconds * _SLOWER + _SPARE_SECONDS)
                 except subprocess.TimeoutExpired:
                     return Outcome.TIMED_OUT
                 if status != 0:
@@ -122,29 +146,39 @@ class Copy:
             path.write_text(source)
         return Outcome.SURVIVED
 
-    def _named(self, mutant: Mutant) -> tuple[str, ...]:
-        """The test modules that have the name of the mutant's module, which most often know."""
-        module = Path(mutant.path).stem
-        return tuple(
-            str(path.relative_to(self.at))
-            for path in sorted((self.at / "tests" / "unit" / mutant.room).glob("test_*.py"))
-            if _alike(path.stem.removeprefix("test_"), module)
-        )
+    def _steps(self, mutant: Mutant, source: str, *, thorough: bool) -> Iterator[tuple[tuple[str, ...], float]]:
+        """Tests that are run together, and the seconds they took, one step after the other.
 
-    @staticmethod
-    def _steps(room: str) -> tuple[tuple[str, ...], ...]:
-        laws = tuple(f"tests/properties/test_{name}.py" for name in PROPERTIES[room])
-        return (f"tests/unit/{room}",), MORE[room], laws
+        Laws come after the unit tests that reach the mutant, then all unit tests. What a fixture or a cache has kept
+        is seen under the first test alone that asked for it, so that the others may notice a mutant without being
+        seen to reach it.
+        """
+        of_room = unit_tests_of(mutant.room)
+        reaching = [
+            test
+            for test in self._reach.tests_of(mutant.path, source, mutant.line)
+            if test.id.startswith(tuple(each if each.endswith(".py") else f"{each}/" for each in of_room))
+        ]
+        for some in (reaching[:_FIRST], reaching[_FIRST:]):
+            if some:
+                yield tuple(test.id for test in some), sum(test.seconds for test in some)
+        yield laws_of(mutant.room), self._laws_seconds
+        if thorough or not reaching:
+            yield of_room, self._reach.seconds
 
     def _env(self) -> dict[str, str]:
         return {**os.environ, "PYTHONPATH": str(self.at), "HYPOTHESIS_PROFILE": _PROFILE}
 
-    def _pytest(self, tests: tuple[str, ...], most_seconds: float | None) -> tuple[int, str]:
+    def _pytest(self, tests: Iterable[str], most_seconds: float | None) -> tuple[int, str]:
         """Exit status and output. Raises TimeoutExpired."""
-        command = [sys.executable, "-c", _BOOT, "-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
+        return self._run(_TEST, ("-x", *tests), most_seconds)
+
+    def _run(self, program: str, arguments: Iterable[str], most_seconds: float | None) -> tuple[int, str]:
+        command = [sys.executable, "-c", program, *arguments]
+        command += ["-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-m", "not apiserver and not slow"]
         command += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of hypothesis, which is there already
         process = subprocess.Popen(
-            [*command, "-m", "not apiserver and not slow", *tests],
+            command,
             cwd=self.at,
             env=self._env(),
             stdout=subprocess.PIPE,
@@ -161,5 +195,11 @@ class Copy:
         return process.returncode, output.decode(errors="replace")
 
 
-def _alike(one: str, other: str) -> bool:
-    return one == other or one.startswith(f"{other}_") or other.startswith(f"{one}_")
+def unit_tests_of(room: str) -> tuple[str, ...]:
+    """The unit tests that are to notice a mutant of the room."""
+    return f"tests/unit/{room}", *MORE[room]
+
+
+def laws_of(room: str) -> tuple[str, ...]:
+    """The properties that are to notice it."""
+    return tuple(f"tests/properties/test_{name}.py" for name in PROPERTIES[room])
