@@ -90,7 +90,10 @@ def _outcomes(mutants: list[Mutant], options: argparse.Namespace) -> list[tuple[
             return mutant, outcome
 
         with ThreadPoolExecutor(options.workers) as pool:
-            return [each for each in pool.map(one, mutants) if each is not None]
+            outcomes = [each for each in pool.map(one, mutants) if each is not None]
+        while not copies.empty():
+            copies.get().close()
+        return outcomes
 
 
 def _told(outcomes: list[tuple[Mutant, Outcome]], excused: int, left: int) -> int:

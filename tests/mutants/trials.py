@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import compileall
-import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -15,6 +13,7 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import TYPE_CHECKING, Final
 
+from tests.mutants.forks import Forks
 from tests.mutants.reach import Reach
 
 if TYPE_CHECKING:
@@ -60,8 +59,11 @@ from hypothesis import settings
 settings.register_profile("{_PROFILE}", max_examples=20, deadline=None, derandomize=True, database=None)
 settings.load_profile("{_PROFILE}")
 """
-_TEST: Final = f"{_SETTINGS}import pytest\nsys.exit(pytest.main(sys.argv[1:]))\n"
 _MEASURE: Final = f"{_SETTINGS}from tests.mutants import reach\nsys.exit(reach.main(sys.argv[1:]))\n"
+_OPTIONS: Final = (
+    *("-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-m", "not apiserver and not slow"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # of hypothesis, which is there already
+)
 _FIRST: Final = 30
 """Tests that are run before the others that reach a place: most mutants are found out by these."""
 _SLOWER: Final = 3.0
@@ -98,6 +100,7 @@ class Copy:
         compileall.compile_dir(at / "webhook", quiet=2, invalidation_mode=mode)
         self._reach = Reach({}, {})
         self._laws_seconds = 0.0
+        self._forks = Forks(_SETTINGS, at, self._env())
 
     def measure(self, rooms: Iterable[str]) -> None:
         """Runs the tests of some rooms as they are, and remembers what they reach. Raises NotGreenError."""
@@ -108,7 +111,16 @@ class Copy:
             raise NotGreenError(f"tests would run against {where}, which is not the copy")
         into = self.at / "reach.json"
         rooms = tuple(rooms)
-        self._run(_MEASURE, (str(into), *dict.fromkeys(test for room in rooms for test in unit_tests_of(room))), None)
+        measured = dict.fromkeys(test for room in rooms for test in unit_tests_of(room))
+        subprocess.run(
+            [sys.executable, "-c", _MEASURE, str(into), *_OPTIONS, *measured],
+            cwd=self.at,
+            env=self._env(),
+            capture_output=True,
+            check=False,  # what fails is in the file
+        )
+        if not into.exists():
+            raise NotGreenError("tests cannot be measured")
         self._reach = Reach.read(into)
         laws = tuple(dict.fromkeys(law for room in rooms for law in laws_of(room)))
         before = time.monotonic()
@@ -171,28 +183,11 @@ class Copy:
 
     def _pytest(self, tests: Iterable[str], most_seconds: float | None) -> tuple[int, str]:
         """Exit status and output. Raises TimeoutExpired."""
-        return self._run(_TEST, ("-x", *tests), most_seconds)
+        return self._forks.run((*_OPTIONS, "-x", *tests), most_seconds)
 
-    def _run(self, program: str, arguments: Iterable[str], most_seconds: float | None) -> tuple[int, str]:
-        command = [sys.executable, "-c", program, *arguments]
-        command += ["-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-m", "not apiserver and not slow"]
-        command += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of hypothesis, which is there already
-        process = subprocess.Popen(
-            command,
-            cwd=self.at,
-            env=self._env(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            output, _ = process.communicate(timeout=most_seconds)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # and what a test has started
-            process.wait()
-        return process.returncode, output.decode(errors="replace")
+    def close(self) -> None:
+        """Ends its processes."""
+        self._forks.close()
 
 
 def unit_tests_of(room: str) -> tuple[str, ...]:
