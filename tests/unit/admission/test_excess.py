@@ -351,3 +351,11 @@ def test_field_errors_are_looked_for_in_a_crowded_claim_that_a_controller_brings
     decision = judged(claim, documentedRules="enforce", user=CLAIM_CONTROLLER)
     assert [error.type.value for error in decision.errors] == ["FieldValueInvalid"]
     assert judged(listed(100), documentedRules="enforce", user=CLAIM_CONTROLLER).allowed
+
+
+def test_tolerations_of_a_request_behind_as_many_as_are_judged_all_count_as_not_judged() -> None:
+    requests = [*(make_request(f"r{at}") for at in range(OBJECT_MAX)), make_request("last", harmless(3))]
+    excess = excess_of(make_claim(requests=requests), of_template=False)
+    assert excess is not None
+    assert (excess.tolerations, excess.unjudged, excess.requests_unjudged) == (3, 3, 1)
+    assert str(excess.first_unjudged) == f"spec.devices.requests[{OBJECT_MAX}].exactly.tolerations[0]"
