@@ -92,7 +92,7 @@ def _variable(cell: str) -> str:
 
 def test_table_of_resources_is_the_one_that_is_tested() -> None:
     tested = yaml.safe_load((ROOT / "tests" / "apiserver" / "policy" / "subresources.yaml").read_text())
-    rows = [row for row in _table("## What is asked about") if not row[0].startswith("configmaps")]
+    rows = [row for row in _table("## Which requests are judged") if not row[0].startswith("configmaps")]
     assert rows == [[row["resource"], row["operation"], row["checked"]] for row in tested]
 
 
