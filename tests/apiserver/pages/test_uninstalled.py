@@ -140,7 +140,7 @@ def _claims(reader: Reader, pod: str) -> list[Json]:
 def _export(reader: Reader) -> None:
     """What docs/export-vap.md has one apply, of the policy in the cluster."""
     reader.write("policy.yaml", json.dumps(POLICY))
-    export, *_ = blocks("docs/export-vap.md", "A policy without the webhook")
+    export, *_ = blocks("docs/export-vap.md", "Enforcing a policy without the webhook")
     reader.run(export)
 
 
