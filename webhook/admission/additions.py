@@ -1,7 +1,7 @@
 """What `/mutate` adds to claims and templates: the author of a template, and default tolerations.
 
-A template's spec is immutable, so whoever sends their own manifest again must find what was added to it: on update
-it is put back, else the API server would refuse the manifest.
+A template's spec is immutable. When its author applies the original manifest again, what was added here is put back;
+otherwise the API server would refuse the update.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
 class Addition(NamedTuple):
-    """Edits to an object, and what to tell its sender about them."""
+    """Edits to an object, and the warnings about them for its sender."""
 
     edits: tuple[Edit, ...] = ()
     remarks: tuple[Finding, ...] = ()
@@ -91,7 +91,7 @@ def additions(new: Object, old: Object | None, request: AdmissionRequest, contex
 
 
 def _unsigned(request: AdmissionRequest, context: AdmissionContext) -> str:
-    """Why nothing is signed for this request, or an empty text. What is signed is believed as long as the key lasts."""
+    """Why nothing is signed for this request, or an empty text. A signature is valid for as long as the key exists."""
     if not context.caller_trusted:
         return "API servers do not prove to the webhook who they are"
     if not can_be_named(Requester(request.username, request.groups)):
@@ -100,7 +100,7 @@ def _unsigned(request: AdmissionRequest, context: AdmissionContext) -> str:
 
 
 def _lacks_key(context: AdmissionContext) -> bool:
-    """Whether the author matters and cannot be written. What is read from a file needs none."""
+    """Whether the author matters but cannot be signed for lack of a key. Files need no signature."""
     return context.key is None and not context.offline and claims_matter(context.judge)
 
 
@@ -111,7 +111,7 @@ def _author(
     request: AdmissionRequest,
     context: AdmissionContext,
 ) -> Iterator[Edit]:
-    """Who answers for it, written down anew unless it stands there already."""
+    """The author annotation, unless the object already has it."""
     if context.key is None or not (claiming.is_template or claiming.generated):
         return
     new = claiming.new
@@ -123,7 +123,7 @@ def _author(
             annotation = signed(requester, claiming.namespace, request.uid, asked, context.key)
             yield (*_TEMPLATE_ANNOTATIONS, REQUESTED_BY), annotation
     elif scope.requester is not None and asked != digest(new):
-        # What we add changes what its author signed for; the author stays the same.
+        # Our additions change the signed content, so it is signed again for the same author.
         annotation = signed(scope.requester, claiming.namespace, request.uid, asked, context.key)
         yield (*_CLAIM_ANNOTATIONS, REQUESTED_BY), annotation
 
@@ -132,7 +132,7 @@ def _author(
 
 
 def _may_get_defaults(claiming: ClaimView, scope: Scope, context: AdmissionContext) -> bool:
-    """A claim that is refused as soon as it tolerates anything, since nobody answers for it, gets nothing."""
+    """False for a claim without a known author that would be refused as soon as it tolerates anything."""
     refused = scope.requester is None and context.policy.unknown_author is UnknownAuthor.DENY
     return bool(context.policy.default_tolerations) and (claiming.tolerates or not refused)
 
@@ -209,7 +209,7 @@ def _with_defaults(
 
 
 def _put_back(claiming: ClaimView, old: Object) -> Iterator[Edit]:
-    """What we added to the stored object and the sender's own manifest lacks."""
+    """What we added to the stored object and the new manifest lacks."""
     new = claiming.new
     if new.spec == old.spec:
         return
@@ -229,7 +229,7 @@ def _put_back(claiming: ClaimView, old: Object) -> Iterator[Edit]:
     for asked in everything_asked(claiming.spec, new.requests):
         before = stored.get((asked.position, asked.alternative), ())
         present = asked.exact.tolerations
-        # The spec is immutable: this can only turn a refusal into what is stored already.
+        # The spec is immutable, so this can only restore what is stored already.
         if len(present) < len(before) and _as_stored(before[: len(present)]) == _as_stored(present):
             yield from _appended(claiming, asked, before[len(present) :])
 

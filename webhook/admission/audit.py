@@ -1,7 +1,7 @@
-"""Claims and templates at rest: what the policy would say if they were created now. Nothing here asks a cluster.
+"""Stored claims and templates: what the policy would say if they were created now. No access to a cluster.
 
-Who created something is not kept by a cluster. A template's author stands in an annotation; whoever made a claim by
-hand is unknown, so rules on requesters match it if they refuse, and do not if they allow.
+A cluster does not record who created an object. The author of a template is in an annotation; the author of a claim
+that was created directly is unknown, so rules on requesters match it if they refuse, and do not if they allow.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _AUTHOR: Final = Path.root().child("spec", "metadata", "annotations").key(REQUES
 
 
 class AuditReason(StrEnum):
-    """Why something is listed. A closed set, fit for a label."""
+    """Why an object is listed. A closed set, safe as a metric label."""
 
     REFUSED = "refused"
     WARNED = "warned"
@@ -47,7 +47,7 @@ class AuditReason(StrEnum):
 
 
 class Author(StrEnum):
-    """What is known of who answers for an object. A closed set, fit for a label."""
+    """What is known of the author of an object. A closed set, safe as a metric label."""
 
     PROVEN = "proven"
     CLAIMED = "claimed"
@@ -56,7 +56,7 @@ class Author(StrEnum):
 
 
 class AtRest(NamedTuple):
-    """One thing to tell about an object. `resource`, `reason` and `author` are closed sets; rules are the policy's."""
+    """One finding about a stored object. `resource`, `reason` and `author` are closed sets; rules are the policy's."""
 
     resource: str
     reason: AuditReason
@@ -65,10 +65,10 @@ class AtRest(NamedTuple):
 
 
 def audited(value: JSON, context: AdmissionContext) -> Iterator[AtRest]:
-    """What there is to tell of a claim or template as it is stored, judged as if it were created at `context.now`.
+    """The findings on a stored claim or template, judged as if it were created at `context.now`.
 
     Nothing for other kinds, for objects that are being deleted, and for claims of extended resources. Authors are
-    verified if there is a `context.key`, else believed. Raises OutOfTime.
+    verified if there is a `context.key`, and taken as written otherwise. Raises OutOfTime.
     """
     resource = _resource_of(value)
     if resource is None or value["metadata"].get("deletionTimestamp") is not None:
@@ -107,7 +107,7 @@ def _documented(errors: Iterator[FieldError], context: AdmissionContext) -> Iter
 
 
 class _Stored:
-    """An object at rest with what is known of its author."""
+    """A stored object with what is known of its author."""
 
     def __init__(self, new: Any, value: JSON, resource: GroupVersionResource, context: AdmissionContext) -> None:
         meta = new.meta
@@ -136,7 +136,7 @@ class _Stored:
         return AtRest(self._resource, reason, self._author, finding)
 
     def by_policy(self) -> Iterator[AtRest]:
-        """What the policy that holds has to say."""
+        """The findings of the active policy."""
         judge, claiming = self._context.judge, self._claiming
         mode = judge.claim_mode(generated=claiming.generated, updating=False)
         if mode is PolicyMode.OFF:
@@ -160,7 +160,7 @@ class _Stored:
             yield self.at_rest(unknown_author(judge, updating=False), AuditReason.UNKNOWN_AUTHOR)
 
     def by_candidate(self, candidate: Judge) -> Iterator[AtRest]:
-        """What the candidate would refuse, and the policy that holds does not."""
+        """What the candidate policy would refuse and the active one does not."""
         if candidate.policy.mode is PolicyMode.OFF:
             return
         active = Rulings() if self._context.policy.mode is PolicyMode.OFF else self._rulings(self._context.judge)
@@ -183,7 +183,7 @@ class _Stored:
 
 
 def _matters(context: AdmissionContext) -> bool:
-    """Whether anybody would ask for an author."""
+    """Whether a policy needs to know the author."""
     judges = filter(None, (context.judge, context.candidate))
     return any(judge.judges_claims or judge.policy.unknown_author is UnknownAuthor.DENY for judge in judges)
 

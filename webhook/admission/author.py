@@ -1,6 +1,6 @@
-"""Who wrote a template, carried in `devicetaint.io/requested-by` to the claims that are made from it.
+"""The author of a template, carried in `devicetaint.io/requested-by` to the claims that are made from it.
 
-The resource-claim controller asks in its own name, so rules on users would miss what comes out of a template. The
+The resource-claim controller creates claims under its own name, so rules on users would miss them. The
 annotation names the author and ends in an HMAC over author, namespace, a nonce and what is asked for: it can be
 neither made without the key nor copied to a template that asks for something else.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 REQUESTED_BY: Final = f"{OWN_GROUP}/requested-by"
 GROUPS_MAX_BYTES: Final = 8192
-"""Bytes of all group names that are written down; whoever is in more counts as unknown to rules on groups."""
+"""Bytes of all group names that are recorded. The groups of a requester with more count as unknown."""
 _ANNOTATION_MAX: Final = 64 * 1024
 _ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
 EXACT_COUNT: Final = "ExactCount"
@@ -69,10 +69,10 @@ def signed(requester: Requester, namespace: str, nonce: str, asked: bytes, key: 
 
 
 def can_be_named(requester: Requester) -> bool:
-    """Whether names stand in the annotation as they are, without escapes.
+    """Whether the names can be written into the annotation without JSON escapes.
 
     A ValidatingAdmissionPolicy compares the annotation with the requester as text (manifests/base/author-policy.yaml),
-    as it cannot read JSON. No author is written down where it could not.
+    because it cannot parse JSON. No author is signed where that comparison would fail.
     """
     return not any(_ESCAPED.search(name) for name in (requester.username, *requester.groups))
 
@@ -80,7 +80,7 @@ def can_be_named(requester: Requester) -> bool:
 def author_of(annotation: str | None, namespace: str, asked: bytes, key: bytes | None) -> Requester | None:
     """The author that an annotation proves, or None: there is none, no key, or not for this namespace and request."""
     entry = _read(annotation)
-    # Only what we would write ourselves: what is added or written in another way may mislead those who read it.
+    # Accept only our own encoding: anything added or written differently could mislead readers of the text.
     if entry is None or key is None or _encoder.encode(entry).decode() != annotation:
         return None
     # As bytes: of texts, only ASCII can be compared.
@@ -89,7 +89,7 @@ def author_of(annotation: str | None, namespace: str, asked: bytes, key: bytes |
 
 
 def claimed_author(annotation: str | None) -> Requester | None:
-    """The author that an annotation names, whoever wrote it; None if it names nobody."""
+    """The author that an annotation names, verified or not; None if it names none."""
     entry = _read(annotation)
     return None if entry is None else _requester(entry)
 
@@ -105,7 +105,7 @@ def same_author(one: Requester, other: Requester) -> bool:
 
 
 def digest(new: ResourceClaim | ResourceClaimTemplate, requests: tuple[DeviceRequest, ...] | None = None) -> bytes:
-    """Everything that is asked for, in whatever shape and version, with the defaults that an API server fills in.
+    """A digest of everything a claim asks for, the same in every version, with the defaults of the API server.
 
     `requests` are those of `new` as they will be, where something is added to them. The rest is taken as it was sent:
     counts, selectors and capacity, constraints, configuration, and what later releases may have.
@@ -151,7 +151,7 @@ def _dict(value: JSON) -> dict[str, JSON]:
 
 
 def _beside(read: tuple[_Read, ...], raw: JSON) -> Iterator[tuple[_Read, JSON]]:
-    """What was read, each with the value that it was read from."""
+    """Each decoded value with the raw value that it was decoded from."""
     values = raw if isinstance(raw, list) else ()
     return zip_longest(read, values[: len(read)])
 

@@ -1,7 +1,7 @@
-"""One review, walked from the resource's row in the table of kinds to a decision.
+"""One review, from the resource's row in the table of kinds to a decision. Start with `validate` and `mutate`.
 
-Field errors end the walk: what is malformed cannot be judged further. Everything else is gathered, so that an
-author sees all of it at once.
+Field errors end the review: a malformed object cannot be judged further. All other findings are gathered, so that an
+author sees them at once.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
 _WRITES: Final = frozenset({"CREATE", "UPDATE"})
 _STATUS: Final = "status"
 MAX_FINDINGS: Final = 1000
-"""Findings of one kind that are looked for and told; a hostile object could have millions."""
+"""Findings of one kind that are reported; a hostile object could have millions."""
 _FEW_HITS: Final = 64
-"""Rules that matched, where it pays to remember the decision; a hostile object's must not stay in memory."""
+"""Up to this number of hits a decision is cached; hostile objects must not fill the memory."""
 _TEMPLATE: Final = "ResourceClaimTemplate"
 _CLAIM_KINDS: Final = frozenset({"ResourceClaim", _TEMPLATE})
 _TOO_DEEP: Final = Decision(problem="request.object: Invalid value: is nested too deeply to be judged")
 
 
 class _Subject(NamedTuple):
-    """What a request is about, decoded. `errors` are wrong types in the new object.
+    """The decoded objects of a request. `errors` are wrong types in the new object.
 
-    Of an object with `excess` no more was decoded than is kept of it.
+    If `excess` is set, only the part that it keeps was decoded.
     """
 
     row: KindRules
@@ -68,12 +68,12 @@ class _Subject(NamedTuple):
 
     @property
     def cut(self) -> bool:
-        """Whether something of it was left out."""
+        """Whether a part of the object was left out."""
         return self.excess is not None and self.excess.cut
 
 
 def validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
-    """Whether the request may pass, with everything there is to say about it. Raises OutOfTime."""
+    """Whether the request is allowed, with all findings on it. Raises OutOfTime."""
     try:
         return _validate(request, context)
     except RecursionError:
@@ -89,7 +89,7 @@ def _validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     context.budget.check("field rules")
     by_controller = _by_controller(request, context)
     if subject.cut and not context.offline and not by_controller:
-        # Documented limits come before all else where they refuse: the entries are not looked at.
+        # Documented limits come first: an object beyond them is refused without reading its entries.
         refused = list(islice(_beyond_limits(subject, context), MAX_FINDINGS))
         if any(map(_is_limit, refused)):
             return _decision(refused)
@@ -104,7 +104,7 @@ def _validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
 def _advised(
     subject: _Subject, request: AdmissionRequest, context: AdmissionContext, *, by_controller: bool
 ) -> Decision:
-    """What there is to say about an object without field errors."""
+    """The decision on an object without field errors."""
     findings: list[Finding] = []
     if not by_controller:
         context.budget.check("documented rules")
@@ -122,7 +122,7 @@ def _advised(
         findings += islice(cluster_lint(subject.new, subject.old, context), MAX_FINDINGS)
     if findings or policy.differences or policy.spoke or guarded is not UNGUARDED:
         return _decision(findings, policy, context, guarded)
-    # Nobody needs to be told that there was nothing to say; the rules are counted all the same.
+    # There is nothing to report, but the rules that matched are counted all the same.
     return _allowed_by(policy.hits) if len(policy.hits) <= _FEW_HITS else Decision(hits=policy.hits)
 
 
@@ -136,7 +136,7 @@ def _guarded(subject: _Subject, request: AdmissionRequest, context: AdmissionCon
 
 @lru_cache(maxsize=64)
 def _allowed_by(hits: tuple[tuple[str, Action], ...]) -> Decision:
-    """Most claims are allowed by the default and look alike in that."""
+    """The decision for claims that are simply allowed; most of them have the same hits."""
     return Decision(hits=hits) if hits else ALLOWED
 
 
@@ -162,14 +162,14 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
 
 
 def explain(request: AdmissionRequest, context: AdmissionContext) -> Explanation:
-    """The policy's rules that `validate` asks, and why each matches or does not. Raises OutOfTime."""
+    """The policy's rules that `validate` evaluates, and why each matches or does not. Raises OutOfTime."""
     try:
         subject = _subject(request)
     except RecursionError:
         return NOTHING
     if isinstance(subject, Decision) or subject.errors or request.sub_resource:
         return NOTHING
-    # What ends the walk of `validate` before the policy is asked ends it here.
+    # Whatever ends `validate` before the policy is evaluated ends this too.
     if next(_field_errors(subject, request, context), None) is not None:
         return NOTHING
     if not _by_controller(request, context) and any(map(_is_limit, _documented(subject, context))):
@@ -219,10 +219,10 @@ def _judged(sub_resource: str, row: KindRules) -> bool:
 
 
 def _only_clean_up(request: AdmissionRequest) -> bool:
-    """Whether an object that is being deleted loses a finalizer or the like; that must never wait for us.
+    """Whether an object being deleted only loses a finalizer or the like, which must never depend on us.
 
-    The old object says whether it is being deleted, as the new one is the requester's word. A changed spec is
-    judged all the same, and so are changed annotations of ours: a rule that is kept by a finalizer goes on acting.
+    The old object says whether it is being deleted, because the new one comes from the requester. A changed spec and
+    changed annotations of ours are still judged: a rule that a finalizer keeps alive still acts.
     """
     old, new = request.old_object, request.object
     if not isinstance(old, dict) or not isinstance(new, dict):
@@ -278,7 +278,7 @@ def _capped(errors: tuple[FieldError, ...]) -> tuple[FieldError, ...]:
 
 
 def _by_controller(request: AdmissionRequest, context: AdmissionContext) -> bool:
-    """Whether a controller brings what its template was already judged for; it could not act on advice."""
+    """Whether a controller sends the claim: its template was judged already, and a controller cannot act on advice."""
     return request.username in context.policy.trusted_controllers
 
 
@@ -291,7 +291,7 @@ def _documented(subject: _Subject, context: AdmissionContext) -> Iterator[Findin
     if subject.cut:
         yield from _beyond_limits(subject, context)
     for error in documented(subject.new, subject.old):
-        # Of an object that was cut, lists are shorter than they were.
+        # The lists of an object that was cut are shorter than the original ones.
         if not subject.cut or error.type is not ErrorType.TOO_MANY:
             yield Finding.refusal(error, enforced=enforced, documented=True)
 

@@ -1,4 +1,4 @@
-"""What rules look at, gathered from a claim or template and from whoever sends it."""
+"""What rules look at: a claim or template, its requester or author, and the facts of namespace and classes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from webhook.validation.claims import Asked
 
 DEFAULTED: Final = f"{OWN_GROUP}/defaulted-tolerations"
-"""Annotation that tells which tolerations were added by default."""
+"""Annotation that lists the tolerations added by default."""
 _OUR_NOTES: Final = frozenset({REQUESTED_BY, DEFAULTED})
-"""What /mutate writes is nothing that rules look at: an object must not be refused for it."""
+"""Rules do not see what /mutate writes: no object must be refused for that."""
 SCHEDULER: Final = "system:kube-scheduler"
 
 
 class Ask(NamedTuple):
-    """One thing that is asked for, with what rules need to know about it."""
+    """One request or alternative, with what rules need to know about it."""
 
     asked: Asked
     target: Target
@@ -68,7 +68,7 @@ class ClaimView:
         return any(asked.exact.tolerations for asked in everything_asked(self.spec, self.new.requests))
 
     def scope(self) -> Scope:
-        """Who answers for it: the author of the template if it was generated, else whoever sends it."""
+        """The author of the template if the claim was generated, else the sender of the request; and the namespace."""
         request = self._request
         requester: Requester | None = Requester(request.username, request.groups)
         if self.generated:
@@ -76,7 +76,7 @@ class ClaimView:
         return Scope(requester, self.namespace, self._names.namespace(self.namespace))
 
     def author(self, annotation: str | None) -> Requester | None:
-        """The author that an annotation proves. There is none for an object that is not judged whole."""
+        """The author that an annotation proves; None for an object of which a part was cut off."""
         key = self._context.key
         if key is None or annotation is None or self.cut:
             return None
@@ -84,7 +84,7 @@ class ClaimView:
 
     @property
     def cut(self) -> bool:
-        """Whether only a part of it is judged."""
+        """Whether only a part of the object is judged."""
         return self.excess is not None and self.excess.cut
 
     def asks(self) -> Iterator[Ask]:
@@ -122,7 +122,7 @@ class ClaimView:
         return variables
 
     def _raw(self, asked: Asked) -> Mapping[str, Any]:
-        """The request or alternative as it was sent; it was decoded, so it is there."""
+        """The request or alternative as it was sent. It was decoded before, so it exists."""
         spec: Any = self.new.spec
         if self.is_template:
             spec = spec["spec"]
@@ -146,7 +146,7 @@ def requester_variable(requester: Requester) -> dict[str, JSON]:
 
 
 def toleration_variable(toleration: DeviceToleration) -> dict[str, JSON]:
-    """`toleration` of a `when`; without tolerationSeconds where it holds for ever."""
+    """`toleration` of a `when`, without tolerationSeconds if it has no time limit."""
     variable: dict[str, JSON] = {
         "key": toleration.key,
         "operator": toleration.operator or EQUAL,
@@ -159,7 +159,7 @@ def toleration_variable(toleration: DeviceToleration) -> dict[str, JSON]:
 
 
 def _request_variable(raw: Mapping[str, Any], asked: Asked) -> dict[str, JSON]:
-    """`request` of a `when`; without a count where all devices are asked for, so that none is too small for it."""
+    """`request` of a `when`, without a count if all devices are requested, so that no count looks small enough."""
     count, mode = raw.get("count"), raw.get("allocationMode")
     mode = mode if isinstance(mode, str) and mode else EXACT_COUNT
     variable: dict[str, JSON] = {

@@ -1,4 +1,4 @@
-"""Advice that needs a look at the cluster: what is valid and well meant, and will not do there what it should."""
+"""Advice that depends on the cluster: objects that are valid but will not do there what their author expects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLUSTER_LINTS: Final = {
     "DT204": "driver left without a free device",
 }
 _DEVICES_A_CHECK: Final = 1000
-"""Devices that are looked at between two looks at the clock."""
+"""Devices between two checks of the deadline."""
 _UNKNOWN_KEYS_MAX: Final = 32
 """Keys of an object that are compared with the published ones: each costs as much as judging a small claim."""
 _SHOWN: Final = 3
@@ -39,7 +39,7 @@ _NEARLY: Final = 0.9
 
 
 def cluster_lint(new: object, old: object | None, context: AdmissionContext) -> Iterator[Finding]:
-    """Advice by the inventory; none while there is none to trust. Raises OutOfTime."""
+    """Advice based on the inventory; none while there is no inventory to rely on. Raises OutOfTime."""
     inventory = context.sight.inventory if context.sight is not None else None
     if inventory is None:
         return
@@ -87,7 +87,7 @@ def _matches_any(rule: DeviceTaintRule, inventory: Inventory) -> bool:
 
 
 def _covers(other: DeviceTaintRule, rule: DeviceTaintRule) -> bool:
-    """Whether the other one does all that the rule does, and at least as early."""
+    """Whether the other rule does everything that this one does, and at least as early."""
     if other.meta.name == rule.meta.name or other.selector is None:
         return False
     if (other.taint.key, other.taint.value) != (rule.taint.key, rule.taint.value):
@@ -102,7 +102,7 @@ def _covers(other: DeviceTaintRule, rule: DeviceTaintRule) -> bool:
 
 
 def _emptied(rule: DeviceTaintRule, inventory: Inventory, context: AdmissionContext) -> Iterator[str]:
-    """The drivers of which a device was free, and will not be."""
+    """The drivers that lose their last device without a taint."""
     selector = rule.selector
     assert selector is not None
     by_driver: dict[str, list[tuple[str, Pool]]] = {}
@@ -141,7 +141,7 @@ def _free_devices(
 
 
 def _tolerations(new: ResourceClaim | ResourceClaimTemplate, inventory: Inventory) -> Iterator[Finding]:
-    """Keys that look like published ones and are not: most others are written down before there is a taint."""
+    """Keys that look like published ones but are not. Other unknown keys are fine: the taint may come later."""
     spec = SPEC if isinstance(new, ResourceClaim) else TEMPLATE_SPEC
     unknown: set[str] = set()
     for path, tolerations in toleration_lists(spec, new.requests):

@@ -1,7 +1,8 @@
 """The code that confirms an impact: `v1.<expires>.<devices>.<claims>.<pods>.<namespaces>.<seal>`.
 
-Readable numbers, which are also the ceiling of whoever evicts, and a seal that binds them to one rule, taint, selector
-and key. Nothing is stored: whoever has the key can tell whether a code is real, in any replica and after any restart.
+Readable numbers, which are also the ceiling for evictions, and a seal that binds them to one rule, taint, selector and
+key. Nothing is stored: any replica with the key can verify a code, also after a restart. `CarriedCode` judges the code
+that a rule carries, also where none is needed, because its numbers become the worker's ceiling.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ _CODE: Final = re.compile(
     r"v1\.([0-9]{1,12})\.([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})\.([A-Za-z0-9_-]+)"
 )
 _MAC_BYTES: Final = 16
-"""Half of SHA-256: nobody guesses 128 bits within the days that a code is good for."""
+"""Half of SHA-256: 128 bits cannot be guessed within the days that a code is valid."""
 _USER_BYTES: Final = 6
 _NAMESPACE_BYTES: Final = 3
 _NAMED_MOST: Final = 32
-"""Namespaces that a code knows one by one; of more it knows the number, and each protected one."""
+"""Namespaces that a code lists. With more of them it has the number, and lists the protected ones."""
 _CODE_MOST: Final = 16_384
 _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
 class Numbers(NamedTuple):
-    """What was confirmed."""
+    """The four numbers that a code confirms."""
 
     devices: int
     claims: int
@@ -50,18 +51,18 @@ class Numbers(NamedTuple):
     namespaces: int
 
     def grown(self, percent: float) -> Numbers:
-        """The most that they may have grown to."""
+        """The largest numbers allowed when they may grow by `percent`."""
         # Not number * 1.15, which may come out a hair below the whole number that it is.
         return Numbers(*[number + int(number * percent / 100) for number in self])
 
     def beyond(self, ceiling: Numbers) -> list[str]:
-        """In words, which of them are above the ceiling."""
+        """Which numbers exceed the ceiling, in words."""
         pairs = zip(self._fields, self, ceiling, strict=True)
         return [f"{number} {name} (at most {most})" for name, number, most in pairs if number > most]
 
 
 class CodeSubject(NamedTuple):
-    """What a rule is about, as far as a code holds for it. `time_added` only if it was set back."""
+    """The part of a rule that a code is bound to. `time_added` is set only if it was in the past."""
 
     name: str
     selector: DeviceSelector | None
@@ -72,16 +73,16 @@ class CodeSubject(NamedTuple):
 
 
 def about_of(rule: DeviceTaintRule, *, backdated: bool) -> CodeSubject:
-    """What a code for the rule is about; `backdated`: its timeAdded was past when it began to evict."""
+    """The subject of a code for the rule; `backdated`: its timeAdded was in the past when it began to evict."""
     name, prefix = rule.meta.name, rule.meta.generate_name
     if prefix and (not name or name.startswith(prefix)):
-        name = f"{prefix}*"  # the server makes up the rest each time that it is sent, and before we are asked
+        name = f"{prefix}*"  # the server completes the name for each request, before it calls us
     added = rule.taint.time_added if backdated else None
     return CodeSubject(name, rule.selector, rule.taint.key, rule.taint.value, rule.effective_effect, added)
 
 
 class ImpactToConfirm(NamedTuple):
-    """What the rule hits: the numbers, and the namespaces behind the last of them, the protected ones apart."""
+    """What the rule hits: the numbers, the namespaces, and which of those are protected."""
 
     numbers: Numbers
     namespaces: frozenset[str]
@@ -89,7 +90,7 @@ class ImpactToConfirm(NamedTuple):
 
 
 class CodeTerms(NamedTuple):
-    """When a code holds. `other_than`: the one who confirms, where that may not be the one who was refused."""
+    """The conditions for a code. `other_than`: the confirming user, if it must differ from the refused one."""
 
     now: datetime
     tolerance_percent: float
@@ -97,7 +98,7 @@ class CodeTerms(NamedTuple):
 
 
 class ConfirmationCode(NamedTuple):
-    """A code, read but not proved."""
+    """A parsed code, not yet verified."""
 
     expires: datetime
     numbers: Numbers
@@ -105,7 +106,7 @@ class ConfirmationCode(NamedTuple):
 
 
 def read_code(text: str) -> ConfirmationCode | None:
-    """The parts of a code, or None if it is none."""
+    """The parts of a code, or None if the text is not one."""
     match = _CODE.fullmatch(text) if len(text) <= _CODE_MOST else None
     if match is None:
         return None
@@ -134,7 +135,7 @@ def _text_of(seal: bytes) -> str:
 
 
 def fault_of(text: str, about: CodeSubject, hit: ImpactToConfirm, terms: CodeTerms, key: bytes) -> str | None:
-    """Why a code does not hold for this rule and what it hits now; None if it does."""
+    """Why a code is not valid for this rule and its impact now; None if it is."""
     forged, code = forgery_of(text, about, key), read_code(text)
     if forged or code is None:
         return forged
@@ -142,7 +143,7 @@ def fault_of(text: str, about: CodeSubject, hit: ImpactToConfirm, terms: CodeTer
 
 
 def forgery_of(text: str, about: CodeSubject, key: bytes) -> str | None:
-    """Why a code was not made here for this rule; None if it was, whether it still holds or not."""
+    """Why a code is not one of ours for this rule; None if it is, even if it has expired."""
     code = read_code(text)
     if code is None or (len(code.seal) - _MAC_BYTES - _USER_BYTES) % _NAMESPACE_BYTES:
         return "is not a code as this webhook makes them"
@@ -155,14 +156,14 @@ def forgery_of(text: str, about: CodeSubject, key: bytes) -> str | None:
 def is_proved(rule: DeviceTaintRule, key: bytes) -> bool:
     """Whether the code that the rule carries was made with this key for the rule as it stands, expired or not."""
     text = rule.meta.annotations.get(CONFIRM_IMPACT, "")
-    # A timeAdded that was past when the code was made is sealed in. Later that cannot be seen, so both are tried.
+    # A timeAdded in the past is part of the seal. Later it cannot be seen whether it was, so both are tried.
     return any(forgery_of(text, about_of(rule, backdated=backdated), key) is None for backdated in (False, True))
 
 
 def _faults(
     code: ConfirmationCode, body: bytes, hit: ImpactToConfirm, terms: CodeTerms, key: bytes
 ) -> Iterator[str | None]:
-    """What is wrong with a code that is real."""
+    """Why a genuine code is not valid."""
     if terms.now >= code.expires:
         yield f"expired at {format_time(code.expires)}"
     user = terms.other_than
@@ -211,7 +212,7 @@ def _mac(about: CodeSubject, readable: str, body: bytes, key: bytes) -> bytes:
 
 
 NOTHING: Final = ImpactToConfirm(Numbers(0, 0, 0, 0), frozenset(), frozenset())
-"""For what a code is compared with where the impact is not known."""
+"""Stands for an unknown impact."""
 _NO_KEY: Final = "cannot be checked: the webhook has no key yet"
 _NO_KEY_HERE: Final = "cannot be checked here, as there is no key"
 _UNKNOWN_USER: Final = "cannot be checked: the webhook does not know who asks"
@@ -237,11 +238,11 @@ class CarriedCode:
         stored = old is not None and self.text == old.meta.annotations.get(CONFIRM_IMPACT)
         self.is_new = bool(self.text) and not stored
         self.forgery = self._forgery() if self.is_new else None
-        """Why a new code is not known to be ours; None if it is, and for a stored one."""
+        """Why a new code is not known to be ours; None if it is ours, or stored already."""
 
     @property
     def unchecked(self) -> bool:
-        """Whether there is nothing to check it with, because files are looked at and not a cluster."""
+        """Whether it cannot be checked, because files are judged and there is no key."""
         return self.forgery == _NO_KEY_HERE
 
     def _forgery(self) -> str | None:
@@ -251,7 +252,7 @@ class CarriedCode:
         return forgery_of(self.text, self._about, key)
 
     def fault(self, hit: ImpactToConfirm) -> str | None:
-        """Why it does not hold for what the rule hits now; None if it does."""
+        """Why it is not valid for what the rule hits now; None if it is."""
         key, context = self._context.key, self._context
         if not self.text:
             return "is missing"
@@ -264,11 +265,11 @@ class CarriedCode:
         return fault_of(self.text, self._about, hit, CodeTerms(context.now, settings.tolerance_percent, user), key)
 
     def misfit(self, hit: ImpactToConfirm) -> str | None:
-        """The same of a new code of ours; None for every other."""
+        """The same for a new code of ours; None for any other."""
         return self.fault(hit) if self.is_new and self.forgery is None else None
 
     def outlived(self) -> str | None:
-        """Why a stored code does not hold any more from this update on, if it did until now."""
+        """Why a stored code that was valid until now is no longer valid after this update; None otherwise."""
         key, old = self._context.key, self._old
         if key is None or old is None or self.is_new or self._new.effective_effect != NO_EXECUTE:
             return None

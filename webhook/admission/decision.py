@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from webhook.inventory.impact import Impact
 
 BREAK_GLASS: Final = "break-glass"
-"""The name under which a refusal is reported that did not hold for a member of a break-glass group."""
+"""The name under which a refusal is reported that was waived for a member of a break-glass group."""
 WARNING_MAX: Final = 256
 """Characters of one warning; the API server cuts longer ones (apiserver/pkg/endpoints/filters/warning.go)."""
 WARNINGS_MAX: Final = 4096
@@ -26,7 +26,7 @@ _ROOM_FOR_REST: Final = 40
 
 
 class Change(StrEnum):
-    """How the candidate's word differs."""
+    """How the candidate policy differs."""
 
     DENIED = "denied"
     ALLOWED = "allowed"
@@ -42,10 +42,10 @@ class AssumedRule(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """One request or toleration of which the candidate says something else.
+    """One request or toleration on which the candidate policy decides differently.
 
-    `rule` is the rule that makes the difference: the candidate's that now speaks, else the active one that no longer
-    does.
+    `rule` is the rule that makes the difference: the candidate's rule that matches now, else the active policy's rule
+    that no longer does.
     """
 
     path: str
@@ -62,13 +62,13 @@ class Decision:
     patch: tuple[dict[str, JSON], ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     hits: tuple[tuple[str, Action], ...] = ()
-    """The policy's rules that matched, in order, and what followed from each."""
+    """The policy's rules that matched, in order, with the action that took effect."""
     differences: tuple[Difference, ...] = ()
-    """What a candidate policy would have said instead."""
+    """Where a candidate policy would have decided differently."""
     assumed: AssumedRule | None = None
     """What will act, unless this was a dry run: the next reviews must count it."""
     broke_glass: bool = False
-    """Whether a refusal was waved through for a member of a break-glass group."""
+    """Whether a refusal was waived for a member of a break-glass group."""
     problem: str | None = None
     """Why the request itself made no sense, which refuses it with 400."""
 
@@ -84,7 +84,7 @@ class Decision:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What spoke: codes, rules of the policy that did more than allow, and names of ours; sorted."""
+        """The sorted names of all findings: codes, rules of the policy that did more than allow, and names of ours."""
         names = {finding.name for finding in self.findings}
         names.update(name for name, action in self.hits if action is not Action.ALLOW)
         if self.broke_glass:

@@ -32,7 +32,7 @@ Edit = tuple["Pointer", "JSON"]
 BACKDATED: Final = timedelta(seconds=60)
 """A timeAdded older than this was not set by the request that carries it."""
 _STORED_MAX: Final = 64
-"""Stored taints of a device that are looked at; no server takes so many."""
+"""Stored taints of a device that are compared; no server accepts more."""
 
 
 def edits_for(new: object, old: object | None, context: AdmissionContext) -> Iterator[Edit]:

@@ -2,7 +2,7 @@
 
 A server that knows no limits of its own takes claims with tens of thousands of tolerations. What they cost here must
 not depend on how large they are, so they are cut before they are decoded. What was cut off counts as not judged, which
-`judging` turns into a verdict.
+`rulings.not_judged` turns into a finding.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _List(NamedTuple):
 
 
 class Excess(NamedTuple):
-    """What is too much in an object. `kept` is the object, or what is left of it where something was cut off."""
+    """What exceeds the limits in an object. `kept` is the object, or the rest of it if something was cut off."""
 
     kept: dict[str, Any]
     of_template: bool
@@ -64,7 +64,7 @@ class Excess(NamedTuple):
 
 
 def excess_of(value: JSON, *, of_template: bool) -> Excess | None:
-    """What is too much in a claim or template as it was sent; None where it keeps to the documented limits."""
+    """What exceeds the limits in a claim or template as it was sent; None if it is within the documented limits."""
     if not isinstance(value, dict):
         return None
     requests = _requests(value, of_template=of_template)

@@ -1,4 +1,4 @@
-"""Why a review came out as it did: every rule that was asked, and which field kept it from matching."""
+"""Why a review came out as it did: every rule that was evaluated, and the fields that did not match."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Walk(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """All walks of a review. `who` asks; `notes` say why rules were not asked, or why their word does not refuse."""
+    """All evaluations of a review. `who` asks; `notes` say why rules were not evaluated, or why they do not refuse."""
 
     who: str = ""
     notes: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Explanation(NamedTuple):
 
 
 NOTHING: Explanation = Explanation()
-"""Of what no rule is asked about."""
+"""For objects that no rule is evaluated on."""
 
 
 def explanation(

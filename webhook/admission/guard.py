@@ -1,7 +1,7 @@
-"""The guard: what a rule would hit, told in the answer, and refused where it is more than the policy lets pass.
+"""The guard: reports what a rule would hit, and refuses it if that exceeds the limits of the policy.
 
-What a rule did before and goes on doing is not judged again. Everything that is refused for its impact can be
-confirmed, or waved through by whoever may break the glass; both leave a trace in the audit log.
+What a rule did before and still does is not judged again. Everything that is refused for its impact can be confirmed
+with a code, or waived for members of a break-glass group; both are recorded in the audit log.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from webhook.policy.model import ImpactSettings
 
 GUARD: Final = "impact"
-"""The name under which the guard speaks, as rules of the policy do under theirs."""
+"""The name under which the guard reports findings, like the name of a policy rule."""
 _CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
 _EXPIRES: Final = METADATA.child("annotations").key(EXPIRES_AT)
 _UNPROVED: Final = "API servers do not prove to the webhook who they are (docs/callers.md)"
 
 
 class GuardFindings(NamedTuple):
-    """What the guard has to say. `assumed` is what will act if this is allowed."""
+    """The result of the guard. `assumed` is what will act if this is allowed."""
 
     findings: tuple[Finding, ...] = ()
     annotations: Mapping[str, str] = {}
     assumed: AssumedRule | None = None
     broke_glass: bool = False
-    """Whether something was waved through."""
+    """Whether a refusal was waived."""
 
 
 SILENT: Final = GuardFindings()
@@ -58,12 +58,12 @@ SILENT: Final = GuardFindings()
 def guard(
     new: DeviceTaintRule, old: DeviceTaintRule | None, request: AdmissionRequest, context: AdmissionContext
 ) -> GuardFindings:
-    """The guard's word on a rule that is created (`old` is None) or updated. Raises OutOfTime."""
+    """The guard's findings on a rule that is created (`old` is None) or updated. Raises OutOfTime."""
     return _Guarding(new, old, request, context).result()
 
 
 class _Guarding:
-    """One rule, looked at once."""
+    """One check of one rule."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class _Guarding:
         self._code = CarriedCode(new, old, self._about, request, context)
 
     def result(self) -> GuardFindings:
-        """Findings, the figures for the audit log, and whether others must reckon with the rule."""
+        """Findings, the figures for the audit log, and the rule itself if later reviews must count it."""
         if self._context.policy.mode is PolicyMode.OFF:
             return self._answer([], {})
         findings = list(self._expired())
@@ -97,7 +97,7 @@ class _Guarding:
             findings += self._two_steps()
         if sight is None or self._only_less():
             outlived = self._code.outlived()
-            return self._answer([*findings, _tell(_CONFIRM, outlived)] if outlived else findings, {})
+            return self._answer([*findings, _warn(_CONFIRM, outlived)] if outlived else findings, {})
         annotations: dict[str, str] = {}
         impact = Impact()
         if sight.inventory is None:
@@ -115,10 +115,10 @@ class _Guarding:
     def _answer(
         self, findings: list[Finding], annotations: dict[str, str], impact: Impact | None = None
     ) -> GuardFindings:
-        """What is left of refusals: warnings where the policy only warns, and for who may break the glass.
+        """The result, with refusals turned into warnings if the policy only warns or the glass may be broken.
 
-        A code that is not known to be ours is refused in every mode: mode warn asks what would be refused, and says
-        nothing about whose numbers may be stored.
+        A code that is not known to be ours is refused in every mode: mode warn says what would be refused, not whose
+        numbers may be stored.
         """
         glass, enforced = self._breaks_glass(), self._context.policy.mode is PolicyMode.ENFORCE
         forged = list(self._forged())
@@ -129,7 +129,7 @@ class _Guarding:
         if not kept and not annotations:
             return SILENT
         if impact is None or not self._acts or not self._context.caller_trusted or _denied(kept):
-            # A caller that made the rule up would use up the window for those who have real ones.
+            # An untrusted caller could otherwise fill the window with rules that do not exist.
             return GuardFindings(kept, annotations, broke_glass=broke)
         return GuardFindings(kept, annotations, AssumedRule(self._new, impact), broke)
 
@@ -139,7 +139,7 @@ class _Guarding:
     # --- what needs no inventory -----------------------------------------------------------------
 
     def _expired(self) -> Iterator[Finding]:
-        """A rule that is past its end must not begin to act; one that acts already is the worker's affair."""
+        """An expired rule must not begin to act; one that acts already is handled by the worker."""
         text = self._new.meta.annotations.get(EXPIRES_AT)
         expires = parse_time(text) if text else None
         raised = EFFECT_RANK.get(self._effect, 0) > EFFECT_RANK.get(self._was, 0)
@@ -158,10 +158,10 @@ class _Guarding:
 
     def _forged(self) -> Iterator[Finding]:
         if self._code.forgery and not (self._code.unchecked and self._context.offline):
-            yield (_tell if self._code.unchecked else _deny)(_CONFIRM, self._code.forgery)
+            yield (_warn if self._code.unchecked else _deny)(_CONFIRM, self._code.forgery)
 
     def _unknown(self, why: str) -> Iterator[Finding]:
-        """Nobody knows what the rule would hit, so only what is too much in any case can be told."""
+        """The impact is not known, so only the reasons that do not depend on it can be reported."""
         if not self._acts:
             return
         misfit = self._code.misfit(NOTHING)
@@ -172,7 +172,7 @@ class _Guarding:
         if known or (self._evicts and self._settings.unknown_impact is Action.DENY):
             yield _deny(SELECTOR, f"{text}{known}; try again in a while{self._glass_hint()}")
         else:
-            yield _tell(SELECTOR, text)
+            yield _warn(SELECTOR, text)
 
     def _glass_hint(self) -> str:
         groups = self._settings.break_glass_groups
@@ -182,14 +182,14 @@ class _Guarding:
 
     def _measured(self, inventory: Inventory, impact: Impact, annotations: dict[str, str]) -> Iterator[Finding]:
         _context, new = self._context, self._new
-        told = impact
-        if not self._acts:  # nothing happens, so what would happen is what is of interest
-            told = self._impact_of(inventory, self._taint.as_if_evicting(in_tree=self._in_tree))
+        shown = impact
+        if not self._acts:  # the rule does nothing yet, so show what it would do
+            shown = self._impact_of(inventory, self._taint.as_if_evicting(in_tree=self._in_tree))
         hit = self._hit(impact)
         reasons = list(self._reasons(inventory, impact, hit)) if self._acts else []
-        annotations["impact"] = annotation_of(told, acts=self._acts, over=[each.short for each in reasons])
+        annotations["impact"] = annotation_of(shown, acts=self._acts, over=[each.short for each in reasons])
         if not reasons:
-            yield from [_tell(SELECTOR, text) for text in figures_of(told, new, in_tree=self._in_tree)]
+            yield from [_warn(SELECTOR, text) for text in figures_of(shown, new, in_tree=self._in_tree)]
             misfit = self._code.misfit(hit)
             if misfit:
                 yield _deny(_CONFIRM, f"{misfit}; the rule needs no code, so leave the annotation out")
@@ -197,7 +197,7 @@ class _Guarding:
         fault = self._code.fault(hit)
         if fault is None:
             annotations["impact"] += " confirmed"
-            yield from [_tell(SELECTOR, text) for text in figures_of(told, new, in_tree=self._in_tree)]
+            yield from [_warn(SELECTOR, text) for text in figures_of(shown, new, in_tree=self._in_tree)]
             return
         reason = "; ".join(each.text for each in reasons)
         yield _deny(SELECTOR, f"{summary_of(impact, new)}: {reason}; {self._way_out(hit)}")
@@ -225,13 +225,13 @@ class _Guarding:
         return f'narrow the selector, or {who} set annotation {CONFIRM_IMPACT} to "{code}"'
 
     def _backdated(self) -> bool:
-        """Whether a grace may be over before anybody could look: timeAdded is past for those who are newly hit."""
+        """Whether a grace period may be over before anyone can react: timeAdded is past for pods that are newly hit."""
         added = self._new.taint.time_added
         past = added is not None and added < self._context.now - CLOCK_SKEW
         return past and begins_to_evict(self._new, self._old)
 
     def _reasons_known(self) -> Iterator[_Reason]:
-        """Why it is too much, whatever it hits."""
+        """Why the rule is over the limit, whatever it hits."""
         selector = self._new.selector
         if selector is None:
             text = "a rule without selector evicts nobody, but schedulers of 1.33 to 1.37 keep every device back for it"
@@ -249,7 +249,7 @@ class _Guarding:
             yield _Reason("backdated", text)
 
     def _reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> Iterator[_Reason]:
-        """Why it is too much."""
+        """Why the rule is over the limit."""
         yield from self._reasons_known()
         requester = Requester(self._request.username, self._request.groups)
         limits = limits_for(self._settings, requester, self._new.taint, self._effect)
@@ -286,7 +286,7 @@ class _Guarding:
 
 
 class _Reason(NamedTuple):
-    """Why an impact is too much, in a word for the audit log and in a sentence."""
+    """Why an impact is over the limit: a short form for the audit log, and a sentence."""
 
     short: str
     text: str
@@ -321,7 +321,7 @@ def _usual_rates(context: AdmissionContext) -> list[float]:
 
 
 def _softened(findings: Iterable[Finding], *, mild: bool, turned_down: bool = False) -> Iterator[Finding]:
-    """Refusals as warnings; `turned_down` says that the policy's mode makes them so."""
+    """The findings, with refusals as warnings if `mild`; `turned_down`: because of the policy's mode."""
     for finding in findings:
         if finding.severity is Severity.DENY and mild:
             yield Finding(Severity.WARN, finding.error, rule=finding.rule, turned_down=turned_down)
@@ -337,5 +337,5 @@ def _deny(path: Path, text: str) -> Finding:
     return Finding(Severity.DENY, forbidden(path, text), rule=GUARD)
 
 
-def _tell(path: Path, text: str) -> Finding:
+def _warn(path: Path, text: str) -> Finding:
     return Finding(Severity.WARN, forbidden(path, text), rule=GUARD)

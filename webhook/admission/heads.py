@@ -1,4 +1,4 @@
-"""What the beginning of a review tells: enough to answer one that is not read to its end.
+"""The beginning of a review: enough to answer one whose body is not read to the end.
 
 An API server writes `request.uid` and `request.resource` before the objects. An answer without the uid would count as a
 failed call, and let the object pass where the registration says `Ignore`.

@@ -41,7 +41,7 @@ def figures_of(impact: Impact, rule: DeviceTaintRule, *, in_tree: bool) -> Itera
     devices = f"{count(impact.devices, 'device')} in {count(impact.pools, 'pool')}"
     would = "" if rule.effective_effect in (NO_SCHEDULE, NO_EXECUTE) else "with effect NoExecute "
     if not impact.devices and not impact.allocated and not impact.incomplete_pools:
-        return  # that nothing is selected is told by another warning
+        return  # lint warns if nothing is selected
     if rule.selector is None:
         none = f"{would}and no selector" if would else "without a selector"
         yield f"{none} it evicts nobody, but keeps {devices} from being allocated"
@@ -60,7 +60,7 @@ def figures_of(impact: Impact, rule: DeviceTaintRule, *, in_tree: bool) -> Itera
 
 
 def _others(impact: Impact, would: str, *, in_tree: bool) -> Iterator[str]:
-    """Who is not evicted though the taint is on their device, and who could not be counted."""
+    """Pods that are not evicted although the taint is on their device, and those that cannot be counted."""
     if impact.tolerating:
         yield f"{would}tolerated by {count(len(impact.tolerating), 'pod')} on such devices"
     if impact.unseen:
@@ -81,7 +81,7 @@ def _when(impact: Impact) -> str:
 
 
 def annotation_of(impact: Impact, *, acts: bool, over: Sequence[str]) -> str:
-    """The figures for the audit log: `name=number`, and why they were too much."""
+    """The figures for the audit log: `name=number`, and why they are over the limit."""
     figures = {
         "devices": impact.devices,
         "pools": impact.pools,

@@ -1,7 +1,7 @@
-"""Advice that needs no cluster: what is valid and still not what its author means.
+"""Advice that needs no cluster: objects that are valid but probably not what their author means.
 
-Every finding is a warning with a stable code; docs/admission.md explains each. What an update leaves as it was is
-not told again.
+Every finding is a warning with a stable code; docs/admission.md explains each. What an update left
+unchanged is not reported again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _RESERVED: Final = ("kubernetes.io", "k8s.io")
 
 
 def lint(new: object, old: object | None, now: datetime) -> Iterator[Finding]:
-    """Advice on an object, less what its stored form already gave reason for."""
+    """Advice on an object, except what already applied to its stored form."""
     findings = _lint(new, now)
     if old is None:
         yield from findings
@@ -185,7 +185,7 @@ def _slice(value: ResourceSlice, now: datetime) -> Iterator[Finding]:
 
 
 def _looks_odd(taint: DeviceTaint, soon: datetime) -> bool:
-    """Whether there may be something to say, told without building a path: slices have hundreds of taints."""
+    """Whether there may be a finding, checked without building a path: slices have hundreds of taints."""
     time = taint.time_added
     return (
         (time is not None and time > soon)
@@ -269,7 +269,7 @@ def tolerations_lint(path: Path, tolerations: Sequence[DeviceToleration]) -> Ite
 
 
 def _is_plain(toleration: DeviceToleration) -> bool:
-    """Whether there is nothing to say about a toleration by itself, told without building a path."""
+    """Whether there is no finding on a toleration by itself, checked without building a path."""
     seconds = toleration.toleration_seconds
     counted = seconds is None or (toleration.effect == NO_EXECUTE and 0 < seconds <= MAX_SECONDS)
     return counted and toleration.effect in _ACTING and _reserved_domain(toleration.key) is None

@@ -1,4 +1,4 @@
-"""Policy in a review: claims and templates by what they tolerate, rules and patches by the taint they set."""
+"""Policy in a review: claims and templates by what they tolerate, rules, patches and slices by the taints they set."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from webhook.policy.decide import Judge
 
 MAX_FINDINGS: Final = 1000
-"""Findings of the policy on one object that are told."""
+"""Findings of the policy on one object that are reported."""
 _NO_RULINGS: Final = Rulings()
 _TEMPLATE_AUTHOR: Final = Path.root().child("spec", "metadata", "annotations").key(REQUESTED_BY)
 AUTHOR_RULE: Final = "requestedBy"
@@ -40,7 +40,7 @@ AUTHOR_RULE: Final = "requestedBy"
 
 
 class PolicyFindings(NamedTuple):
-    """What the policy has to say: findings, the rules that matched, and how the candidate differs."""
+    """The result of the policy: findings, the rules that matched, and where the candidate differs."""
 
     findings: tuple[Finding, ...] = ()
     hits: tuple[tuple[str, Action], ...] = ()
@@ -48,7 +48,7 @@ class PolicyFindings(NamedTuple):
 
     @property
     def spoke(self) -> bool:
-        """Whether a rule other than the default did."""
+        """Whether a rule other than the default matched."""
         return any([name != DEFAULT_RULE for name, _ in self.hits])  # noqa: C419 -- a list of few is quicker
 
 
@@ -58,9 +58,9 @@ SILENT: Final = PolicyFindings()
 def policy_findings(
     new: Any, old: Any, request: AdmissionRequest, context: AdmissionContext, excess: Excess | None = None
 ) -> PolicyFindings:
-    """The policy's word on an object that is created (`old` is None) or updated. Raises OutOfTime.
+    """The policy's findings on an object that is created (`old` is None) or updated. Raises OutOfTime.
 
-    `excess` says what of the object was cut off: that is not judged, and counts against it.
+    `excess` describes what was cut off the object: that is not judged, and counts against it.
     """
     if isinstance(new, ResourceClaim | ResourceClaimTemplate):
         if not claims_matter(context.judge) and context.candidate is None and context.key is None:
@@ -73,7 +73,7 @@ def policy_findings(
 
 
 def claims_matter(judge: Judge) -> bool:
-    """Whether the policy has anything to say about what claims ask for, and so about who asks."""
+    """Whether the policy judges what claims ask for, so that their author matters."""
     return judge.judges_claims or judge.policy.unknown_author is UnknownAuthor.DENY
 
 
@@ -97,14 +97,14 @@ def _on_claim(claiming: ClaimView, old: Any, request: AdmissionRequest, context:
 def _findings_and_rulings(
     claiming: ClaimView, judge: Judge, context: AdmissionContext, *, updating: bool
 ) -> tuple[list[Finding], Rulings]:
-    """What a policy has to tell, and the rulings that it comes from."""
+    """The findings of one policy, and the rulings behind them."""
     mode = judge.claim_mode(generated=claiming.generated, updating=updating)
     if mode is PolicyMode.OFF or not claims_matter(judge):
         return [], _NO_RULINGS
     scope = claiming.scope()
     findings: list[Finding] = []
     if scope.requester is None:
-        # The author of what was cut cannot be known: that must not be a way past rules that know them.
+        # The author of an object that was cut cannot be verified: that must not be a way around rules on authors.
         if judge.policy.unknown_author is UnknownAuthor.ALLOW and not claiming.cut:
             return [], _NO_RULINGS
         if claiming.tolerates:
@@ -119,7 +119,7 @@ def _findings_and_rulings(
 
 
 def _authorship(claiming: ClaimView, request: AdmissionRequest, context: AdmissionContext) -> Iterator[Finding]:
-    """Whether a new template names the one who sends it, as /mutate made it do."""
+    """Whether a new template names its sender as the author, as /mutate makes it do."""
     new = claiming.new
     if context.key is None or context.policy.mode is PolicyMode.OFF or not isinstance(new, ResourceClaimTemplate):
         return
@@ -159,7 +159,7 @@ def _on_taint(new: Any, old: Any, request: AdmissionRequest, context: AdmissionC
 
 
 def differences(active: Iterable[Ruling], candidate: Iterable[Ruling]) -> Iterator[Difference]:
-    """Where two policies differ on the same object; refusals count as such in whatever mode they are."""
+    """Where two policies differ on the same object; refusals count as such in every mode."""
     before = {(str(ruling.path), ruling.what): ruling for ruling in active}
     after = {(str(ruling.path), ruling.what): ruling for ruling in candidate}
     for key in sorted(before.keys() | after.keys()):
@@ -179,7 +179,7 @@ def differences(active: Iterable[Ruling], candidate: Iterable[Ruling]) -> Iterat
 
 
 def _word(ruling: Ruling | None) -> tuple[Action, str]:
-    """The strongest thing said to a person, and by which rule; audit is for nobody to see."""
+    """The strongest action that the requester sees, and its rule. Audit is not shown to the requester."""
     if ruling is None:
         return Action.ALLOW, DEFAULT_RULE
     refusal = ruling.denied_by

@@ -1,4 +1,4 @@
-"""All that began to act of late, taken together: many small rules must not do what one large one may not.
+"""The impact of all recent taints together: many small rules must not do what one large rule may not.
 
 Pods, claims and namespaces count where a taint began to evict, devices where a taint began to act at all.
 """
@@ -74,7 +74,7 @@ def begins_to_act(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
 
 
 def victims_of(rule: DeviceTaintRule, inventory: Inventory, *, in_tree: bool) -> Impact:
-    """Whom a rule hits by the inventory as it is, seen from its timeAdded; nothing if it does not evict."""
+    """The impact of a rule on the present inventory, from its timeAdded on; empty if it does not evict."""
     if rule.effective_effect != NO_EXECUTE:
         return Impact()
     taint = Taint.of_rule(rule, in_tree=in_tree)

@@ -40,17 +40,17 @@ _FEW_BYTES: Final = 256 * 1024
 
 _decoder: Final = msgspec.json.Decoder()
 _encoder: Final = msgspec.json.Encoder()
-# Most answers are this one, so it is not put together anew each time.
+# Most answers are this one, so its parts are encoded once.
 _ALLOWED_HEAD: Final = f'{{"apiVersion":"{_API_VERSION}","kind":"AdmissionReview","response":{{"uid":'.encode()
 _ALLOWED_TAIL: Final = b',"allowed":true}}'
 
 
 class BadReview(Exception):  # noqa: N818 -- named for what was sent, not for what we do
-    """The body is no AdmissionReview with a uid, so there is nobody to answer."""
+    """The body is not an AdmissionReview with a uid, so it cannot be answered."""
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True):
-    """What the API server asks. `problems` are faults of the envelope that leave a uid to answer to."""
+    """The request of a review. `problems` are faults of the envelope; the uid to answer to is known."""
 
     uid: str
     operation: str

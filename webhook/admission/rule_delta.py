@@ -1,4 +1,4 @@
-"""Whether a rule does more than it did: what it goes on doing is not judged again."""
+"""Whether an update makes a rule do more. What it did before and still does is not judged again."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ EFFECT_RANK: Final = {NO_SCHEDULE: 1, NO_EXECUTE: 2}
 
 
 def is_wide(selector: DeviceSelector | None) -> bool:
-    """Whether nothing that can be judged here narrows it down; an unknown field may widen what stands beside it."""
+    """Whether no known field narrows the selector; an unknown field may widen the others."""
     if selector is None or selector.unknown:
         return True
     return selector.driver is None and selector.pool is None and selector.device is None
 
 
 def begins_to_evict(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
-    """Whether it evicts whom it did not before, or evicts them earlier."""
+    """Whether it evicts pods that it did not evict before, or evicts them earlier."""
     if new.effective_effect != NO_EXECUTE:
         return False
     if old is None or old.effective_effect != NO_EXECUTE or _taint(new) != _taint(old):
@@ -35,7 +35,7 @@ def begins_to_evict(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
 
 
 def only_less(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
-    """Whether an update can only hit fewer, later: nothing that it does is new."""
+    """Whether an update can only hit fewer pods, or later: nothing that it does is new."""
     if new.effective_effect == NO_EXECUTE:
         # Who else is asked to evict sees pods that the in-tree controller does not.
         newly_asked = _asks(new) and not _asks(old)

@@ -1,4 +1,7 @@
-"""What the policy says to a claim, a template or a taint: rules that match become findings."""
+"""Rules that match become findings: claims and templates by `rules`, taints by `taintRules`.
+
+What an update leaves unchanged is not judged again.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +39,16 @@ if TYPE_CHECKING:
     from webhook.policy.match import Scope, Target
 
 UNKNOWN_AUTHOR: Final = "unknownAuthor"
-"""The name under which claims of unknown authors are refused or told."""
+"""The name under which claims of unknown authors are refused or warned about."""
 NOT_JUDGED: Final = "notJudged"
-"""The name under which objects are refused or told of that are too large to be judged whole."""
+"""The name under which objects that are too large to be judged whole are refused or warned about."""
 EXPIRY_WARNING: Final = timedelta(days=7)
-"""How long before its end an exception is warned of."""
+"""How long before its end an exception is announced with a warning."""
 _SEVERITIES: Final = {Action.DENY: Severity.DENY, Action.WARN: Severity.WARN, Action.AUDIT: Severity.AUDIT}
 
 
 class Ruling(NamedTuple):
-    """What the rules came to for one toleration, request or taint; its texts are made when they are asked for."""
+    """The evaluation of one toleration, request or taint. Its path and text are built on demand."""
 
     evaluation: Evaluation
     place: Callable[[], Path]
@@ -53,7 +56,7 @@ class Ruling(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """Where it stands."""
+        """Its path in the object."""
         return self.place()
 
     @property
@@ -74,7 +77,7 @@ class Ruling(NamedTuple):
 
 
 class Rulings(NamedTuple):
-    """The rulings on a claim: those with something to tell (or all), and the names of all rules that matched."""
+    """The rulings on a claim: those to report (or all), and the names of all rules that matched."""
 
     shown: tuple[Ruling, ...] = ()
     names: tuple[tuple[str, Action], ...] = ()
@@ -97,7 +100,7 @@ def claim_rulings(
                 shown.append(Ruling(evaluation, partial(getattr, asked, "path"), partial(request_text, target)))
         for position, toleration in enumerate(asked.exact.tolerations):
             check("policy")
-            # Most are remembered and allowed; for those nothing else is put together.
+            # Most evaluations are cached and allowed; for those nothing else is built.
             evaluation = scoped.remembered(target, toleration) or scoped.evaluate(
                 target, toleration, partial(claiming.variables, asked, target, scope, toleration)
             )
@@ -110,14 +113,14 @@ def claim_rulings(
 
 
 def at_most(findings: list[Finding], maximum: int) -> list[Finding]:
-    """The findings, or as many as anybody would read: refusals before all others, since those decide."""
+    """At most `maximum` findings; refusals before all others, since they decide."""
     if len(findings) <= maximum:
         return findings
     return sorted(findings, key=lambda finding: finding.severity is not Severity.DENY)[:maximum]
 
 
 def unknown_author(judge: Judge, *, updating: bool) -> Finding:
-    """What the policy says to a generated claim with tolerations whose author nobody proves."""
+    """The finding on a generated claim with tolerations whose author is not proved."""
     policy = judge.policy
     refused = policy.unknown_author is UnknownAuthor.DENY and not updating
     path = Path.root().child("metadata", "annotations").key(REQUESTED_BY)
@@ -131,10 +134,10 @@ def unknown_author(judge: Judge, *, updating: bool) -> Finding:
 def not_judged(
     claiming: ClaimView, judge: Judge, scope: Scope, mode: PolicyMode, now: datetime, *, by_mode: bool = False
 ) -> Iterator[Finding]:
-    """What there is to say of the part of an object that was cut off.
+    """The finding on the part of an object that was cut off.
 
-    It is refused wherever a rule could refuse anything at all in this scope: if it were not, what is forbidden would
-    only have to stand behind what is not looked at.
+    It is refused if any rule could refuse anything in this scope. Otherwise forbidden tolerations could hide behind
+    the part that is judged.
     """
     excess = claiming.excess
     if excess is None or not (excess.unjudged or excess.requests_unjudged) or excess.first_unjudged is None:
@@ -180,7 +183,7 @@ def findings_of(
                     error = forbidden(ruling.path, _text(ruling, hit, who))
                     yield Finding(severity, error, rule=hit.rule.name, turned_down=turned_down)
             elif exception.expires_at - now <= EXPIRY_WARNING and exception.name not in ending:
-                # One that excuses from several rules is told once.
+                # An exception to several rules is reported once.
                 ending.add(exception.name)
                 text = f"allowed by an exception until {format_time(exception.expires_at)} only"
                 yield Finding(
@@ -191,7 +194,7 @@ def findings_of(
 
 
 def _text(ruling: Ruling, hit: RuleHit, who: str) -> str:
-    """What is refused or remarked, why, and the way out."""
+    """What is refused or reported, why, and what to do about it."""
     rule = hit.rule
     if rule.name == DEFAULT_RULE:
         text = f"no rule allows {who} {ruling.what}; ask for less, or your cluster's admins for a rule"
@@ -205,7 +208,7 @@ def _text(ruling: Ruling, hit: RuleHit, who: str) -> str:
 
 
 def who_asks(claiming: ClaimView, scope: Scope) -> str:
-    """Who answers for a claim, and where, in words."""
+    """The author or requester of a claim and its namespace, in words."""
     requester = scope.requester
     name = "somebody unknown" if requester is None else f'"{requester.username}"'
     return f'{name} in namespace "{claiming.namespace}"' if claiming.namespace else name
@@ -218,7 +221,7 @@ def request_text(target: Target) -> str:
 
 
 def toleration_text(toleration: DeviceToleration) -> str:
-    """The toleration in words: what is left out means everything, which is easily overlooked."""
+    """The toleration in words. A missing field means everything, which is easily overlooked, so it is spelled out."""
     key = f'key "{toleration.key}"' if toleration.key else "every key"
     if toleration.operator != EXISTS and toleration.value:
         key = f'{key} with value "{toleration.value}"'

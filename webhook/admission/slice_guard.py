@@ -1,4 +1,4 @@
-"""What new taints in a slice will hit. Told and never refused: a driver whose slice is refused loses its devices."""
+"""What new taints in a slice will hit. Only warnings: a driver whose slice is refused loses its devices."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: Admissio
         return SILENT
     if inventory is None:
         text = f"what its new taints hit is not known: {context.sight.unknown}"
-        return GuardFindings((_tell(text),), {"impact": f"unknown: {context.sight.unknown}"})
+        return GuardFindings((_warn(text),), {"impact": f"unknown: {context.sight.unknown}"})
     return _measured(new, fresh, inventory, context)
 
 
@@ -56,16 +56,16 @@ def _measured(
     for device, taint in fresh:
         taints.setdefault(device, []).append(Taint.of_slice(taint, in_tree=in_tree))
     impact = impact_on_devices(inventory, (new.driver, new.pool), taints, context.now)
-    findings = tuple(_tell(text) for text in slice_figures_of(impact, in_tree=in_tree))
+    findings = tuple(_warn(text) for text in slice_figures_of(impact, in_tree=in_tree))
     return GuardFindings(findings, {"impact": annotation_of(impact, acts=True, over=())})
 
 
-def _tell(text: str) -> Finding:
+def _warn(text: str) -> Finding:
     return Finding(Severity.WARN, forbidden(SPEC.child("devices"), text), rule=GUARD)
 
 
 def _fresh(value: ResourceSlice, known: set[TaintId]) -> Iterator[tuple[str, DeviceTaint]]:
-    """NoExecute taints that the pool does not have yet, by device."""
+    """The NoExecute taints that the pool does not have yet, by device."""
     for device, taint in _all(value):
         if taint.effect == NO_EXECUTE and (device, taint.key, taint.value) not in known:
             yield device, taint

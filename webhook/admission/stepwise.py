@@ -75,4 +75,4 @@ def _groups(items: list[msgspec.Raw], step_bytes: int) -> Iterator[list[msgspec.
 
 
 def _no_rest() -> None:
-    """For a caller that has no one beside it."""
+    """For callers with no other work to let in."""

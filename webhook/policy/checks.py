@@ -1,4 +1,4 @@
-"""What the schema cannot say: names that must be unique or known, and fields that do not go together."""
+"""Checks that a JSON Schema cannot express: unique and known names, and fields that must not be combined."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WITH_VALUES: Final = frozenset({"In", "NotIn"})
 
 
 class _Sort(NamedTuple):
-    """What the rules of a walk look at, and the fields of a match that not every walk has."""
+    """What a list of rules is evaluated on, and the match fields that not every such list has."""
 
     name: str
     fields: frozenset[str]
@@ -40,7 +40,7 @@ class _Named(Protocol):
 
 
 def policy_errors(policy: Policy, at: Path, check: Callable[[str], None]) -> Iterator[FieldError]:
-    """All that is wrong with a policy whose document the schema has passed. `check` may raise."""
+    """All errors of a policy whose document has passed the schema. `check` may raise."""
     yield from _name_errors(policy, at)
     for position, rule in enumerate(policy.rules):
         check(PHASE)
@@ -129,7 +129,7 @@ def _trust_errors(match: NamespaceMatch, path: Path, trusted: Sequence[str], wha
 
 
 def _sorts(policy: Policy) -> dict[str, _Sort]:
-    """Which walk each rule is in, by its name."""
+    """What each rule is evaluated on, by its name."""
     sorts = {rule.name: _REQUESTS if rule.subject is Subject.REQUEST else _TOLERATIONS for rule in policy.rules}
     return sorts | {rule.name: _TAINTS for rule in policy.taint_rules} | {DEFAULT_RULE: _TOLERATIONS}
 
@@ -152,7 +152,7 @@ def _exception_errors(
 
 
 def _fit_errors(exception: PolicyException, at: Path, sorts: Mapping[str, _Sort]) -> Iterator[FieldError]:
-    """Fields of the match that one of the listed rules is not asked about."""
+    """Fields of the match that do not apply to one of the listed rules."""
     match = exception.match
     given = {
         "namespaces": match.namespaces is not None,
@@ -172,7 +172,7 @@ def _fit_errors(exception: PolicyException, at: Path, sorts: Mapping[str, _Sort]
 def _suggestion(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 -- only for mistakes
 
-    # Comparing takes its time; a typing error is seldom in the first letter.
+    # Comparing is slow, and a typo is seldom in the first letter.
     alike = (each for each in known if each[:1] == name[:1] and abs(len(each) - len(name)) <= _TYPING_ERRORS)
     close = get_close_matches(name, islice(alike, _COMPARED_MAX), 1, 0.7)
     return f', did you mean "{close[0]}"?' if close else ""
@@ -182,7 +182,7 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def _toleration_errors(toleration: DeviceToleration, at: Path) -> Iterator[FieldError]:
-    """As an API server would refuse the claim that it is added to (L-1 to L-6), and the documents."""
+    """What the API server (L-1 to L-6) or the documented rules would refuse in the claim that gets the toleration."""
     if toleration.operator == EXISTS and toleration.value:
         yield invalid(at.child("value"), toleration.value, "must be empty for operator `Exists`")
     if toleration.operator != EXISTS and not toleration.key:

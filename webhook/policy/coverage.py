@@ -1,6 +1,7 @@
-"""Whether one match leaves nothing to another: what an earlier rule decides, a later one never sees.
+"""How two matches relate: whether one covers the other, and whether they are apart.
 
-Told only where it is certain. Patterns are compared as texts, and nothing is concluded from `when`.
+A rule that an earlier one covers is never reached; an allow that is apart from a deny need not be excepted from it.
+Both are claimed only where they are certain: patterns are compared as texts, and nothing is concluded from `when`.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ if TYPE_CHECKING:
 
 _DECIDING: Final = frozenset({Action.ALLOW, Action.DENY})
 _EMPTYING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
-"""The effects of a taint whose devices our worker is asked to empty."""
+"""The effects of a taint on devices that our worker is asked to empty."""
 _CANDIDATES_MAX: Final = 16
-"""Earlier rules that one is compared with; that many which share a pattern are not worth more time."""
+"""Earlier rules that a rule is compared with. If more than that share a pattern, the rest are not compared."""
 
 
 class EarlierRules:
-    """The rules of a walk so far that decide, ready to be asked whether one of them covers a later rule."""
+    """The deciding rules so far, indexed to find one that covers a later rule."""
 
     def __init__(self) -> None:
         self._by_part: dict[Hashable, list[Rule]] = defaultdict(list)
 
     def add(self, rule: Rule) -> None:
-        """The next rule of the walk."""
+        """Add the next rule."""
         if rule.action in _DECIDING and rule.match.when is None:
-            # What it covers has one of these parts; of all fields, the one with the fewest.
+            # Whatever it covers shares one of these parts; index by the field with the fewest.
             fields = [parts for parts in _parts(rule.match) if parts]
             for part in min(fields, key=len) if fields else (None,):
                 self._by_part[part].append(rule)
@@ -66,16 +67,16 @@ def _parts(match: Match) -> Iterator[Sequence[Hashable]]:
 
 
 def _decides_all(earlier: Rule, later: Rule) -> bool:
-    """Whether nothing that the later rule matches gets past the earlier one."""
+    """Whether the earlier rule decides everything that the later one matches."""
     if earlier.action is Action.ALLOW and later.action is not Action.ALLOW and not _is_plain(earlier.match):
         return False
     return covers(earlier.match, later.match)
 
 
 def _is_plain(match: Match) -> bool:
-    """Whether the two readings of a match are one: it compares no sets, and nothing that may be unknown.
+    """Whether a match means the same in a rule that allows and in one that refuses: no sets, no unknown facts.
 
-    Otherwise a rule that allows lets through what one that refuses, with the same words, still matches.
+    Otherwise a rule that allows can let through what a rule that refuses, with the same match, still matches.
     """
     where = match.namespaces
     facts = match.requesters is not None or (where is not None and bool(where.labels or where.expressions))
@@ -153,7 +154,7 @@ _WILD = re.compile(r"[*?]")
 
 
 def apart(allowing: Match, refusing: Match) -> bool:
-    """Whether nothing that one allows is anything that the other one refuses."""
+    """Whether no request can match both."""
     return (
         any(_patterns_apart(one, other) for one, other in _pairs(allowing, refusing))
         or _effects_apart(allowing, refusing)

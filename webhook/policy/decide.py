@@ -1,8 +1,7 @@
-"""The walk: which rule decides a toleration, a request or a taint.
+"""Which rule decides a toleration, a request or a taint.
 
-A `Judge` is a policy compiled. It remembers what it found for a requester, a namespace, a class and a toleration,
-since a cluster asks for the same few all the time; with a thousand rules that is the difference between walking them
-and not. What it remembers changes no answer.
+A `Judge` is a compiled policy. It caches evaluations by requester, namespace, class and toleration, because a cluster
+asks for the same few all the time; with a thousand rules this saves most of the work. The cache changes no result.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ if TYPE_CHECKING:
 
 
 _REMEMBERED: Final = 8192
-"""Answers that a judge remembers, over all scopes; then it begins anew."""
+"""Evaluations that a judge keeps, over all scopes. When there are more, the memory is emptied."""
 _REMEMBERED_GROUPS: Final = 64
-"""Of requesters in more groups than this only the last is remembered, so that nobody fills the memory with names."""
+"""Of requesters in more groups than this only the last is kept, so that names cannot fill the memory."""
 
 
 class _Era:
-    """A time in which no exception begins or ends, and what is remembered for as long.
+    """A period in which no exception begins or ends, with the evaluations kept for it.
 
-    Replaced whole, so that two threads that ask at the same time never see the exceptions of one time beside the
-    answers of another.
+    Replaced whole, so that two threads never combine the exceptions of one period with the evaluations of
+    another.
     """
 
     __slots__ = ("active", "epoch", "large", "remembered", "scopes")
@@ -47,17 +46,17 @@ class _Era:
         self.active = active
         self.scopes: dict[Scope, ScopedJudge] = {}
         self.large: tuple[Scope, ScopedJudge] | None = None
-        """Of the last requester in very many groups: one claim asks for its scope hundreds of times."""
+        """The last requester with very many groups: one claim needs its scope hundreds of times."""
         self.remembered = 0
 
 
 class Judge:
-    """A policy, ready to decide."""
+    """A compiled policy. Safe to share between threads."""
 
     def __init__(self, policy: Policy = BUILTIN) -> None:
         self.policy = policy
         self.documented_mode = policy.documented_rules.at_most(policy.mode)
-        """How far the documented rules' word goes."""
+        """The mode of the documented rules."""
         self._generated_mode = policy.mode.at_most(policy.generated_claims)
         default = Rule(DEFAULT_RULE, policy.default)
         self._compiled = {
@@ -73,11 +72,11 @@ class Judge:
         times = {entry.expires_at for entry in policy.exceptions}
         times |= {entry.not_before for entry in policy.exceptions if entry.not_before is not None}
         self._turns = sorted(times)
-        """When exceptions begin or end: between two of them nothing changes."""
+        """The times at which exceptions begin or end. Between two of them nothing changes."""
         self._era = self._era_of(0)
 
     def claim_mode(self, *, generated: bool, updating: bool) -> PolicyMode:
-        """How far the policy's word goes. An update changes no spec, so what a stored object breaks is only told."""
+        """The mode for a claim. An update changes no spec, so it is only ever warned."""
         mode = self._generated_mode if generated else self.policy.mode
         return mode.at_most(PolicyMode.WARN) if updating else mode
 
@@ -88,12 +87,12 @@ class Judge:
 
     @property
     def judges_claims(self) -> bool:
-        """Whether anything can come of asking about tolerations or requests."""
+        """Whether any rule, or the default, can refuse or report a toleration or request."""
         return bool(self.policy.rules) or self.policy.default is Action.DENY
 
     @property
     def judges_taints(self) -> bool:
-        """Whether anything can come of asking about taints."""
+        """Whether any rule looks at taints."""
         return bool(self.policy.taint_rules)
 
     def rules_on(self, subject: Subject) -> list[Rule]:
@@ -101,7 +100,7 @@ class Judge:
         return [rule for rule, _ in self._compiled[subject]]
 
     def scoped(self, scope: Scope, now: datetime) -> ScopedJudge:
-        """The rules for this requester in this namespace, at this time. To be used at once, not kept."""
+        """The rules for this requester in this namespace at this time. Use it at once; do not keep it."""
         era = self._era_at(now)
         large = era.large
         scoped = large[1] if large is not None and large[0] == scope else era.scopes.get(scope)
@@ -118,7 +117,7 @@ class Judge:
         return scoped
 
     def _part(self, subject: Subject, scope: Scope, exceptions: list[CompiledException]) -> ScopedRules:
-        """The rules on a subject that are about a scope."""
+        """The rules on a subject that can match in a scope."""
         steps: dict[int, ScopedRule] = {}
         rules = 0
         for number, (rule, matcher) in enumerate(self._compiled[subject]):
@@ -142,7 +141,7 @@ class Judge:
     def on_toleration(
         self, scope: Scope, target: Target, toleration: DeviceToleration, now: datetime, variables: Variables
     ) -> tuple[RuleHit, ...]:
-        """The rules that match a toleration, up to the one that decides. Ends in no deny if it is allowed."""
+        """The rules that match a toleration, up to the one that decides. The last hit denies, or it is allowed."""
         return self.scoped(scope, now).evaluate(target, toleration, variables).hits
 
     def on_request(self, scope: Scope, target: Target, now: datetime, variables: Variables) -> tuple[RuleHit, ...]:
@@ -174,7 +173,7 @@ class Judge:
         return tuple(hits)
 
     def defaults(self, scope: Scope, target: Target, variables: Variables) -> Iterator[DeviceToleration]:
-        """The tolerations that `defaultTolerations` has for a request, in order."""
+        """The tolerations that `defaultTolerations` gives to a request, in order."""
         for entry, matcher in self._defaults:
             if not matcher.covers_scope(scope) or not matcher.covers(target, None):
                 continue
@@ -185,7 +184,7 @@ class Judge:
                 continue
 
     def _era_at(self, now: datetime) -> _Era:
-        """The exceptions that hold at that time, and what is remembered under them."""
+        """The period that includes `now`."""
         epoch = bisect_right(self._turns, now) if self._turns else 0
         era = self._era
         if epoch != era.epoch:
@@ -215,4 +214,4 @@ def _worth_remembering(scope: Scope) -> bool:
 
 
 BUILTIN_JUDGE: Final = Judge()
-"""What decides where there is no document."""
+"""Decides where no policy document is set."""

@@ -1,6 +1,6 @@
 """Default tolerations: what `defaultTolerations` adds to a request, and what it leaves alone.
 
-Like Kubernetes' DefaultTolerationSeconds for nodes: whoever says something about a taint is left to it.
+Like Kubernetes' DefaultTolerationSeconds for nodes: a request that already tolerates such a taint is left alone.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def overlap(one: DeviceToleration, other: DeviceToleration) -> bool:
 
 
 def rendered(toleration: DeviceToleration) -> dict[str, str | int]:
-    """The toleration as it stands in a manifest, without what is empty."""
+    """The toleration as a manifest has it, without empty fields."""
     fields: dict[str, str | int] = {}
     if toleration.key:
         fields["key"] = toleration.key

@@ -1,6 +1,6 @@
 """The policy document: JSON in, a policy out, or every mistake at its path.
 
-Neither files nor ConfigMaps: who has text joins a parser to this (webhook/commands/shared/policy_files.py).
+Neither files nor ConfigMaps: callers parse the text first (webhook/files/policies.py).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def load(document: JSON, at: Path, check: Check = lambda _: None, namespace: str
     """The policy in a document, or at most a hundred errors; never raises by itself.
 
     `at` is where the document stands, such as `data[policy.yaml]`. `check` is called with the phase's name between
-    entries, and may raise to stop. `namespace` has our
-    own service accounts. What depends on the time of day is not told here: `lint.expiring`.
+    entries, and may raise to stop. `namespace` is the one with our own service accounts. Warnings that depend on the
+    time are given by `lint.expiring`.
     """
     if not isinstance(document, dict):
         return Loaded(None, (type_invalid(at, outline(document), "an object"),))
@@ -136,7 +136,7 @@ def _hash(document: dict[str, JSON]) -> str:
 
 
 def _trusted(variables: Variables) -> Variables:
-    """Without the namespace's labels, which are not for what allows: who may edit them could allow themselves."""
+    """Without the labels of the namespace: anyone who can edit those could otherwise grant themselves an allow."""
     namespace = variables.get("namespace")
     if not isinstance(namespace, ObjectType):
         return variables
@@ -145,13 +145,13 @@ def _trusted(variables: Variables) -> Variables:
 
 
 def _tables(rules: list[Rule], taint_rules: list[Rule]) -> dict[str, Variables]:
-    """The variables of each rule's walk, by the rule's name."""
+    """The variables of each rule's `when`, by the rule's name."""
     tables: dict[str, Variables] = {rule.name: _TABLES[rule.subject] for rule in rules}
     return tables | {rule.name: TAINT_VARIABLES for rule in taint_rules} | {DEFAULT_RULE: TOLERATION_VARIABLES}
 
 
 def _table_of_all(names: list[str], tables: Mapping[str, Variables]) -> Variables:
-    """The variables that there are in the walks of all these rules; unknown names are told elsewhere."""
+    """The variables that all these rules share. Unknown names are reported by `checks`."""
     known = [tables[name] for name in names if name in tables] or [TOLERATION_VARIABLES]
     first, *others = known
     return _trusted({name: held for name, held in first.items() if all(other.get(name) == held for other in others)})

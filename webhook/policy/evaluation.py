@@ -1,4 +1,4 @@
-"""One walk over rules that fit: which of them match, and which decides."""
+"""Evaluating rules in order: which of them match, and which decides."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from webhook.policy.match import Matcher, Target
 
     Variables = Callable[[], Mapping[str, JSON]]
-    """The variables of `when`, put together only when an expression asks for them."""
+    """The variables of `when`, built only when an expression needs them."""
 
 _REMEMBERED_LENGTH: Final = 253
-"""Characters of a class that can be there; /mutate also sees names that no server has looked at."""
+"""Characters of a valid class name. /mutate also sees names that no server has validated."""
 
 
 class RuleHit(NamedTuple):
@@ -31,17 +31,17 @@ class RuleHit(NamedTuple):
 
     @property
     def action(self) -> Action:
-        """What follows from it."""
+        """The action in effect: allow, if an exception applies."""
         return Action.ALLOW if self.exception is not None else self.rule.action
 
 
 class Evaluation(NamedTuple):
-    """What came of a walk: the rules that matched, and what each of them, or the exception to it, came to."""
+    """The result of evaluating rules: those that matched, and for each the name and action that took effect."""
 
     hits: tuple[RuleHit, ...]
     names: tuple[tuple[str, Action], ...]
     silent: bool
-    """Whether it was allowed and there is nothing to tell."""
+    """Whether it is allowed and there is nothing to report."""
 
     @classmethod
     def of(cls, hits: tuple[RuleHit, ...]) -> Evaluation:
@@ -51,14 +51,14 @@ class Evaluation(NamedTuple):
 
 
 class CompiledException(NamedTuple):
-    """An exception, compiled."""
+    """An exception with its compiled match."""
 
     exception: PolicyException
     matcher: Matcher
 
 
 class ScopedRule(NamedTuple):
-    """A rule of the walk, with the exceptions to it that hold now."""
+    """A rule with the exceptions to it that are active in a scope."""
 
     rule: Rule
     matcher: Matcher
@@ -66,26 +66,26 @@ class ScopedRule(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        """Whether nothing after it can decide."""
+        """Whether no rule after it can decide."""
         plain = self.rule.match.when is None and not self.exceptions
         return plain and self.rule.action in {Action.ALLOW, Action.DENY}
 
     @property
     def asks(self) -> bool:
-        """Whether an expression has a word in it."""
+        """Whether an expression takes part."""
         return self.rule.match.when is not None or any(
             each.exception.match.when is not None for each in self.exceptions
         )
 
 
 class ScopedRules(NamedTuple):
-    """The rules of a walk that one requester in one namespace meets, by their number in the whole walk."""
+    """The rules that apply to one requester in one namespace, by their position in the policy."""
 
     steps: Mapping[int, ScopedRule]
     rules: int
-    """The numbers as a set: one bit a rule."""
+    """The positions as a set: one bit per rule."""
     tolerations: TolerationIndex | None = None
-    """Where the walk is over tolerations."""
+    """Set for rules on tolerations."""
 
     @property
     def refusing(self) -> str | None:
@@ -98,7 +98,7 @@ class ScopedRules(NamedTuple):
         return None
 
     def steps_for(self, target: Target, toleration: DeviceToleration | None) -> Iterator[ScopedRule]:
-        """The rules that match natively, in order."""
+        """The rules whose match holds, `when` aside, in order."""
         steps, rules = self.steps, self.rules
         if toleration is not None and self.tolerations is not None:
             rules &= self.tolerations.candidates(toleration)
@@ -111,7 +111,7 @@ class ScopedRules(NamedTuple):
 
 
 class ScopedJudge:
-    """The part of a judge that one requester in one namespace meets."""
+    """The part of a policy that applies to one requester in one namespace."""
 
     __slots__ = ("_asking", "_count_remembered", "_evaluated", "_scoped")
 
@@ -121,7 +121,7 @@ class ScopedJudge:
         self._count_remembered = count_remembered
         self._evaluated: dict[tuple[Target, DeviceToleration | None], Evaluation] = {}
         self._asking: dict[tuple[Target, DeviceToleration | None], tuple[ScopedRule, ...]] = {}
-        """Steps in which expressions have a word: those have to be asked each time."""
+        """Rules with expressions, which are evaluated each time."""
 
     @property
     def asks_requests(self) -> bool:
@@ -133,7 +133,7 @@ class ScopedJudge:
         return self._scoped[subject].refusing
 
     def remembered(self, target: Target, toleration: DeviceToleration | None) -> Evaluation | None:
-        """What `evaluate` would give, if it is remembered."""
+        """The cached evaluation, or None."""
         return self._evaluated.get((target, toleration))
 
     def evaluate(self, target: Target, toleration: DeviceToleration | None, variables: Variables) -> Evaluation:
@@ -157,7 +157,7 @@ class ScopedJudge:
         return Evaluation.of(_evaluate(steps, variables))
 
     def _steps_for(self, target: Target, toleration: DeviceToleration | None) -> tuple[ScopedRule, ...]:
-        """The rules that match natively, in order, as far as one can come to them."""
+        """The rules whose match holds, `when` aside, in order, up to one that always decides."""
         scoped = self._scoped[Subject.REQUEST if toleration is None else Subject.TOLERATION]
         kept = []
         for step in scoped.steps_for(target, toleration):
@@ -185,7 +185,7 @@ def _evaluate(steps: tuple[ScopedRule, ...], variables: Variables) -> tuple[Rule
 
 
 def hit_of(rule: Rule, exceptions: Iterable[CompiledException], variables: Variables) -> RuleHit | None:
-    """What comes of a rule that matches natively: nothing if its `when` says no."""
+    """The hit of a rule whose match holds, `when` aside; None if its `when` does not hold."""
     problem = ""
     if rule.match.when is not None:
         try:

@@ -1,7 +1,7 @@
-"""Why a rule did not match: the fields that kept it from that, what was asked, and what the rule wants.
+"""Why a rule did not match: the fields that did not hold, the actual value, and the value that the rule wants.
 
-A match holds if each of its fields does. So each field is compiled as a match of its own and asked by the code that
-decides (`Matcher`, `hit_of`); what is said here cannot differ from what a review comes to.
+A match holds if each of its fields does. So each field is compiled as a match of its own and evaluated by the code
+that decides (`Matcher`, `hit_of`); an explanation cannot differ from the result of a review.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LABELS: Final = ("namespaces.labels[", "namespaces.matchExpressions[")
 
 
 class Unmet(NamedTuple):
-    """A field of a match that does not hold: what was asked, and what the rule wants, both in words."""
+    """A field of a match that does not hold: the actual value, and the wanted one, both in words."""
 
     field: str
     asked: str
@@ -43,17 +43,17 @@ class Unmet(NamedTuple):
 
 
 class PassedOver(NamedTuple):
-    """An exception that lists a rule and does not excuse from it, and why."""
+    """An exception that lists a rule but does not apply, and why."""
 
     exception: PolicyException
     unmet: tuple[Unmet, ...]
 
 
 class Considered(NamedTuple):
-    """One rule of a walk.
+    """One rule of an evaluation.
 
-    `hit` is None for a rule that does not match, and for one that the walk does not come to (`reached` is false).
-    `unmet` are all fields that keep it from matching: without them it would match.
+    `hit` is None for a rule that does not match, and for one that is not reached (`reached` is false).
+    `unmet` are all fields that keep it from matching.
     """
 
     rule: Rule
@@ -64,7 +64,7 @@ class Considered(NamedTuple):
 
     @property
     def decides(self) -> bool:
-        """Whether the walk ends here."""
+        """Whether evaluation ends here."""
         hit = self.hit
         return hit is not None and hit.exception is None and self.rule.action in {Action.ALLOW, Action.DENY}
 
@@ -81,7 +81,7 @@ class ClaimQuestion(NamedTuple):
         return condition.covers_scope(self.scope) and condition.covers(self.target, self.toleration)
 
     def asked(self, field: str, match: Match) -> str:
-        """What stands there for a field of a match, in words."""
+        """The actual value for a field of a match, in words."""
         scope, target, toleration = self
         if field.startswith(_LABELS):
             return _label_asked(scope, match)
@@ -111,7 +111,7 @@ class TaintQuestion(NamedTuple):
         return condition.covers_scope(scope) and condition.covers_taint(self.place, self.taint)
 
     def asked(self, field: str, _: Match) -> str:
-        """What stands there for a field of a match, in words."""
+        """The actual value for a field of a match, in words."""
         place, taint = self.place, self.taint
         words = {
             "requesters": _requester_asked(self.requester),
@@ -129,13 +129,13 @@ Question = ClaimQuestion | TaintQuestion
 
 
 def considered(judge: Judge, question: Question, now: datetime, variables: Variables) -> tuple[Considered, ...]:
-    """Every rule on such a question, in order, also those behind the one that decides; the default is the last."""
+    """Every rule on such a question, in order, including those after the one that decides; the default is the last."""
     found: list[Considered] = []
     reached = True
     for rule in _rules(judge, question):
-        told = _considered(rule, question, judge.policy.exceptions, now, variables, reached=reached)
-        reached = reached and not told.decides
-        found.append(told)
+        one = _considered(rule, question, judge.policy.exceptions, now, variables, reached=reached)
+        reached = reached and not one.decides
+        found.append(one)
     return tuple(found)
 
 

@@ -1,7 +1,7 @@
-"""Which rules may match a toleration, found without asking each of them.
+"""Which rules may match a toleration, found without trying each of them.
 
 Only what a rule says about keys and values is looked at, so a rule that is found may still not match; a rule that is
-not found does not. A set of rules is an integer, one bit a rule, in the order of the walk.
+not found does not. A set of rules is an integer, one bit per rule, in the order of the policy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EVERYTHING: Final = TextSet(())
 
 
 class _Texts:
-    """For each text, the rules whose patterns describe it.
+    """For each text, the rules with a pattern that matches it.
 
     Patterns are filed under the letters before their first wildcard, so that a text is compared with those patterns
     only that begin as it does.
@@ -50,7 +50,7 @@ class _Texts:
         self._remembered: dict[str, int] = {}
 
     def rules(self, text: str) -> int:
-        """The rules that a text fits."""
+        """The rules with a pattern that matches the text."""
         found = self._remembered.get(text)
         if found is not None:
             return found
@@ -67,7 +67,7 @@ class _Texts:
 
 
 class TolerationIndex:
-    """The rules of a walk over tolerations, by the keys and values that they name."""
+    """The rules on tolerations, by the keys and values that they name."""
 
     __slots__ = ("_any_key", "_any_value", "_keys", "_values")
 

@@ -1,6 +1,6 @@
-"""What a policy says and most likely does not mean: warnings with stable codes.
+"""What a policy says but most likely does not mean: warnings with stable codes.
 
-docs/admission.md has an entry for each code. What would lock out those that a cluster needs is an error: `lockout`.
+docs/admission.md has an entry for each code. Rules that would lock out vital clients are errors: see `lockout`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ POLICY_LINTS: Final = MappingProxyType(
     }
 )
 MISREAD: Final = "DT113"
-"""The code of warnings that only a reader of the text can give."""
+"""The code of warnings that need the text of the document."""
 SOON: Final = timedelta(days=7)
 LONG: Final = timedelta(days=366)
 _UNBOUND: Final = "null lifts the limit: one rule may evict any number of pods; set pods, claims or devices"
@@ -124,7 +124,7 @@ def _match_warnings(match: Match, at: Path) -> Iterator[Finding]:
 
 
 def _is_nowhere(match: NamespaceMatch) -> bool:
-    """Whether what it asks for contradicts itself; only told where that is plain."""
+    """Whether the match contradicts itself. Only plain cases are detected."""
     if match.except_names:
         excepted = TextSet(match.except_names)
         # a pattern that is excepted as a text, and a name that is excepted by a pattern

@@ -1,4 +1,4 @@
-"""Whether a policy would lock out those that a cluster, or this program, cannot do without."""
+"""Whether a policy would lock out clients that the cluster, or this program, depends on."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ _VITAL: Final = (
     (f"{_ACCOUNT}kube-system:device-taint-eviction-controller", "which carries out NoExecute"),
 )
 _EVERYBODY: Final = frozenset({"*/*", f"{_ACCOUNT}*", f"{_ACCOUNT}*:*", f"{_ACCOUNTS}:*"})
-"""Patterns that mean all service accounts, and nobody by name."""
+"""Patterns that mean all service accounts rather than one by name."""
 
 
 def lockouts(
     policy: Policy, at: Path, check: Callable[[str], None], namespace: str = OWN_NAMESPACE
 ) -> Iterator[FieldError]:
-    """Rules that are refused, each with the name of whom it would lock out. `check` may raise.
+    """Errors for rules that would lock out a vital client, with its name. `check` may raise.
 
-    `namespace` has our own service accounts.
+    `namespace` is the one with our own service accounts.
     """
     evictor = service_account(namespace, WORKER)
     ours = {
@@ -93,7 +93,7 @@ def lockouts(
 
 
 def untrusted(policy: Policy, at: Path) -> FieldError | None:
-    """What to say of a policy that does not trust the resource-claim controller, though it may deny it nothing."""
+    """The error for a policy that does not trust the resource-claim controller, even if it denies it nothing."""
     if CLAIM_CONTROLLER in policy.trusted_controllers:
         return None
     return _untrusted(policy, at, "claims that it makes from templates are judged as its own, not as their author's")
@@ -118,7 +118,7 @@ def _is_meant(username: str) -> bool:
 
 
 def _denies_controller(policy: Policy, check: Callable[[str], None]) -> str | None:
-    """What denies something to the resource-claim controller in its own name; rules with `when` are left out."""
+    """What denies something to the resource-claim controller under its own name; rules with `when` are left out."""
     for subject in Subject:
         rules = [rule for rule in policy.rules if rule.subject is subject]
         for position, rest, allowed in _denials(rules, _CONTROLLER):
@@ -139,7 +139,7 @@ def _denies_controller(policy: Policy, check: Callable[[str], None]) -> str | No
 
 
 def _naming_errors(match: RequesterMatch, at: Path, vital: Mapping[str, str]) -> Iterator[FieldError]:
-    """Patterns that pick out one of the vital users. Those that mean everybody pick out nobody."""
+    """Patterns that name one of the vital users. Patterns for all users do not count."""
     lists = (
         ("users", match.users, _user),
         ("groups", match.groups, _group),
@@ -160,7 +160,7 @@ def _user(username: str) -> str:
 
 
 def _group(username: str) -> str:
-    """The group of a service account's namespace; nothing for others, whose groups nobody knows."""
+    """The group of a service account's namespace; empty for other users, whose groups are not known."""
     account = Requester(username).service_account
     return f"{_ACCOUNTS}:{account.partition('/')[0]}" if account else ""
 

@@ -1,8 +1,8 @@
-"""Whether a name, a namespace, a requester or a set of taints matches what a rule says.
+"""A rule's match, compiled: names, namespaces, requesters, sets of taints, and the whole of a match.
 
-Rules that refuse (deny, warn, audit) match a set that *intersects* theirs, and what is not known; rules that allow
-match a set that they *contain*, and nothing that is not known. Every pattern is tried in time linear in the text
-times its own length, however many stars it has.
+Rules that refuse (deny, warn, audit) match a set that *intersects* theirs, and unknown facts; rules that allow match a
+set that they *contain*, and no unknown facts. Matching a pattern takes time linear in the length of the text times its
+own, however many stars it has.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Glob:
     def matches(self, text: str) -> bool:
         """Whether the whole text is one that the pattern describes.
 
-        Pieces between stars are looked for from the left, each as early as it is found: if any way to place them
-        fits, this one does.
+        The pieces between stars are placed from the left, each as early as possible: if any placement fits, this one
+        does.
         """
         first = self._first.match(text)
         if first is None:
@@ -65,7 +65,7 @@ def _piece(text: str) -> re.Pattern[str]:
 
 
 class TextSet:
-    """The texts that one of some patterns describes. An empty list of patterns stands for every text."""
+    """The texts that match one of some patterns. An empty list of patterns stands for every text."""
 
     __slots__ = ("everything", "exact", "globs")
 
@@ -76,11 +76,11 @@ class TextSet:
         self.globs = [Glob(pattern) for pattern in patterns if pattern not in self.exact]
 
     def holds(self, text: str) -> bool:
-        """Whether the text is one of them."""
+        """Whether the text is in the set."""
         return self.everything or text in self.exact or any(glob.matches(text) for glob in self.globs)
 
     def holds_any(self, texts: Iterable[str]) -> bool:
-        """Whether one of the texts is one of them."""
+        """Whether any of the texts is in the set."""
         return any(self.holds(text) for text in texts)
 
 
@@ -96,7 +96,7 @@ class NamespaceMatcher:
         self._expressions = match.expressions
 
     def matches(self, name: str, facts: NamespaceFacts | None, *, allowing: bool) -> bool:
-        """Whether the namespace is meant. Unknown labels fit a rule that refuses, and none that allows."""
+        """Whether the namespace matches. Unknown labels match a rule that refuses, and none that allows."""
         if not self._names.holds(name) or (self._except is not None and self._except.holds(name)):
             return False
         if not self._labels and not self._expressions:
@@ -114,7 +114,7 @@ class NamespaceMatcher:
 
 
 class RequesterMatcher:
-    """`requesters` of a match, compiled: one of the lists has to hold."""
+    """`requesters` of a match, compiled: one of the lists must match."""
 
     __slots__ = ("_accounts", "_groups", "_users")
 
@@ -124,7 +124,7 @@ class RequesterMatcher:
         self._accounts = TextSet(match.service_accounts) if match.service_accounts else None
 
     def matches(self, requester: Requester | None, *, allowing: bool) -> bool:
-        """Whether the requester is meant; one who is not known is meant by rules that refuse."""
+        """Whether the requester matches. An unknown requester (None) matches rules that refuse, and none that allow."""
         if self._users is None and self._groups is None and self._accounts is None:
             return True
         if requester is None:
@@ -142,7 +142,7 @@ class RequesterMatcher:
 
 
 class DriverMatcher:
-    """`drivers` (or `pools`) of a match, compiled; None is a set that may hold any."""
+    """`drivers` (or `pools`) of a match, compiled; None is a set that may contain any name."""
 
     __slots__ = ("_texts", "everything")
 
@@ -151,13 +151,13 @@ class DriverMatcher:
         self.everything = self._texts.everything
 
     def matches(self, drivers: Iterable[str] | None, *, allowing: bool) -> bool:
-        """Whether one of the drivers is meant (refusing), or all of them are (allowing)."""
+        """Whether one of the drivers matches (refusing), or all of them do (allowing)."""
         if self.everything:
             return True
         if drivers is None:
             return not allowing
         found = [self._texts.holds(driver) for driver in drivers]
-        # A class that can give no device at all is in every set, and meets none.
+        # A class that selects no device at all is contained in every set and intersects none.
         return all(found) if allowing else any(found)
 
 
@@ -197,7 +197,7 @@ class TolerationMatcher:
 
 
 def _longer(toleration: DeviceToleration, seconds: int) -> bool:
-    """Missing seconds are for ever; zero and less are none (E-10)."""
+    """Whether a toleration lasts longer. Missing seconds mean for ever; zero and less mean no time at all (E-10)."""
     return toleration.toleration_seconds is None or max(0, toleration.toleration_seconds) > seconds
 
 
@@ -205,7 +205,7 @@ def _longer(toleration: DeviceToleration, seconds: int) -> bool:
 
 
 class Scope(NamedTuple):
-    """Who asks, and where. None is a requester, or facts of the namespace, that are not known."""
+    """Who asks, and in which namespace. None: the requester, or the facts of the namespace, are not known."""
 
     requester: Requester | None
     namespace: str
@@ -213,7 +213,7 @@ class Scope(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What is asked for; `drivers` is None where the class may give any."""
+    """The devices asked for; `drivers` is None if the class may select any driver."""
 
     device_class: str
     drivers: frozenset[str] | None
@@ -221,7 +221,7 @@ class Target(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Whose devices a taint is for; None is a driver or pool that is not named, which may be any."""
+    """Which devices a taint is for; None is a driver, pool or device that is not named, so any."""
 
     driver: str | None
     pool: str | None
@@ -230,14 +230,14 @@ class Placement(NamedTuple):
 
     @classmethod
     def of(cls, selector: DeviceSelector | None, *, evict: bool) -> Placement:
-        """Of a selector; a missing one, and one with a field that is not known, select like an empty one here."""
+        """The placement of a selector. A missing one, and one with an unknown field, count as empty here."""
         if selector is None or selector.unknown:
             return cls(None, None, evict=evict)
         return cls(selector.driver, selector.pool, selector.device, evict)
 
 
 class Matcher:
-    """A match, compiled; `allowing` says which of its two readings holds."""
+    """A compiled match; `allowing` says which of its two readings applies."""
 
     __slots__ = ("admin_access", "allowing", "classes", "drivers", "evict", "names", "pools", "requesters", "taints")
 
@@ -260,17 +260,17 @@ class Matcher:
 
     @property
     def covers_everything(self) -> bool:
-        """Whether it is about every request and every toleration of those in its scope."""
+        """Whether it matches every request and every toleration in its scope."""
         return self.admin_access is None and self.classes.everything and self.drivers.everything and self.taints is None
 
     def covers_scope(self, scope: Scope) -> bool:
-        """Whether it is about this requester and namespace."""
+        """Whether requester and namespace match."""
         if self.names is not None and not self.names.matches(scope.namespace, scope.facts, allowing=self.allowing):
             return False
         return self.requesters is None or self.requesters.matches(scope.requester, allowing=self.allowing)
 
     def covers(self, target: Target, toleration: DeviceToleration | None) -> bool:
-        """Whether it is about this request and toleration; None is the request itself."""
+        """Whether the request and the toleration match; None is the request itself."""
         if self.admin_access is not None and self.admin_access is not target.admin_access:
             return False
         if not self.classes.holds(target.device_class):
@@ -282,7 +282,7 @@ class Matcher:
         return self.taints.contains(toleration) if self.allowing else self.taints.intersects(toleration)
 
     def covers_taint(self, place: Placement, taint: DeviceTaint) -> bool:
-        """Whether it is about a taint that somebody sets there."""
+        """Whether the taint on those devices matches."""
         if self.evict is not None and self.evict is not place.evict:
             return False
         for patterns, name in ((self.drivers, place.driver), (self.pools, place.pool)):
@@ -294,9 +294,9 @@ class Matcher:
         return keys.holds(taint.key) and values.holds(taint.value) and self._covers_effects(place, taint, effects)
 
     def _covers_effects(self, place: Placement, taint: DeviceTaint, effects: frozenset[str]) -> bool:
-        """A taint has its own effect, and NoExecute beside it where our worker is asked to empty the devices.
+        """Whether the effects match. A NoSchedule taint counts as NoExecute too if our worker is asked to evict.
 
-        It is asked in vain with other effects than NoSchedule; to change those is to set another taint.
+        With other effects than NoSchedule the worker ignores that request.
         """
         if not effects:
             return True

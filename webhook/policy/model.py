@@ -1,7 +1,6 @@
 """The policy as values: what `document.load` makes of a DeviceTaintPolicy, defaults filled in.
 
-Patterns are kept as their author wrote them; `match` compiles them. An empty list or map in a match is one that is
-not given.
+Patterns are kept as written; `match` compiles them. An empty list or map in a match counts as missing.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from webhook.expressions.engine import Expression
 API_VERSION: Final = "policy.devicetaint.io/v1alpha1"
 KIND: Final = "DeviceTaintPolicy"
 DEFAULT_RULE: Final = "default"
-"""The name under which the policy's default decides, and which an exception may list."""
+"""The name of the policy's default among the rules. Exceptions may list it."""
 CLAIM_CONTROLLER: Final = "system:serviceaccount:kube-system:resource-claim-controller"
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
 class PolicyMode(StrEnum):
-    """How far something goes: refuse, tell, or nothing at all."""
+    """How violations are handled: refused, warned about, or ignored."""
 
     ENFORCE = "enforce"
     WARN = "warn"
@@ -37,7 +36,7 @@ class PolicyMode(StrEnum):
 
 
 class Action(StrEnum):
-    """What a rule does. The first allow or deny that matches decides; warn and audit speak and go on."""
+    """What a rule does. The first allow or deny that matches decides; warn and audit do not end it."""
 
     ALLOW = "allow"
     DENY = "deny"
@@ -46,7 +45,7 @@ class Action(StrEnum):
 
 
 class UnknownAuthor(StrEnum):
-    """What becomes of a generated claim whose template has no known author."""
+    """What happens to a generated claim whose template has no known author."""
 
     ALLOW = "allow"
     WARN = "warn"
@@ -54,7 +53,7 @@ class UnknownAuthor(StrEnum):
 
 
 class Subject(StrEnum):
-    """What a rule is asked about: each toleration of each request, or each request once."""
+    """What a rule is evaluated on: each toleration of each request, or each request once."""
 
     TOLERATION = "toleration"
     REQUEST = "request"
@@ -77,7 +76,7 @@ class NamespaceMatch(msgspec.Struct, frozen=True):
 
 
 class RequesterMatch(msgspec.Struct, frozen=True):
-    """Who asks: one of the users, or a member of one of the groups, or one of the service accounts. All globs.
+    """The requester: one of the users, a member of one of the groups, or one of the service accounts. All globs.
 
     Service accounts are written `namespace/name`.
     """
@@ -98,7 +97,7 @@ class TolerationMatch(msgspec.Struct, frozen=True):
 
 
 class TaintMatch(msgspec.Struct, frozen=True):
-    """Taints that somebody sets; a taint is one of a set, so patterns simply match."""
+    """Taints that a request sets. A taint is a single value, so patterns simply match."""
 
     keys: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
@@ -106,7 +105,7 @@ class TaintMatch(msgspec.Struct, frozen=True):
 
 
 class Match(msgspec.Struct, frozen=True):
-    """What a rule is about. All that is given must hold; None and empty hold for everything.
+    """What a rule matches. Every given field must hold; None and empty fields hold for everything.
 
     `tolerations` is for rules on tolerations and exceptions to them; `taints`, `pools` and `evict` for taint rules.
     """
@@ -137,7 +136,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class PolicyException(msgspec.Struct, frozen=True):
-    """Takes the listed rules out of the walk for what it matches, from `not_before` until before `expires_at`."""
+    """Suspends the listed rules for what it matches, from `not_before` until before `expires_at`."""
 
     name: str
     rules: tuple[str, ...]
@@ -149,12 +148,12 @@ class PolicyException(msgspec.Struct, frozen=True):
     not_before: datetime | None = None
 
     def active(self, now: datetime) -> bool:
-        """Whether it holds at that time."""
+        """Whether it is in force at that time."""
         return (self.not_before is None or self.not_before <= now) and now < self.expires_at
 
 
 class DefaultTolerations(msgspec.Struct, frozen=True):
-    """Tolerations to add to what matches (`match` has no `tolerations`)."""
+    """Tolerations to add to matching requests (`match` has no `tolerations`)."""
 
     name: str
     tolerations: tuple[DeviceToleration, ...]
@@ -179,7 +178,7 @@ class ImpactLimits(msgspec.Struct, frozen=True):
 
 
 DEFAULT_LIMITS: Final = ImpactLimits(pods=50, namespaces=10)
-"""What an entry of a document holds to where it does not say otherwise."""
+"""The limits of an entry that does not set its own."""
 
 
 class ImpactSettings(msgspec.Struct, frozen=True):
@@ -239,4 +238,4 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 BUILTIN: Final = Policy()
-"""What holds where there is no document: everything allowed, the guard with its default limits."""
+"""The policy without a document: everything is allowed, and the guard has its default limits."""

@@ -1,4 +1,4 @@
-"""The parts of a policy, from JSON that the schema has passed. What they mean together is `checks`' to ask."""
+"""The parts of a policy, from JSON that has passed the schema. How they fit together is checked in `checks`."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ NO_NAMESPACE: Final = NamespaceMatch(except_names=("*",))
 MAX_EXPRESSIONS: Final = 100
 MAX_DURATION_SECONDS: Final = 366 * 24 * 3600.0
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
-"""Stands for a time that could not be read, in a policy that nobody gets to see."""
+"""Replaces a time that could not be parsed. The policy is then rejected."""
 _LABELS_HINT: Final = " (what allows is bound to trusted labels: use match.namespaces.labels)"
 _UNITS: Final = MappingProxyType({"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001})
 _DURATION_PART: Final = re.compile(r"([0-9.]+)(h|ms|m|s)")
 
 
 class Builder:
-    """Turns JSON into parts, and takes down what cannot be turned: expressions, times, durations."""
+    """Converts JSON to parts and collects the errors: expressions, times, durations."""
 
     def __init__(self) -> None:
         self.errors: list[FieldError] = []
@@ -111,7 +111,7 @@ class Builder:
             return None
         self.expressions += 1
         if self.expressions > MAX_EXPRESSIONS:
-            return None  # told once, by the document
+            return None  # reported once, for the whole document
         try:
             return compile_expression(source, variables)
         except BadExpression as error:

@@ -1,4 +1,4 @@
-"""Who asks and what the cluster says about names: the facts that rules look at, and the port that gives them."""
+"""The facts that rules look at: requesters, namespaces and device classes, and the port to the cluster's names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 
 
 class Requester(msgspec.Struct, frozen=True, gc=False):
-    """Who sends a request, as the API server authenticated them.
+    """The sender of a request, as authenticated by the API server.
 
     `groups_known` is false where the list had to be cut (the author of a template with very many groups): rules on
     groups then treat the requester as unknown.
@@ -28,7 +28,7 @@ class Requester(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def service_account(self) -> str | None:
-        """`namespace/name` of a service account; None for everybody else."""
+        """`namespace/name` of a service account; None for other users."""
         if not self.username.startswith(_SERVICE_ACCOUNT):
             return None
         namespace, colon, name = self.username.removeprefix(_SERVICE_ACCOUNT).partition(":")
@@ -38,8 +38,8 @@ class Requester(msgspec.Struct, frozen=True, gc=False):
 class NamespaceFacts:
     """A namespace as rules see it.
 
-    Compared by identity on purpose: whoever caches namespaces makes a new one when labels change, and decisions
-    that were remembered for the old one are not found again.
+    Compared by identity on purpose: caches make a new one when labels change, so that evaluations kept for the old
+    one are not found again.
     """
 
     __slots__ = ("labels", "name")
@@ -50,14 +50,14 @@ class NamespaceFacts:
 
 
 class ClusterNames(Protocol):
-    """What the cluster says about two sorts of names; None for what it does not, or not yet, say."""
+    """What the cluster knows about namespaces and device classes; None for what is not, or not yet, known."""
 
     def namespace(self, name: str) -> NamespaceFacts | None:
         """The namespace, or None if it is not known."""
         ...
 
     def drivers(self, device_class: str) -> frozenset[str] | None:
-        """The drivers whose devices the class can give; None if the class is not known or may give any."""
+        """The drivers whose devices the class can select; None if the class is not known or may select any."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Which limits hold for a taint that somebody sets: the first entry that matches."""
+"""Which impact limits apply to a taint: the first entry that matches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def limits_for(impact: ImpactSettings, requester: Requester, taint: DeviceTaint,
 
 
 def limits_of_anybody(impact: ImpactSettings, taint: DeviceTaint, effect: str) -> tuple[ImpactLimits, ...]:
-    """All limits that may hold for a taint of which nobody knows any more who set it; the last is everybody's."""
+    """All limits that may apply to a taint whose author is no longer known; the last one applies to all requesters."""
     found = []
     for entry in impact.limits:
         if _is_for(entry, taint, effect):
@@ -48,13 +48,13 @@ def _is_for(entry: ImpactLimits, taint: DeviceTaint, effect: str) -> bool:
 
 
 def resolve_limit(limit: int | Share | None, total: int) -> int | None:
-    """The limit as a number, of so many that there are; None is no limit."""
+    """The limit as a number, where a share is taken of `total`; None is no limit."""
     if isinstance(limit, Share):
         return int(total * limit.percent / 100)
     return limit
 
 
 def protected_among(match: NamespaceMatch, namespaces: Iterable[str], names: ClusterNames) -> frozenset[str]:
-    """Those of the namespaces that are protected; one whose labels are not known may be, so it is."""
+    """The protected ones among the namespaces. One whose labels are not known counts as protected."""
     compiled = NamespaceMatcher(match)
     return frozenset(name for name in namespaces if compiled.matches(name, names.namespace(name), allowing=False))

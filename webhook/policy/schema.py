@@ -1,4 +1,4 @@
-"""The JSON Schema of the policy document, and its verdicts as field errors. It does not ask what fields mean together.
+"""The JSON Schema of the policy document, and its violations as field errors. How fields fit together: `checks`.
 
 `schema.json` ships with the package and is published as docs/policy.schema.json. Two keywords of it are ours, and mean
 nothing to others: `x-must` is the text for a value that has the wrong form, `x-misplaced` says of fields that people
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Schema = dict[str, JSON]
 
 MAX_ERRORS: Final = 100
-"""More than these are not told: who made a hundred mistakes made one a hundred times."""
+"""Further errors are not reported: a hundred are usually one mistake made a hundred times."""
 MAX_VALUES: Final = 100_000
 """Objects, lists, texts and numbers in a document: many times what people write, and checked within seconds."""
 MAX_DEPTH: Final = 16
@@ -87,7 +87,7 @@ def schema() -> Schema:
 
 
 def schema_errors(document: dict[str, JSON], at: Path, check: Check) -> list[FieldError]:
-    """What the schema says against a document, each at its path; the first hundred.
+    """The first hundred violations of the schema, each at its path.
 
     `check` is called between entries and may raise.
     """
@@ -117,7 +117,7 @@ def _found(document: dict[str, JSON], at: Path, pieces: _Lists, check: Check) ->
 
 
 def _bound_errors(document: dict[str, JSON], at: Path, maxima: Mapping[str, int]) -> Iterator[FieldError]:
-    """What is too much to be looked at entry by entry."""
+    """Errors for documents that are too large to check entry by entry."""
     for name, maximum in maxima.items():
         values = document.get(name)
         if isinstance(values, list) and len(values) > maximum:
@@ -127,7 +127,7 @@ def _bound_errors(document: dict[str, JSON], at: Path, maxima: Mapping[str, int]
 
 
 def _is_bounded(document: JSON) -> bool:
-    """Whether the document can be looked at, told without recursion and without looking at all of it."""
+    """Whether the document is small and flat enough to check; decided without recursion and without reading it all."""
     level, seen = [document], 0
     for _ in range(MAX_DEPTH):
         below: list[JSON] = []
@@ -176,7 +176,7 @@ def _inlined(value: JSON, definitions: Schema) -> JSON:
 
 @cache
 def _validator_class() -> Callable[[Schema], _Validator]:
-    # Its import takes longer than all of ours together, and nobody needs it but those who have a policy.
+    # Importing it takes longer than importing all of our modules, and only a policy document needs it.
     from jsonschema import Draft202012Validator, validators  # noqa: PLC0415
 
     types = Draft202012Validator.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number})
@@ -220,7 +220,7 @@ def _translated(error: _SchemaError, at: Path) -> Iterator[FieldError]:
         unknown = sorted(name for name in value if name not in rules["properties"])
         yield from (forbidden(path.child(name), _unknown(name, value, rules)) for name in unknown)
     elif error.validator == "pattern":
-        if value or "minLength" not in rules:  # an empty text has been told already
+        if value or "minLength" not in rules:  # minLength has reported an empty text already
             yield invalid(path, value, rules["x-must"])
     elif error.validator == "type" and "enum" not in rules:
         yield FieldError(ErrorType.TYPE_INVALID, path, outline(value), _type_words(expected, rules))

@@ -1,4 +1,4 @@
-"""A test suite for a policy as data: who asks for what, and what should come of it. Running it is done elsewhere.
+"""A policy test suite as data: who asks for what, and the expected result. Running it is done elsewhere.
 
 `suite.schema.json` describes the same for editors, and is published as docs/suite.schema.json.
 """
@@ -243,7 +243,7 @@ def _steps(reader: Reader, defaults: _Defaults) -> tuple[PriorRule, ...]:
 
 
 def _requester(reader: Reader, name: str) -> Requester | None:
-    """Somebody: a user by name, or a service account as `namespace/name`; groups that every user is in are added."""
+    """A requester: a user by name, or a service account as `namespace/name`; groups of every user are added."""
     below = reader.child(name)
     if below is None:
         return None
@@ -268,7 +268,7 @@ FIGURES: Final = ("devices", "claims", "pods", "namespaces")
 
 
 class Word(StrEnum):
-    """What becomes of a request. Advice (codes `DTnnn`) is no warning of the policy's."""
+    """The decision on a request. Advice (codes `DTnnn`) does not count as a warning of the policy."""
 
     ALLOWED = "allowed"
     DENIED = "denied"
@@ -276,7 +276,7 @@ class Word(StrEnum):
 
 
 class Expectation(msgspec.Struct, frozen=True):
-    """What should come of a case; None is not looked at. `rules` are all those that speak, in any order.
+    """The expected result of a case; None is not compared. `rules` are all rules that must be reported, in any order.
 
     `impact` has some of FIGURES; `reasons` are all those for which the impact is too much, one for each figure.
     """

@@ -1,4 +1,4 @@
-"""The variables that `when` may use, by what is judged. Types only: `decide` fills in values.
+"""The variables that `when` may use, by what is judged. Types only: `admission` fills in the values.
 
 A fact that is not known is left out, and so is a field that is not set: `toleration.tolerationSeconds` (for ever),
 `taint.timeAdded`, `rule.driver`, `rule.pool`, `rule.device`.

@@ -56,7 +56,7 @@ def template_errors(
     if old is None or not release.declarative:
         yield from request_errors(TEMPLATE_SPEC, new.requests, release)
         return
-    # What was there before is judged after the conversion only, so it is told at the normalized path (V-5).
+    # What was there before is judged after the conversion only, so it is reported at the normalized path (V-5).
     stored = {_defaulted(tolerations) for _, tolerations in toleration_lists(TEMPLATE_SPEC, old.requests)}
     for path, tolerations in toleration_lists(TEMPLATE_SPEC, new.requests):
         known = _defaulted(tolerations) in stored
@@ -65,7 +65,7 @@ def template_errors(
 
 
 def _same_spec(new: JSON, old: JSON) -> bool:
-    # Sent alike is the usual case, and a hundred times quicker to tell; as text, since 1 and true are equal here.
+    # Equal text is the usual case and a hundred times faster to compare; as text, since 1 and true are equal here.
     return json.encode(new) == json.encode(old) or semantic(new) == semantic(old)
 
 

@@ -1,7 +1,8 @@
 """What an API server refuses in a device of a slice beyond its taints.
 
 Source: pkg/apis/resource/validation of Kubernetes 1.37 (validateDevice and below), and the declarative validation of
-resource/v1.
+resource/v1. Counter sets: validateCounterSet; how many there may be in a slice of 1.34 and older is not checked.
+Node selectors: pkg/apis/core/validation (ValidateNodeSelector).
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def _request_errors(spec: Path, requests: tuple[DeviceRequest, ...]) -> Iterator
     for path, tolerations in toleration_lists(spec, requests):
         for error in _toleration_list_errors(path, tolerations):
             fine = False
-            yield replace(error, documented=True, declarative=True)  # told at the path as written
+            yield replace(error, documented=True, declarative=True)  # reported at the path as written
     if fine:
         _fine.add(requests)
 

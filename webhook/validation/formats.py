@@ -66,7 +66,7 @@ SUBDOMAIN_MAX_BYTES: Final = 253
 DRIVER_MAX_BYTES: Final = 63
 _REMEMBERED_LENGTH: Final = 512
 _LOOKED_AT: Final = 4096
-"""Characters of a name that are looked at; what is longer is told to be too long, and costs no more than this."""
+"""Characters of a name that are checked; a longer name is reported as too long and costs no more than this."""
 
 Messages = tuple[str, ...]
 

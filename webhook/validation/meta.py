@@ -23,7 +23,7 @@ def object_meta_errors(new: ObjectMeta, *, created: bool) -> Iterator[FieldError
         return
     if not new.name and not new.generate_name:
         yield required(METADATA.child("name"), "name or generateName is required")
-    # The server completes a prefix before it looks, so a bad one is told twice.
+    # The server completes a prefix before it looks, so a bad one is reported twice.
     name = new.name or (new.generate_name and new.generate_name[:_PREFIX_MAX] + _SUFFIX)
     if name and (messages := dns1123_subdomain(name)):
         yield from each_invalid(METADATA.child("name"), name, messages)

@@ -1,6 +1,10 @@
-"""All that an API server refuses in an object beyond taints and tolerations: for files, which no server has seen yet.
+"""Everything that an API server refuses in an object besides taints and tolerations, for files.
 
-On a cluster the server judges an object before it calls the webhook, so reviews have no need of this.
+On a cluster the server validates an object before it calls the webhook, so reviews do not use this. Wrong types come
+first: a server answers those with 400 before any rule is checked. Null reads as missing everywhere, as in Go, and the
+fields come from `api.schema`; unknown fields are left to `strict`.
+Source: apimachinery/pkg/api/validation, objectmeta.go, for metadata. `managedFields` is left out: tools do not write
+it, and a server replaces it. So is `resourceVersion`, which exported manifests carry.
 """
 
 from __future__ import annotations

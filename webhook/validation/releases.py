@@ -28,7 +28,7 @@ class Release:
     allocations_checked: bool = True
     """Whether the tolerations copied into an allocation are checked (L-9)."""
     empty_driver_twice: bool = False
-    """Whether an empty driver name is told as Invalid as well (R-3)."""
+    """Whether an empty driver name is reported as Invalid as well (R-3)."""
     rule_status: bool = True
     class_selectors: bool = False
     """Whether a rule's selector still has deviceClassName and CEL selectors (V-2)."""

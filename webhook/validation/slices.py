@@ -1,4 +1,7 @@
-"""Field rules of ResourceSlice, as far as taints are concerned. `semantics.md` S-*, T-13, N-1, N-2, N-4, N-5."""
+"""Field rules of ResourceSlice, as far as taints are concerned.
+
+Source: `semantics.md` S-*, T-13, N-1, N-2, N-4, N-5, V-3, P-20, P-21.
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def strict_findings(
 ) -> Iterator[Finding]:
     """A finding for each field of an object, which stands at `path`, that its kind does not have in the release.
 
-    Errors, save for fields of the source documents: those are read here, so they are only told about.
+    Errors, save for fields of the source documents: those are read here, so they are only warnings.
     """
     root = type_of(kind, release.minor)
     if root is not None and isinstance(value, dict):

@@ -49,7 +49,7 @@ def taint_errors(path: Path, taint: DeviceTaint, release: Release) -> Iterator[F
 
 
 def taint_is_fine(taint: DeviceTaint, release: Release) -> bool:
-    """Whether a taint has no errors, told without building paths and remembered, as slices repeat their taints."""
+    """Whether a taint has no errors, decided without building paths and cached, as slices repeat their taints."""
     if taint.effect not in release.effects or taint.extras is not None:
         return False
     if len(taint.key) + len(taint.value) > _REMEMBERED_LENGTH:
@@ -122,7 +122,7 @@ def tolerations_are_fine(tolerations: Sequence[DeviceToleration], release: Relea
 
 
 def _toleration_is_fine(toleration: DeviceToleration, release: Release) -> bool:
-    """Whether a toleration has no errors, told without building paths, and remembered while it is short."""
+    """Whether a toleration has no errors, decided without building paths, and cached while it is short."""
     key, operator, value, effect = toleration.key, toleration.operator, toleration.value, toleration.effect
     if (effect and effect not in release.effects) or len(key) + len(operator) + len(value) > _REMEMBERED_LENGTH:
         return False

@@ -279,7 +279,9 @@ def _told(column: str) -> dict[str, str]:
     """The table under "What is blocked while the webhook is down"."""
     page = OPERATIONS.read_text()
     head, *rows = re.findall(
-        r"^\|(.+)\|$", page[page.index("## What is blocked while the webhook is down") :].partition("\n## ")[0], re.MULTILINE
+        r"^\|(.+)\|$",
+        page[page.index("## What is blocked while the webhook is down") :].partition("\n## ")[0],
+        re.MULTILINE,
     )
     columns = [cell.strip() for cell in head.split("|")]
     cells = [[cell.strip() for cell in row.split("|")] for row in rows[1:]]

@@ -1,7 +1,7 @@
-"""Matches as CEL of a ValidatingAdmissionPolicy, with the very meaning that `match` and `conditions` give them.
+"""Matches as CEL of a ValidatingAdmissionPolicy, with exactly the meaning that `match` gives them.
 
-Two readings, as there: what refuses matches a set of taints that it meets, what allows one that it contains. A field
-that CEL cannot see there (`drivers` behind a class, `when`) is left out and reported; what allows then allows more,
+Two readings, as there: what refuses matches a set of taints that it intersects, what allows a set that it contains.
+A field that CEL cannot see (`drivers` behind a class, `when`) is left out and reported; what allows then allows more,
 and what refuses must not be exported at all.
 """
 
@@ -135,7 +135,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def no_request(scope: str, asked: str) -> str:
-    """That it holds of nothing that is asked for, if the scope holds."""
+    """True if `asked` holds for no request or alternative, or if the scope does not hold."""
     every = f"!variables.asked.exists(options, options.exists(asked,\n    {asked}))"
     return every if scope == TRUE else f"{not_(scope)}\n|| {every}"
 
@@ -181,7 +181,7 @@ def _requesters(match: RequesterMatch) -> str:
 
 
 def _scope(match: Match, *, allowing: bool, with_generated: bool) -> str:
-    """`with_generated`: claims whose author nobody can see are judged too; then it is unknown, and counts against."""
+    """`with_generated`: claims from templates are judged too; their author is unknown, which counts against them."""
     parts = [] if match.namespaces is None else _namespaces(match.namespaces)
     if match.requesters is not None:
         who = _requesters(match.requesters)

@@ -1,6 +1,6 @@
-"""The static part of a policy as ValidatingAdmissionPolicies: what holds even when none of our pods runs.
+"""The static part of a policy as ValidatingAdmissionPolicies: what is enforced even when none of our pods runs.
 
-Whatever they refuse, the webhook refuses too. What they cannot say is named, and left to the webhook alone.
+Whatever they refuse, the webhook refuses too. What they cannot express is reported, and left to the webhook.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Coverage(StrEnum):
 
 
 class Exported(NamedTuple):
-    """What became of a rule, and why it is not more."""
+    """How much of a rule is exported, and why not more."""
 
     name: str
     coverage: Coverage
@@ -138,7 +138,7 @@ class _Walks:
         self._blind = judged_again and policy.unknown_author is UnknownAuthor.ALLOW
         """Whether the webhook refuses claims made from templates only if it knows their author."""
         self.with_generated = judged_again and not self._blind
-        """Whether claims made from templates are judged here: as somebody's whom nobody knows."""
+        """Whether claims made from templates are judged here, with an unknown author."""
         self.scopes: dict[str, str] = {}
         """Variables that say whom and where a rule that allows is for: asked once, not for each toleration."""
 
@@ -329,7 +329,7 @@ def guard_validations(policy: Policy) -> Iterator[Validation]:
 
 
 def beyond(policy: Policy, documented: PolicyMode) -> Iterator[Exported]:
-    """What became of the parts of a policy that are no rules; `documented` is how far those rules go."""
+    """How much is exported of what is not a rule; `documented` is the mode of the documented rules."""
     if documented is not PolicyMode.OFF:
         why = "annotations of DeviceTaintRules are left to the webhook"
         yield Exported(_DOCUMENTED, Coverage.PARTIAL, (why,))

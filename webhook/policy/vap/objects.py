@@ -1,4 +1,4 @@
-"""The objects of an export: policies with their bindings, so small that none runs out of what CEL may cost."""
+"""The objects of an export: policies with their bindings, split so that each stays within CEL's cost limit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class PolicyTopic(StrEnum):
 
 
 class Validation(NamedTuple):
-    """One validation; `rule` names whose word it is, and `times` how often the dearest part is asked at most."""
+    """One validation; `rule` is the rule it enforces, and `times` how often its most expensive part runs at most."""
 
     rule: str
     expression: str
@@ -259,7 +259,7 @@ class Maker:
         return Made(objects, frozenset(each.rule for each in dear))
 
     def _share(self, validation: Validation, share: int, shares: int) -> Validation:
-        """The validation for every so-manieth request."""
+        """The validation for one share of the requests."""
         if shares == 1:
             return validation
         name = f"asked{share + 1}of{shares}"
@@ -283,7 +283,7 @@ class Maker:
             "apiVersion": _API,
             "kind": "ValidatingAdmissionPolicy",
             "metadata": self._meta(name),
-            # An API server keeps no empty lists, and whoever compares would find a difference.
+            # An API server drops empty lists, so a diff against the cluster would show them.
             "spec": {name: value for name, value in spec.items() if value},
         }
         yield {
