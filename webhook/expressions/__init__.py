@@ -1,1 +1,7 @@
-"""CEL, and nobody else imports it. What an expression is for is its caller's business."""
+"""CEL: parse, check, bound and evaluate. No other room imports the parser library, celpy.
+
+In: the source of an expression and the types of its variables. Out: an Expression that evaluates JSON values to true or
+false, within a bounded number of steps. `parser` makes a tree, `checker` finds types and cost, `engine` has the entry
+point, `compile_expression`: start there. `drivers` reads which drivers a DeviceClass can select.
+What an expression is used for is up to the caller.
+"""
