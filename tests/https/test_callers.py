@@ -109,7 +109,7 @@ def test_unproved_caller_has_a_foreign_author_taken_out(start_server: StartServe
     response = asked(server, server.trusting(), "/mutate", make_review(template(FORGED), user="alice"))
     edits = json.loads(base64.b64decode(response["patch"]))
     assert {"op": "remove", "path": "/spec/metadata/annotations/devicetaint.io~1requested-by"} in edits
-    assert any("was taken out" in text for text in response["warnings"])
+    assert any("was removed" in text for text in response["warnings"])
 
 
 def test_certificate_of_the_right_ca_in_another_name_gets_403_and_is_counted(

@@ -76,13 +76,13 @@ def additions(new: Object, old: Object | None, request: AdmissionRequest, contex
         edits += _author(claiming, scope, requests, request, context)
     elif isinstance(new, ResourceClaimTemplate) and REQUESTED_BY in new.claim_meta.annotations:
         edits.append(((*_TEMPLATE_ANNOTATIONS, REQUESTED_BY), REMOVED))
-        remarks.append(Finding(Severity.WARN, forbidden(_TEMPLATE_AUTHOR, f"was taken out: {unsigned}")))
+        remarks.append(Finding(Severity.WARN, forbidden(_TEMPLATE_AUTHOR, f"was removed: {unsigned}")))
     if claiming.is_template and _lacks_key(context):
         text = "is not written: the webhook has no key, so claims made from this will have an unknown author"
         remarks.append(Finding(Severity.WARN, forbidden(_TEMPLATE_AUTHOR, text), rule=AUTHOR_RULE))
     if not claiming.is_template and not claiming.generated and REQUESTED_BY in new.meta.annotations:
         edits.append(((*_CLAIM_ANNOTATIONS, REQUESTED_BY), REMOVED))
-        text = "is for claims that are made from templates, and was taken out"
+        text = "is for claims that are made from templates, and was removed"
         remarks.append(Finding(Severity.WARN, forbidden(_ANNOTATIONS.key(REQUESTED_BY), text)))
     return Addition(tuple(edits), tuple(remarks))
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CLUSTER_LINTS: Final = {
     "DT201": "selector that matches no device",
-    "DT202": "toleration of a key that nobody publishes",
+    "DT202": "toleration of a key that is not published",
     "DT203": "rule that another one covers",
     "DT204": "driver left without a free device",
 }

@@ -44,7 +44,7 @@ def _findings(request: AdmissionRequest, context: AdmissionContext) -> Iterator[
     binary, binary_before = _data(request.object, "binaryData"), _data(request.old_object, "binaryData")
     for key in _KEYS:
         if key in binary and binary[key] != binary_before.get(key):
-            misplaced = forbidden(Path.root().child("binaryData").key(key), "must stand in data, as text")
+            misplaced = forbidden(Path.root().child("binaryData").key(key), "must be in data, as text")
             yield Finding(Severity.DENY, misplaced)
     for key in _KEYS:
         text = data.get(key)

@@ -168,7 +168,7 @@ def _faults(
         yield f"expired at {format_time(code.expires)}"
     user = terms.other_than
     if user is not None and hmac.compare_digest(_mark(key, "user", user)[:_USER_BYTES], body[:_USER_BYTES]):
-        yield "was given to the same user; somebody else must confirm"
+        yield "was given to the same user; another user must confirm"
     grown = hit.numbers.beyond(code.numbers.grown(terms.tolerance_percent))
     if grown:
         yield f"was made for less: now {', '.join(grown)}"

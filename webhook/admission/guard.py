@@ -147,7 +147,7 @@ class _Guarding:
         if expires is None or expires > self._context.now or not raised:
             return
         detail = (
-            f"was at {format_time(expires)}: the rule has ended; to set it up again, move or remove this annotation"
+            f"was at {format_time(expires)}: the rule has expired; to use it again, change or remove this annotation"
         )
         yield _deny(_EXPIRES, detail)
 
@@ -221,7 +221,7 @@ class _Guarding:
             return f"it cannot be confirmed, because {_UNPROVED}; narrow the selector{self._glass_hint()}"
         expires = self._context.now + timedelta(seconds=self._settings.confirm_for_seconds)
         code = make_code(self._about, hit, self._request.username, expires, key)
-        who = "to go ahead, somebody else must" if self._settings.second_person else "to go ahead,"
+        who = "to go ahead, another user must" if self._settings.second_person else "to go ahead,"
         return f'narrow the selector, or {who} set annotation {CONFIRM_IMPACT} to "{code}"'
 
     def _backdated(self) -> bool:
@@ -234,7 +234,8 @@ class _Guarding:
         """Why the rule is over the limit, whatever it hits."""
         selector = self._new.selector
         if selector is None:
-            text = "a rule without selector evicts nobody, but schedulers of 1.33 to 1.37 keep every device back for it"
+            text = "a rule without selector evicts no pod, but schedulers of 1.33 to 1.37 "
+            text += "allocate no device while it exists"
             yield _Reason("no-selector", text)
         elif selector.empty:
             yield _Reason("empty-selector", "an empty selector is every device of every driver")

@@ -44,7 +44,7 @@ def figures_of(impact: Impact, rule: DeviceTaintRule, *, in_tree: bool) -> Itera
         return  # lint warns if nothing is selected
     if rule.selector is None:
         none = f"{would}and no selector" if would else "without a selector"
-        yield f"{none} it evicts nobody, but keeps {devices} from being allocated"
+        yield f"{none} it evicts no pod, but keeps {devices} from being allocated"
         return
     if rule.effective_effect == NO_SCHEDULE:
         text = f"keeps {devices} from being allocated"

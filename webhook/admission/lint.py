@@ -211,7 +211,8 @@ def _taint(path: Path, taint: DeviceTaint, now: datetime, *, past: bool = True) 
         yield advice("DT007", path.child("timeAdded"), time.isoformat(), text)
     elif past and taint.effect == NO_EXECUTE and time < now - CLOCK_SKEW:
         seconds = int((now - time).total_seconds())
-        text = f"lies {seconds} s back: tolerationSeconds up to that are already over, and those pods go at once"
+        text = f"is {seconds} s in the past: tolerationSeconds up to that are already over, "
+        text += "and those pods are evicted at once"
         yield advice("DT008", path.child("timeAdded"), time.isoformat(), text)
 
 

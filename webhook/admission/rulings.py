@@ -210,7 +210,7 @@ def _text(ruling: Ruling, hit: RuleHit, who: str) -> str:
 def who_asks(claiming: ClaimView, scope: Scope) -> str:
     """The author or requester of a claim and its namespace, in words."""
     requester = scope.requester
-    name = "somebody unknown" if requester is None else f'"{requester.username}"'
+    name = "an unknown author" if requester is None else f'"{requester.username}"'
     return f'{name} in namespace "{claiming.namespace}"' if claiming.namespace else name
 
 

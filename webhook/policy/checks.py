@@ -86,7 +86,7 @@ def _rule_errors(rule: Rule, at: Path, policy: Policy) -> Iterator[FieldError]:
     path = at.child("match")
     allowing = rule.action is Action.ALLOW
     if rule.subject is Subject.REQUEST and rule.match.tolerations is not None:
-        yield forbidden(path.child("tolerations"), 'a rule with subject "request" is not asked about tolerations')
+        yield forbidden(path.child("tolerations"), 'a rule with subject "request" is not evaluated on tolerations')
     yield from _match_errors(rule.match, path, policy if allowing else None, f"a rule with action {rule.action}")
 
 

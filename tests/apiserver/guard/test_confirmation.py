@@ -107,10 +107,10 @@ def test_second_person(guarded: Stage) -> None:
     guarded.use(make_policy(impact={"secondPerson": True}))
     rule = make_rule(None, "by-two")
     refused = _apply(guarded, rule, user="dana")
-    assert "to go ahead, somebody else must set annotation" in refused.stderr, refused
+    assert "to go ahead, another user must set annotation" in refused.stderr, refused
     confirmed = _confirmed(rule, _code(refused.stderr))
     alone = _apply(guarded, confirmed, user="dana")
-    assert (alone.code, "was given to the same user; somebody else must confirm" in alone.stderr) == (1, True), alone
+    assert (alone.code, "was given to the same user; another user must confirm" in alone.stderr) == (1, True), alone
     assert _apply(guarded, confirmed, user="john").code == 0
 
 

@@ -129,8 +129,8 @@ def test_a_code_confirms_this_impact_and_no_other(guarded: Stage) -> None:
 def test_a_missing_selector_is_refused_with_both_readings(guarded: Stage, version: str, effect: str) -> None:
     reply = _send(guarded, _rule(None, effect, version))
     assert (reply.code, reply.reason) == (403, "Forbidden"), reply
-    assert "evicts nobody" in reply.message
-    assert "keep every device back" in reply.message
+    assert "evicts no pod" in reply.message
+    assert "allocate no device while it exists" in reply.message
 
 
 # --- names that are not there yet, and objects that go ------------------------------------------------

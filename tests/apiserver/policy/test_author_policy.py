@@ -240,7 +240,7 @@ def test_names_in_other_alphabets_are_written_alike(guarded: Stage) -> None:
 def test_names_with_quotes_or_backslashes_get_no_author_and_cannot_bring_one(guarded: Stage, who: Identity) -> None:
     reply = sent(guarded, who, template_naming(annotation_of(MILA)))
     assert author_in(reply.object) == ""
-    assert any("was taken out" in text for text in reply.warnings)
+    assert any("was removed" in text for text in reply.warnings)
     in_another_place = template_naming(annotation_of(MILA), namespace="kube-system")
     assert sent(guarded, who, in_another_place).code == 403
 

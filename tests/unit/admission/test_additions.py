@@ -147,7 +147,7 @@ def test_author_that_nobody_vouches_for_is_not_signed_and_a_foreign_one_taken_ou
     stored, _, warnings = mutated(template, **options)
     assert stored["spec"]["metadata"]["annotations"] == {"keep": "me"}
     (warning,) = warnings
-    assert warning.endswith(f"[devicetaint.io/requested-by]: Forbidden: was taken out: {reason}")
+    assert warning.endswith(f"[devicetaint.io/requested-by]: Forbidden: was removed: {reason}")
     assert mutated(stored, **options)[1:] == ((), ())
 
 

@@ -33,7 +33,7 @@ TWO = ImpactSettings(limits=(ImpactLimits(pods=2),), second_person=True)
 MANY = ImpactSettings(limits=(ImpactLimits(pods=50),), second_person=True)
 LATER = NOW + timedelta(days=4)
 MADE_UP = "v1.9999999999.999999999.999999999.999999999.999999999." + "A" * 38
-SAME_USER = "was given to the same user; somebody else must confirm"
+SAME_USER = "was given to the same user; another user must confirm"
 CAREFUL = "oncall"
 GLASS = ImpactSettings(break_glass_groups=(CAREFUL,))
 

@@ -205,7 +205,7 @@ def test_namespace_that_became_protected_was_confirmed_all_the_same() -> None:
     [
         (None, None),
         ("john", None),
-        ("jane", "was given to the same user; somebody else must confirm"),
+        ("jane", "was given to the same user; another user must confirm"),
         ("Jane", None),
         ("", None),
     ],

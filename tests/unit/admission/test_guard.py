@@ -201,8 +201,8 @@ def test_name_added_beside_an_unknown_field_is_no_narrowing() -> None:
 def test_missing_selector_is_refused_with_both_readings() -> None:
     (text,) = refusals(ask(tainting(None)))
     assert text.startswith(
-        "keeps 8 devices from being allocated: a rule without selector evicts nobody, but schedulers of 1.33 to 1.37"
-        " keep every device back for it; narrow the selector, or to go ahead"
+        "keeps 8 devices from being allocated: a rule without selector evicts no pod, but schedulers of 1.33 to 1.37"
+        " allocate no device while it exists; narrow the selector, or to go ahead"
     )
 
 

@@ -91,12 +91,12 @@ def test_one_of_each_is_not_a_plural() -> None:
         (
             tainting(None, "NoExecute"),
             impact_of(),
-            "without a selector it evicts nobody, but keeps 4 devices in 2 pools from being allocated",
+            "without a selector it evicts no pod, but keeps 4 devices in 2 pools from being allocated",
         ),
         (
             tainting(None, "None"),
             impact_of(),
-            f"with effect NoExecute and no selector it evicts nobody, but keeps {DEVICES} from being allocated",
+            f"with effect NoExecute and no selector it evicts no pod, but keeps {DEVICES} from being allocated",
         ),
         (
             tainting(effect="None"),

@@ -187,8 +187,8 @@ KNOWN = "confirm-impact, data, description, evict, evictions-per-second, expires
             make_taint(effect="NoExecute", time_added=ago(3600)),
             [
                 (
-                    "DT008 spec.taint.timeAdded: lies 3600 s back: tolerationSeconds up to that are already over, "
-                    "and those pods go at once"
+                    "DT008 spec.taint.timeAdded: is 3600 s in the past: tolerationSeconds up to that are already over, "
+                    "and those pods are evicted at once"
                 )
             ],
             id="DT008: a time past",

@@ -262,7 +262,7 @@ def test_refusal_of_a_generated_claim_names_its_author() -> None:
     ("word", "expected"),
     [
         pytest.param("allow", [], id="allow does not judge it"),
-        pytest.param("warn", [("warn", "unknownAuthor"), ("deny", "no-xid")], id="warn judges somebody unknown"),
+        pytest.param("warn", [("warn", "unknownAuthor"), ("deny", "no-xid")], id="warn judges an unknown author"),
         pytest.param("deny", [("deny", "unknownAuthor"), ("deny", "no-xid")], id="deny refuses it"),
     ],
 )

@@ -72,7 +72,7 @@ def test_rule_past_its_end_must_not_begin_to_act(
     rule = tainting(node(0), effect, annotations={EXPIRES_AT: expires})
     old = None if was is None else tainting(node(0), was)
     decision = ask(rule, old, sight=sight, impact=ImpactSettings(unknown_impact=Action.WARN))
-    text = f"was at {expires}: the rule has ended; to set it up again, move or remove this annotation"
+    text = f"was at {expires}: the rule has expired; to use it again, change or remove this annotation"
     assert refusals(decision) == ([text] if refused else [])
     assert [error.field for error in decision.errors] == [f"metadata.annotations[{EXPIRES_AT}]"] * refused
 
@@ -187,10 +187,10 @@ def test_real_code_that_is_not_needed_any_more_does_no_harm() -> None:
 def test_second_person_must_confirm_where_one_is_asked_for() -> None:
     settings = ImpactSettings(second_person=True)
     refused = ask(tainting({}), impact=settings, user="jane")
-    assert "or to go ahead, somebody else must set annotation" in refusals(refused)[0]
+    assert "or to go ahead, another user must set annotation" in refusals(refused)[0]
     rule = tainting({}, code=code_in(refused))
     again = ask(rule, impact=settings, user="jane")
-    assert refusals(again)[1] == "was given to the same user; somebody else must confirm"
+    assert refusals(again)[1] == "was given to the same user; another user must confirm"
     assert ask(rule, impact=settings, user="john").allowed
     assert ask(rule, user="jane").allowed
 

@@ -61,7 +61,7 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
         ),
         pytest.param(
             {"rules": [make_entry(subject="request", match={"tolerations": {"keys": ["k"]}})]},
-            ['rules[0].match.tolerations: Forbidden: a rule with subject "request" is not asked about tolerations'],
+            ['rules[0].match.tolerations: Forbidden: a rule with subject "request" is not evaluated on tolerations'],
             id="tolerations of a request rule",
         ),
         pytest.param(

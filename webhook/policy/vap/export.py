@@ -334,9 +334,7 @@ def beyond(policy: Policy, documented: PolicyMode) -> Iterator[Exported]:
         why = "annotations of DeviceTaintRules are left to the webhook"
         yield Exported(_DOCUMENTED, Coverage.PARTIAL, (why,))
     if policy.mode is not PolicyMode.OFF:
-        why = (
-            "what a taint hits is known to the webhook only: exported are rules without selector that nobody confirmed"
-        )
+        why = "only the webhook knows what a taint hits; exported is the check of unconfirmed rules without a selector"
         yield Exported(_GUARD, Coverage.PARTIAL, (why,))
     if policy.mode is not PolicyMode.OFF and policy.unknown_author is UnknownAuthor.DENY:
         yield Exported("unknownAuthor", Coverage.NONE, ("authors are sealed with a key of the webhook's",))

@@ -52,7 +52,7 @@ def marked(manifest: Any) -> Any:
     ("manifest", "told"),
     [
         pytest.param(claim(PLAIN), [], id="a claim that nobody minds"),
-        pytest.param(claim(BROKEN), [REFUSED_CLAIM], id="a claim of somebody unknown"),
+        pytest.param(claim(BROKEN), [REFUSED_CLAIM], id="a claim of an unknown author"),
         pytest.param(template(BROKEN, author=DANA), [REFUSED_TEMPLATE], id="a template of somebody who may not"),
         pytest.param(template(BROKEN, author=OPS), [], id="a template of somebody who may"),
         pytest.param(template(BROKEN), [UNKNOWN, REFUSED_TEMPLATE], id="a template of nobody knows whom"),

@@ -403,7 +403,7 @@ def test_with_the_key_a_generated_claim_is_judged_by_the_author_of_its_template(
     assert run(*words, "--key-file", "key", claim=generated(AT_BROKEN, author=DANA))[0] == 1
     for unknown in ((), ("--key-file", "other")):
         code, output = run(*words, *unknown, claim=of_ops)
-        assert (code, "somebody unknown" in output) == (1, True)
+        assert (code, "an unknown author" in output) == (1, True)
 
 
 def test_a_key_that_is_not_there_or_too_short_gives_two(run: CheckRunner, capsys: pytest.CaptureFixture[str]) -> None:
