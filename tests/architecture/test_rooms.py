@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "webhook"
+FUNCTION_LINES_MAX = 40
 # A module may pass the mark a little; past this it has two subjects. A table of cases may be longer.
 MODULE_LINES_MAX = {"webhook": 420, "benchmarks": 420, "tests": 450}
 
@@ -45,6 +47,23 @@ def test_no_module_has_grown_two_subjects() -> None:
         if (lines := len(path.read_text().splitlines())) > most
     }
     assert long == {}
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    long = {
+        f"{path.relative_to(ROOT)}:{function.name}": lines
+        for path in PACKAGE.rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        if (lines := _body_lines(function)) > FUNCTION_LINES_MAX
+    }
+    assert long == {}
+
+
+def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The lines of a function without its signature and its docstring."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return (function.end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
 def test_no_key_is_committed() -> None:

@@ -6,12 +6,11 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from webhook.commands.shared.flags import add_namespace_of_installation, add_output
 from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import policy_file
 from webhook.config.command_line import CommandLine, program
-from webhook.config.namespace import own_namespace
-from webhook.config.texts import as_namespace
 from webhook.files.render import line, visible
 from webhook.files.report import Level, Report
 from webhook.files.structured import json_list, yaml_stream
@@ -101,15 +100,7 @@ def command_line() -> CommandLine:
     )
     add = parser.add_argument
     add("--policy", required=True, metavar="F", help="the policy, or the ConfigMap that holds it; - is standard input")
-    usual = own_namespace()
-    add(
-        "-n",
-        "--namespace",
-        type=as_namespace,
-        default=usual,
-        metavar="NS",
-        help=f"where the webhook is installed, whose claims are left out; default {usual}",
-    )
+    add_namespace_of_installation(parser, "where the webhook is installed, whose claims are left out")
     add("--protect-labels", action="store_true", help="also keep trustedNamespaceLabels from those without that right")
     add(
         "--strict",
@@ -120,5 +111,5 @@ def command_line() -> CommandLine:
         help=f"exit with 1 if anything that a line names is not exported in full; {_RULES}: count the rules only, not "
         "documentedRules, impact and unknownAuthor",
     )
-    add("-o", "--output", choices=sorted(_FORMATS), default="yaml", help="default yaml")
+    add_output(parser, _FORMATS, "yaml")
     return parser

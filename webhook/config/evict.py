@@ -142,16 +142,7 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
     given = vars(command_line(program).parse_args(arguments))
     errors: list[FieldError] = []
     values = {flag.name: value_of(flag, given[flag.name], environment, errors) for flag in _EVICT_FLAGS}
-    either_of("policy-file", "policy-configmap", values, errors)
-    either_of("key-file", "key-secret", values, errors)
-    if values["in-tree"] is InTree.UNKNOWN:
-        errors.append(not_supported(place("--in-tree"), InTree.UNKNOWN.value, [InTree.ACTIVE, InTree.ABSENT]))
-    if values["mode"] is Mode.REPLACEMENT and values["in-tree"] is InTree.ACTIVE:
-        errors.append(
-            invalid(place("--mode"), Mode.REPLACEMENT.value, "may not be given together with --in-tree=active")
-        )
-    if values["leader-elect-lease"] is not None and not values["leader-elect"]:
-        errors.append(required(place("--leader-elect"), "must come with --leader-elect-lease"))
+    _check(values, errors)
     if errors:
         raise ConfigError(errors)
     namespace = namespace_of(values, environment)
@@ -178,6 +169,20 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
         verbose=values["verbose"],
         unknown_variables=unknown_variables(environment, (flag.variable for flag in _EVICT_FLAGS)),
     )
+
+
+def _check(values: Mapping[str, Any], errors: list[FieldError]) -> None:
+    """Adds what is wrong with flags that do not fit together."""
+    either_of("policy-file", "policy-configmap", values, errors)
+    either_of("key-file", "key-secret", values, errors)
+    if values["in-tree"] is InTree.UNKNOWN:
+        errors.append(not_supported(place("--in-tree"), InTree.UNKNOWN.value, [InTree.ACTIVE, InTree.ABSENT]))
+    if values["mode"] is Mode.REPLACEMENT and values["in-tree"] is InTree.ACTIVE:
+        errors.append(
+            invalid(place("--mode"), Mode.REPLACEMENT.value, "may not be given together with --in-tree=active")
+        )
+    if values["leader-elect-lease"] is not None and not values["leader-elect"]:
+        errors.append(required(place("--leader-elect"), "must come with --leader-elect-lease"))
 
 
 def _key_secret(values: Mapping[str, Any], namespace: str) -> NamespacedName | None:

@@ -33,7 +33,7 @@ from webhook.telemetry.metrics import Metrics
 from webhook.validation.kinds import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -104,16 +104,7 @@ def build(settings: ServeSettings) -> Stages:
     checks.add("listener", lambda: _not_listening(reviews, checks))
     metrics.watch_readiness(checks.problems)
     checks.inform("callers", lambda: callers.problem)
-    # Nobody is harmed by a probe's connection that ends, so these need no time for a last request.
-    probing = replace(settings.listener, drain_idle_seconds=0.0)
-    stages = [runtime.lag_stage(metrics.event_loop_lag.observe)]
-    for name, address, handler in (
-        ("health", settings.health_address, health(checks)),
-        ("metrics", settings.metrics_address, exposition(metrics.exposition)),
-    ):
-        if address is not None:
-            listener = Listener(name, address, handler, probing)
-            stages.append(Stage(name=name, start=listener.start, stop=listener.stop))
+    stages = [runtime.lag_stage(metrics.event_loop_lag.observe), *_probe_stages(settings, metrics, checks)]
     if cluster is not None:
         stages.append(Stage(name="cluster", start=cluster.open, stop=cluster.close))
     stages += [
@@ -122,6 +113,19 @@ def build(settings: ServeSettings) -> Stages:
         _readiness(reviews, callers, settings.shutdown_delay_seconds),
     ]
     return Stages(stages)
+
+
+def _probe_stages(settings: ServeSettings, metrics: Metrics, checks: Checks) -> Iterator[Stage]:
+    """The ports for probes and metrics, as far as they are wanted."""
+    # Nobody is harmed by a probe's connection that ends, so these need no time for a last request.
+    probing = replace(settings.listener, drain_idle_seconds=0.0)
+    for name, address, handler in (
+        ("health", settings.health_address, health(checks)),
+        ("metrics", settings.metrics_address, exposition(metrics.exposition)),
+    ):
+        if address is not None:
+            listener = Listener(name, address, handler, probing)
+            yield Stage(name=name, start=listener.start, stop=listener.stop)
 
 
 def _not_listening(reviews: Listener, checks: Checks) -> str | None:

@@ -115,37 +115,37 @@ def as_values(report: Report) -> dict[str, Any]:
             "warnings": report.warnings,
             "unreadable": report.unreadable,
         },
-        "findings": [
-            {
-                **_identity(row),
-                "line": entry.position.line if entry.position else None,
-                "column": entry.position.column if entry.position else None,
-                "severity": entry.level.value,
-                "reason": entry.reason,
-                "field": entry.field,
-                "message": entry.message,
-                "code": entry.code,
-                "rule": entry.rule,
-            }
-            for row, entry in report.entries()
-            if entry.level is not Level.INFO
-        ],
-        "objects": [
-            {
-                **_identity(row),
-                "line": row.position.line if row.position else None,
-                "column": row.position.column if row.position else None,
-                "operation": row.operation,
-                "result": row.result.value,
-                "skipped": row.skipped or None,
-                "patch": list(row.patch),
-                "differences": [dict(difference) for difference in row.differences],
-                "explanation": None if row.explanation is None else dict(row.explanation),
-            }
-            for row in report.rows
-            if row.document and not row.judges
-        ],
+        "findings": [_finding_values(row, entry) for row, entry in report.entries() if entry.level is not Level.INFO],
+        "objects": [_object_values(row) for row in report.rows if row.document and not row.judges],
         "notes": list(report.notes),
+    }
+
+
+def _finding_values(row: Row, entry: Entry) -> dict[str, Any]:
+    return {
+        **_identity(row),
+        "line": entry.position.line if entry.position else None,
+        "column": entry.position.column if entry.position else None,
+        "severity": entry.level.value,
+        "reason": entry.reason,
+        "field": entry.field,
+        "message": entry.message,
+        "code": entry.code,
+        "rule": entry.rule,
+    }
+
+
+def _object_values(row: Row) -> dict[str, Any]:
+    return {
+        **_identity(row),
+        "line": row.position.line if row.position else None,
+        "column": row.position.column if row.position else None,
+        "operation": row.operation,
+        "result": row.result.value,
+        "skipped": row.skipped or None,
+        "patch": list(row.patch),
+        "differences": [dict(difference) for difference in row.differences],
+        "explanation": None if row.explanation is None else dict(row.explanation),
     }
 
 

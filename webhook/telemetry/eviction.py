@@ -60,19 +60,24 @@ class EvictionMetrics:
         for kind in _FORGOTTEN:
             self._forgotten.labels(kind)
         self._registry = registry
-        self._deletions = self._deletion_seconds = None
+        self._deletions: Counter | None = None
+        self._deletion_seconds: Histogram | None = None
         if in_tree_names:
-            self._deletions = Counter(
-                f"{_IN_TREE}_pod_deletions",
-                "Total number of Pods deleted since the start of the controller.",
-                registry=registry,
-            )
-            self._deletion_seconds = Histogram(
-                f"{_IN_TREE}_pod_deletion_duration_seconds",
-                "Latency, in seconds, between the time when a device taint is due and the Pod's deletion.",
-                buckets=_SECONDS,
-                registry=registry,
-            )
+            self._add_in_tree(registry)
+
+    def _add_in_tree(self, registry: CollectorRegistry) -> None:
+        """What the in-tree controller counts, by its names."""
+        self._deletions = Counter(
+            f"{_IN_TREE}_pod_deletions",
+            "Total number of Pods deleted since the start of the controller.",
+            registry=registry,
+        )
+        self._deletion_seconds = Histogram(
+            f"{_IN_TREE}_pod_deletion_duration_seconds",
+            "Latency, in seconds, between the time when a device taint is due and the Pod's deletion.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
 
     def watch(self, counts: Mapping[str, Callable[[], float]]) -> None:
         """Gauges that are asked at each scrape, by the end of their name; `counts` come from the worker."""

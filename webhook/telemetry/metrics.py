@@ -88,6 +88,34 @@ class Metrics:
         """One review answered: path (one of ours), resource, operation, code, seconds."""
         self.policy = PolicyMetrics()
         self.registry.register(self.policy)
+        self._add_callers()
+        self._add_shed()
+        self._add_unjudged()
+        self._add_certificates()
+        self._add_reflectors()
+        self._add_process(version)
+        ProcessCollector(registry=self.registry)
+        if not serves:
+            for instrument in (
+                self._reviews,
+                self._bad_requests,
+                self.callers_authenticated,
+                self.reviews_in_flight,
+                self._shed,
+                self._panics,
+                self._turned_down,
+                self._unjudged,
+                self.certificate_not_before,
+                self.certificate_expiry,
+                self.certificate_reload_failures,
+                self.certificate_authority_expiry,
+                self.certificate_rotations,
+                self._handshake_failures,
+            ):
+                self.registry.unregister(instrument)
+
+    def _add_callers(self) -> None:
+        """What clients send, and who they are."""
         self._bad_requests = Counter(
             f"{PREFIX}_bad_requests",
             "Requests that were no admission review, by HTTP status; 499 means that the client went away.",
@@ -104,6 +132,9 @@ class Metrics:
             "Reviews being received or decided.",
             registry=self.registry,
         )
+
+    def _add_shed(self) -> None:
+        """Reviews that were not judged as they should be."""
         self._shed = Counter(
             f"{PREFIX}_reviews_shed",
             "Reviews refused without being judged: waited past their deadline, too many large ones, or too large.",
@@ -121,6 +152,9 @@ class Metrics:
         for resource in (*self._resources, OTHER):
             # An increase is seen only from a number that was there before.
             self._panics.labels(resource)
+
+    def _add_unjudged(self) -> None:
+        """Reviews that passed although they were not judged, or would have been refused."""
         self._unjudged = Counter(
             f"{PREFIX}_reviews_passed_unjudged",
             "Reviews that /validate let through without judging them, since to refuse them would do more harm.",
@@ -138,6 +172,9 @@ class Metrics:
         for resource in self._resources & _NEVER_REFUSED_UNJUDGED:
             for reason in UNJUDGED_REASONS:
                 self._unjudged.labels(resource, reason)
+
+    def _add_certificates(self) -> None:
+        """The serving certificate and its CA."""
         self.certificate_expiry = Gauge(
             f"{PREFIX}_certificate_expiry_timestamp_seconds",
             "When the serving certificate ends, in Unix time; 0 while there is none.",
@@ -166,6 +203,9 @@ class Metrics:
         )
         for certificate in ("leaf", "ca"):
             self.certificate_rotations.labels(certificate)
+
+    def _add_reflectors(self) -> None:
+        """Lists and watches, by resource."""
         self._reflector_staleness = Gauge(
             f"{PREFIX}_reflector_staleness_seconds",
             "Time since the API server last said something about a resource; a healthy idle watch does in minutes.",
@@ -184,6 +224,9 @@ class Metrics:
             ["resource"],
             registry=self.registry,
         )
+
+    def _add_process(self, version: str) -> None:
+        """Handshakes, the event loop, and what runs."""
         self._handshake_failures = Counter(
             f"{PREFIX}_tls_handshake_failures",
             "Connections to the port for reviews whose TLS handshake failed, by reason.",
@@ -205,25 +248,6 @@ class Metrics:
             registry=self.registry,
         )
         build.labels(version, platform.python_version()).set(1)
-        ProcessCollector(registry=self.registry)
-        if not serves:
-            for instrument in (
-                self._reviews,
-                self._bad_requests,
-                self.callers_authenticated,
-                self.reviews_in_flight,
-                self._shed,
-                self._panics,
-                self._turned_down,
-                self._unjudged,
-                self.certificate_not_before,
-                self.certificate_expiry,
-                self.certificate_reload_failures,
-                self.certificate_authority_expiry,
-                self.certificate_rotations,
-                self._handshake_failures,
-            ):
-                self.registry.unregister(instrument)
 
     def count_bad_request(self, code: int) -> None:
         """One request that was no review. `code` is a status of ours."""

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from webhook.telemetry.names import OTHER, PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from prometheus_client import Metric
 
@@ -80,30 +80,28 @@ class PolicyMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """What a scrape gets."""
-        decisions = CounterMetricFamily(
-            f"{PREFIX}_policy_decisions",
+        yield _counter(
+            "policy_decisions",
             "Requests and tolerations that a rule matched, by the rule's action, whatever the mode makes of it.",
-            labels=["rule", "action"],
+            ["rule", "action"],
+            self._hits,
         )
-        for (rule, action), count in self._hits.items():
-            decisions.add_metric([rule, action], count)
-        yield decisions
-        findings = CounterMetricFamily(
-            f"{PREFIX}_findings",
+        yield _counter(
+            "findings",
             "Findings in reviews, by rule or code; would_deny is a refusal that the policy turns into a warning.",
-            labels=["rule", "severity"],
+            ["rule", "severity"],
+            self._findings,
         )
-        for (rule, severity), count in self._findings.items():
-            findings.add_metric([rule, severity], count)
-        yield findings
-        differences = CounterMetricFamily(
-            f"{PREFIX}_policy_candidate_differences",
+        yield _counter(
+            "policy_candidate_differences",
             "Requests and tolerations of which the candidate policy says something else.",
-            labels=["rule", "change"],
+            ["rule", "change"],
+            self._differences,
         )
-        for (rule, change), count in self._differences.items():
-            differences.add_metric([rule, change], count)
-        yield differences
+        yield from self._document_metrics()
+
+    def _document_metrics(self) -> Iterator[Metric]:
+        """About the document itself."""
         yield GaugeMetricFamily(
             f"{PREFIX}_policy_load_success",
             "1 if the policy last written is the one in use; 0 until it was read for the first time.",
@@ -129,3 +127,10 @@ class PolicyMetrics(Collector):
         for exception, seconds in self.exceptions.items():
             expiry.add_metric([exception], seconds)
         yield expiry
+
+
+def _counter(name: str, text: str, labels: list[str], counts: Mapping[tuple[str, str], int]) -> Metric:
+    family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=labels)
+    for values, count in counts.items():
+        family.add_metric(values, count)
+    return family

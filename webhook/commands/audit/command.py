@@ -16,6 +16,7 @@ from webhook.commands.shared.flags import (
     add_allow_empty,
     add_cluster,
     add_color,
+    add_output,
     add_policy_config_map,
     add_warnings_as_errors,
     code_of,
@@ -24,6 +25,7 @@ from webhook.commands.shared.flags import (
     key_flag,
     known_names,
     refuse_cluster_beside_dump,
+    refuse_stdin_twice,
 )
 from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.output import write
@@ -69,8 +71,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     refuse_cluster_beside_dump(options, parser)
-    if [*options.dump, options.policy, options.candidate].count(STDIN) > 1:
-        parser.error(f"only one of them can be standard input ({STDIN})")
+    refuse_stdin_twice([*options.dump, options.policy, options.candidate], parser)
     key = None if options.key_file is None else key_flag(options.key_file, parser)
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
     report = Report(strict=options.warnings_as_errors)
@@ -198,6 +199,14 @@ def _renderer(options: argparse.Namespace) -> Callable[[Report], str]:
             return FORMATS[options.output]
 
 
+def _add_key(parser: CommandLine) -> None:
+    """The key that authors of templates are proved with: a file or a Secret."""
+    add = parser.add_argument
+    add("--key-file", metavar="F", help="the key that proves the authors of templates; else they are believed")
+    usual = key_secret(own_namespace())
+    add("--key-secret", type=as_namespaced, default=usual, metavar="NS/NAME", help=f"default {usual}")
+
+
 def command_line() -> CommandLine:
     """The flags of the verb."""
     parser = CommandLine(
@@ -232,13 +241,11 @@ def command_line() -> CommandLine:
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
     add("--candidate", metavar="F", help="another policy: tells what only that one would refuse, as warnings")
     add_policy_config_map(parser)
-    add("--key-file", metavar="F", help="the key that proves the authors of templates; else they are believed")
-    usual = key_secret(own_namespace())
-    add("--key-secret", type=as_namespaced, default=usual, metavar="NS/NAME", help=f"default {usual}")
+    _add_key(parser)
     add("--time", type=as_time, metavar="T", help="judge as of this time (RFC 3339), for exceptions; default now")
     add("--limit", type=as_limit, default=LINES, metavar="N", help=f"lines of text, 0 for all; default {LINES}")
     add_warnings_as_errors(parser)
     add_allow_empty(parser)
-    add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
+    add_output(parser, FORMATS)
     add_color(parser)
     return parser

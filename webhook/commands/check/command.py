@@ -13,11 +13,13 @@ from webhook.commands.shared.flags import (
     add_allow_empty,
     add_cluster,
     add_color,
+    add_output,
     add_warnings_as_errors,
     code_of,
     credentials_of,
     key_flag,
     known_names,
+    refuse_stdin_twice,
     renderer,
 )
 from webhook.commands.shared.main import main_of, reading_cluster
@@ -57,8 +59,7 @@ def run(arguments: Sequence[str]) -> int:
 def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     if not options.files and options.policy is None and options.policy_configmap is None:
         parser.error("the following arguments are required: FILE|DIR|- (or --policy)")
-    if [*options.files, *options.old, options.policy, options.candidate].count(STDIN) > 1:
-        parser.error(f"only one of them can be standard input ({STDIN})")
+    refuse_stdin_twice([*options.files, *options.old, options.policy, options.candidate], parser)
     refuse_two_policies(options, parser)
     if options.policy is None and options.policy_configmap is None and options.candidate is None:
         _refuse_idle(options, parser)
@@ -234,6 +235,20 @@ def add_terms(parser: argparse.ArgumentParser) -> None:
         metavar="NS",
         help="of claims and templates that do not name theirs",
     )
+    _add_names(parser)
+    add("--time", type=as_time, metavar="T", help="when the request is sent (RFC 3339), for exceptions; default now")
+    add(
+        "--kubernetes-version",
+        type=_release,
+        default=NEWEST,
+        metavar="1.N",
+        help=f"the release whose rules hold (default 1.{NEWEST.minor})",
+    )
+
+
+def _add_names(parser: argparse.ArgumentParser) -> None:
+    """What is known of namespaces and classes that the files do not have."""
+    add = parser.add_argument
     add(
         "--namespace-labels",
         type=as_labels,
@@ -247,14 +262,6 @@ def add_terms(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=DRIVER,...",
         help="the drivers behind a class for which FILE has no DeviceClass; repeatable; else they are unknown",
-    )
-    add("--time", type=as_time, metavar="T", help="when the request is sent (RFC 3339), for exceptions; default now")
-    add(
-        "--kubernetes-version",
-        type=_release,
-        default=NEWEST,
-        metavar="1.N",
-        help=f"the release whose rules hold (default 1.{NEWEST.minor})",
     )
 
 
@@ -295,7 +302,7 @@ def command_line() -> CommandLine:
     add_terms(parser)
     add_policy(parser, more="; without FILE it is checked")
     add("--candidate", metavar="F", help="another policy: tells where its word would differ")
-    add("-o", "--output", choices=sorted(FORMATS), default="text", help="default text")
+    add_output(parser, FORMATS)
     add_warnings_as_errors(parser)
     add_allow_empty(parser)
     add(

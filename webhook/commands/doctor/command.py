@@ -10,6 +10,8 @@ from webhook.commands.doctor.checks import Status, exit_code, worst
 from webhook.commands.shared.flags import (
     add_cluster,
     add_color,
+    add_namespace_of_installation,
+    add_output,
     add_policy_config_map,
     colored,
     credentials_of,
@@ -17,8 +19,8 @@ from webhook.commands.shared.flags import (
 from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.output import write
 from webhook.config.command_line import CommandLine, program
-from webhook.config.namespace import own_namespace, policy_config_map
-from webhook.config.texts import as_namespace, as_wait
+from webhook.config.namespace import policy_config_map
+from webhook.config.texts import as_wait
 from webhook.files.render import visible
 from webhook.files.structured import json_text
 
@@ -91,15 +93,7 @@ def command_line() -> CommandLine:
     )
     add = parser.add_argument
     add_cluster(parser)
-    usual = own_namespace()
-    add(
-        "-n",
-        "--namespace",
-        type=as_namespace,
-        default=usual,
-        metavar="NS",
-        help=f"where the webhook is installed; default {usual}",
-    )
+    add_namespace_of_installation(parser, "where the webhook is installed")
     add(
         "--wait",
         nargs="?",
@@ -121,6 +115,6 @@ def command_line() -> CommandLine:
     )
     add_policy_config_map(parser)
     parser.set_defaults(policy_configmap=None)  # that of --namespace
-    add("-o", "--output", choices=("json", "text"), default="text", help="default text")
+    add_output(parser, ("json", "text"))
     add_color(parser)
     return parser

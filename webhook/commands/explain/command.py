@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.commands.check.command import add_policy, add_terms, refuse_nameless, refuse_two_policies, terms_of
 from webhook.commands.explain.codes import CODE, Code, codes
 from webhook.commands.shared.entries import unreadable_row
-from webhook.commands.shared.flags import add_color, colored, key_flag
+from webhook.commands.shared.flags import add_color, add_output, colored, key_flag, refuse_stdin_twice
 from webhook.commands.shared.main import main_of
 from webhook.commands.shared.manifest_review import judged
 from webhook.commands.shared.output import write
@@ -42,8 +42,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
         parser.error("codes and files are explained one at a time")
     if options.policy is None and options.policy_configmap is None:
         parser.error("--policy or --policy-configmap is needed: it is what decides")
-    if [*options.files, *options.old, options.policy].count(STDIN) > 1:
-        parser.error(f"only one of them can be standard input ({STDIN})")
+    refuse_stdin_twice([*options.files, *options.old, options.policy], parser)
     refuse_two_policies(options, parser)
     refuse_nameless(options, parser)
     key = None if options.key_file is None else key_flag(options.key_file, parser)
@@ -167,7 +166,7 @@ def command_line() -> CommandLine:
     )
     add_policy(parser)
     add_terms(parser)
-    parser.add_argument("-o", "--output", choices=("json", "text", "yaml"), default="text", help="default text")
+    add_output(parser, ("json", "text", "yaml"))
     add_color(parser)
     parser.set_defaults(candidate=None, verbose=True)
     return parser

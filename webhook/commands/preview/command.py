@@ -27,10 +27,12 @@ from webhook.commands.shared.entries import duplicate_entries, entries_of, text,
 from webhook.commands.shared.flags import (
     add_cluster,
     add_color,
+    add_output,
     add_policy_config_map,
     colored,
     credentials_of,
     refuse_cluster_beside_dump,
+    refuse_stdin_twice,
 )
 from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.output import write
@@ -88,8 +90,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     refuse_cluster_beside_dump(options, parser)
-    if [*options.files, *options.dump, options.policy].count(STDIN) > 1:
-        parser.error(f"only one of them can be standard input ({STDIN})")
+    refuse_stdin_twice([*options.files, *options.dump, options.policy], parser)
     now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
     report = Previews("dump" if options.dump else "cluster", now)
     subjects = list(_subjects(options.files, report))
@@ -296,6 +297,6 @@ def command_line() -> CommandLine:
     add_policy_config_map(parser)
     add("--time", type=as_time, metavar="T", help="when the taint is set (RFC 3339); default now")
     add("--limit", type=as_limit, default=_ROWS, metavar="N", help=f"rows of a table, 0 for all; default {_ROWS}")
-    add("-o", "--output", choices=("json", "text", "yaml"), default="text", help="default text")
+    add_output(parser, ("json", "text", "yaml"))
     add_color(parser)
     return parser

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.config.command_line import program
 from webhook.config.namespace import own_namespace, policy_config_map
-from webhook.config.texts import as_namespaced
+from webhook.config.texts import as_namespace, as_namespaced
 from webhook.files.keys import key_in
+from webhook.files.read import STDIN
 from webhook.files.render import FORMATS, as_text
 from webhook.policy.model import NAMESPACE_NAME_LABEL
 from webhook.policy.ports import KnownNames
@@ -86,6 +87,25 @@ def known_names(
     if labels is not None:
         known = {name: {**labels, NAMESPACE_NAME_LABEL: name} for name in namespaces}
     return KnownNames({**known, **dump.namespaces}, {**classes, **dump.device_classes})
+
+
+def add_namespace_of_installation(parser: argparse.ArgumentParser, what: str) -> None:
+    """`--namespace`, for verbs that look for the webhook itself; `what` says so in the help."""
+    usual = own_namespace()
+    parser.add_argument(
+        "-n", "--namespace", type=as_namespace, default=usual, metavar="NS", help=f"{what}; default {usual}"
+    )
+
+
+def add_output(parser: argparse.ArgumentParser, formats: Iterable[str], default: str = "text") -> None:
+    """`--output`."""
+    parser.add_argument("-o", "--output", choices=sorted(formats), default=default, help=f"default {default}")
+
+
+def refuse_stdin_twice(names: Iterable[str | None], parser: argparse.ArgumentParser) -> None:
+    """Ends as argparse does where more than one of the inputs is standard input."""
+    if list(names).count(STDIN) > 1:
+        parser.error(f"only one of them can be standard input ({STDIN})")
 
 
 def add_allow_empty(parser: argparse.ArgumentParser) -> None:

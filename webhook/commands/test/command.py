@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import Finding, Path, Severity
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
-from webhook.commands.shared.flags import add_allow_empty, add_color, colored
+from webhook.commands.shared.flags import add_allow_empty, add_color, add_output, colored
 from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import policy_file
@@ -168,7 +168,7 @@ def command_line() -> CommandLine:
     add("--run", type=as_pattern, metavar="REGEX", help="only cases whose SUITE/NAME it is found in")
     add_allow_empty(parser)
     add("--fail-uncovered", action="store_true", help="fail if no case hits one of the policy's rules")
-    add("-o", "--output", choices=FORMATS, default="text", help="default text")
+    add_output(parser, FORMATS)
     add("-v", "--verbose", action="store_true", help="also tell which rules matched, and what was said")
     add_color(parser)
     return parser
