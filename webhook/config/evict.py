@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _EVICT_FLAGS: Final = (
     Flag(
         "mode",
-        "observe: plan and tell; delegated: act for rules with /evict; supplement: for pods with extended resources;"
+        "observe: plan and report; delegated: act for rules with /evict; supplement: for pods with extended resources;"
         " replacement: for every NoExecute taint",
         Mode,
         Mode.OBSERVE.value,
@@ -53,7 +53,7 @@ _EVICT_FLAGS: Final = (
     ),
     Flag(
         "in-tree",
-        "active or absent: whether the in-tree eviction controller is at work; found out unless given",
+        "active or absent: whether the in-tree eviction controller runs; default: detected",
         InTree,
         None,
         "WHICH",
@@ -69,11 +69,11 @@ _EVICT_FLAGS: Final = (
     ),
     *CLUSTER,
     NAMESPACE,
-    Flag("kube-api-qps", "requests to the API server a second; 0 for no limit", as_rate, "100", "N"),
-    Flag("kube-api-burst", "requests that may come at once", as_count, "200", "N"),
-    Flag("concurrent-evictions", "evictions asked for at the same time", as_count, "32", "N"),
+    Flag("kube-api-qps", "requests per second to the API server; 0 for no limit", as_rate, "100", "N"),
+    Flag("kube-api-burst", "burst size for requests to the API server", as_count, "200", "N"),
+    Flag("concurrent-evictions", "eviction requests in flight at the same time", as_count, "32", "N"),
     *POLICY,
-    Flag("key-file", "the key that confirmation codes are proved with; instead of the Secret", as_file, None, "F"),
+    Flag("key-file", "key that verifies confirmation codes; instead of the Secret", as_file, None, "F"),
     Flag(
         "key-secret",
         f"the Secret with that key, only read (default {KEY_NAME} in --namespace; in mode observe none)",
@@ -83,19 +83,19 @@ _EVICT_FLAGS: Final = (
     ),
     Flag(
         "audit-interval",
-        "how often templates and claims at rest are compared with the policy, for metrics; 0 for never",
+        "how often stored templates and claims are checked against the policy, for metrics; 0 for never",
         as_interval,
         "10m",
         "T",
     ),
     *PROBES,
     LOG_FORMAT,
-    Flag("verbose", "log more", as_switch, "false", short="-v"),
+    Flag("verbose", "log at level debug", as_switch, "false", short="-v"),
 )
 _EVICT_TEXT: Final = "Empties tainted devices: evicts the pods that use them, within limits of rate and number."
 _EVICT_END: Final = (
-    f"Each flag can also be given in the environment, as {ENVIRONMENT_PREFIX}MODE for --mode. SIGTERM stops in order:"
-    " no further eviction, those under way finish, conditions are written, the lease is given back."
+    f"Each flag can also be given in the environment, as {ENVIRONMENT_PREFIX}MODE for --mode. On SIGTERM it"
+    " starts no further eviction, finishes those in flight, writes conditions and releases the lease."
 )
 _EXAMPLES: Final = (
     "device-taint-webhook evict --mode observe --kubeconfig kubeconfig.yaml --log-format text",

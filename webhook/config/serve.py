@@ -52,14 +52,14 @@ CLIENT_NAME: Final = "kube-apiserver"
 _SERVE_FLAGS: Final = (
     Flag(
         "standalone",
-        "answer without a cluster: field rules, defaulting, and policy from --policy-file",
+        "run without a cluster: field rules, defaulting, and policy from --policy-file",
         as_switch,
         "false",
     ),
     *CLUSTER,
     NAMESPACE,
     *POLICY,
-    Flag("key-file", "the key that signs the authors of templates; instead of the Secret", as_file, None, "F"),
+    Flag("key-file", "key that signs the authors of templates; instead of the Secret", as_file, None, "F"),
     Flag(
         "key-secret",
         f"the Secret with that key, filled if it is empty (default {KEY_NAME} in --namespace)",
@@ -67,12 +67,14 @@ _SERVE_FLAGS: Final = (
         None,
         "NS/NAME",
     ),
-    Flag("bind-address", "address to listen on; every interface unless given", as_text, "", "A"),
-    Flag("port", "port for reviews; 0 picks a free one and logs it", as_port, "9443", "N"),
-    Flag("cert-dir", "folder with tls.crt and tls.key, in the shape of a kubernetes.io/tls Secret", as_file, None, "D"),
+    Flag("bind-address", "address to listen on; default: all interfaces", as_text, "", "A"),
+    Flag("port", "port for reviews; 0 picks a free port and logs it", as_port, "9443", "N"),
+    Flag("cert-dir", "directory with tls.crt and tls.key, as in a kubernetes.io/tls Secret", as_file, None, "D"),
     Flag("tls-cert-file", "serving certificate (PEM, leaf first); with --tls-private-key-file", as_file, None, "F"),
     Flag("tls-private-key-file", "its private key (PEM, no password)", as_file, None, "F"),
-    Flag("self-managed-certificates", "sign them ourselves, with a CA that all replicas share", as_switch, "false"),
+    Flag(
+        "self-managed-certificates", "issue certificates from our own CA, which all replicas share", as_switch, "false"
+    ),
     Flag(
         "ca-secret",
         f"the Secret with that CA, filled if it is empty (default {CA_NAME} in --namespace)",
@@ -82,7 +84,7 @@ _SERVE_FLAGS: Final = (
     ),
     Flag(
         "validating-webhook-configuration",
-        f"whose caBundle is kept (default {CONFIGURATIONS})",
+        f"configuration whose caBundle is kept up to date (default {CONFIGURATIONS})",
         as_object_name,
         None,
         "NAME",
@@ -90,48 +92,44 @@ _SERVE_FLAGS: Final = (
     Flag("mutating-webhook-configuration", f"likewise (default {CONFIGURATIONS})", as_object_name, None, "NAME"),
     Flag(
         "service",
-        f"the Service that API servers call, for four names in the certificate (default {PROGRAM} in --namespace)",
+        f"Service that API servers call; its DNS names go into the certificate (default {PROGRAM} in --namespace)",
         as_service,
         None,
         "NS/NAME",
     ),
-    Flag("certificate-names", "further DNS names and IP addresses for it, with commas", as_host_names, None, "NAMES"),
-    Flag(
-        "ca-lifetime", "how long a CA lasts, such as 90d; renewed at two thirds (default 365d)", as_lifetime, None, "T"
-    ),
+    Flag("certificate-names", "more DNS names and IP addresses for it, comma-separated", as_host_names, None, "NAMES"),
+    Flag("ca-lifetime", "lifetime of a CA, such as 90d; renewed at two thirds (default 365d)", as_lifetime, None, "T"),
     Flag(
         "certificate-lifetime",
-        "how long a serving certificate lasts; renewed at two thirds (default 24h)",
+        "lifetime of a serving certificate; renewed at two thirds (default 24h)",
         as_lifetime,
         None,
         "T",
     ),
-    Flag(
-        "client-ca-file", "ask clients for a certificate, and take only those signed by these CAs", as_file, None, "F"
-    ),
+    Flag("client-ca-file", "require client certificates that these CAs signed", as_file, None, "F"),
     Flag(
         "client-names",
-        f"names with commas, of which that certificate must have one, as CN or DNS name (default {CLIENT_NAME})",
+        f"comma-separated names; a client certificate must have one, as CN or DNS name (default {CLIENT_NAME})",
         as_names,
         None,
         "NAMES",
     ),
     Flag(
         "trust-unauthenticated-callers",
-        "believe who asks without a certificate; only where nothing but API servers reaches the port: docs/callers.md",
+        "trust callers without a certificate; only if nothing but API servers can reach the port: docs/callers.md",
         as_switch,
         "false",
     ),
     Flag(
         "tls-min-version",
-        "the oldest TLS for reviews: VersionTLS12 or VersionTLS13",
+        "minimum TLS version for reviews: VersionTLS12 or VersionTLS13",
         TLSVersion,
         TLSVersion.TLS12.value,
         "VERSION",
     ),
     Flag(
         "tls-cipher-suites",
-        "suites with commas, as kube-apiserver names them; holds for TLS 1.2, as those of TLS 1.3 are not chosen",
+        "comma-separated suites, as kube-apiserver names them; for TLS 1.2 only, since those of TLS 1.3 are fixed",
         as_cipher_suites,
         None,
         "SUITES",
@@ -139,18 +137,19 @@ _SERVE_FLAGS: Final = (
     *PROBES,
     Flag(
         "shutdown-delay",
-        "seconds to go on serving after SIGTERM, not ready, while load balancers take notice; 5 to 10 behind a Service",
+        "seconds to keep serving after SIGTERM, not ready, until load balancers notice; 5 to 10 behind a Service",
         as_seconds,
         "0",
         "S",
     ),
     LOG_FORMAT,
-    Flag("verbose", "log every review, also those that simply pass", as_switch, "false", short="-v"),
+    Flag("verbose", "log every review, including those without findings", as_switch, "false", short="-v"),
 )
 _SERVE_TEXT: Final = "Answers admission reviews over HTTPS: POST /validate and POST /mutate."
 _SERVE_END: Final = (
-    f"Each flag can also be given in the environment, as {ENVIRONMENT_PREFIX}PORT for --port. SIGTERM stops"
-    " in order: not ready, the delay, no new connections, requests in flight finish; a second one at once."
+    f"Each flag can also be given in the environment, as {ENVIRONMENT_PREFIX}PORT for --port. On SIGTERM it"
+    " becomes not ready, waits for the delay, closes the port and finishes requests in flight; a second SIGTERM"
+    " stops it at once."
 )
 _EXAMPLES: Final = (
     "device-taint-webhook serve --standalone --cert-dir certs/dev --policy-file policy.yaml",

@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 CLUSTER: Final = (
     Flag(
         "kubeconfig",
-        "how to reach the cluster; unless given the pod's service account, else $KUBECONFIG or ~/.kube/config",
+        "kubeconfig of the cluster; default: the pod's service account, else $KUBECONFIG or ~/.kube/config",
         as_file,
         None,
         "F",
     ),
-    Flag("context", "a context of the kubeconfig; default its current one", as_text, None, "C"),
+    Flag("context", "context of the kubeconfig; default: its current context", as_text, None, "C"),
 )
 NAMESPACE: Final = Flag(
     "namespace",
-    f"where our own objects are; the pod's own namespace unless given, else {OWN_NAMESPACE}",
+    f"namespace of the webhook's own objects; default: the pod's namespace, else {OWN_NAMESPACE}",
     as_namespace,
     None,
     "NS",
 )
 POLICY: Final = (
-    Flag("policy-file", "the policy, read again when it changes; instead of the ConfigMap", as_file, None, "F"),
+    Flag("policy-file", "policy file, reloaded when it changes; instead of the ConfigMap", as_file, None, "F"),
     Flag(
         "policy-configmap",
         f"the ConfigMap with policy.yaml (default {POLICY_NAME} in --namespace)",
@@ -50,8 +50,8 @@ POLICY: Final = (
     ),
 )
 PROBES: Final = (
-    Flag("health-probe-bind-address", "where /livez and /readyz are served; 0 for nowhere", as_address, ":8081", "A"),
-    Flag("metrics-bind-address", "where /metrics is served; 0 for nowhere", as_address, ":8080", "A"),
+    Flag("health-probe-bind-address", "address of /livez and /readyz; 0 disables them", as_address, ":8081", "A"),
+    Flag("metrics-bind-address", "address of /metrics; 0 disables it", as_address, ":8080", "A"),
 )
 LOG_FORMAT: Final = Flag("log-format", "json or text", LogFormat, LogFormat.JSON.value, "FORMAT")
 
