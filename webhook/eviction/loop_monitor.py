@@ -49,5 +49,5 @@ class LoopMonitor:
         seconds = now - self._beat_at
         if seconds >= HELD_SECONDS:
             self._held_until = now
-            log.warning("held up", extra={"delaySeconds": round(seconds, 3)})
+            log.warning("event loop blocked", extra={"delaySeconds": round(seconds, 3)})
         self._beat_at = now

@@ -190,7 +190,7 @@ def played(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Played:
         stage.play({CLOCK: stage.clock})
         stage.play({UNSEEN: stage.unseen})
         stage.play({KILLED: stage.killed})
-        return stage.told(), stage.process.lines("resource not followed")
+        return stage.told(), stage.process.lines("list or watch failed")
 
 
 @pytest.mark.parametrize(

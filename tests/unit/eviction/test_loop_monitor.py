@@ -48,7 +48,7 @@ def test_held_up_is_logged_once_with_its_seconds(held: Held, caplog: pytest.LogC
     held.monitor._beat()
     held.monitor._beat()
     [record] = caplog.records
-    assert (record.message, record.__dict__["delaySeconds"]) == ("held up", 30.0)
+    assert (record.message, record.__dict__["delaySeconds"]) == ("event loop blocked", 30.0)
 
 
 def test_it_beats_while_the_loop_runs(held: Held) -> None:

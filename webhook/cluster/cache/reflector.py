@@ -300,5 +300,5 @@ class Reflector(Generic[V]):
         new = str(error) != self._fault.text
         due = self._fault.failed(str(error)) and (new or not absent)  # what may be absent is no fault that lasts
         about = {"resource": self.resource, "error": str(error), "delaySeconds": round(seconds, 3)}
-        log.log(level if due else logging.DEBUG, "resource not followed", extra={**about, **self._fault.fields})
+        log.log(level if due else logging.DEBUG, "list or watch failed", extra={**about, **self._fault.fields})
         await asyncio.sleep(seconds)

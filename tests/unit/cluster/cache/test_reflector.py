@@ -266,7 +266,7 @@ def test_waits_begin_anew_after_a_line(caplog: pytest.LogCaptureFixture) -> None
         failures = [Answer(status(503, "starting"), 503) for _ in range(2)]
         async with following(*failures, page(5), page(6, thing("b", 6)), watches=(failing,)) as bench:
             await bench.settles("b@6")
-            told = [(r.levelno, r.__dict__["attempt"]) for r in caplog.records if r.message == "resource not followed"]
+            told = [(r.levelno, r.__dict__["attempt"]) for r in caplog.records if r.message == "list or watch failed"]
             assert told == [(logging.WARNING, 1), (logging.DEBUG, 2), (logging.WARNING, 1)]
 
     run(test())
@@ -277,7 +277,7 @@ def test_outage_that_lasts_is_logged_every_five_minutes(caplog: pytest.LogCaptur
     caplog.set_level(logging.DEBUG, "webhook.cluster")
 
     def failures() -> list[logging.LogRecord]:
-        return [record for record in caplog.records if record.message == "resource not followed"]
+        return [record for record in caplog.records if record.message == "list or watch failed"]
 
     async def test() -> None:
         away = [Answer(status(503, "starting"), 503) for _ in range(12)]
