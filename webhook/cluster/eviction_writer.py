@@ -10,9 +10,9 @@ import msgspec
 from webhook.api.meta import GROUP, format_time
 from webhook.cluster.cache.listwatch import METADATA
 from webhook.cluster.cache.wire import Identity
-from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, is_disruption_budget
+from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, is_disruption_budget, is_webhook_refusal
 from webhook.cluster.client.rest import path_of
-from webhook.cluster.client.throttled import STRATEGIC, WEBHOOK
+from webhook.cluster.client.throttled import STRATEGIC
 from webhook.cluster.events import EventType, ObjectReference
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.client.throttled import ActingCluster
+    from webhook.cluster.client.throttled import ThrottledCluster
     from webhook.cluster.events import EventWriter
     from webhook.eviction.ports import Disruption, Note
 
@@ -45,7 +45,7 @@ class EvictionWriter:
     """Acts on pods and rules. UID preconditions always: a namesake is nobody's business."""
 
     def __init__(
-        self, cluster: ActingCluster, rules: Collection, events: EventWriter, now: Callable[[], datetime]
+        self, cluster: ThrottledCluster, rules: Collection, events: EventWriter, now: Callable[[], datetime]
     ) -> None:
         """`rules` says in which version DeviceTaintRules are served."""
         self._cluster = cluster
@@ -54,7 +54,7 @@ class EvictionWriter:
         self._now = now
 
     async def prepare(self, pod: PodRef, *, delete: bool, unsure: bool) -> bool:
-        """Waits for the turn of the one request of `evict`, or the two of `delete`; looks at the pod if need be."""
+        """Reserves the one request of `evict`, or the two of `delete`, after looking at the pod if `unsure`."""
         if unsure:
             path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
             try:
@@ -66,7 +66,7 @@ class EvictionWriter:
             else:
                 if found.metadata.uid != pod.uid or found.metadata.deletion_timestamp is not None:
                     return False
-        await self._cluster.turn(2 if delete else 1)
+        await self._cluster.reserve(2 if delete else 1)
         return True
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
@@ -79,7 +79,7 @@ class EvictionWriter:
             "deleteOptions": _delete_options(pod, grace_period_seconds),
         }
         try:
-            await self._cluster.create(path, body)
+            await self._cluster.create(path, body, reserved=True)
         except ClusterError as error:
             return _outcome(error)
         return EvictionOutcome(EvictionResult.EVICTED)
@@ -96,8 +96,8 @@ class EvictionWriter:
         }
         patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         try:
-            await self._cluster.patch(f"{path}/status", patch, content_type=STRATEGIC)
-            await self._cluster.delete(path, _delete_options(pod, grace_period_seconds))
+            await self._cluster.patch(f"{path}/status", patch, content_type=STRATEGIC, reserved=True)
+            await self._cluster.delete(path, _delete_options(pod, grace_period_seconds), reserved=True)
         except ClusterError as error:
             return _outcome(error)
         return EvictionOutcome(EvictionResult.EVICTED)
@@ -161,7 +161,7 @@ def _delete_options(pod: PodRef, grace_period_seconds: int | None) -> dict[str, 
 def _outcome(error: ClusterError) -> EvictionOutcome:
     """What a request that was not granted came to."""
     gone = isinstance(error, NotFound) or (isinstance(error, Conflict) and _ANOTHER in str(error))
-    if gone and WEBHOOK not in str(error):
+    if gone and not is_webhook_refusal(error):
         return EvictionOutcome(EvictionResult.GONE)
     if is_disruption_budget(error):
         return EvictionOutcome(EvictionResult.BLOCKED, error.server_message, error.retry_after_seconds)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.client.throttled import ActingCluster
+    from webhook.cluster.client.throttled import ThrottledCluster
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _AGAIN_SECONDS: Final = 0.1
 
 
 async def find_in_tree(
-    cluster: ActingCluster,
+    cluster: ThrottledCluster,
     rules: Collection,
     suffix: str,
     *,
@@ -68,7 +68,7 @@ async def find_in_tree(
 _INVALID: Final = frozenset({400, 422})
 
 
-async def _create(cluster: ActingCluster, collection: str, name: str) -> bool:
+async def _create(cluster: ThrottledCluster, collection: str, name: str) -> bool:
     """Whether the server takes such a rule. Raises ClusterError if it is not for the rule that it does not."""
     rule = {
         "apiVersion": f"{GROUP}/{collection.split('/')[3]}",
@@ -90,7 +90,7 @@ async def _create(cluster: ActingCluster, collection: str, name: str) -> bool:
     return True
 
 
-async def _watch(cluster: ActingCluster, path: str, until: float, clock: Callable[[], float]) -> InTree:
+async def _watch(cluster: ThrottledCluster, path: str, until: float, clock: Callable[[], float]) -> InTree:
     while True:
         rule: dict[str, Any] = msgspec.json.decode(await cluster.get(path))
         managers = [each.get("manager") for each in rule["metadata"].get("managedFields") or ()]
@@ -101,7 +101,7 @@ async def _watch(cluster: ActingCluster, path: str, until: float, clock: Callabl
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _remove(cluster: ActingCluster, path: str, seconds: float) -> None:
+async def _remove(cluster: ThrottledCluster, path: str, seconds: float) -> None:
     """Returns once the canary is gone or `seconds` have passed, also if we are cancelled meanwhile.
 
     The very answer that the canary is for ends `replacement`, and with it whoever is about to delete the canary.
@@ -118,7 +118,7 @@ async def _remove(cluster: ActingCluster, path: str, seconds: float) -> None:
         raise cancelled
 
 
-async def _try_to_remove(cluster: ActingCluster, path: str, seconds: float) -> None:
+async def _try_to_remove(cluster: ThrottledCluster, path: str, seconds: float) -> None:
     problem, wait_seconds = "no answer", _AGAIN_SECONDS
     try:
         async with asyncio.timeout(seconds):

@@ -23,7 +23,7 @@ from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.cache.namespaces import NamespaceCache
 from webhook.cluster.client.errors import NoCredentials
 from webhook.cluster.client.rest import Cluster
-from webhook.cluster.client.throttled import ActingCluster
+from webhook.cluster.client.throttled import ThrottledCluster
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.cluster.in_tree_probe import find_in_tree
@@ -124,7 +124,7 @@ class Worker:
         )
         self._eviction_metrics.set_mode(settings.worker.mode.value)
         credentials = cluster_credentials(settings.cluster)
-        self._cluster = ActingCluster(credentials, Throttle(settings.requests_per_second, settings.request_burst))
+        self._cluster = ThrottledCluster(credentials, Throttle(settings.requests_per_second, settings.request_burst))
         # The lease waits for nobody: neither for evictions, nor because the server wants fewer of them.
         self._lease_cluster = Cluster(credentials, user_agent=WORKER)
         self._leader: Leadership | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,12 @@ class Throttle:
         at = max(self._next, now - self._ahead)
         self._next = at + self._interval
         return max(at - now, 0.0)
+
+    async def wait(self, requests: int = 1) -> None:
+        """Returns once that many requests may be made; they count."""
+        delay = max(self.delay_seconds() for _ in range(requests))
+        if delay:
+            await asyncio.sleep(delay)
 
     def pause(self, seconds: float) -> None:
         """Nothing for so long, and no burst afterwards."""

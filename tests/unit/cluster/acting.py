@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tests.unit.cluster.peer import Fixed
 from webhook.cluster.cache.discovery import FixedCollection
 from webhook.cluster.client.credentials import Access
-from webhook.cluster.client.throttled import ActingCluster
+from webhook.cluster.client.throttled import ThrottledCluster
 from webhook.flowcontrol.throttle import Throttle
 
 if TYPE_CHECKING:
@@ -22,5 +22,5 @@ RULES: Final = FixedCollection("resource.k8s.io", "v1", "devicetaintrules")
 
 def acting_cluster(
     peer: Peer, per_second: float = 0.0, burst: int = 1, clock: Callable[[], float] = time.monotonic
-) -> ActingCluster:
-    return ActingCluster(Fixed(Access(peer.url)), Throttle(per_second, burst, clock))
+) -> ThrottledCluster:
+    return ThrottledCluster(Fixed(Access(peer.url)), Throttle(per_second, burst, clock))

@@ -20,7 +20,7 @@ from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult, 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from webhook.cluster.client.throttled import ActingCluster
+    from webhook.cluster.client.throttled import ThrottledCluster
 
 POD = PodRef("ml", "pod", "u1")
 PATH = "/api/v1/namespaces/ml/pods/pod"
@@ -35,7 +35,7 @@ def now() -> datetime:
     return NOW
 
 
-def writer(cluster: ActingCluster) -> EvictionWriter:
+def writer(cluster: ThrottledCluster) -> EvictionWriter:
     return EvictionWriter(cluster, RULES, EventWriter(cluster, instance="evict-0", now=now), now)
 
 
@@ -194,8 +194,8 @@ def test_pod_that_may_have_been_evicted_is_looked_at_before_it_is_again(reply: R
     run(test())
 
 
-def test_whoever_waited_for_a_turn_has_it_at_once() -> None:
-    """So nothing can change any more between what is decided and what is done: the server may ask for a pause."""
+def test_reserved_requests_are_made_at_once() -> None:
+    """Also while the throttle is paused: what was decided right before is not out of date when it is done."""
 
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
@@ -212,11 +212,11 @@ def test_whoever_waited_for_a_turn_has_it_at_once() -> None:
     run(test())
 
 
-def test_turn_takes_the_place_of_so_many_requests() -> None:
+def test_reservation_counts_as_that_many_requests() -> None:
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer, per_second=1, burst=3, clock=lambda: 50.0) as cluster:
-            await cluster.turn(2)
-            await cluster.turn(1)
+            await cluster.reserve(2)
+            await cluster.reserve(1)
             assert cluster._throttle.delay_seconds() == pytest.approx(1.0)
 
     run(test())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from webhook.api.pods import Pod
-    from webhook.cluster.client.throttled import ActingCluster
+    from webhook.cluster.client.throttled import ThrottledCluster
 
 _REMEMBERED_MOST: Final = 10_000
 
@@ -65,7 +65,7 @@ _LABELED: Final = msgspec.json.Decoder(_Labeled)
 class DisruptionBudgetCache:
     """Which pods have a disruption budget. Pods of one owner have the same labels, so they are read of one of them."""
 
-    def __init__(self, cluster: ActingCluster, *, random: Callable[[], float]) -> None:
+    def __init__(self, cluster: ThrottledCluster, *, random: Callable[[], float]) -> None:
         self._cluster = cluster
         collection = FixedCollection("policy", "v1", "poddisruptionbudgets")
         self.reflector = Reflector[_Budget](cluster, collection, _Budget, random=random)

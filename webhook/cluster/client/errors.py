@@ -145,3 +145,19 @@ def is_disruption_budget(error: ClusterError) -> bool:
     if error.causes:
         return any(cause.reason == _DISRUPTION_BUDGET for cause in error.causes)
     return _DISRUPTION_BUDGET_TEXT in error.server_message
+
+
+_WEBHOOK: Final = "admission webhook"
+"""Stands in whatever a webhook says through the server
+(k8s.io/apiserver pkg/admission/plugin/webhook/errors/statuserror.go)."""
+
+
+def is_webhook_refusal(error: ClusterError) -> bool:
+    """Whether an admission webhook refused the request, with whatever code, and not the server itself."""
+    return _WEBHOOK in str(error)
+
+
+def is_busy(error: ClusterError) -> bool:
+    """Whether the server as a whole asks for fewer requests; a 429 may also be about one pod."""
+    too_many = error.code == HTTPStatus.TOO_MANY_REQUESTS
+    return too_many and not is_disruption_budget(error) and not is_webhook_refusal(error)

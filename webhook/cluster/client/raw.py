@@ -1,7 +1,4 @@
-"""Requests whose answer is looked at whole, and the certificate behind an address: what a doctor asks for.
-
-Nothing here is for the daily work; whether an answer is a good one is not known here.
-"""
+"""Whole answers of an API server, refusals too, and the certificate behind an address: what `doctor` looks at."""
 
 from __future__ import annotations
 
@@ -11,24 +8,29 @@ import re
 import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-import aiohttp
 import msgspec
-
-from webhook.cluster.client.errors import Unavailable
-from webhook.cluster.client.failures import reason_of
-from webhook.cluster.client.rest import JSON, Cluster, _Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TIMEOUT_SECONDS: Final = 20.0
-"""Two calls of ours at 5 s each, and of others."""
 _WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
 
-class Answer(NamedTuple):
+class _Headers(Protocol):
+    """HTTP headers, of which one name may occur more than once."""
+
+    def get(self, name: str, default: str, /) -> str:
+        """The first value."""
+        ...
+
+    def getall(self, name: str, default: list[str], /) -> list[str]:
+        """All values."""
+        ...
+
+
+class RawResponse(NamedTuple):
     """An API server's answer, granted or not."""
 
     code: int
@@ -37,6 +39,12 @@ class Answer(NamedTuple):
     warnings: tuple[str, ...]
     date: datetime | None
     """The server's clock."""
+
+    @classmethod
+    def of(cls, code: int, headers: _Headers, body: bytes) -> RawResponse:
+        """From what came over HTTP; a body that is no JSON becomes the message of a Status."""
+        warnings = tuple(_warnings(headers.getall("Warning", [])))
+        return cls(code, _object_in(body), warnings, _time_in(headers.get("Date", "")))
 
     @property
     def granted(self) -> bool:
@@ -55,31 +63,6 @@ class NoHandshake(Exception):  # noqa: N818 -- it says what there is
 
 class Untrusted(Exception):  # noqa: N818 -- likewise
     """Somebody listens whom the caBundle does not vouch for; the text says why."""
-
-
-class ProbingCluster(Cluster):
-    """Requests of which every answer is one."""
-
-    async def send(
-        self, method: str, path: str, obj: Any = None, query: Mapping[str, str | int] | None = None
-    ) -> Answer:
-        """Whatever the server answers. Raises Unavailable if it does not."""
-        data = None if obj is None else msgspec.json.encode(obj)
-        headers = {"Accept": JSON} if data is None else {"Accept": JSON, "Content-Type": JSON}
-        request = _Request(method, path, query, headers, data, aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS))
-        try:
-            async with await self._send(request, await self._current_access()) as response:
-                body = await response.read()
-                return Answer(
-                    response.status,
-                    _object_in(body),
-                    tuple(_warnings(response.headers.getall("Warning", []))),
-                    _time_in(response.headers.get("Date", "")),
-                )
-        except TimeoutError as error:
-            raise Unavailable(f"{request}: no answer within {_TIMEOUT_SECONDS:g} s") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"{request}: {reason_of(error)}") from error
 
 
 async def certificate_end(host: str, port: int, name: str, bundle: bytes, timeout_seconds: float) -> datetime:

@@ -19,22 +19,22 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from webhook.cluster.client.errors import NoCredentials, Silent, Unavailable, error_of
+from webhook.cluster.client.errors import ClusterError, NoCredentials, Silent, Unavailable, error_of, is_busy
 from webhook.cluster.client.failures import reason_of
 from webhook.cluster.client.proxy import UnknownProxy, proxy_at, proxy_for
+from webhook.cluster.client.raw import RawResponse
 from webhook.cluster.settings import RequestSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
     from webhook.cluster.client.credentials import Access, Credentials
+    from webhook.flowcontrol.throttle import Throttle
 
 log = logging.getLogger(__name__)
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
-_ACCEPT_JSON: Final = {"Accept": JSON}
-_SEND_JSON: Final = {"Accept": JSON, "Content-Type": JSON}
 _CONNECTIONS: Final = 0
 """No limit: whoever asks has one of its own. With one, aiohttp gives a free connection to whoever comes next, and who
 waits for one waits until time is up."""
@@ -117,6 +117,13 @@ class _Request(NamedTuple):
         return f"{self.method} {self.path}"
 
 
+def _content(body: Any, accept: str, content_type: str) -> tuple[Mapping[str, str], bytes | None]:
+    """Headers and bytes of a request; None is no body."""
+    if body is None:
+        return {"Accept": accept}, None
+    return {"Accept": accept, "Content-Type": content_type}, msgspec.json.encode(body)
+
+
 def path_of(group: str, version: str, resource: str, *, namespace: str = "", name: str = "") -> str:
     """The path of a collection or of an object. Parts are quoted, so a name cannot lead anywhere else."""
     parts = ["apis", group, version] if group else ["api", version]
@@ -136,11 +143,14 @@ class Cluster:
         settings: RequestSettings = RequestSettings(),  # noqa: B008 -- frozen
         *,
         user_agent: str = "device-taint-webhook",
+        throttle: Throttle | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """With a `throttle` every request but a watch waits for it, and pauses it when the server is busy."""
         self._credentials = credentials
         self._settings = settings
         self._user_agent = user_agent
+        self._throttle = throttle
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
         self._access: Access | None = None
@@ -187,22 +197,31 @@ class Cluster:
         timeout_seconds: float | None = None,
     ) -> bytes:
         """An object, or a collection (one page of it, if the query has a limit)."""
-        return await self._ask("GET", path, query, headers={"Accept": accept}, timeout_seconds=timeout_seconds)
+        return await self.request("GET", path, query, accept=accept, timeout_seconds=timeout_seconds)
 
-    async def create(self, collection: str, obj: Any, *, timeout_seconds: float | None = None) -> bytes:
+    async def create(
+        self, collection: str, obj: Any, *, timeout_seconds: float | None = None, reserved: bool = False
+    ) -> bytes:
         """The object as the server keeps it."""
-        return await self._ask("POST", collection, body=obj, headers=_SEND_JSON, timeout_seconds=timeout_seconds)
+        return await self.request("POST", collection, body=obj, timeout_seconds=timeout_seconds, reserved=reserved)
 
     async def update(self, path: str, obj: Any, *, timeout_seconds: float | None = None) -> bytes:
         """The object as the server keeps it; a Conflict if it changed since the given one was read."""
-        return await self._ask("PUT", path, body=obj, headers=_SEND_JSON, timeout_seconds=timeout_seconds)
+        return await self.request("PUT", path, body=obj, timeout_seconds=timeout_seconds)
 
     async def patch(
-        self, path: str, patch: Any, *, content_type: str = MERGE_PATCH, timeout_seconds: float | None = None
+        self,
+        path: str,
+        patch: Any,
+        *,
+        content_type: str = MERGE_PATCH,
+        timeout_seconds: float | None = None,
+        reserved: bool = False,
     ) -> bytes:
         """The object as it is after the patch."""
-        headers = {"Accept": JSON, "Content-Type": content_type}
-        return await self._ask("PATCH", path, body=patch, headers=headers, timeout_seconds=timeout_seconds)
+        return await self.request(
+            "PATCH", path, body=patch, content_type=content_type, timeout_seconds=timeout_seconds, reserved=reserved
+        )
 
     async def watch(
         self,
@@ -244,20 +263,50 @@ class Cluster:
         if begun:
             raise Unavailable(f"WATCH {path}: ended in the middle of a line")
 
-    async def _ask(
+    async def request(  # noqa: PLR0913 -- all by name
         self,
         method: str,
         path: str,
         query: Mapping[str, str | int] | None = None,
         *,
         body: Any = None,
-        headers: Mapping[str, str] = _ACCEPT_JSON,
+        accept: str = JSON,
+        content_type: str = JSON,
         timeout_seconds: float | None = None,
+        reserved: bool = False,
     ) -> bytes:
-        data = None if body is None else msgspec.json.encode(body)
+        """The body of the answer. `reserved`: its turn at the throttle was waited for before."""
+        if self._throttle is not None and not reserved:
+            await self._throttle.wait()
+        headers, data = _content(body, accept, content_type)
         timeout = aiohttp.ClientTimeout(total=timeout_seconds or self._settings.timeout_seconds)
-        async with self._granted(_Request(method, path, query, headers, data, timeout)) as response:
-            return await response.read()
+        try:
+            async with self._granted(_Request(method, path, query, headers, data, timeout)) as response:
+                return await response.read()
+        except ClusterError as error:
+            if self._throttle is not None and is_busy(error):
+                self._throttle.pause(error.retry_after_seconds)
+            raise
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        obj: Any = None,
+        query: Mapping[str, str | int] | None = None,
+        *,
+        timeout_seconds: float = 20.0,
+    ) -> RawResponse:
+        """Whatever the server answers, also a refusal. Raises Unavailable if it does not answer, and nothing else."""
+        headers, data = _content(obj, JSON, JSON)
+        request = _Request(method, path, query, headers, data, aiohttp.ClientTimeout(total=timeout_seconds))
+        try:
+            async with await self._send(request, await self._current_access()) as response:
+                return RawResponse.of(response.status, response.headers, await response.read())
+        except TimeoutError as error:
+            raise Unavailable(f"{request}: no answer within {timeout_seconds:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unavailable(f"{request}: {reason_of(error)}") from error
 
     @contextlib.asynccontextmanager
     async def _granted(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:

@@ -15,9 +15,8 @@ from webhook.api.names import CA_NAME, KEY_NAME, PROGRAM, WORKER
 from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded
-from webhook.cluster.client.raw import Answer, ProbingCluster
-from webhook.cluster.client.rest import path_of
-from webhook.cluster.client.throttled import ActingCluster
+from webhook.cluster.client.rest import Cluster, path_of
+from webhook.cluster.client.throttled import ThrottledCluster
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.commands.doctor import probes
 from webhook.commands.doctor.access import RIGHTS, Right
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
 
     from webhook.api.meta import NamespacedName
     from webhook.cluster.client.credentials import Credentials
+    from webhook.cluster.client.raw import RawResponse
     from webhook.policy.model import Policy
 
 _CONFIGURATIONS: Final = {
@@ -78,7 +78,7 @@ class Doctor:
     """Looks at one installation."""
 
     def __init__(self, credentials: Credentials, wishes: Wishes, now: Callable[[], datetime]) -> None:
-        self._cluster = ProbingCluster(credentials, user_agent=f"{PROGRAM}-doctor")
+        self._cluster = Cluster(credentials, user_agent=f"{PROGRAM}-doctor")
         self._credentials = credentials
         self._wishes = wishes
         self._now = now
@@ -220,7 +220,7 @@ class Doctor:
                 checks.append(authors_check(answer.body))
         return checks
 
-    async def _probed(self) -> list[tuple[Probed, Answer]]:
+    async def _probed(self) -> list[tuple[Probed, RawResponse]]:
         """The answers to one probe for each validating entry whose resource is served."""
         found = []
         for entry in self._entries:
@@ -244,7 +244,7 @@ class Doctor:
         version = await served_version(self._cluster, GROUP, versions, resource)
         return None if version is None else probes.probe(sort, version, self._wishes.probe_namespace)
 
-    async def _dry_run(self, probe: probes.Probe) -> Answer:
+    async def _dry_run(self, probe: probes.Probe) -> RawResponse:
         return await self._cluster.send("POST", probe.collection, probe.obj, {"dryRun": "All"})
 
     async def _webhook_clock(self) -> list[Check]:
@@ -268,7 +268,7 @@ class Doctor:
         return [webhook_clock_check(*told)]
 
     async def _evictor(self) -> list[Check]:
-        async with ActingCluster(self._credentials, Throttle(0, 1), user_agent=f"{PROGRAM}-doctor") as cluster:
+        async with ThrottledCluster(self._credentials, Throttle(0, 1), user_agent=f"{PROGRAM}-doctor") as cluster:
             rules = ServedCollection(cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
             found = await find_in_tree(cluster, rules, secrets.token_hex(4))
         return [evictor_check(found, self._policy)]

@@ -20,7 +20,7 @@ from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult, 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from webhook.cluster.client.throttled import ActingCluster
+    from webhook.cluster.client.throttled import ThrottledCluster
 
 POD = PodRef("ml", "web-0", "u1")
 DISRUPTION = Disruption("DeletionByDeviceTaintWebhook", "because")
@@ -42,7 +42,7 @@ class Moving:
         return self._now
 
 
-def writer(cluster: ActingCluster) -> EvictionWriter:
+def writer(cluster: ThrottledCluster) -> EvictionWriter:
     now = Moving()
     return EvictionWriter(cluster, RULES, EventWriter(cluster, instance="evict-0", now=now), now)
 
