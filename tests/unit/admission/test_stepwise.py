@@ -1,0 +1,33 @@
+"""How large the steps are; that they come to the same value is a law (tests/properties/test_stepwise.py)."""
+
+from __future__ import annotations
+
+import pytest
+
+from webhook.admission.stepwise import decode_stepwise
+
+
+def rests_in(text: bytes, step_bytes: int) -> int:
+    """How often other threads get their time while a text is decoded."""
+    rests: list[None] = []
+    decode_stepwise(text, step_bytes=step_bytes, rest=lambda: rests.append(None))
+    return len(rests)
+
+
+@pytest.mark.parametrize(
+    ("step_bytes", "steps"),
+    [
+        pytest.param(31, 0, id="the whole text in one"),
+        pytest.param(30, 1, id="all six items"),
+        pytest.param(24, 1, id="all six items and no more"),
+        pytest.param(23, 2, id="five items and one"),
+        pytest.param(12, 2, id="three each"),
+        pytest.param(11, 3, id="two each"),
+        pytest.param(8, 3, id="two each and no more"),
+        pytest.param(7, 6, id="one each"),
+        pytest.param(3, 6, id="less than one, which cannot be split"),
+    ],
+)
+def test_neighbours_are_decoded_together_as_far_as_a_step_goes(step_bytes: int, steps: int) -> None:
+    """Once more for the list, to find its items."""
+    assert rests_in(b"[1111,2222,3333,4444,5555,6666]", step_bytes) == 1 + steps
