@@ -149,7 +149,7 @@ def test_word_that_yaml_1_1_reads_as_a_boolean_is_also_accepted_as_one() -> None
         ),
         pytest.param(
             {"metadata": {}},
-            ["metadata: Forbidden: unknown field: a policy has no name but its ConfigMap's or file's"],
+            ["metadata: Forbidden: unknown field: a policy has no name besides that of its ConfigMap or file"],
             id="a field that other objects have",
         ),
         pytest.param({"rules": {}}, ['rules: Invalid value: "an object of 0 fields": must be a list'], id="no list"),
