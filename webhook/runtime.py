@@ -1,7 +1,7 @@
-"""Stages: what starts in order, stops in reverse, and ends together. It builds nothing and knows nothing it runs.
+"""Stages: started in order, stopped in reverse, ended together. It builds nothing and does not know what it runs.
 
-Each stage has a task group. Work that fails, or that ends although it should go on, ends the process: whoever
-started it (Kubernetes, systemd) starts it again, and half a program is worse than none.
+Each stage has a task group. Work that fails, or that returns although it should go on, ends the process: the supervisor
+(Kubernetes, systemd) restarts it, and half a program is worse than none.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Stages:
 
 
 def _hung_up() -> None:
-    """SIGHUP asks daemons to read their files again, which is done all the time here; by default it would end us."""
+    """SIGHUP asks daemons to reload their files, which happens automatically here; by default it ends the process."""
     log.info("nothing to reload: policy, certificates and keys are reloaded automatically", extra={"signal": "SIGHUP"})
 
 
@@ -156,17 +156,17 @@ def run(stages: Stages) -> None:
         runner.run(stages.run())
 
 
-def lag_stage(tell: Callable[[float], None]) -> Stage:
-    """A stage that tells four times a second how many seconds later than asked for the loop came back.
+def lag_stage(observe: Callable[[float], None]) -> Stage:
+    """A stage that reports, four times a second, by how many seconds the event loop was late.
 
-    Everything waits for the one loop, so what it is late by, each review is late by.
+    All reviews run on this loop, so each of them is late by as much.
     """
 
     async def measure() -> None:
         while True:
             due = time.monotonic() + _LAG_SECONDS
             await asyncio.sleep(_LAG_SECONDS)
-            tell(max(time.monotonic() - due, 0.0))
+            observe(max(time.monotonic() - due, 0.0))
 
     return Stage(name="loop lag", work=measure)
 
@@ -179,12 +179,11 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def settle_memory() -> None:
-    """Takes what start-up left out of the collector's sight, and lets it look less often.
+    """Excludes objects that start-up left from garbage collection, and runs it less often.
 
-    Reviews leave hardly a cycle behind, so most of what the collector does meanwhile is to walk objects that live:
-    measured as 1 to 3 us of a small review and 15 us of a large one. Plans of evictions are made by the ten thousand
-    and hold none; with Python's own thresholds the collector would walk all of them several times meanwhile, and keep
-    the loop for 0.1 to 0.2 s each time.
+    Reviews create almost no cycles, so the collector mostly walks live objects: measured as 1 to 3 us of a small review
+    and 15 us of a large one. Eviction plans come by the ten thousand and have no cycles; with Python's own thresholds
+    the collector would walk all of them several times, and block the loop for 0.1 to 0.2 s each time.
     """
     gc.collect()
     gc.freeze()

@@ -65,7 +65,7 @@ class Authority:
         if len(certificates) != 1:
             raise ValueError(f"must hold one certificate, and holds {len(certificates)}")
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ValueError("the key must be one for ECDSA")  # noqa: TRY004 -- of what somebody wrote, not of a call
+            raise ValueError("the key must be one for ECDSA")  # noqa: TRY004 -- it is about a file, not about a call
         if key.public_key() != certificates[0].public_key():
             raise ValueError("the key does not belong to the certificate")
         if not _is_ca(certificates[0]):

@@ -56,7 +56,7 @@ def pair_context(pair: Pair, client_ca: str | None, cipher_suites: Sequence[str]
 @contextlib.contextmanager
 def _file_of(content: bytes) -> Iterator[Path]:
     """A path that leads to the content as long as the block lasts: `load_cert_chain` takes nothing else."""
-    if not hasattr(os, "memfd_create"):  # not Linux: nobody's cluster, but somebody's laptop
+    if not hasattr(os, "memfd_create"):  # not Linux: a laptop
         with tempfile.TemporaryDirectory() as folder:  # readable for this user only
             path = Path(folder) / "pair.pem"
             path.write_bytes(content)
@@ -81,7 +81,7 @@ def listening_context(
 
     OpenSSL calls back with and without a server name. A switch takes over the certificate, the suites of TLS 1.2 and
     the CAs for clients, but not whether they are asked nor which versions are spoken: that stays as the listener's
-    context says. `tell_failure` hears of handshakes that fail, which the loop gives `handshake_seconds` each.
+    context says. `tell_failure` is called for each handshake that fails; the loop gives each `handshake_seconds`.
     """
     context = _context()
     if tell_failure is not None:

@@ -57,7 +57,7 @@ def reason_of(error: ssl.SSLError) -> HandshakeFailure:
 
 
 class WatchedHandshake(ssl.SSLObject):
-    """The server's end of a TLS connection, which tells when its handshake fails.
+    """The server's end of a TLS connection; reports a handshake that fails.
 
     A connection that ends, or that runs out of time, before OpenSSL sees a fault is noticed when the loop lets go of
     this object: no other sign of it reaches us.
@@ -103,13 +103,13 @@ class WatchedHandshake(ssl.SSLObject):
 
 
 def watch(context: ssl.SSLContext, tell: Tell, timeout_seconds: float) -> None:
-    """From now on `tell` gets reason, text and server name of each handshake of this context that fails.
+    """Calls `tell` with reason, text and server name for each handshake of this context that fails.
 
     The text is empty for a connection that ended without a byte: load balancers and port scanners do that all day.
     `timeout_seconds` is how long the loop lets a handshake take.
     """
-    told = {"tell": staticmethod(tell), "timeout_seconds": timeout_seconds}
-    context.sslobject_class = type("WatchedHandshakeOfContext", (WatchedHandshake,), told)
+    attributes = {"tell": staticmethod(tell), "timeout_seconds": timeout_seconds}
+    context.sslobject_class = type("WatchedHandshakeOfContext", (WatchedHandshake,), attributes)
 
 
 class HandshakeFailures:

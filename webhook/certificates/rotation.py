@@ -1,7 +1,7 @@
-"""How a CA follows another while no call fails: the next step from any state, for any number of replicas. Pure.
+"""Rotation of a CA without a failed call: the next step from any state, for any number of replicas. Pure.
 
-API servers trust what stands in caBundle, and hear of a change a little later. So a new CA is trusted first and signs
-later, and an old one is trusted until nothing that it signed can be in use:
+API servers trust the CAs in caBundle, and see a change a little later. So a new CA is trusted first and signs later,
+and an old one is trusted until nothing that it signed can be in use:
 
     Make      a successor is made and stored, and signs nothing yet
     Spread    every caBundle holds both
@@ -9,8 +9,8 @@ later, and an old one is trusted until nothing that it signed can be in use:
     Spread    what it signed has ended or was replaced: caBundle loses the old one
     Forget    and so does the Secret
 
-What is known is only what is stored, and each step is one write that fails if somebody else wrote first. So any replica
-may take any step, and one that dies between two steps leaves a state from which the others go on.
+All state is in the Secret and in caBundle, and each step is one write that fails if another writer came first. So any
+replica may take any step, and if it dies between two steps, the others go on from there.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Authorities:
 
     signing: Signer | None = None
     next: Signer | None = None
-    """Signs once everybody trusts it."""
+    """Signs once every caBundle has it."""
     old: tuple[bytes, ...] = ()
     """Certificates that are still trusted, because what they signed may be in use."""
     old_until: datetime | None = None
@@ -73,7 +73,7 @@ class Authorities:
         return replace(kept, signing=self.next, next=None)
 
     def forgotten(self) -> Authorities:
-        """Nobody trusts the old ones any more."""
+        """The old CAs are no longer trusted."""
         return replace(self, old=(), old_until=None)
 
     def trusted(self, now: datetime) -> tuple[bytes, ...]:
@@ -110,7 +110,7 @@ class Make(NamedTuple):
 
 
 class Keep(NamedTuple):
-    """Store certificates that somebody trusts and nobody knows: other replicas may serve what these signed."""
+    """Store certificates that a caBundle has and the Secret has not: other replicas may serve what these signed."""
 
     certificates: tuple[bytes, ...]
     until: datetime
@@ -149,8 +149,8 @@ def next_step(
     """What is to be done now, or None if all is as it should be.
 
     `trust` must have been read after `authorities`: then a certificate that is in a caBundle and not stored is not one
-    that somebody is about to introduce, or storing it fails. `complete` says that no configuration is missing because
-    it could not be read; one that does not exist is no gap. `since` is what `trusted_since` gave.
+    that another replica is about to introduce, or storing it fails. `complete` says that every configuration that
+    exists could be read. `since` is the result of `trusted_since`.
     """
     # A leaf that was signed just before the step ends this much later, and clocks differ by less than settling takes.
     until = now.replace(microsecond=0) + timedelta(seconds=1) + plan.leaf_lifetime + plan.settle
@@ -183,7 +183,7 @@ def _rotation(
 def trusted_since(
     before: Mapping[bytes, datetime], authorities: Authorities, trust: Sequence[Trust], now: datetime
 ) -> dict[bytes, datetime]:
-    """Since when each CA has been in every caBundle, as far as somebody looked without a gap."""
+    """Since when each CA has been in every caBundle, seen by this replica at every look."""
     return {
         certificate: before.get(certificate, now)
         for certificate in authorities.known()
@@ -194,10 +194,10 @@ def trusted_since(
 def leaf_signer(
     authorities: Authorities, leaf: Leaf | None, since: Mapping[bytes, datetime], now: datetime, plan: Plan
 ) -> Signer | None:
-    """Who should sign a new leaf now; None if the present one may stay, or nobody can.
+    """The CA that should sign a new leaf now; None if the present leaf may stay, or no CA can sign.
 
-    `authorities` must have just been read: a CA that has been replaced meanwhile may sign nothing that lives on. Nor
-    may one that has come out of nowhere (somebody changed the Secret) before it is trusted.
+    `authorities` must have just been read: a CA that has been replaced must sign nothing more. Nor may an unexpected CA
+    (after a manual change of the Secret) sign before it is trusted.
     """
     signer = alive(authorities.signing, now) or alive(authorities.next, now)
     if signer is None or leaf is None or leaf.ends <= now:
@@ -225,9 +225,9 @@ def _is_settled(signer: Signer, since: Mapping[bytes, datetime], now: datetime, 
 
 
 def is_late(leaf: Leaf, now: datetime, plan: Plan) -> bool:
-    """Whether so little is left that somebody should know: an hour, or a tenth of a short life.
+    """Whether so little time is left that it should be reported: an hour, or a tenth of a short lifetime.
 
-    Of the life that it was to have: one that ends with its CA has less, and ever less.
+    That is the planned lifetime: a leaf that ends with its CA has less.
     """
     return leaf.ends - now <= min(_LATE, plan.leaf_lifetime / _LATE_SHARE)
 

@@ -1,6 +1,6 @@
-"""Certificates without anybody's help: a CA in a Secret, and a short-lived serving certificate that stays in memory.
+"""Self-managed certificates: a CA in a Secret, and a short-lived serving certificate that stays in memory.
 
-Every replica does the same: look at what is stored, take the next step of `rotation` if there is one, look again.
+Every replica runs the same loop: read what is stored, take the next step of `rotation` if there is one, read again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _STEPS: Final = 12
 
 
 class SelfManagedSource:
-    """A serving certificate that is renewed at two thirds of its life, by the wall clock, and a CA likewise."""
+    """A serving certificate and a CA, each renewed at two thirds of its lifetime by the wall clock."""
 
     def __init__(
         self,
@@ -125,13 +125,13 @@ class SelfManagedSource:
         await self._loaded.wait()
 
     async def run(self) -> None:
-        """Looks again and again; returns only when cancelled."""
+        """Calls `look` periodically; returns only when cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(self._settings.poll_seconds if self._context else min(1, self._settings.poll_seconds))
 
     async def look(self) -> None:
-        """Does what is to be done. Faults are counted, and logged when they are new and every five minutes."""
+        """Takes all steps that are due. Faults are counted, and logged when they are new and every five minutes."""
         try:
             await self._converge()
         except (StoreError, Garbled, Unusable, OSError) as error:
@@ -221,7 +221,7 @@ class SelfManagedSource:
         self._signing = signing.pair.certificate
 
     def _note_trust(self, trust: Sequence[Trust]) -> None:
-        """Whether calls can succeed at all; nobody knows while no configuration could be read, or none exists."""
+        """Notes whether calls can succeed; unknown while no configuration exists or could be read."""
         entries = [entry for each in trust for entry in each.entries]
         issuer = self._leaf.issuer if self._leaf is not None else b""
         self._trusting = any(issuer in entry for entry in entries) if issuer and entries else None
@@ -255,7 +255,7 @@ class SelfManagedSource:
 
 
 def _entries(name: str, bundles: StoredBundles) -> tuple[dict[bytes, datetime], ...]:
-    """The certificates in each bundle. What cannot be read is trusted by nobody and will be replaced."""
+    """The certificates in each bundle. A bundle that cannot be parsed counts as empty, and will be replaced."""
     entries = []
     for bundle in bundles.bundles:
         try:

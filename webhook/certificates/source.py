@@ -39,14 +39,14 @@ class CertificateSource(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """Why the process should not count as ready, or None."""
+        """Why the process is not ready, or None."""
 
     @property
     def remark(self) -> str | None:
-        """What should be mended before it becomes a problem, or None."""
+        """What should be fixed before it becomes a problem, or None."""
 
     async def loaded(self) -> None:
-        """Returns once there is a context; waits for ever if there never is."""
+        """Returns once there is a context; never if there never is."""
 
     async def run(self) -> None:
         """Keeps the certificate fresh; returns only when cancelled."""
@@ -138,7 +138,7 @@ class FileSource:
             await asyncio.sleep(settings.poll_seconds if self._context else settings.first_poll_seconds)
 
     def poll(self) -> None:
-        """Looks at the files once, and swaps the context if they changed for the better."""
+        """Reads the files once, and replaces the context if they changed and are usable."""
         try:
             material = self._read()
             if material != self._material:

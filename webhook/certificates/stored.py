@@ -4,7 +4,7 @@
 |-----------------------|--------------------------------------------------------------------|
 | tls.crt, tls.key      | the CA that signs                                                  |
 | ca.crt                | what has to be trusted, for people and tools; it is never read     |
-| next.crt, next.key    | the CA that signs once everybody trusts it                         |
+| next.crt, next.key    | the CA that signs once every caBundle has it                       |
 | old.crt, old.until    | CAs that are still trusted, and until when (RFC 3339)              |
 """
 

@@ -42,7 +42,7 @@ class BundleStore(Protocol):
 
     @property
     def name(self) -> str:
-        """By which it is known, and told from others."""
+        """Identifies it in messages."""
 
     async def read(self) -> StoredBundles | None:
         """The caBundles; None if there is no such configuration."""

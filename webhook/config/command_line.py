@@ -1,4 +1,4 @@
-"""Command lines: argparse with short complaints, examples in the help, and no flag that wins in silence."""
+"""Command lines: argparse with short errors, examples in the help, and no silently repeated flags."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class CommandLine(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]  # argparse also has an overload for namespaces of other types
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """As argparse does, but a misspelt flag is what is complained of first."""
+        """As argparse does, but a misspelt flag is reported before any other error."""
         words = sys.argv[1:] if args is None else list(args)
         complaint = misspelt(self, words)
         if complaint is not None:
@@ -72,14 +72,14 @@ class CommandLine(argparse.ArgumentParser):
         return super().parse_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Says in one line what is wrong, and in the next how the verb is used, without its flags."""
+        """Prints the error in one line, and the usage without flags in the next."""
         wanted = [f" {each.metavar}" for each in self._get_positional_actions()]
         usage = f"usage: {self.prog} [FLAGS]{''.join(wanted)}"
         self.exit(2, f"{self.prog}: {message}\n{usage} (--help lists flags and examples)\n")
 
 
 class _StoreOnce(argparse.Action):
-    """A flag with one value; which of two values was meant is not for us to say."""
+    """A flag that may be given once: with two values, either could be a mistake."""
 
     def __call__(
         self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
@@ -104,7 +104,7 @@ def _complaining(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def misspelt(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:
-    """A complaint about the first long flag that a command line does not have; None if it has them all."""
+    """An error for the first long flag that the command line does not know; None if it knows all."""
     known = list(parser._option_string_actions)  # noqa: SLF001 -- argparse has no other way to list them
     for word in words:
         if word == "--":

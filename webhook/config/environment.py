@@ -1,4 +1,4 @@
-"""The environment as flags see it: which variables are ours, which Kubernetes puts there, and which are a mistake."""
+"""Environment variables: which ones belong to flags, which ones Kubernetes sets, and which ones are mistakes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "DEVICE_TAINT_WEBHOOK_"
 _OTHERS: Final = frozenset({f"{PREFIX}NAMESPACE"})
-"""What has no flag and is read all the same."""
+"""Variables that are read although they have no flag."""
 _SERVICE_LINK: Final = re.compile(
     r"_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)$"
 )
-"""What a kubelet tells each container of each Service, unless the pod says enableServiceLinks: false."""
+"""Variables that a kubelet sets in each container for each Service, unless the pod has enableServiceLinks: false."""
 _SERVICE_LINK_VALUE: Final = re.compile(r"(tcp|udp|sctp)://")
 
 

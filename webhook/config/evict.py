@@ -105,20 +105,20 @@ _EXAMPLES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictSettings:
-    """Everything that `evict` is told when it starts."""
+    """All settings of `evict`."""
 
     worker: WorkerSettings
     cluster: ClusterSettings
     requests_per_second: float
-    """To the API server; not above zero is no limit."""
+    """To the API server; zero or less is no limit."""
     request_burst: int
     lease: NamespacedName | None
-    """None: there is one process, and it leads."""
+    """None: this is the only process, and it leads."""
     policy_file: FilePath | None
     policy_config_map: NamespacedName | None
     key_file: FilePath | None
     key_secret: NamespacedName | None
-    """None beside no file: codes are taken as they are written, which only mode observe may do."""
+    """If there is no key file either, codes are not verified; only mode observe may do that."""
     audit_interval: timedelta | None
     """None: never."""
     health_address: Address | None
@@ -138,7 +138,7 @@ def command_line(program: str) -> Parser:
 
 
 def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> EvictSettings:
-    """The settings of `evict`, likewise."""
+    """The settings of `evict`. Raises ConfigError with every fault; `--help` prints and raises SystemExit."""
     given = vars(command_line(program).parse_args(arguments))
     errors: list[FieldError] = []
     values = {flag.name: value_of(flag, given[flag.name], environment, errors) for flag in _EVICT_FLAGS}
@@ -186,7 +186,7 @@ def _check(values: Mapping[str, Any], errors: list[FieldError]) -> None:
 
 
 def _key_secret(values: Mapping[str, Any], namespace: str) -> NamespacedName | None:
-    """None where the key is in a file, and where nothing is evicted: what does not act needs no right to a Secret."""
+    """None if the key is in a file, and in mode observe, which evicts nothing and needs no access to the Secret."""
     given: NamespacedName | None = values["key-secret"]
     if given is not None or values["key-file"] is not None:
         return given

@@ -68,8 +68,8 @@ def parser_of(program: str, description: str, end: str, flags: Sequence[Flag], e
         if flag.parse is as_switch:
             parser.add_argument(*names, dest=flag.name, action="store_const", const="true", help=flag.help)
         else:
-            told = f"{flag.help} (default {flag.default})" if flag.default else flag.help
-            parser.add_argument(*names, dest=flag.name, metavar=flag.metavar, help=told)
+            help_text = f"{flag.help} (default {flag.default})" if flag.default else flag.help
+            parser.add_argument(*names, dest=flag.name, metavar=flag.metavar, help=help_text)
     return parser
 
 

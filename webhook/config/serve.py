@@ -160,12 +160,12 @@ _EXAMPLES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """Everything that `serve` is told when it starts."""
+    """All settings of `serve`."""
 
     address: Address
     certificates: FileSettings | SelfManagedSettings
     health_address: Address | None
-    """None switches the port off; likewise for metrics."""
+    """None disables the port, also for metrics."""
     metrics_address: Address | None
     shutdown_delay_seconds: float
     cluster: ClusterSettings | None
@@ -183,7 +183,7 @@ class ServeSettings:
     listener: ListenerSettings = field(default_factory=ListenerSettings)
     reviews: ReviewSettings = field(default_factory=ReviewSettings)
     unknown_variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the environment that nothing reads, each with the one that was most likely meant, or nothing."""
+    """Environment variables with our prefix that nothing reads, each with the most similar known one, or empty."""
 
 
 def command_line(program: str) -> Parser:
@@ -219,7 +219,7 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
 
 
 def _client_names(values: Mapping[str, Any], errors: list[FieldError]) -> tuple[str, ...]:
-    """Whose certificates are taken: names without a CA would prove nothing."""
+    """Which client certificates are accepted: names without a CA would prove nothing."""
     names, trusting = values["client-names"], "trust-unauthenticated-callers"
     if values["client-ca-file"] is None:
         if names is not None:

@@ -134,7 +134,7 @@ def as_lifetime(text: str) -> timedelta:
 
 
 def as_interval(text: str) -> timedelta | None:
-    """Likewise; `0` for never."""
+    """A whole number with a unit; `0` for never."""
     return None if text == "0" else as_lifetime(text)
 
 

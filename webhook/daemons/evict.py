@@ -70,11 +70,11 @@ log = logging.getLogger(__name__)
 _USAGE: Final = 2
 _COUNTED_SECONDS: Final = 60.0
 _KNOWN: Final = (OSError, NoCredentials, LeadershipLost)
-"""What needs no traceback."""
+"""Errors that are logged without a traceback."""
 
 
 class Unsafe(Exception):  # noqa: N818 -- it says what it would be
-    """To go on would do harm; the text says why, and the way out."""
+    """Going on would do harm; the text says why, and what to do."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -125,7 +125,7 @@ class Worker:
         self._eviction_metrics.set_mode(settings.worker.mode.value)
         credentials = cluster_credentials(settings.cluster)
         self._cluster = ThrottledCluster(credentials, Throttle(settings.requests_per_second, settings.request_burst))
-        # The lease waits for nobody: neither for evictions, nor because the server wants fewer of them.
+        # The lease has a client of its own: it is renewed even while evictions are throttled.
         self._lease_cluster = Cluster(credentials, user_agent=WORKER)
         self._leader: Leadership | None = None
         self._loop_monitor = LoopMonitor(self._clock.seconds)
@@ -157,7 +157,7 @@ class Worker:
         """Set once there is a controller, and a reporter beside it."""
 
     def stages(self) -> Stages:
-        """In the order in which they start; whoever leads gets to the last ones."""
+        """In the order in which they start; only the leader starts those after the lease."""
         self._checks.add("policy", lambda: self._policy_loader.problem or self._policy.problem)
         self._checks.add("inventory", lambda: self._cache.problem)
         self._checks.inform("key", lambda: self._key.problem)
@@ -173,7 +173,7 @@ class Worker:
         stages += [Stage(name=name, work=cache.reflector.run) for name, cache in caches]
         stages.append(Stage(name="pulse", work=self._loop_monitor.run))
         stages.append(Stage(name="inventory", work=self._cache.run, start=self._synced))
-        # Before the lease: who takes it over begins at once, as it knows the cluster, and our last Events come later.
+        # Before the lease: a standby that takes over knows the cluster and begins at once; our last Events come later.
         stages.append(Stage(name="in-tree", work=self._watch_in_tree, start=self._find_in_tree))
         stages.append(Stage(name="events", stop=self._tell_the_rest))
         stages += self._leadership()
@@ -238,7 +238,7 @@ class Worker:
             )
 
     async def _watch_in_tree(self) -> None:
-        """Ends the process in mode replacement when the in-tree controller turns out to be at work after all."""
+        """Ends the process in mode replacement when the in-tree controller turns out to run after all."""
         await self._in_tree_writes.seen.wait()
         harm = refusal(self._settings.worker.mode, InTree.ACTIVE)
         if harm is not None:
@@ -284,7 +284,7 @@ class Worker:
             await self._controller.tell_the_rest()
 
     async def _looked_for_in_tree(self) -> InTree:
-        """Whether the in-tree controller is at work; in mode observe nothing is written to find out."""
+        """Whether the in-tree controller runs; mode observe writes nothing to find out."""
         worker = self._settings.worker
         if worker.in_tree is not None:
             return worker.in_tree
@@ -321,7 +321,7 @@ class Worker:
         return periodic_audit(self._cluster, sources, metrics, seconds)
 
     def _trusted(self) -> bool:
-        """Whether we know what is so, and are still the one who acts on it."""
+        """Whether the caches are up to date, and this process still leads."""
         leads = self._leader is None or self._leader.holds
         return (
             leads
@@ -331,7 +331,7 @@ class Worker:
         )
 
     def _totals(self) -> Numbers:
-        """What shares are of, as it was at most a minute ago: to count it takes a moment, and it hardly changes."""
+        """What shares in limits refer to, at most a minute old: counting is slow, and the result hardly changes."""
         now = self._clock.seconds()
         if self._counted is None or now - self._counted_at > _COUNTED_SECONDS:
             self._counted, self._counted_at = totals(self._cache.inventory), now

@@ -1,7 +1,7 @@
 """Files that the flags of a workload name, looked at before it starts.
 
-Once it runs, a file that goes bad leaves the last good one in use. At the start there is none: to go on would mean to
-work without the policy that was asked for, or to wait for ever for a folder with a typo.
+While a workload runs, a file that becomes unusable leaves the last good one in use. At the start there is none: going
+on would mean to run without the requested policy, or to wait for a directory that does not exist.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from webhook.config.evict import EvictSettings
     from webhook.config.serve import ServeSettings
 
-_TOLD: Final = 16
+_SHOWN: Final = 16
 
 
 def faults_of(settings: ServeSettings | EvictSettings) -> list[str]:
-    """What is wrong with them, one line each, with the flag and the file."""
+    """One line for each fault, with the flag and the file."""
     found = []
     if settings.policy_file is not None:
         found += [f"--policy-file: {settings.policy_file}: {why}" for why in _policy_faults(settings.policy_file)]
@@ -33,7 +33,7 @@ def faults_of(settings: ServeSettings | EvictSettings) -> list[str]:
 
 
 def folder_faults(certificate_file: FilePath) -> list[str]:
-    """Whether the folder of certificates is there. Its files may still come: whatever writes them may be slower."""
+    """Faults of the certificates' directory. Its files may still be missing: they may be written later."""
     folder = certificate_file.parent
     try:
         if folder.is_dir():
@@ -53,9 +53,9 @@ def _policy_faults(path: FilePath) -> Iterator[str]:
         yield "not UTF-8"
     else:
         errors = read_policy(text, Path.root()).errors
-        yield from map(str, errors[:_TOLD])
-        if len(errors) > _TOLD:
-            yield f"and {len(errors) - _TOLD} more; `check --policy {path}` shows all"
+        yield from map(str, errors[:_SHOWN])
+        if len(errors) > _SHOWN:
+            yield f"and {len(errors) - _SHOWN} more; `check --policy {path}` shows all"
 
 
 def _key_faults(path: FilePath) -> Iterator[str]:

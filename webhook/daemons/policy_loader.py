@@ -1,6 +1,7 @@
 """Reads policy documents and writes the policy store: a good document takes over, a bad one changes nothing.
 
-Documents are read in a thread, so that reviews are answered meanwhile. The newest that was offered wins.
+Documents are read in a thread, so that reviews are answered at the same time. If several are offered while one is
+read, only the newest is read next.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TOLD_ERRORS: Final = 16
+_LOGGED_ERRORS: Final = 16
 _REMINDER_SECONDS: Final = 600.0
 _COMPLAINT_SECONDS: Final = 60.0
-"""How often it is seen whether a policy that cannot be used has to be logged again."""
+"""How often to check whether a policy that cannot be used has to be logged again."""
 _FILE_POLL_SECONDS: Final = 0.5
-"""How often a policy file is looked at: a swap is in use within a second."""
+"""How often a policy file is read: a change is in use within a second."""
 _DATA: Final = Path.root().child("data")
 
 
-def _to_nobody(reason: str, note: str) -> None:
-    """Without a cluster there is nobody to send Events to."""
+def _no_events(reason: str, note: str) -> None:
+    """Without a cluster there are no Events."""
 
 
 class _Result(NamedTuple):
-    """What became of a document: a judge, or errors."""
+    """What reading a document gave: a judge, or errors."""
 
     judge: Judge | None
     errors: tuple[str, ...] = ()
@@ -63,10 +64,10 @@ class PolicyLoader:
         policies: PolicyStore,
         metrics: PolicyMetrics,
         read: Read,
-        tell: Tell = _to_nobody,
+        tell: Tell = _no_events,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`tell` gets a reason and a text, for an Event, when a document cannot be used or an exception ends soon.
+        """`tell` gets the reason and note of an Event if a document cannot be used or an exception expires soon.
 
         `clock` gives seconds that only go forward.
         """
@@ -81,9 +82,9 @@ class PolicyLoader:
         self._texts: dict[str, str | None] = {}
         self._reminded: set[tuple[str, datetime]] = set()
         self.why_unread: Callable[[], str] = lambda: ""
-        """What keeps the first document from being offered, where that is known."""
+        """Returns why no document was offered yet, if that is known, else an empty text."""
         self.loaded = asyncio.Event()
-        """Set once the first offer was looked at, whatever came of it."""
+        """Set once the first offer was read, whether it could be used or not."""
 
     @property
     def problem(self) -> str | None:
@@ -99,7 +100,7 @@ class PolicyLoader:
         self._news.set()
 
     def remind(self, now: datetime) -> None:
-        """Tells of exceptions that end within a week, each once as long as nothing about it changes."""
+        """Logs exceptions that expire within a week: each once, and again if its expiry changes."""
         for exception in self._policies.active.policy.exceptions:
             left = exception.expires_at - now
             if timedelta() < left <= EXPIRY_WARNING and (exception.name, exception.expires_at) not in self._reminded:
@@ -112,13 +113,13 @@ class PolicyLoader:
                 )
 
     def unreadable(self, why: str) -> None:
-        """There is a policy that cannot even be read; the last one stays in use."""
+        """Reports a policy file that cannot be read; the current policy stays in use."""
         self._metrics.load_success = False
         self._complaint = "policy cannot be read; the current policy stays in use", {"error": why}
         self.complain()
         self._texts.pop(POLICY_KEY, None)
         self._policies.reject(why)
-        self._tell_metrics()
+        self._update_metrics()
         self.loaded.set()
 
     @property
@@ -132,7 +133,7 @@ class PolicyLoader:
             log.error(message, extra={**fields, "policyHash": self._in_use, **self._fault.fields})
 
     async def run(self) -> None:
-        """Takes what is offered, for ever."""
+        """Reads what is offered, until it is cancelled."""
         while True:
             try:
                 async with asyncio.timeout(_COMPLAINT_SECONDS):
@@ -158,14 +159,14 @@ class PolicyLoader:
             else:
                 self._try(text, result)
         if changed:
-            self._tell_metrics()
+            self._update_metrics()
 
     def _judge(self, key: str, text: str) -> _Result:
         try:
             loaded = self._read(text, _DATA.key(key))
             judge = None if loaded.policy is None else Judge(loaded.policy)
         except Exception as error:
-            # A document must not be able to end the process that judges everybody else's.
+            # One document must not end a process that answers reviews.
             log.exception("policy cannot be read because of an internal error", extra={"key": key})
             return _Result(None, (f"internal error: {error}",))
         return _Result(judge, tuple(map(str, loaded.errors)), tuple(str(each.error) for each in loaded.warnings))
@@ -180,7 +181,7 @@ class PolicyLoader:
         elif result.judge is None:
             self._metrics.load_success = False
             kept = self._in_use
-            errors = list(result.errors[:_TOLD_ERRORS])
+            errors = list(result.errors[:_LOGGED_ERRORS])
             self._complaint = "policy not loaded; the current policy stays in use", {"errors": errors}
             self.complain()
             self._tell("PolicyNotLoaded", f"policy not loaded, {kept} stays in use: {'; '.join(errors)}")
@@ -196,7 +197,7 @@ class PolicyLoader:
             self._policies.use_candidate(None)
         elif result.judge is None:
             self._metrics.candidate_load_success = False
-            errors = list(result.errors[:_TOLD_ERRORS])
+            errors = list(result.errors[:_LOGGED_ERRORS])
             log.error("candidate policy not loaded", extra={"errors": errors})
             self._tell("PolicyNotLoaded", f"candidate policy not loaded: {'; '.join(errors)}")
         else:
@@ -204,7 +205,7 @@ class PolicyLoader:
             log.info("candidate policy loaded", extra=_about(result))
             self._policies.use_candidate(result.judge)
 
-    def _tell_metrics(self) -> None:
+    def _update_metrics(self) -> None:
         policy, candidate = self._policies.active.policy, self._policies.candidate
         self._metrics.hash = policy.hash
         self._metrics.use(_names(policy), [] if candidate is None else _names(candidate.policy))
@@ -223,7 +224,7 @@ def _about(result: _Result) -> dict[str, object]:
     assert result.judge is not None
     about: dict[str, object] = {"policyHash": result.judge.policy.hash, "rules": len(result.judge.policy.rules)}
     if result.warnings:
-        about["warnings"] = list(result.warnings[:_TOLD_ERRORS])
+        about["warnings"] = list(result.warnings[:_LOGGED_ERRORS])
     return about
 
 
@@ -247,7 +248,7 @@ async def watch_file(path: FilePath, loader: PolicyLoader) -> None:
 
 
 async def remind(loader: PolicyLoader, now: Callable[[], datetime]) -> None:
-    """Tells once of each exception that ends within a week."""
+    """Looks for exceptions that expire within a week, every ten minutes."""
     while True:
         loader.remind(now())
         await asyncio.sleep(_REMINDER_SECONDS)

@@ -77,7 +77,7 @@ def _error_text(cause: BaseException) -> str:
 
 
 def build(settings: ServeSettings) -> Stages:
-    """Every part, in the order in which they start: telling, what reviews are decided by, listening, ready."""
+    """Every part, in the order in which they start: metrics, review state, listener, readiness."""
     metrics = Metrics(version=__version__, resources={row.resource for row in KINDS} | {CONFIG_MAPS.resource})
     state = ReviewState(read_policy=read_policy)
     cluster = cluster_of(settings)
@@ -117,7 +117,7 @@ def build(settings: ServeSettings) -> Stages:
 
 def _probe_stages(settings: ServeSettings, metrics: Metrics, checks: Checks) -> Iterator[Stage]:
     """The ports for probes and metrics, as far as they are wanted."""
-    # Nobody is harmed by a probe's connection that ends, so these need no time for a last request.
+    # Connections of probes may be closed at any time, so these ports do not wait for a last request.
     probing = replace(settings.listener, drain_idle_seconds=0.0)
     for name, address, handler in (
         ("health", settings.health_address, health(checks)),
@@ -129,14 +129,14 @@ def _probe_stages(settings: ServeSettings, metrics: Metrics, checks: Checks) -> 
 
 
 def _not_listening(reviews: Listener, checks: Checks) -> str | None:
-    """Why no connection is taken, or None. The listener is the last to start, so at first it waits for all others."""
+    """Why no connection is accepted, or None. The listener starts last, so at first it waits for all others."""
     problem = reviews.problem
     missing = checks.missing(besides="listener") if problem == NOT_LISTENING else []
     return f"{problem}: waits for {', '.join(missing)}" if missing else problem
 
 
 def _readiness(reviews: Listener, callers: Callers, delay_seconds: float) -> Stage:
-    """The last stage: its stop comes first, and tells everybody to go elsewhere while there is still someone here."""
+    """The last stage, stopped first: it makes clients go elsewhere while this process still answers."""
 
     async def start() -> None:
         runtime.settle_memory()

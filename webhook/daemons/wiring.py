@@ -1,7 +1,7 @@
 """What fills the review state of `serve`: key, names, inventory and policy, from files or from the cluster.
 
-Key, names and policy are read side by side. Reviews are listened for once all of it was read once, so that no review is
-decided by less than what the cluster has.
+Key, names and policy are read concurrently. The webhook listens for reviews once each was read once, so that no review
+is decided without them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _EVENT_ACTIONS: Final = {"PolicyNotLoaded": "LoadPolicy", "ExceptionEndsSoon": "
 
 
 def read_policy(text: str, at: Path, check: Callable[[str], None] = lambda _: None) -> Loaded:
-    """As files.policies has it; what that brings along is imported when the first document comes."""
+    """`files.policies.read_policy`, imported with the first document, as its imports are slow."""
     from webhook.files import policies  # noqa: PLC0415
 
     return policies.read_policy(text, at, check, own_namespace())
@@ -52,7 +52,7 @@ def read_policy(text: str, at: Path, check: Callable[[str], None] = lambda _: No
 def review_state_stages(
     settings: ServeSettings, cluster: Cluster | None, state: ReviewState, metrics: Metrics, checks: Checks, now: Now
 ) -> list[Stage]:
-    """The stages that fill the review state, and the checks that tell whether they have. `cluster` must be open."""
+    """The stages that fill the review state. Adds their checks to `checks`. `cluster` must be open when they start."""
     stages: list[Stage] = []
     events = _policy_events(cluster, settings, now)
     loader = PolicyLoader(
@@ -73,7 +73,7 @@ def review_state_stages(
 
 
 def cluster_of(settings: ServeSettings) -> Cluster | None:
-    """The cluster that the settings name, not asked yet; None if there is none."""
+    """A client of the cluster that the settings name, not connected yet; None for standalone."""
     if settings.cluster is None:
         return None
     # Here and not above: standalone needs no client, and this one brings its libraries.
@@ -128,7 +128,7 @@ def _cluster_stages(
 
 
 def _inventory_stage(cluster: Cluster, state: ReviewState, metrics: Metrics, checks: Checks) -> Stage:
-    """What taints would hit. Nobody waits for it: until it is known, reviews that need it say so."""
+    """The inventory. No stage waits for it: until it is complete, reviews that need it say so."""
     from webhook.cluster.cache.inventory import InventoryCache  # noqa: PLC0415 -- as above
     from webhook.server.rule_observer import RuleObserver  # noqa: PLC0415 -- nothing to watch without a cluster
 
@@ -157,7 +157,7 @@ async def _look_up(names: ClusterCache, namespaces: frozenset[str], classes: fro
 def _key_stage(cluster: Cluster, name: NamespacedName, state: ReviewState, metrics: Metrics, checks: Checks) -> Stage:
     """The key that all replicas share.
 
-    Reviews wait for it: a template that is created meanwhile would have no author for as long as it lives.
+    Reviews wait for it: a template that is created without it would never have an author.
     """
     from webhook.cluster.mac_key import KeySecret  # noqa: PLC0415 -- as above
     from webhook.cluster.settings import KeySettings  # noqa: PLC0415
@@ -178,7 +178,7 @@ def _key_stage(cluster: Cluster, name: NamespacedName, state: ReviewState, metri
 def policy_stages(
     cluster: Cluster | None, settings: ServeSettings | EvictSettings, loader: PolicyLoader, metrics: Metrics
 ) -> list[Stage]:
-    """The document followed and read; the last of them has started once the first document was looked at."""
+    """The stages that follow and read the policy; the last has started once the first document was read."""
 
     async def loaded() -> None:
         await loader.loaded.wait()

@@ -1,6 +1,7 @@
-"""What began to act of late: the next reviews must count it, though the inventory may not show it.
+"""Rules that began to act recently: later reviews must count them, although the inventory may not show them.
 
-A rule is not seen until the watch brings it, and whom it evicted is not seen any more once they are gone.
+The inventory shows a rule only after the watch delivered it, and no longer shows the pods that it has evicted. The
+scheduler's assume cache solves the same problem for pods that it has just bound.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
     from webhook.inventory.state import Inventory
 
 KEPT_SECONDS: Final = 30.0
-"""A rule that has not come by then was refused by somebody else."""
+"""A rule that the watch has not shown by then was refused by another webhook, or by the API server."""
 _KEPT_MOST: Final = 10_000
 _VICTIMS_MOST: Final = 200_000
-"""Pods to remember in all, about 30 MB; with so many no limit is left to be kept."""
+"""Pods to remember in all, about 30 MB; no limit of a policy is higher than that."""
 
 
 class _Assumed(NamedTuple):
@@ -38,9 +39,10 @@ class _Hit(NamedTuple):
 
 
 class AssumedRules:
-    """What this replica has let through, and what its watch showed to begin, whichever replica let it through.
+    """Rules that this replica allowed, and rules that its watch showed to begin, whichever replica allowed them.
 
-    Only rules that several replicas let through before any of them sees another's add up, to the limit of each.
+    Rules that several replicas allow before any of them sees the others' can exceed a limit together: each replica
+    applies the limit to what it knows.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -55,7 +57,7 @@ class AssumedRules:
         self._closed: tuple[DeviceNames, ...] | None = ()
 
     def add(self, assumed: AssumedRule) -> None:
-        """One more was allowed here; a rule of the same name takes the place of what was assumed of it before."""
+        """Remembers a rule that was just allowed here, instead of an earlier one of the same name."""
         now, rule = self._clock(), assumed.rule
         name = rule.meta.name
         self._kept = [each for each in self._kept if not name or each.rule.meta.name != name][-_KEPT_MOST + 1 :]
@@ -63,12 +65,12 @@ class AssumedRules:
         self.began(rule, assumed.impact)
 
     def knows(self, rule: DeviceTaintRule) -> bool:
-        """Whether the rule as it stands was allowed here a moment ago, so that what it hits is remembered already."""
+        """Whether this very rule was allowed here a moment ago, so that its impact is remembered already."""
         now = self._clock()
         return any(now < each.until and _same(each.rule, rule) for each in self._kept)
 
     def began(self, rule: DeviceTaintRule, impact: Impact) -> None:
-        """A rule begins to act now, and hits this."""
+        """Remembers what a rule hits that begins to act now."""
         now = self._clock()
         names = names_of(rule.selector)
         self._closing[names] = now
@@ -92,7 +94,7 @@ class AssumedRules:
         self._victims = None
 
     def current(self, inventory: Inventory | None) -> tuple[DeviceTaintRule, ...]:
-        """The rules that the inventory does not show yet."""
+        """The rules allowed here that the inventory does not show yet."""
         if not self._kept:
             return ()
         now = self._clock()
@@ -104,7 +106,7 @@ class AssumedRules:
         return tuple(each.rule for each in self._kept)
 
     def victims(self, seconds: float) -> tuple[Impact, ...]:
-        """Whom the rules that began in the last `seconds` hit, as it was when each began."""
+        """What each rule hit that began in the last `seconds`, counted when it began."""
         since = self._clock() - seconds
         while self._hits and self._hits[0].at < since:
             self._forget()

@@ -16,7 +16,7 @@ class WrongName(Exception):  # noqa: N818 -- it says what the certificate has
 
 
 class Callers:
-    """Tells from a connection's certificate whether its client is trusted.
+    """Decides by a connection's certificate whether its client is trusted.
 
     What a review says about its user is only as true as its caller. A caller that is not trusted gets an answer, but
     nothing that lasts: see `AdmissionContext.caller_trusted`.
@@ -29,7 +29,7 @@ class Callers:
 
     @property
     def authenticated(self) -> bool:
-        """Whether every caller that is heard has proved who it is."""
+        """Whether every caller that gets an answer has proved its identity."""
         return bool(self._names)
 
     @property
@@ -42,9 +42,9 @@ class Callers:
         return "API servers do not prove who they are (--client-ca-file), so no author is signed and no code is given"
 
     def trusted(self, certificate: Mapping[str, Any] | None) -> bool:
-        """Whether a client may be given what lasts. `certificate` is in the form of `SSLSocket.getpeercert`.
+        """Whether a client may get signatures and confirmation codes. Raises WrongName if it must not get an answer.
 
-        Raises WrongName for a client that must not even be answered.
+        `certificate` is in the form of `SSLSocket.getpeercert`.
         """
         if not self._names:
             return self._trust_everyone

@@ -147,7 +147,7 @@ class Reviews:
         return answer
 
     async def _review(self, route: _Route, body: bytes, budget: Budget, started: float) -> Answer:
-        """One review, decided. Only a policy document and a name that nobody has heard of are waited for."""
+        """One review, decided. It waits only for policy documents, and for names that no cache knows."""
         if len(body) > self._settings.body_limit_bytes:
             raise Shed(Reason.OVERSIZE, body[:HEAD_BYTES])
         if not budget.seconds_left:

@@ -1,4 +1,4 @@
-"""Where large reviews wait for each other, so that small ones need not.
+"""The queue of large reviews, so that small reviews need not wait for them.
 
 Their bodies are received one at a time, and judged one at a time in a thread beside the loop. The thread gives way
 after a tenth of a millisecond, so other reviews are answered between its steps. A queue has to end somewhere: a review
@@ -28,7 +28,7 @@ _REST_SECONDS: Final = 0.0005
 """What a small review takes on the loop: one that waits is answered in one rest, rather than bit by bit in turns with
 the thread, each of which would be waited for."""
 _STALL_SECONDS: Final = 0.01
-"""How long a body that brings nothing keeps its turn: a slow client delays each of the others by no more."""
+"""How long a body keeps its turn while no data arrives: a slow client delays each other body by no more."""
 
 
 class Reason(StrEnum):
@@ -74,7 +74,7 @@ class Lane:
             self._rested = time.monotonic()
 
     async def run(self, work: Callable[[], _T], *, size_bytes: int, seconds: float) -> _T:
-        """What `work` gives, which must begin within so many seconds. Raises Shed, and what `work` raises."""
+        """The result of `work`, which must begin within `seconds`. Raises Shed, and what `work` raises."""
         if self._bytes + size_bytes > self._limit_bytes:
             raise Shed(Reason.CROWDED)
         self._bytes += size_bytes

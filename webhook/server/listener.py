@@ -72,12 +72,12 @@ class Connection(web.RequestHandler):
 
     @staticmethod
     def _end_broken_body(content: StreamReader) -> None:
-        """Tells the handler that no more will come: nothing can follow an unfinished body but the parser's fault."""
+        """Signals the end of the body to the handler: after a parser error, no more of it can arrive."""
         if not content.is_eof() and content.exception() is None:
             content.set_exception(web.RequestPayloadError())
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The end, whoever wanted it."""
+        """Called by asyncio when either side has closed the connection."""
         self._stop_header_timer()
         super().connection_lost(exc)
 
@@ -142,8 +142,8 @@ class _Server(web.Server):
 class Listener:
     """A socket, its connections, and the handler that answers their requests.
 
-    The end has two parts, so that there may be time between them: from `drain` on, each answer tells its client to
-    go elsewhere next time; `stop` closes the socket and waits for what is left.
+    Shutdown has two steps, with time between them: from `drain` on, each answer closes its connection, so that the
+    client connects elsewhere next time; `stop` closes the socket and waits for requests in flight.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Listener:
 
     @property
     def problem(self) -> str | None:
-        """Why nobody can connect, or None."""
+        """Why clients cannot connect, or None."""
         if self._socket is None:
             return NOT_LISTENING
         return "stopping" if self._draining else None
@@ -205,7 +205,7 @@ class Listener:
         return await loop.create_server(server, host or None, port, backlog=_BACKLOG, **tls)
 
     async def _handle(self, request: web.BaseRequest) -> Answer:
-        """The handler's answer, with the connection's end told to the client where one is near."""
+        """The handler's answer, with `Connection: close` while the listener drains."""
         answer = await self._handler(request)
         answer.write_seconds = self.settings.write_seconds
         if self._draining or not request.keep_alive or not request.content.is_eof() or request.version < (1, 1):

@@ -33,20 +33,20 @@ class Checks:
         self._checks[name] = problem
 
     def inform(self, name: str, problem: Problem) -> None:
-        """Something that is told in `/readyz?verbose` and does not make this process less ready."""
+        """One more check that `/readyz?verbose` lists, but that does not affect readiness."""
         self._notes[name] = problem
 
     def notes(self) -> Iterator[tuple[str, str | None]]:
-        """Likewise, of what does not count."""
+        """Each check that does not affect readiness, with its problem or None."""
         for name, problem in self._notes.items():
             yield name, problem()
 
     def missing(self, *, besides: str) -> list[str]:
-        """The names of the checks that do not hold, without the one that asks."""
+        """The names of the checks that fail, without `besides`, the one that asks."""
         return [name for name, problem in self._checks.items() if name != besides and problem() is not None]
 
     def problems(self) -> Iterator[tuple[str, str | None]]:
-        """Each name with what is missing, or None."""
+        """Each check of readiness, with its problem or None."""
         for name, problem in self._checks.items():
             yield name, problem()
 

@@ -1,4 +1,4 @@
-"""NoExecute taints that slices had a short while ago: a driver whose taint comes and goes does not tell it anew."""
+"""NoExecute taints that slices had recently: a taint that a driver removes and sets again is not reported again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 KEPT_SECONDS: Final = 600.0
 _KEPT_MOST: Final = 100_000
-"""About 40 MB. With so many the oldest is forgotten, and told anew if it comes back."""
+"""About 40 MB. Beyond that the oldest is forgotten, and reported again if it comes back."""
 
 
 class RecentTaints:
-    """What is gone from a pool's slices, for ten minutes. Each replica sees for itself."""
+    """Taints that were removed from a pool's slices in the last ten minutes, as this replica's watch showed them."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` counts seconds and never goes back."""
@@ -44,6 +44,6 @@ class RecentTaints:
             self._gone.popitem(last=False)
 
     def had(self, driver: str, pool: str, identity: TaintId) -> bool:
-        """Whether a slice of the pool had it within that time."""
+        """Whether a slice of the pool had the taint within that time."""
         at = self._gone.get((driver, pool, identity))
         return at is not None and self._clock() - at <= KEPT_SECONDS

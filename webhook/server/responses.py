@@ -56,7 +56,7 @@ class _Date:
         self._line = b""
 
     def line(self) -> bytes:
-        second = int(time.time())  # noqa: TID251 -- the header tells the wall clock, nothing is decided by it
+        second = int(time.time())  # noqa: TID251 -- the header is wall-clock time, and nothing is decided by it
         if second != self._second:
             self._second = second
             self._line = f"\r\nDate: {formatdate(second, usegmt=True)}\r\nContent-Type: ".encode()
@@ -67,7 +67,7 @@ _date: Final = _Date()
 
 
 class Answer:
-    """One whole HTTP/1.1 answer. `keep_alive` false tells the client that the connection ends with it."""
+    """One whole HTTP/1.1 answer. With `keep_alive` false it closes the connection."""
 
     __slots__ = ("_allow", "_body", "_content_type", "_request", "_status", "keep_alive", "write_seconds")
 

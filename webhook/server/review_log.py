@@ -28,7 +28,7 @@ class Unjudged(StrEnum):
 
 
 class Outcome(NamedTuple):
-    """What there is to tell about a review that was answered; without a decision, time ran out or we failed."""
+    """A review that was answered. Without a decision, time ran out or there was an internal error."""
 
     path: str
     request: AdmissionRequest
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     reply: bytes
     fault: Exception | None = None
     shed: str = ""
-    """Why it was not even looked at."""
+    """Why it was refused without being read."""
     unjudged: Unjudged | None = None
     """Why /validate has no decision."""
     passed: bool = False
@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
 
 
 def log_review(log: logging.Logger, outcome: Outcome, seconds: float) -> None:
-    """One line: at info for what someone may ask about, at debug for what simply passed."""
+    """One line: at debug for a review without findings, at info or above for any other."""
     message, level = _headline(outcome)
     request, decision = outcome.request, outcome.decision
     fields: dict[str, object] = {
@@ -75,7 +75,7 @@ def log_review(log: logging.Logger, outcome: Outcome, seconds: float) -> None:
 
 
 def _headline(outcome: Outcome) -> tuple[str, int]:
-    """What happened, and who should hear of it."""
+    """The message, and its level."""
     decision = outcome.decision
     if outcome.fault is not None:
         return "review failed", logging.ERROR
@@ -100,7 +100,7 @@ def _headline_of(decision: Decision) -> str:
 
 
 def _about(decision: Decision) -> dict[str, object]:
-    """What was found, without the values: these are other people's."""
+    """What was found, without values of the object: they may be confidential."""
     about: dict[str, object] = {}
     causes = [f"{finding.error.field}: {finding.error.type.value}" for finding in decision.findings[:_LOGGED_CAUSES]]
     if causes:

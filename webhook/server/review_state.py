@@ -1,6 +1,6 @@
-"""What reviews are decided by besides themselves: the policy of the moment, the key, and what is known of the cluster.
+"""The state that reviews are decided by: policies, key, caches of the cluster, and what earlier reviews left behind.
 
-Whoever watches these swaps them here; each review takes what is there when it begins.
+Watches and loaders update it; each review takes one snapshot, an `AdmissionContext`, when it begins.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from webhook.policy.document import Loaded
 
 LookUp = Callable[[frozenset[str], frozenset[str], float], Awaitable[bool]]
-"""Ask the cluster for namespaces and device classes, for at most so many seconds; gives whether anything new came.
+"""Asks the cluster for namespaces and device classes, for at most that many seconds; returns whether it found any.
 
 Never raises.
 """
 
 
 class Misses:
-    """Names as they are known, and a note of those that are not."""
+    """Known names, and a record of the unknown ones that were asked for."""
 
     __slots__ = ("_names", "device_classes", "namespaces")
 
@@ -42,14 +42,14 @@ class Misses:
         self.device_classes: set[str] = set()
 
     def namespace(self, name: str) -> NamespaceFacts | None:
-        """The namespace, or None and a note."""
+        """The namespace; if it is unknown, None, and the name is recorded."""
         facts = self._names.namespace(name)
         if facts is None and name:
             self.namespaces.add(name)
         return facts
 
     def drivers(self, device_class: str) -> frozenset[str] | None:
-        """The drivers behind a class, or None and a note; a class that may give any driver is noted as well."""
+        """The drivers behind a class; None, and the name is recorded, if they are unknown or may be any."""
         drivers = self._names.drivers(device_class)
         if drivers is None and device_class:
             self.device_classes.add(device_class)
@@ -61,19 +61,19 @@ class Misses:
 
 @dataclass(slots=True)
 class ReviewState:
-    """Swapped piece by piece, each piece whole."""
+    """Each field is replaced whole, on the event loop."""
 
     policies: PolicyStore = field(default_factory=PolicyStore)
     key: Callable[[], bytes | None] = lambda: None
-    """Asked each time, as it may come, or be replaced, while we run."""
+    """Called for each review, as the key may arrive or be replaced at any time."""
     names: ClusterNames = NO_NAMES
     sight: Callable[[], Sight] | None = None
-    """What is seen of the cluster's devices now; None where nobody looks."""
+    """The inventory now; None without a cluster."""
     look_up: LookUp | None = None
-    """None without a cluster: then what is not known stays so."""
+    """None without a cluster: then unknown names stay unknown."""
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
     assumed_rules: AssumedRules = field(default_factory=lambda: AssumedRules(time.monotonic))
-    """Rules that began to act, or were let through a moment ago."""
+    """Rules that began to act, or were allowed, a moment ago."""
     recent_taints: RecentTaints = field(default_factory=lambda: RecentTaints(time.monotonic))
     """Taints that slices had until a moment ago."""
 
@@ -86,7 +86,7 @@ class ReviewState:
         caller_trusted: bool = True,
         inventory: bool = True,
     ) -> AdmissionContext:
-        """What a review that begins now may look at.
+        """The snapshot for a review that begins now.
 
         Without `inventory` it sees neither that nor what was assumed. Both change on the event loop, so they are not
         for other threads.

@@ -1,6 +1,6 @@
-"""Rules as the watch shows them to begin: what they hit is remembered before their pods are gone.
+"""Rules that the watch shows to begin: their impact is counted before their pods are gone.
 
-The replica that admitted a rule knows it from the review; this is how the others come to know it.
+The replica that admitted a rule knows its impact from the review; the other replicas learn it here.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class RuleObserver:
-    """Feeds the memory of the window from the watch on rules.
+    """Adds rules from the watch to the assumed rules of the window.
 
-    What the first lists bring is not new: a replica that has just started knows what the inventory shows by the times
-    of its taints. A later list tells only what changed, like a watch.
+    Rules in the first lists are not new: for those, the times of their taints say whether they are in the window. A
+    later list counts like a watch, for what it changes.
     """
 
     def __init__(self, state: ReviewState, inventory: Inventory) -> None:
-        """`inventory` has each change applied when it is observed."""
+        """`inventory` must have applied each change before it is observed."""
         self._state = state
         self._inventory = inventory
         self._followed = False
@@ -40,7 +40,7 @@ class RuleObserver:
         self._state.assumed_rules.began(new, victims_of(new, self._inventory, in_tree=in_tree))
 
     def _follows(self) -> bool:
-        """Whether everything was read once."""
+        """Whether the inventory was complete once."""
         if not self._followed:
             sight = self._state.sight
             self._followed = sight is not None and sight().inventory is not None

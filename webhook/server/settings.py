@@ -55,16 +55,16 @@ class ReviewSettings:
     large_bytes: int = 256 * 1024
     """Bodies above this are read and judged one at a time, beside the others."""
     large_claim_bytes: int = 16 * 1024
-    """Likewise for claims and templates, of which a byte costs more: above this they have hundreds of tolerations."""
+    """The same for claims and templates, which cost more per byte: above this they have hundreds of tolerations."""
     body_seconds: float = 10.0
     """For the body to arrive once the header is there; less if the caller's deadline comes first."""
     beginning_seconds: float = 1.0
     """For the first bytes of a body that is too large, which have the uid to answer to."""
     default_timeout_seconds: float = 10.0
-    """What is taken for the caller's patience when the query has no `timeout`: the API's own default."""
+    """The caller's time-out if the query has no `timeout`: the API's own default."""
     longest_timeout_seconds: float = 30.0
     """The API's maximum for timeoutSeconds."""
     deadline_share: float = 0.8
-    """How much of the caller's patience is spent before it is told that time ran out."""
+    """The share of the caller's time-out after which it gets the answer that time ran out."""
     look_up_seconds: float = 0.5
-    """For asking the cluster for a namespace or class that no watch has shown yet; at most half of what is left."""
+    """For asking the cluster for a namespace or class that no watch has shown yet; at most half of the time left."""

@@ -102,7 +102,7 @@ class EvictionMetrics:
         self._cancelled.inc()
 
     def count_dropped_event(self) -> None:
-        """One Event that nobody will read."""
+        """One Event that was dropped."""
         self._notes.inc()
 
     def count_condition_error(self) -> None:

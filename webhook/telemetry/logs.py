@@ -31,7 +31,7 @@ class LogFormat(StrEnum):
 def configure(log_format: LogFormat, *, verbose: bool, stream: TextIO | None = None) -> None:
     """Writes all records to `stream` (stderr unless given): ours from info, or debug if verbose, others' warnings.
 
-    Records lose what nobody reads (source line, thread, process), which halves what a line costs.
+    Records leave out source line, thread and process, which halves the cost of a line.
     """
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JSONFormatter() if log_format is LogFormat.JSON else TextFormatter())
@@ -48,7 +48,7 @@ def configure(log_format: LogFormat, *, verbose: bool, stream: TextIO | None = N
 
 
 def switch_verbose() -> bool:
-    """From now on ours are logged from debug if they were not, else from info; gives whether it is debug now."""
+    """Switches our records between level debug and level info; returns whether it is debug now."""
     ours = logging.getLogger("webhook")
     verbose = not ours.isEnabledFor(logging.DEBUG)
     ours.setLevel(logging.DEBUG if verbose else logging.INFO)
@@ -56,7 +56,7 @@ def switch_verbose() -> bool:
 
 
 def warn_of_variables(unknown: Mapping[str, str]) -> None:
-    """Tells of variables with our prefix that nothing reads, each with the one that was most likely meant, if any."""
+    """Logs variables with our prefix that nothing reads, each with the most similar known one, if there is one."""
     for name, meant in unknown.items():
         hint = {"hint": f"perhaps {meant}"} if meant else {}
         log.warning("unknown environment variable", extra={"variable": name, **hint})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
-# Else each counter and histogram has a second series with the time of its making, which nothing asks for.
+# Otherwise each counter and histogram has a second series with its creation time, which we do not use.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no types
 
 SHED_REASONS: Final = ("deadline", "crowded", "oversize")
@@ -274,7 +274,7 @@ class Metrics:
         self._shed.labels(reason).inc()
 
     def watch_reflector(self, resource: str, staleness_seconds: Callable[[], float]) -> None:
-        """From now on tells about a resource that is followed; `resource` is a plural of our own choosing."""
+        """Adds the gauges of a resource that is followed; `resource` is a plural of our own choosing."""
         self._reflector_staleness.labels(resource).set_function(staleness_seconds)
         self._reflector_lists.labels(resource)
         self._reflector_errors.labels(resource)
@@ -288,11 +288,11 @@ class Metrics:
         self._reflector_errors.labels(resource).inc()
 
     def watch_readiness(self, problems: Callable[[], Iterable[tuple[str, str | None]]]) -> None:
-        """From now on tells whether this process is ready; `problems` gives each check with what it lacks, or None."""
+        """Adds the gauges of readiness; `problems` returns each check with its problem, or None."""
         self.registry.register(_Readiness(problems))
 
     def watch_key(self, in_place: Callable[[], bool]) -> None:
-        """From now on tells whether the key of our MACs is known and still where the next replica will look for it."""
+        """Adds a gauge: whether the key of our MACs is known, and still where the next replica will look for it."""
         gauge = Gauge(
             f"{PREFIX}_key_loaded",
             "1 if the key that signs authors and codes is known, and its Secret still holds one.",
@@ -301,7 +301,7 @@ class Metrics:
         gauge.set_function(lambda: float(in_place()))
 
     def watch_inventory(self, synced: Callable[[], bool], counts: Mapping[str, Callable[[], int]]) -> None:
-        """From now on tells whether the inventory can be trusted, and how many objects of each resource it holds."""
+        """Adds gauges: whether the inventory is complete, and how many objects of each resource it holds."""
         gauge = Gauge(
             f"{PREFIX}_inventory_synced",
             "1 if slices, rules and claims are known as they are; 0 means that impacts are unknown.",

@@ -1,4 +1,4 @@
-"""When to log what happens again and again: often enough for a log of the last hour to show it, and no more."""
+"""Rate limits for repeated log lines: often enough that the log of the last hour shows a lasting fault."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class LastingFault:
     """A fault that lasts over many attempts: logged when it begins, when it changes, and every five minutes."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, again_seconds: float = AGAIN_SECONDS) -> None:
-        """`clock` gives seconds that only go forward."""
+        """`clock` returns monotonic seconds."""
         self._clock = clock
         self._again_seconds = again_seconds
         self._since = 0.0
         self._logged_at = 0.0
         self.text = ""
-        """What the last attempt ran into; empty after one that went well."""
+        """The error of the last attempt; empty after a success."""
         self.attempts = 0
-        """Failed ones in a row."""
+        """Failed attempts in a row."""
 
     def failed(self, text: str) -> bool:
-        """One more attempt failed; gives whether to log it."""
+        """Counts a failed attempt; returns whether to log it."""
         now = self._clock()
         if not self.attempts:
             self._since = now
@@ -39,7 +39,7 @@ class LastingFault:
         return due
 
     def ended(self) -> None:
-        """An attempt went well."""
+        """Ends the fault: an attempt succeeded."""
         self.attempts, self.text = 0, ""
 
     @property
@@ -49,7 +49,7 @@ class LastingFault:
 
 
 class Sampled:
-    """Events of which at most one in a while is logged, with the number of those that were not."""
+    """Logs at most one event in each interval, with the number of events since the last logged one."""
 
     def __init__(self, every_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._every_seconds = every_seconds
@@ -58,7 +58,7 @@ class Sampled:
         self._times = 0
 
     def take(self) -> int:
-        """One more event. 0 if it is not to be logged, else how many there were since the last that was."""
+        """Counts an event. Returns 0 if it is not to be logged, else the number of events since the last logged one."""
         now = self._clock()
         self._times += 1
         if self._logged_at is not None and now - self._logged_at < self._every_seconds:

@@ -1,4 +1,4 @@
-"""Reviews and their durations: what is counted for each of them, so by means of its own."""
+"""Counts and durations of reviews, with collectors of our own: they are updated for every review."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Durations:
 
 
 class _Tally:
-    """The number of answers under one set of labels, and where their durations go."""
+    """The number of answers with one set of labels, and the histogram of their durations."""
 
     __slots__ = ("count", "durations", "labels")
 
@@ -65,7 +65,7 @@ class ReviewMetrics(Collector):
         durations.total_seconds += seconds
 
     def _tally_for(self, path: str, resource: str, operation: str, code: int) -> _Tally:
-        """The tally for these labels or for `other`; kept under known values only, since strangers are without end."""
+        """The tally for these labels or for `other`; unknown values share one tally, since there is no end of them."""
         resource = resource if resource in self._resources else OTHER
         operation = operation if operation in _OPERATIONS else OTHER
         code = code if code in _REVIEW_CODES else 0
