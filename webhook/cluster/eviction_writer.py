@@ -9,7 +9,7 @@ import msgspec
 
 from webhook.api.meta import GROUP, format_time
 from webhook.cluster.cache.listwatch import METADATA
-from webhook.cluster.cache.wire import Identity
+from webhook.cluster.cache.wire import ObjectIdentity
 from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, is_disruption_budget, is_webhook_refusal
 from webhook.cluster.client.rest import path_of
 from webhook.cluster.client.throttled import STRATEGIC
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from webhook.eviction.ports import Disruption, Note
 
 
-class _Meta(Identity, frozen=True, gc=False):
+class _Meta(ObjectIdentity, frozen=True, gc=False):
     deletion_timestamp: str | None = None
 
 

@@ -13,6 +13,7 @@ from webhook.api.meta import GROUP
 from webhook.cluster.cache.in_tree_writes import IN_TREE_MANAGER
 from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable
 from webhook.eviction.modes import InTree
+from webhook.flowcontrol.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,12 +26,12 @@ log = logging.getLogger(__name__)
 CANARY: Final = "device-taint-webhook-canary"
 _DRIVER: Final = "canary.devicetaint.io"
 WAIT_SECONDS: Final = 5.0
-"""How long it is waited for an answer; one came within 2 s (seen on 1.37.0)."""
+"""How long the in-tree controller has to write a status; it did within 2 s (seen on 1.37.0)."""
 _POLL_SECONDS: Final = 0.2
 REMOVAL_SECONDS: Final = 10.0
-"""How long it is tried to delete the canary."""
-_AGAIN_SECONDS: Final = 0.1
-"""The first wait between two tries; each further one doubles it."""
+"""How long deleting the canary is retried."""
+_RETRY_SECONDS: Final = 0.1
+"""The first wait between two attempts to delete it; each further one doubles it."""
 
 
 async def find_in_tree(
@@ -119,7 +120,8 @@ async def _remove(cluster: ThrottledCluster, path: str, seconds: float) -> None:
 
 
 async def _try_to_remove(cluster: ThrottledCluster, path: str, seconds: float) -> None:
-    problem, wait_seconds = "no answer", _AGAIN_SECONDS
+    problem = "no answer"
+    backoff = Backoff(_RETRY_SECONDS, seconds, lambda: 0.0)  # one process asks, so there is nothing to spread
     try:
         async with asyncio.timeout(seconds):
             while True:
@@ -131,8 +133,7 @@ async def _try_to_remove(cluster: ThrottledCluster, path: str, seconds: float) -
                     problem = str(error)
                 else:
                     return
-                await asyncio.sleep(wait_seconds)
-                wait_seconds *= 2
+                await asyncio.sleep(backoff.next_seconds())
     except TimeoutError:
         log.warning(
             "canary left over, to be deleted by hand", extra={"rule": path.rpartition("/")[2], "error": problem}

@@ -32,11 +32,11 @@ _ATTEMPTS: Final = 5
 """Each Conflict means that somebody else wrote, most likely a key; a few in a row are not bad luck any more."""
 
 
-class Empty(Exception):  # noqa: N818 -- it says what the Secret is
+class EmptySecret(Exception):  # noqa: N818 -- it says what the Secret is
     """The Secret has no key yet, and it is not for us to make one."""
 
 
-class Unusable(Exception):  # noqa: N818 -- it says what the Secret is
+class UnusableKey(Exception):  # noqa: N818 -- it says what the Secret is
     """The Secret holds something that is no key of ours; it is left as it is."""
 
 
@@ -111,9 +111,9 @@ class KeySecret:
         where = {"secret": f"{self._settings.namespace}/{self._settings.name}"}
         try:
             key = await self._read_or_fill()
-        except (ClusterError, Empty, Unusable) as error:
+        except (ClusterError, EmptySecret, UnusableKey) as error:
             if self._fault.failed(str(error)):
-                severe = not isinstance(error, NotFound | Unavailable | Empty)
+                severe = not isinstance(error, NotFound | Unavailable | EmptySecret)
                 level = logging.ERROR if severe else logging.WARNING
                 log.log(level, "no key from the secret", extra={**where, "error": str(error), **self._fault.fields})
             self._unavailable = isinstance(error, Unavailable)
@@ -137,7 +137,7 @@ class KeySecret:
             if key is not None:
                 return key
             if not self._fill:
-                raise Empty(f"data[{KEY_FIELD}] is empty; a replica of serve fills it")
+                raise EmptySecret(f"data[{KEY_FIELD}] is empty; a replica of serve fills it")
             fresh = self._random_bytes(KEY_BYTES)
             data = {**(secret.get("data") or {}), KEY_FIELD: base64.b64encode(fresh).decode()}
             try:
@@ -157,14 +157,14 @@ def _decoded(answer: bytes) -> dict[str, Any]:
 
 
 def _key_in(secret: dict[str, Any]) -> bytes | None:
-    """The key, or None if its field is missing or empty. Raises Unusable."""
+    """The key, or None if its field is missing or empty. Raises UnusableKey."""
     text = (secret.get("data") or {}).get(KEY_FIELD) or ""
     try:
         key = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise Unusable(f"data[{KEY_FIELD}] is not base64") from None
+        raise UnusableKey(f"data[{KEY_FIELD}] is not base64") from None
     if not key:
         return None
     if len(key) < KEY_LEAST_BYTES:
-        raise Unusable(f"data[{KEY_FIELD}] has {len(key)} bytes; must be empty or have at least {KEY_LEAST_BYTES}")
+        raise UnusableKey(f"data[{KEY_FIELD}] has {len(key)} bytes; must be empty or have at least {KEY_LEAST_BYTES}")
     return key

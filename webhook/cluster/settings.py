@@ -79,7 +79,7 @@ class NameSettings:
 
     names_most: int = 16
     """So many names of one sort are asked for in one go; the rest stay unknown."""
-    asking_most: int = 32
+    in_flight_most: int = 32
     """While so many requests for one sort are under way, no further one is made."""
     request_seconds: float = 5.0
     """For one request. Callers wait for less; the answer is remembered for the next one."""

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.builders import NOW_TEXT, decoded, make_claim, make_device, make_slice, make_taint
-from webhook.cluster.cache.decoders import SliceOnWire
+from webhook.cluster.cache.decoders import SliceWire
 from webhook.server import recent_taints as module
 from webhook.server.recent_taints import KEPT_SECONDS, RecentTaints
 
@@ -30,7 +30,7 @@ class Time:
 def a_slice(*taints: Any, pool: str = "node-0") -> ResourceSlice:
     manifest = make_slice([make_device("gpu-0", taints)])
     manifest["spec"]["pool"]["name"] = pool
-    return msgspec.json.decode(json.dumps(manifest), type=SliceOnWire).kept()  # as a watch brings it
+    return msgspec.json.decode(json.dumps(manifest), type=SliceWire).to_value()  # as a watch brings it
 
 
 def had(recent_taints: RecentTaints, pool: str = "node-0") -> bool:

@@ -28,8 +28,8 @@ from webhook.api.owners import pod_group_of
 from webhook.api.rules import DeviceTaintRule, decode_rule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint, decode_slice
 from webhook.api.taints import DeviceTaint, DeviceToleration, decode_taints, decode_tolerations
-from webhook.cluster.cache.kept_meta import OwnerReference, controller_of, kept_meta
-from webhook.cluster.cache.wire import Identity
+from webhook.cluster.cache.object_meta import OwnerReference, controller_of, object_meta
+from webhook.cluster.cache.wire import ObjectIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +107,7 @@ class _ClaimAnnotations(msgspec.Struct, frozen=True, gc=False):
         return self.extended_resource == "true" and self.from_template is None
 
 
-class _ClaimMeta(Identity, frozen=True, gc=False):
+class _ClaimMeta(ObjectIdentity, frozen=True, gc=False):
     annotations: _ClaimAnnotations | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
 
@@ -119,7 +119,7 @@ class _Result(msgspec.Struct, frozen=True, gc=False):
     device: str = ""
     tolerations: msgspec.Raw = _NOTHING
 
-    def value(self) -> AllocationResult:
+    def to_value(self) -> AllocationResult:
         return AllocationResult(
             intern(self.request),
             intern(self.driver),
@@ -136,9 +136,9 @@ class _Results(msgspec.Struct, frozen=True, gc=False):
 class _Allocation(msgspec.Struct, frozen=True, gc=False):
     devices: _Results | None = None
 
-    def value(self) -> tuple[AllocationResult, ...]:
+    def to_value(self) -> tuple[AllocationResult, ...]:
         found = (self.devices.results if self.devices else None) or ()
-        return tuple([each.value() for each in found])
+        return tuple([each.to_value() for each in found])
 
 
 class _Consumer(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -147,7 +147,7 @@ class _Consumer(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
     uid: str = ""
 
-    def value(self, owner_uid: str) -> Consumer:
+    def to_value(self, owner_uid: str) -> Consumer:
         """The pod that a claim was generated for is its owner and its consumer: one uid, so one text."""
         uid = owner_uid if self.uid == owner_uid else self.uid
         return Consumer(intern(self.api_group), intern(self.resource), self.name, uid)
@@ -161,21 +161,21 @@ class _ClaimStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 _NO_STATUS: Final = _ClaimStatus()
 
 
-class ClaimOnWire(msgspec.Struct, frozen=True, gc=False):
+class ClaimWire(msgspec.Struct, frozen=True, gc=False):
     """A ResourceClaim; all versions write its status the same way."""
 
     metadata: _ClaimMeta
     status: _ClaimStatus | None = None
 
-    def kept(self) -> ResourceClaim:
+    def to_value(self) -> ResourceClaim:
         """As `api.claims.decode_stored_claim` gives it, without annotations and generateName."""
         metadata, status = self.metadata, self.status or _NO_STATUS
         annotations, owner = metadata.annotations, controller_of(metadata.owner_references)
         owner_uid = owner.uid if owner else ""
         claim = ResourceClaim(
-            meta=kept_meta(metadata),
-            allocation=status.allocation.value() if status.allocation else None,
-            reserved_for=tuple([each.value(owner_uid) for each in status.reserved_for or ()]),
+            meta=object_meta(metadata),
+            allocation=status.allocation.to_value() if status.allocation else None,
+            reserved_for=tuple([each.to_value(owner_uid) for each in status.reserved_for or ()]),
             controller_uid=owner_uid,
             pod_group=intern(pod_group_of(owner.api_version, owner.kind, owner.name)) if owner else "",
         )
@@ -192,14 +192,14 @@ class _ClaimSpec(msgspec.Struct, frozen=True, gc=False):
     devices: _Requests = _Requests()
 
 
-class ClassedClaimOnWire(ClaimOnWire, frozen=True, gc=False):
+class ClassedClaimWire(ClaimWire, frozen=True, gc=False):
     """A ResourceClaim for those who ask of which classes its devices are: its requests, and of them only that."""
 
     spec: _ClaimSpec = _ClaimSpec()
 
-    def kept(self) -> ResourceClaim:
+    def to_value(self) -> ResourceClaim:
         """Likewise, with what `api.claims.classes_only` leaves of its requests."""
-        return msgspec.structs.replace(super().kept(), requests=_requests.of(self.spec.devices.requests))
+        return msgspec.structs.replace(super().to_value(), requests=_requests.of(self.spec.devices.requests))
 
 
 # --- slices -------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class _Device(msgspec.Struct, frozen=True, gc=False):
     taints: msgspec.Raw = _NOTHING
     basic: _Basic | None = None
 
-    def value(self) -> Device:
+    def to_value(self) -> Device:
         return _shared(Device(intern(self.name), _taints.of(self.basic.taints if self.basic else self.taints)))
 
 
@@ -234,23 +234,23 @@ class _SliceSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     taints: msgspec.Raw = _NOTHING
 
 
-class SliceOnWire(msgspec.Struct, frozen=True, gc=False):
+class SliceWire(msgspec.Struct, frozen=True, gc=False):
     """A ResourceSlice of any version."""
 
-    metadata: Identity
+    metadata: ObjectIdentity
     spec: _SliceSpec = _SliceSpec()
 
-    def kept(self) -> ResourceSlice:
+    def to_value(self) -> ResourceSlice:
         """As `api.slices.decode_slice` gives it, of devices only names and taints."""
         spec = self.spec
         return ResourceSlice(
-            meta=kept_meta(self.metadata),
+            meta=object_meta(self.metadata),
             driver=intern(spec.driver),
             pool=intern(spec.pool.name),
             pool_generation=spec.pool.generation or 0,
             slice_count=spec.pool.resource_slice_count or 0,
             node_name=None if spec.node_name is None else intern(spec.node_name),
-            devices=tuple([each.value() for each in spec.devices or ()]),
+            devices=tuple([each.to_value() for each in spec.devices or ()]),
             has_devices=spec.devices is not None,
             slice_taints=_slice_taints.of(spec.taints),
         )
@@ -259,13 +259,13 @@ class SliceOnWire(msgspec.Struct, frozen=True, gc=False):
 # --- rules --------------------------------------------------------------------------------------
 
 
-class RuleOnWire(msgspec.Struct, frozen=True):
+class RuleWire(msgspec.Struct, frozen=True):
     """A DeviceTaintRule of any version, with fields that nobody knows yet: what they select cannot be judged."""
 
     metadata: dict[str, Any]
     spec: dict[str, Any] | None = None
     status: dict[str, Any] | None = None
 
-    def kept(self) -> DeviceTaintRule:
+    def to_value(self) -> DeviceTaintRule:
         """As `api.rules.decode_rule` gives it."""
         return decode_rule(Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, []))

@@ -10,7 +10,7 @@ from webhook.api.selectors import LabelRequirement, LabelSelector
 from webhook.cluster.cache.discovery import FixedCollection
 from webhook.cluster.cache.listwatch import METADATA
 from webhook.cluster.cache.reflector import Reflector
-from webhook.cluster.cache.wire import Identity, Meta
+from webhook.cluster.cache.wire import Meta, ObjectIdentity
 from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.rest import path_of
 
@@ -44,14 +44,14 @@ class _BudgetSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Budget(msgspec.Struct, frozen=True, gc=False):
-    metadata: Identity
+    metadata: ObjectIdentity
     spec: _BudgetSpec = _BudgetSpec()
 
     @property
-    def meta(self) -> Identity:
+    def meta(self) -> ObjectIdentity:
         return self.metadata
 
-    def kept(self) -> _Budget:
+    def to_value(self) -> _Budget:
         return self
 
 

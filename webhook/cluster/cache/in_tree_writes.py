@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from webhook.cluster.cache.reflector import Reflector
-from webhook.cluster.cache.wire import Identity
+from webhook.cluster.cache.wire import ObjectIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ class _ManagedFields(msgspec.Struct, frozen=True, gc=False):
     time: str = ""
 
 
-class _RuleMeta(Identity, frozen=True, gc=False, rename="camel"):
+class _RuleMeta(ObjectIdentity, frozen=True, gc=False, rename="camel"):
     managed_fields: list[_ManagedFields] | None = None
 
 
@@ -40,7 +40,7 @@ class _RuleWrites(msgspec.Struct, frozen=True, gc=False):
     def meta(self) -> _RuleMeta:
         return self.metadata
 
-    def kept(self) -> _RuleWrites:
+    def to_value(self) -> _RuleWrites:
         times = [each.time for each in self.metadata.managed_fields or () if each.manager == IN_TREE_MANAGER]
         return _RuleWrites(msgspec.structs.replace(self.metadata, managed_fields=None), max(times, default=""))
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.pods import Pod
-from webhook.cluster.cache.decoders import ClaimOnWire, ClassedClaimOnWire, RuleOnWire, SliceOnWire
+from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire
 from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
-from webhook.cluster.cache.pod_decoder import PodOnWire
+from webhook.cluster.cache.pod_decoder import PodWire
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import InventorySettings
 from webhook.inventory.state import Inventory, Sight
@@ -59,15 +59,15 @@ class InventoryCache:
         rules = ServedCollection(cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
         claims = ServedCollection(cluster, GROUP, SERVED_VERSIONS, "resourceclaims")
         small = replace(common, page_size=settings.slice_page_size)
-        self._rules = follow(rules, RuleOnWire, items=held.rules, settings=common, optional=True)
+        self._rules = follow(rules, RuleWire, items=held.rules, settings=common, optional=True)
         self._reflectors = [
-            follow(slices, SliceOnWire, items=held.slices, settings=small),
+            follow(slices, SliceWire, items=held.slices, settings=small),
             self._rules,
-            follow(claims, ClassedClaimOnWire if pods else ClaimOnWire, items=held.claims, settings=common),
+            follow(claims, ClassedClaimWire if pods else ClaimWire, items=held.claims, settings=common),
         ]
         if pods:
             every = FixedCollection("", "v1", "pods")
-            self._reflectors.append(follow(every, PodOnWire, items=held.pods, settings=common))
+            self._reflectors.append(follow(every, PodWire, items=held.pods, settings=common))
         for each in self._reflectors:
             each.subscribe(self._changed)
         if metrics is not None:

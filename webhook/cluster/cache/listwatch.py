@@ -1,7 +1,4 @@
-"""One collection as the API server tells it: a list in pages, and watches, with values instead of JSON.
-
-Nothing is remembered here; what the values add up to is the reflector's affair.
-"""
+"""Lists and watches of one collection, with values instead of JSON; a Store adds them up."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping
 
     from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.cache.wire import OnWire
+    from webhook.cluster.cache.wire import WireStruct
     from webhook.cluster.client.list_pages import Page
     from webhook.cluster.client.rest import Cluster
 
@@ -33,35 +30,36 @@ LIST_FIRST: Final[Mapping[str, str]] = {"sendInitialEvents": "true", "resourceVe
 
 
 class Event(NamedTuple, Generic[V]):
-    """One line of a watch: a value that is there now, or one that is gone, or neither and only a sign of life."""
+    """One line of a watch: a value added or changed, a value deleted, or neither and only a sign of life."""
 
-    came: V | None = None
-    went: V | None = None
+    upserted: V | None = None
+    """Added or changed."""
+    deleted: V | None = None
     version: str = ""
-    """Everything up to it was told; empty if the line does not say."""
+    """All changes up to it have been sent; empty if the line does not say."""
     ends_list: bool = False
-    """Whether all that there was when the watch began has been told."""
+    """Whether all objects that existed when the watch began have been sent."""
 
 
-class Feed(Generic[V]):
+class ListWatch(Generic[V]):
     """Lists and watches of one collection, as far as the struct `wire` describes its objects."""
 
     def __init__(
         self,
         cluster: Cluster,
         collection: Collection,
-        wire: type[OnWire[V]],
+        wire: type[WireStruct[V]],
         *,
         field_selector: str = "",
         metadata_only: bool = False,
     ) -> None:
-        """`metadata_only` spares the server and us the rest."""
+        """`metadata_only`: the server sends nothing else of each object."""
         self._cluster = cluster
         self.collection = collection
         self._selector = {"fieldSelector": field_selector} if field_selector else {}
         self._list_accept = _METADATA.format("PartialObjectMetadataList") if metadata_only else JSON
         self._watch_accept = METADATA if metadata_only else JSON
-        self._object: msgspec.json.Decoder[OnWire[V]] = msgspec.json.Decoder(wire)
+        self._object: msgspec.json.Decoder[WireStruct[V]] = msgspec.json.Decoder(wire)
 
     async def pages(self, size: int) -> AsyncGenerator[tuple[Iterator[V], str], None]:
         """Each page of a list: its items, read while they are taken, and the version, which all pages have.
@@ -77,14 +75,14 @@ class Feed(Generic[V]):
     def _items(self, path: str, page: Page) -> Iterator[V]:
         try:
             for item in page.items or ():
-                yield self._object.decode(item).kept()
+                yield self._object.decode(item).to_value()
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Unavailable(f"GET {path}: cannot be read: {error}") from None
 
     async def watch(
         self, start: Mapping[str, str], *, watch_seconds: int, silence_seconds: float
     ) -> AsyncGenerator[Event[V], None]:
-        """First an empty event once the server has said yes, then each event, until the server ends it in order.
+        """An empty event once the server has accepted, then each event, until the server ends the watch.
 
         `start` says where: a resourceVersion, or LIST_FIRST. Raises as Cluster.watch does, and what an event of type
         ERROR stands for. Close the generator when leaving it early.
@@ -102,17 +100,17 @@ class Feed(Generic[V]):
                 yield self._event(line) if line else nothing
 
     def _event(self, line: bytes) -> Event[V]:
-        """What a line says. Kinds of events that we do not know are for others."""
+        """What a line says; of an unknown type of event, nothing."""
         resource = self.collection.resource
         try:
             event = _EVENT.decode(line)
             match event.type:
                 case "ADDED" | "MODIFIED":
-                    came = self._object.decode(event.object).kept()
-                    return Event(came=came, version=came.meta.resource_version)
+                    value = self._object.decode(event.object).to_value()
+                    return Event(upserted=value, version=value.meta.resource_version)
                 case "DELETED":
-                    went = self._object.decode(event.object).kept()
-                    return Event(went=went, version=went.meta.resource_version)
+                    value = self._object.decode(event.object).to_value()
+                    return Event(deleted=value, version=value.meta.resource_version)
                 case "BOOKMARK":
                     bookmark = _BOOKMARK.decode(event.object)
                     return Event(version=bookmark.metadata.resource_version, ends_list=bookmark.ends_list)

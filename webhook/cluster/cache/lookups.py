@@ -1,4 +1,4 @@
-"""Single names that a cache does not have (yet): asked for once, and the answer remembered for a while."""
+"""Single names that a cache does not have (yet): each is fetched once, and the answer remembered for a while."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
-class Answer(NamedTuple, Generic[V]):
-    """What the server said of a name: `value` is None where it has no such object, or did not say."""
+class CachedAnswer(NamedTuple, Generic[V]):
+    """What the server answered for a name: `value` is None where it has no such object, or gave no answer."""
 
     value: V | None
     until: float
@@ -25,63 +25,64 @@ class Answer(NamedTuple, Generic[V]):
 
 
 class Lookups(Generic[V]):
-    """Answers by name. One request a name at a time, however many ask for it."""
+    """Answers by name. At most one request for a name at a time, however many callers wait for it."""
 
-    def __init__(self, ask: Callable[[str], Awaitable[V]], settings: NameSettings, clock: Callable[[], float]) -> None:
-        """`ask` makes one request and raises ClusterError; `clock` gives seconds."""
-        self._ask = ask
+    def __init__(self, get: Callable[[str], Awaitable[V]], settings: NameSettings, clock: Callable[[], float]) -> None:
+        """`get` makes one request and raises ClusterError; `clock` returns seconds."""
+        self._get = get
         self._settings = settings
         self._clock = clock
-        self._answers: dict[str, Answer[V]] = {}
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._answers: dict[str, CachedAnswer[V]] = {}
+        self._in_flight: dict[str, asyncio.Task[None]] = {}
 
     def value(self, name: str) -> V | None:
-        """What was answered, if that was not too long ago."""
+        """The answer, if it is recent enough."""
         answer = self._answers.get(name)
         return answer.value if answer is not None and answer.until > self._clock() else None
 
     def forget(self, name: str) -> None:
-        """Somebody knows better."""
+        """The watch has brought the object, or its deletion."""
         self._answers.pop(name, None)
 
     async def fetch(self, names: Iterable[str], timeout_seconds: float) -> None:
-        """Asks for those that have no answer, and waits for at most the given time. Never raises.
+        """Fetches those that have no answer, and waits for at most the given time. Never raises.
 
-        Names that no object can have are not asked for; nor are more than a few in one go, or while many are under
-        way: whoever writes names must not be able to make us ask without end.
+        Names that no object can have are skipped, and so are those beyond a few in one call or while many requests are
+        in flight: the names come from users, who must not be able to make us send requests without end.
         """
         wanted: set[asyncio.Task[None]] = set()
         for name in dict.fromkeys(names):
             if len(wanted) >= self._settings.names_most:
                 break
-            task = self._asking.get(name) or self._begin(name)
+            task = self._in_flight.get(name) or self._start(name)
             if task is not None:
                 wanted.add(task)
         if wanted:
             await asyncio.wait(wanted, timeout=timeout_seconds)
 
     def close(self) -> None:
-        """Gives up what is under way."""
-        for task in self._asking.values():
+        """Cancels the requests in flight."""
+        for task in self._in_flight.values():
             task.cancel()
 
-    def _begin(self, name: str) -> asyncio.Task[None] | None:
+    def _start(self, name: str) -> asyncio.Task[None] | None:
         answer = self._answers.get(name)
         answered = answer is not None and answer.until > self._clock()
-        if answered or len(self._asking) >= self._settings.asking_most or not name or dns1123_subdomain(name):
+        full = len(self._in_flight) >= self._settings.in_flight_most
+        if answered or full or not name or dns1123_subdomain(name):
             return None
-        task = self._asking[name] = asyncio.create_task(self._answer(name))
-        task.add_done_callback(lambda _: self._asking.pop(name))
+        task = self._in_flight[name] = asyncio.create_task(self._fetch_one(name))
+        task.add_done_callback(lambda _: self._in_flight.pop(name))
         return task
 
-    async def _answer(self, name: str) -> None:
+    async def _fetch_one(self, name: str) -> None:
         value, seconds = None, self._settings.absent_seconds
         try:
-            value = await self._ask(name)
+            value = await self._get(name)
             seconds = self._settings.present_seconds
         except ClusterError:
-            pass  # told where the reflector tells it; what is not known is decided by the rules
-        self._answers.pop(name, None)  # the newest stands last
-        self._answers[name] = Answer(value, self._clock() + seconds)
+            pass  # the reflector logs it; the policy decides what an unknown name means
+        self._answers.pop(name, None)  # so that the newest stands last
+        self._answers[name] = CachedAnswer(value, self._clock() + seconds)
         if len(self._answers) > self._settings.remembered_most:
             del self._answers[next(iter(self._answers))]

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Drivers(msgspec.Struct, frozen=True, gc=False):
+class ClassDrivers(msgspec.Struct, frozen=True, gc=False):
     """Of a class that is known; None where they cannot be read from it."""
 
     names: frozenset[str] | None
@@ -58,9 +58,9 @@ class ClusterCache:
         self._namespace_collection = FixedCollection("", "v1", "namespaces")
         self._class_collection = ServedCollection(cluster, "resource.k8s.io", SERVED_VERSIONS, "deviceclasses")
         self._namespaces: dict[str, NamespaceFacts] = {}
-        self._classes: dict[str, Drivers] = {}
-        self._asked_namespaces = Lookups(self._ask_namespace, settings, clock)
-        self._asked_classes = Lookups(self._ask_class, settings, clock)
+        self._classes: dict[str, ClassDrivers] = {}
+        self._namespace_lookups = Lookups(self._get_namespace, settings, clock)
+        self._class_lookups = Lookups(self._get_class, settings, clock)
         self.namespace_reflector = Reflector(
             cluster,
             self._namespace_collection,
@@ -87,11 +87,11 @@ class ClusterCache:
 
     def namespace(self, name: str) -> NamespaceFacts | None:
         """The namespace, or None if it is not known."""
-        return self._namespaces.get(name) or self._asked_namespaces.value(name)
+        return self._namespaces.get(name) or self._namespace_lookups.value(name)
 
     def drivers(self, device_class: str) -> frozenset[str] | None:
         """The drivers whose devices the class can give; None if the class is not known or may give any."""
-        known = self._classes.get(device_class) or self._asked_classes.value(device_class)
+        known = self._classes.get(device_class) or self._class_lookups.value(device_class)
         return known.names if known else None
 
     # --- the shell's side ------------------------------------------------------------------------
@@ -102,10 +102,10 @@ class ClusterCache:
         Answers are remembered, also that a name is not there, so that a name is asked for once in a few seconds.
         """
         await asyncio.gather(
-            self._asked_namespaces.fetch(
+            self._namespace_lookups.fetch(
                 (name for name in namespaces if name not in self._namespaces), timeout_seconds
             ),
-            self._asked_classes.fetch((name for name in device_classes if name not in self._classes), timeout_seconds),
+            self._class_lookups.fetch((name for name in device_classes if name not in self._classes), timeout_seconds),
         )
 
     def unreadable_classes(self) -> list[str]:
@@ -132,8 +132,8 @@ class ClusterCache:
                 group.create_task(self.namespace_reflector.run())
                 group.create_task(self.class_reflector.run())
         finally:
-            self._asked_namespaces.close()
-            self._asked_classes.close()
+            self._namespace_lookups.close()
+            self._class_lookups.close()
         raise AssertionError("reflectors do not return")
 
     # --- how it is filled ------------------------------------------------------------------------
@@ -141,27 +141,27 @@ class ClusterCache:
     def _namespace_changed(self, old: PartialObject | None, new: PartialObject | None) -> None:
         if new is not None:
             self._namespaces[new.key] = namespace_facts(new, self.namespace(new.key))
-            self._asked_namespaces.forget(new.key)
+            self._namespace_lookups.forget(new.key)
         elif old is not None:
             self._namespaces.pop(old.key, None)
-            self._asked_namespaces.forget(old.key)
+            self._namespace_lookups.forget(old.key)
 
     def _class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
         if new is not None:
             if old is None or old.spec != new.spec:
-                self._classes[new.key] = Drivers(class_drivers(new))
-            self._asked_classes.forget(new.key)
+                self._classes[new.key] = ClassDrivers(class_drivers(new))
+            self._class_lookups.forget(new.key)
         elif old is not None:
             self._classes.pop(old.key, None)
-            self._asked_classes.forget(old.key)
+            self._class_lookups.forget(old.key)
 
-    async def _ask_namespace(self, name: str) -> NamespaceFacts:
-        return namespace_facts(await self._one(self._namespace_collection, name, PartialObject, METADATA), None)
+    async def _get_namespace(self, name: str) -> NamespaceFacts:
+        return namespace_facts(await self._get(self._namespace_collection, name, PartialObject, METADATA), None)
 
-    async def _ask_class(self, name: str) -> Drivers:
-        return Drivers(class_drivers(await self._one(self._class_collection, name, DeviceClass, JSON)))
+    async def _get_class(self, name: str) -> ClassDrivers:
+        return ClassDrivers(class_drivers(await self._get(self._class_collection, name, DeviceClass, JSON)))
 
-    async def _one(self, collection: Collection, name: str, wire: type[T], accept: str) -> T:
+    async def _get(self, collection: Collection, name: str, wire: type[T], accept: str) -> T:
         path = f"{await collection.path()}/{quote(name, safe='')}"
         answer = await self._cluster.get(path, accept=accept, timeout_seconds=self._settings.request_seconds)
         try:

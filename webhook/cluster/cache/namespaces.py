@@ -29,7 +29,7 @@ class _Namespace(msgspec.Struct, frozen=True, gc=False):
     def meta(self) -> _NamespaceMeta:
         return self.metadata
 
-    def kept(self) -> _Namespace:
+    def to_value(self) -> _Namespace:
         """With `/hold` as its only annotation."""
         meta = self.metadata
         hold = (meta.annotations or {}).get(HOLD)

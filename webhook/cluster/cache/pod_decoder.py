@@ -8,8 +8,8 @@ import msgspec
 
 from webhook.api.owners import Owner
 from webhook.api.pods import HOLD, MIRROR, READY, Pod, PodClaim
-from webhook.cluster.cache.kept_meta import OwnerReference, controller_of, kept_meta
-from webhook.cluster.cache.wire import Identity
+from webhook.cluster.cache.object_meta import OwnerReference, controller_of, object_meta
+from webhook.cluster.cache.wire import ObjectIdentity
 
 
 class _PodAnnotations(msgspec.Struct, frozen=True, gc=False):
@@ -17,7 +17,7 @@ class _PodAnnotations(msgspec.Struct, frozen=True, gc=False):
     hold: str | None = msgspec.field(name=HOLD, default=None)
 
 
-class _PodMeta(Identity, frozen=True, gc=False, rename="camel"):
+class _PodMeta(ObjectIdentity, frozen=True, gc=False, rename="camel"):
     annotations: _PodAnnotations = _PodAnnotations()
     owner_references: tuple[OwnerReference, ...] | None = None
     deletion_timestamp: str | None = None
@@ -57,20 +57,20 @@ class _PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     conditions: tuple[_PodCondition, ...] | None = None
 
 
-class PodOnWire(msgspec.Struct, frozen=True, gc=False):
+class PodWire(msgspec.Struct, frozen=True, gc=False):
     """A Pod, as far as evicting it is concerned."""
 
     metadata: _PodMeta
     spec: _PodSpec = _PodSpec()
     status: _PodStatus = _PodStatus()
 
-    def kept(self) -> Pod:
+    def to_value(self) -> Pod:
         """As `api.pods.decode_pod` gives it, without annotations and generateName."""
         metadata, spec, status = self.metadata, self.spec, self.status
         owner = controller_of(metadata.owner_references)
         extended = status.extended_resource_claim_status
         return Pod(
-            meta=kept_meta(metadata),
+            meta=object_meta(metadata),
             node_name=intern(spec.node_name),
             claims=self._claims() if spec.resource_claims else (),
             extended_claim=extended.resource_claim_name if extended else "",

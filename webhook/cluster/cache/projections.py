@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.cluster.cache.wire import Wire
+from webhook.cluster.cache.wire import WireValue
 from webhook.expressions.drivers import drivers_of
 from webhook.policy.ports import NamespaceFacts
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class PartialObject(Wire, frozen=True):
+class PartialObject(WireValue, frozen=True):
     """Metadata and nothing else: what is asked for as PartialObjectMetadata."""
 
 
@@ -30,13 +30,13 @@ class _DeviceClassSpec(msgspec.Struct, frozen=True):
     selectors: list[_Selector] | None = None
 
 
-class DeviceClass(Wire, frozen=True):
+class DeviceClass(WireValue, frozen=True):
     """The same in every version that was ever served, as far as it is read."""
 
     spec: _DeviceClassSpec | None = None
 
 
-class ConfigMap(Wire, frozen=True):
+class ConfigMap(WireValue, frozen=True):
     """Text only; nobody here reads binaryData."""
 
     data: dict[str, str] | None = None

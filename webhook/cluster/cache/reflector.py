@@ -15,8 +15,8 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Generic, NoReturn
 
-from webhook.cluster.cache.listwatch import LIST_FIRST, Feed
-from webhook.cluster.cache.store import Known
+from webhook.cluster.cache.listwatch import LIST_FIRST, ListWatch
+from webhook.cluster.cache.store import Store
 from webhook.cluster.cache.wire import V, is_newer, key_of
 from webhook.cluster.client.errors import ClusterError, Gone, NotFound, Refused, Silent, Unavailable
 from webhook.cluster.settings import ReflectorSettings
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from webhook.cluster.cache.discovery import Collection
     from webhook.cluster.cache.listwatch import Event
-    from webhook.cluster.cache.wire import OnWire
+    from webhook.cluster.cache.wire import WireStruct
     from webhook.cluster.client.rest import Cluster
     from webhook.telemetry.metrics import Metrics
 
@@ -45,7 +45,7 @@ class Reflector(Generic[V]):
         self,
         cluster: Cluster,
         collection: Collection,
-        wire: type[OnWire[V]],
+        wire: type[WireStruct[V]],
         *,
         random: Callable[[], float],
         field_selector: str = "",
@@ -61,7 +61,9 @@ class Reflector(Generic[V]):
         `optional`: it is no fault that the resource is not served. `items`: where the first subscriber keeps what it
         is told, by the same keys; then it is not kept a second time.
         """
-        self._feed = Feed(cluster, collection, wire, field_selector=field_selector, metadata_only=metadata_only)
+        self._list_watch = ListWatch(
+            cluster, collection, wire, field_selector=field_selector, metadata_only=metadata_only
+        )
         self._optional = optional
         self._settings = settings
         self._metrics = metrics
@@ -70,12 +72,12 @@ class Reflector(Generic[V]):
         self._backoff = Backoff(settings.backoff_seconds, settings.backoff_most_seconds, random)
         self._timeslice = TimeSlice(REVIEW_SECONDS)
         self._streams = settings.stream
-        self._known = Known(items)
+        self._store = Store(items)
         self._version = ""
         self._fault = LastingFault(clock)
         self._alive_at: float | None = None
         self._lost_at: float | None = None
-        self.items = self._known.items
+        self.items = self._store.items
         """What is known; it changes under the reader, between two awaits."""
         self.synced = asyncio.Event()
         """Set once the first list was complete and told to subscribers; never unset."""
@@ -89,7 +91,7 @@ class Reflector(Generic[V]):
     @property
     def resource(self) -> str:
         """The plural."""
-        return self._feed.collection.resource
+        return self._list_watch.collection.resource
 
     @property
     def error(self) -> str:
@@ -114,16 +116,16 @@ class Reflector(Generic[V]):
 
         The items have changed already when it is told. What it raises ends `run`.
         """
-        self._known.subscribe(on_change)
+        self._store.subscribe(on_change)
 
     async def run(self) -> NoReturn:
         """Follows the resource; returns only when cancelled."""
         while True:
             try:
                 await self._list()
-                await self._follow()
+                await self._keep_watching()
             except Silent as error:
-                self._lose(self._alive_at)  # nobody knows since when nothing could come any more
+                self._mark_lost(self._alive_at)  # nobody knows since when nothing could come any more
                 self._backoff.reset()
                 log.debug("silent watch given up", extra={"resource": self.resource, "error": str(error)})
             except ClusterError as error:
@@ -134,45 +136,45 @@ class Reflector(Generic[V]):
     async def _list(self) -> None:
         """All there is, and how it differs from what was known; in a stream, also what comes after it."""
         try:
-            await self._feed.collection.path()
+            await self._list_watch.collection.path()
         except NotFound:
             # Not served, so there is nothing. What was known stays: a server that is being replaced may say so too.
             self.unserved = True
-            self._alive()
+            self._mark_alive()
             self._set_synced(0)
             raise
         try:
             if not self._streams or not await self._stream():
                 await self._pages()
         except NotFound:
-            self._feed.collection.forget()
+            self._list_watch.collection.forget()
             raise
 
     async def _stream(self) -> bool:
         """A watch that begins with the list, to its orderly end; False if the server does not know such a thing."""
         async with contextlib.aclosing(self._events(LIST_FIRST)) as events:
             try:
-                found, version = await self._begin(events)
+                found, version = await self._read_initial_events(events)
             except Refused as error:
                 if error.code in _NOT_ALLOWED:
                     raise
                 log.info("list comes in pages", extra={"resource": self.resource, "error": str(error)})
                 self._streams = False
                 return False
-            await self._take(found, version)
+            await self._replace(found, version)
             self._lost_at = None
-            await self._attend(events)
+            await self._consume(events)
         return True
 
-    async def _begin(self, events: AsyncGenerator[Event[V], None]) -> tuple[dict[str, V], str]:
+    async def _read_initial_events(self, events: AsyncGenerator[Event[V], None]) -> tuple[dict[str, V], str]:
         """The list at the beginning of a stream, and its version."""
         found: dict[str, V] = {}
         async for event in events:
-            self._alive()
-            if event.came is not None:
-                self._known.gather(found, event.came)
-            elif event.went is not None:
-                found.pop(key_of(event.went.meta), None)
+            self._mark_alive()
+            if event.upserted is not None:
+                self._store.collect(found, event.upserted)
+            elif event.deleted is not None:
+                found.pop(key_of(event.deleted.meta), None)
             elif event.ends_list:
                 return found, event.version
             elif event.version:
@@ -186,25 +188,25 @@ class Reflector(Generic[V]):
             found, version = await self._read(self._settings.page_size)
         except Gone:  # it took so long that the first page's state is forgotten; in one piece this cannot happen
             found, version = await self._read(0)
-        await self._take(found, version)
+        await self._replace(found, version)
 
     async def _read(self, page_size: int) -> tuple[dict[str, V], str]:
         """All items, and the version of the state they are of."""
         found: dict[str, V] = {}
         version = ""
-        async with contextlib.aclosing(self._feed.pages(page_size)) as pages:
+        async with contextlib.aclosing(self._list_watch.pages(page_size)) as pages:
             async for items, of in pages:
-                self._alive()
+                self._mark_alive()
                 version = of
                 for item in items:
-                    self._known.gather(found, item)
+                    self._store.collect(found, item)
                     await self._timeslice.pause()
         return found, version
 
-    async def _take(self, found: dict[str, V], version: str) -> None:
+    async def _replace(self, found: dict[str, V], version: str) -> None:
         """What is known becomes what was found, change by change."""
         self.settled = False
-        await self._known.replace(found, self._timeslice)
+        await self._store.replace(found, self._timeslice)
         self._version = version
         self._fault.ended()
         self.settled, self.unserved = True, False
@@ -214,7 +216,7 @@ class Reflector(Generic[V]):
 
     # --- watch -----------------------------------------------------------------------------------
 
-    async def _follow(self) -> NoReturn:
+    async def _keep_watching(self) -> NoReturn:
         """Watch after watch, until a list is needed: then it raises what went wrong."""
         while True:
             try:
@@ -229,53 +231,53 @@ class Reflector(Generic[V]):
         """One watch, from the last known version to its orderly end. Raises Gone and others if it ends otherwise."""
         began = self._clock()
         async with contextlib.aclosing(self._events({"resourceVersion": self._version})) as events:
-            told = await self._attend(events)
-        if not told and self._clock() - began < self._settings.short_watch_seconds:
+            any_event = await self._consume(events)
+        if not any_event and self._clock() - began < self._settings.short_watch_seconds:
             raise Unavailable(f"WATCH {self.resource}: ended as soon as it began")
-        self._well()
+        self._mark_healthy()
 
     def _events(self, start: Mapping[str, str]) -> AsyncGenerator[Event[V], None]:
-        return self._feed.watch(
+        return self._list_watch.watch(
             start,
             # up to twice the time, as in client-go, lest the watches of all replicas end as one
             watch_seconds=int(self._settings.watch_seconds * (1 + self._random())),
             silence_seconds=self._settings.silence_seconds,
         )
 
-    async def _attend(self, events: AsyncGenerator[Event[V], None]) -> bool:
+    async def _consume(self, events: AsyncGenerator[Event[V], None]) -> bool:
         """All events to the orderly end; gives whether there were any."""
-        told = False
+        any_event = False
         try:
             async for event in events:
-                self._alive()
+                self._mark_alive()
                 self._lost_at = None
                 if event.version:
                     self._handle(event)
-                    self._well()
-                    told = True
+                    self._mark_healthy()
+                    any_event = True
                 await self._timeslice.pause()
         finally:
-            self._lose(self._clock())
-        return told
+            self._mark_lost(self._clock())
+        return any_event
 
     def _handle(self, event: Event[V]) -> None:
-        if event.came is not None:
-            self._known.came(event.came)
-        elif event.went is not None:
-            self._known.went(event.went)
+        if event.upserted is not None:
+            self._store.upsert(event.upserted)
+        elif event.deleted is not None:
+            self._store.delete(event.deleted)
         if is_newer(event.version, self._version):
             self._version = event.version
 
     # --- both ------------------------------------------------------------------------------------
 
-    def _well(self) -> None:
+    def _mark_healthy(self) -> None:
         self._backoff.reset()
         self._fault.ended()
 
-    def _alive(self) -> None:
+    def _mark_alive(self) -> None:
         self._alive_at = self._clock()
 
-    def _lose(self, at: float | None) -> None:
+    def _mark_lost(self, at: float | None) -> None:
         """Changes may have been missed from then on, unless it is lost for longer."""
         if at is not None and (self._lost_at is None or at < self._lost_at):
             self._lost_at = at
@@ -289,7 +291,7 @@ class Reflector(Generic[V]):
         """Logs what went wrong, when it is new and every five minutes, and waits until it may be tried again."""
         expired = isinstance(error, Gone)
         if expired:
-            self._lose(-math.inf)  # something was missed for certain
+            self._mark_lost(-math.inf)  # something was missed for certain
         absent = isinstance(error, NotFound) and self.unserved and self._optional
         seconds = self._backoff.next_seconds(error.retry_after_seconds)
         if expired and self._backoff.failures == 1:

@@ -13,7 +13,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """Annotation of the bookmark that ends the list in a watch (meta/v1.InitialEventsAnnotationKey)."""
 
 
-class Identity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class ObjectIdentity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """The metadata that every object is known by."""
 
     name: str = ""
@@ -22,14 +22,14 @@ class Identity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resource_version: str = ""
 
 
-class Meta(Identity, frozen=True, gc=False):
+class Meta(ObjectIdentity, frozen=True, gc=False):
     """An object's metadata with its labels."""
 
     labels: dict[str, str] | None = None
 
 
 class Named(Protocol):
-    """What `Identity` and `api.meta.ObjectMeta` have in common."""
+    """What `ObjectIdentity` and `api.meta.ObjectMeta` have in common."""
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class Named(Protocol):
         """Of this state of the object."""
 
 
-class Kept(Protocol):
+class Stored(Protocol):
     """Anything that a reflector keeps."""
 
     @property
@@ -56,18 +56,18 @@ class Kept(Protocol):
         """By which it is known, and told from its earlier states."""
 
 
-V = TypeVar("V", bound=Kept)
-V_co = TypeVar("V_co", bound=Kept, covariant=True)
+V = TypeVar("V", bound=Stored)
+V_co = TypeVar("V_co", bound=Stored, covariant=True)
 
 
-class OnWire(Protocol[V_co]):
+class WireStruct(Protocol[V_co]):
     """A struct that msgspec fills, and what is kept of it."""
 
-    def kept(self) -> V_co:
+    def to_value(self) -> V_co:
         """The value to keep; the struct itself is let go."""
 
 
-class Wire(msgspec.Struct, frozen=True):
+class WireValue(msgspec.Struct, frozen=True):
     """The base of what is kept as it came."""
 
     metadata: Meta
@@ -82,7 +82,7 @@ class Wire(msgspec.Struct, frozen=True):
         """`namespace/name`, or the name alone for what has no namespace."""
         return key_of(self.metadata)
 
-    def kept(self) -> Self:
+    def to_value(self) -> Self:
         """Itself."""
         return self
 

@@ -15,7 +15,7 @@ class NoCredentials(Exception):  # noqa: N818 -- it says what is missing
     """It is not known where the API server is, or who we are to it; the text says what could not be read."""
 
 
-class Cause(NamedTuple):
+class StatusCause(NamedTuple):
     """An entry of a Status' `details.causes`."""
 
     reason: str
@@ -37,7 +37,7 @@ class ClusterError(Exception):
         reason: str = "",
         retry_after_seconds: float = 0.0,
         server_message: str = "",
-        causes: tuple[Cause, ...] = (),
+        causes: tuple[StatusCause, ...] = (),
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -125,7 +125,7 @@ def error_of(request: str, body: bytes, *, code: int = 0, retry_after: str = "")
         reason=status.reason or "",
         retry_after_seconds=seconds or details.retry_after_seconds or 0.0,
         server_message=message,
-        causes=tuple(Cause(each.reason, each.message) for each in details.causes or ()),
+        causes=tuple(StatusCause(each.reason, each.message) for each in details.causes or ()),
     )
 
 

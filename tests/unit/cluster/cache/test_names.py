@@ -96,8 +96,8 @@ async def caching(
         try:
             yield bench
         finally:
-            cache._asked_namespaces.close()
-            cache._asked_classes.close()
+            cache._namespace_lookups.close()
+            cache._class_lookups.close()
             if task:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -309,7 +309,7 @@ def test_watch_knows_better_than_an_answer_that_comes_late() -> None:
             cache, added = bench.cache, _partial(namespace("new", 11))
             with slow(cache) as gate:
                 asking = asyncio.create_task(cache.fetch(["new"], [], 30))
-                await until(lambda: len(cache._asked_namespaces._asking) == 1, "the request")
+                await until(lambda: len(cache._namespace_lookups._in_flight) == 1, "the request")
                 cache._namespace_changed(None, added)
                 gate.set()
                 await asking
@@ -338,7 +338,7 @@ def test_caller_that_is_cancelled_takes_nobody_along() -> None:
         async with caching(namespace("new"), watching=False) as bench:
             with slow(bench.cache) as gate:
                 one, other = (asyncio.create_task(bench.cache.fetch(["new"], [], 30)) for _ in range(2))
-                await until(lambda: len(bench.cache._asked_namespaces._asking) == 1, "the request")
+                await until(lambda: len(bench.cache._namespace_lookups._in_flight) == 1, "the request")
                 one.cancel()
                 await asyncio.wait([one])
                 gate.set()
@@ -390,14 +390,14 @@ def test_one_review_asks_for_a_few_names_only() -> None:
 
 def test_many_reviews_do_not_ask_without_end() -> None:
     async def test() -> None:
-        settings = NameSettings(names_most=3, asking_most=5)
+        settings = NameSettings(names_most=3, in_flight_most=5)
         async with caching(watching=False, settings=settings) as bench:
             bench.peer.otherwise = lambda _: Silence()
             await asyncio.gather(*(bench.cache.fetch([f"n{a}-{b}" for b in range(10)], [], 0.01) for a in range(10)))
-            assert len(bench.cache._asked_namespaces._asking) == 5
+            assert len(bench.cache._namespace_lookups._in_flight) == 5
             await until(lambda: len(bench.peer.requests) == 5, "the requests")
             await bench.cache.fetch(["one-more"], [], 0.01)
-            assert len(bench.cache._asked_namespaces._asking) == 5
+            assert len(bench.cache._namespace_lookups._in_flight) == 5
 
     run(test())
 
@@ -407,7 +407,7 @@ def test_answers_are_not_kept_without_end() -> None:
         async with caching(watching=False, settings=NameSettings(remembered_most=10)) as bench:
             for number in range(30):
                 await bench.cache.fetch([f"n{number}"], [], 5)
-            assert list(bench.cache._asked_namespaces._answers) == [f"n{number}" for number in range(20, 30)]
+            assert list(bench.cache._namespace_lookups._answers) == [f"n{number}" for number in range(20, 30)]
 
     run(test())
 
@@ -417,7 +417,7 @@ def test_end_gives_up_what_is_under_way() -> None:
         async with caching() as bench:
             bench.peer.answers.append(Silence())
             await bench.cache.fetch(["stuck"], [], 0.01)
-            [task] = bench.cache._asked_namespaces._asking.values()
+            [task] = bench.cache._namespace_lookups._in_flight.values()
         assert task.cancelled() or task.cancelling()
 
     run(test())

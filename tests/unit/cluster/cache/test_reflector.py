@@ -166,7 +166,7 @@ def test_deleted_objects_are_not_remembered_without_end() -> None:
             await bench.peer.say(*(event("DELETED", thing(f"t{number}", 10 + number)) for number in range(1500)))
             await bench.peer.say(event("ADDED", thing("a", 5000)))
             await bench.settles("a@5000")
-            assert len(bench.reflector._known._graves) == 1024
+            assert len(bench.reflector._store._tombstones) == 1024
 
     run(test())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.cluster.cache.wire import Meta, Wire, is_newer
+from webhook.cluster.cache.wire import Meta, WireValue, is_newer
 
 
 @pytest.mark.parametrize(
@@ -27,5 +27,5 @@ def test_versions_are_numbers_or_else_only_differ(version: str, than: str, *, ne
 
 
 def test_key_names_the_namespace_if_there_is_one() -> None:
-    assert Wire(Meta("a", "ns")).key == "ns/a"
-    assert Wire(Meta("a")).key == "a"
+    assert WireValue(Meta("a", "ns")).key == "ns/a"
+    assert WireValue(Meta("a")).key == "a"

@@ -117,7 +117,7 @@ def test_no_pod_is_evicted_while_holds_of_namespaces_are_not_known(tmp_path: Pat
         for reflector in followed:
             reflector.synced.set()
         assert worker._trusted()
-        worker._namespaces.reflector._lose(0.0)
+        worker._namespaces.reflector._mark_lost(0.0)
         assert not worker._trusted()
 
     run(test())

@@ -25,8 +25,8 @@ from tests.unit.cluster.held import held
 from webhook.api.claims import EXTENDED_RESOURCE, FROM_TEMPLATE, classes_only, decode_claim
 from webhook.api.decode import Reader
 from webhook.api.pods import HOLD, MIRROR
-from webhook.cluster.cache.decoders import ClaimOnWire, ClassedClaimOnWire, RuleOnWire, SliceOnWire
-from webhook.cluster.cache.pod_decoder import PodOnWire
+from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire
+from webhook.cluster.cache.pod_decoder import PodWire
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _WIRE: Final[dict[str, Any]] = {
-    "ResourceClaim": ClaimOnWire,
-    "ResourceSlice": SliceOnWire,
-    "DeviceTaintRule": RuleOnWire,
-    "Pod": PodOnWire,
+    "ResourceClaim": ClaimWire,
+    "ResourceSlice": SliceWire,
+    "DeviceTaintRule": RuleWire,
+    "Pod": PodWire,
 }
 _names: Final = st.sampled_from(("a", "b", "gpu-0", "node-0", "ü"))
 _flags: Final = st.sampled_from((None, True, False))
@@ -48,7 +48,7 @@ _flags: Final = st.sampled_from((None, True, False))
 def kept(manifest: Json) -> Held:
     """As the reflector keeps it."""
     text = json.dumps(manifest, ensure_ascii=False).encode()
-    value: Held = msgspec.json.decode(text, type=_WIRE[manifest["kind"]]).kept()
+    value: Held = msgspec.json.decode(text, type=_WIRE[manifest["kind"]]).to_value()
     return value
 
 
@@ -186,12 +186,12 @@ def test_claims_with_their_classes(version: str, metadata: Json, wanted: list[tu
         "metadata": metadata,
         "spec": {"devices": {"requests": requests, "config": []}},
     }
-    value = msgspec.json.decode(json.dumps(manifest).encode(), type=ClassedClaimOnWire).kept()
+    value = msgspec.json.decode(json.dumps(manifest).encode(), type=ClassedClaimWire).to_value()
     full = decode_claim(Reader.of(manifest, []))
     assert value == structs.replace(kept(manifest), requests=classes_only(full.requests))
     exactly = [(each.name, each.exactly.device_class_name) for each in value.requests if each.exactly]
     assert exactly == [(name, device_class) for name, device_class, _, exact in wanted if exact]
-    again = msgspec.json.decode(json.dumps(manifest).encode(), type=ClassedClaimOnWire).kept()
+    again = msgspec.json.decode(json.dumps(manifest).encode(), type=ClassedClaimWire).to_value()
     assert again.requests is value.requests
 
 

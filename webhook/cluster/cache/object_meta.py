@@ -13,12 +13,12 @@ from webhook.api.meta import ObjectMeta
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.cluster.cache.wire import Identity
+    from webhook.cluster.cache.wire import ObjectIdentity
 
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def kept_meta(identity: Identity) -> ObjectMeta:
+def object_meta(identity: ObjectIdentity) -> ObjectMeta:
     """Metadata without what nobody asks an inventory for."""
     return ObjectMeta(
         name=identity.name,
