@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from webhook.api.rules import Condition
-    from webhook.eviction.ports import Disruption, Note, PodRef
+    from webhook.eviction.ports import Disruption, Note, PodRef, WriteFailure
     from webhook.inventory.state import Held
 
 DECIDED_SECONDS: Final = 1.0
@@ -99,17 +99,17 @@ class Cluster:
         """Deleted."""
         return await self.evict(pod, seconds)
 
-    async def set_conditions(self, _rule: DeviceTaintRule, _conditions: Sequence[Condition]) -> str:
+    async def set_conditions(self, _rule: DeviceTaintRule, _conditions: Sequence[Condition]) -> WriteFailure | None:
         """Written."""
-        return ""
+        return None
 
-    async def downgrade(self, _rule: DeviceTaintRule) -> str:
+    async def downgrade(self, _rule: DeviceTaintRule) -> WriteFailure | None:
         """Never asked for here."""
-        return ""
+        return None
 
-    async def delete_rule(self, _rule: DeviceTaintRule) -> str:
+    async def delete_rule(self, _rule: DeviceTaintRule) -> WriteFailure | None:
         """Likewise."""
-        return ""
+        return None
 
     async def tell(self, _note: Note) -> None:
         """Heard."""

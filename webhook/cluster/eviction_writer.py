@@ -14,7 +14,7 @@ from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, is_d
 from webhook.cluster.client.rest import path_of
 from webhook.cluster.client.throttled import STRATEGIC
 from webhook.cluster.events import EventType, ObjectReference
-from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, WriteFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,7 +102,7 @@ class EvictionWriter:
             return _outcome(error)
         return EvictionOutcome(EvictionResult.EVICTED)
 
-    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> str:
+    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> WriteFailure | None:
         """Server-side apply to the status; conditions of ours that are not among these go away by it."""
         try:
             path = await self._rules.path()
@@ -114,31 +114,32 @@ class EvictionWriter:
             }
             await self._cluster.apply(f"{path}/{rule.meta.name}/status", obj)
         except NotFound:
-            return ""  # it is gone, as the watch is about to say
+            return None  # it is gone, as the watch is about to say
         except ClusterError as error:
-            return "" if isinstance(error, Conflict) and _ANOTHER in str(error) else str(error)
-        return ""
+            gone = isinstance(error, Conflict) and _ANOTHER in str(error)
+            return None if gone else WriteFailure(str(error))
+        return None
 
-    async def downgrade(self, rule: DeviceTaintRule) -> str:
+    async def downgrade(self, rule: DeviceTaintRule) -> WriteFailure | None:
         """A patch that names the version it is for."""
         identity = {"uid": rule.meta.uid, "resourceVersion": rule.meta.resource_version}
         patch = {"metadata": identity, "spec": {"taint": {"effect": "None"}}}
         try:
             await self._cluster.patch(f"{await self._rules.path()}/{rule.meta.name}", patch)
         except ClusterError as error:
-            return str(error)
-        return ""
+            return WriteFailure(str(error))
+        return None
 
-    async def delete_rule(self, rule: DeviceTaintRule) -> str:
+    async def delete_rule(self, rule: DeviceTaintRule) -> WriteFailure | None:
         """A deletion that names the version it is for."""
         identity = {"uid": rule.meta.uid, "resourceVersion": rule.meta.resource_version}
         try:
             await self._cluster.delete(f"{await self._rules.path()}/{rule.meta.name}", {"preconditions": identity})
         except NotFound:
-            return ""
+            return None
         except ClusterError as error:
-            return str(error)
-        return ""
+            return WriteFailure(str(error))
+        return None
 
     async def tell(self, note: Note) -> None:
         """An Event; that it could not be written is logged there."""

@@ -1,11 +1,13 @@
-"""The words for a rule's conditions: ours, and in mode replacement the in-tree controller's. Pure.
+"""The conditions of a rule: ours, and in mode replacement the in-tree controller's. Pure.
 
-Source of the latter: `semantics.md` E-36 to E-44; users' scripts read them.
+Messages are for people, and no code reads them again. What the worker has to know after a restart stands in fields of
+its own (ADR 13): how many pods were evicted in condition EvictedPods, whose message is that number and nothing else.
+
+Source of the in-tree controller's condition: `semantics.md` E-36 to E-44; users' scripts read it.
 """
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,11 +22,22 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 EVICTION: Final = f"{OWN_GROUP}/Eviction"
+EVICTED_PODS: Final = f"{OWN_GROUP}/EvictedPods"
+"""Only on rules for which a pod was evicted; its message is the count since the rule was created, in digits."""
 IN_TREE: Final = "EvictionInProgress"
 _TRUE: Final = "True"
 _FALSE: Final = "False"
 _MESSAGE_MOST: Final = 32768
 """metav1.Condition, maxLength of message."""
+_DIGITS_MOST: Final = 9
+
+
+class ConditionState(NamedTuple):
+    """What a condition says, without its type, time and generation."""
+
+    status: str
+    reason: str
+    message: str
 
 
 class ConditionReason(StrEnum):
@@ -65,11 +78,11 @@ class Progress(NamedTuple):
     settled: bool = True
 
 
-def eviction_condition(progress: Progress, *, acts: bool, stopped: str = "") -> tuple[str, str, str]:
-    """Status, reason and message of our condition; `stopped` says why nothing goes on, if so."""
+def eviction_condition(progress: Progress, *, acts: bool, stopped: str = "") -> ConditionState:
+    """Our condition; `stopped` says why no pod is evicted, if that is so."""
     state = _state(progress, acts=acts, stopped=stopped)
     message = "; ".join(_parts(progress, acts=acts, stopped=stopped))
-    return _TRUE if state in _WORKING else _FALSE, state.value, message[:_MESSAGE_MOST]
+    return ConditionState(_TRUE if state in _WORKING else _FALSE, state.value, message[:_MESSAGE_MOST])
 
 
 def _state(progress: Progress, *, acts: bool, stopped: str) -> ConditionReason:
@@ -107,16 +120,17 @@ def _parts(progress: Progress, *, acts: bool, stopped: str) -> Iterable[str]:
         yield f"{progress.tolerating_scheduling} left alone (ToleratesScheduling)"
 
 
-_EVICTED: Final = re.compile(r"(?:^|; )([0-9]{1,9}) pods? evicted(?:;|$)")
+def evicted_pods_condition(evicted: int) -> ConditionState:
+    """The count of evicted pods, for `evicted_pods` and for scripts."""
+    return ConditionState(_TRUE, "PodsEvicted", str(evicted))
 
 
-def evicted_before(conditions: Iterable[Condition]) -> int:
-    """How many pods had been evicted for the rule when its condition was written: progress survives a restart."""
-    for condition in conditions:
-        if condition.type == EVICTION:
-            found = _EVICTED.search(condition.message)
-            return int(found[1]) if found else 0
-    return 0
+def evicted_pods(conditions: Iterable[Condition]) -> int:
+    """How many pods had been evicted for the rule when its conditions were written: progress survives a restart."""
+    known = condition_of(conditions, EVICTED_PODS)
+    if known is None or not known.message.isdecimal() or len(known.message) > _DIGITS_MOST:
+        return 0
+    return int(known.message)
 
 
 def began_of(conditions: Iterable[Condition], generation: int) -> datetime | None:
@@ -141,8 +155,8 @@ class WouldHit(NamedTuple):
 
 def in_tree_condition(
     effect: str, pending: int, namespaces: int, evicted: int, would: WouldHit | None = None
-) -> tuple[str, str, str]:
-    """Status, reason and message of EvictionInProgress, word by word (E-39 to E-42).
+) -> ConditionState:
+    """EvictionInProgress, word by word (E-39 to E-42).
 
     `evicted` counts since this process started, as there. `would` is needed for effect None.
     """
@@ -163,9 +177,9 @@ def in_tree_condition(
             "NoExecute. This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
         )
     if evicted:
-        told = f"{_number(evicted, 'pod')} evicted since starting the controller."
-        message = f"{message} {told}" if message else told
-    return status, reason, message
+        count = f"{_number(evicted, 'pod')} evicted since starting the controller."
+        message = f"{message} {count}" if message else count
+    return ConditionState(status, reason, message)
 
 
 def _different(namespaces: int) -> str:
@@ -182,7 +196,7 @@ def _number(count: int, noun: str) -> str:
 def updated(
     known: Condition | None,
     kind: str,
-    told: tuple[str, str, str],
+    state: ConditionState,
     generation: int,
     now: datetime,
     *,
@@ -193,13 +207,12 @@ def updated(
     lastTransitionTime moves with the status or the generation, or, as the in-tree controller has it (E-38), with
     `any_change`.
     """
-    status, reason, message = told
-    fresh = Condition(kind, status, reason, message, generation, now)
+    fresh = Condition(kind, state.status, state.reason, state.message, generation, now)
     if known is None:
         return fresh
     if structs.replace(fresh, last_transition_time=known.last_transition_time) == known:
         return known
-    moved = any_change or (known.status, known.observed_generation) != (status, generation)
+    moved = any_change or (known.status, known.observed_generation) != (state.status, generation)
     return fresh if moved else structs.replace(fresh, last_transition_time=known.last_transition_time)
 
 

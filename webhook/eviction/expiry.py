@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from webhook.api.meta import OWN_GROUP, format_time, parse_time
 from webhook.api.rules import EXPIRES_AT
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.eviction.conditions import condition_of
+from webhook.eviction.conditions import ConditionState, condition_of
 from webhook.inventory.matching import selects
 from webhook.inventory.scope import can_judge
 
@@ -46,19 +46,21 @@ def expiry_of(rule: DeviceTaintRule, now: datetime) -> tuple[Expiry, float]:
     if now < expires:
         return Expiry.LATER, (expires - now).total_seconds()
     known = condition_of(rule.conditions, CONTESTED)
-    if known is not None and format_time(expires) in known.message:
+    # The condition is written for an expiry that has passed, so one from before it was written is dealt with (ADR 13).
+    handled_at = None if known is None else known.last_transition_time
+    if handled_at is not None and handled_at >= expires:
         return Expiry.CONTESTED, 0.0
     return Expiry.TAKE_BACK, 0.0
 
 
-def contested_condition(rule: DeviceTaintRule, *, restored: bool) -> tuple[str, str, str]:
-    """Status, reason and message of that condition; the message says which expiry it is about."""
+def contested_condition(rule: DeviceTaintRule, *, restored: bool) -> ConditionState:
+    """That condition: the rule was taken back, or was `restored` since."""
     expires = parse_time(rule.meta.annotations.get(EXPIRES_AT, ""))
     when = "" if expires is None else format_time(expires)
     if restored:
         text = f"expired at {when} and was taken back; somebody restored it, and it is left so: move /expires-at"
-        return "True", "Restored", text
-    return "False", "TakenBack", f"expired at {when}; effect set to None"
+        return ConditionState("True", "Restored", text)
+    return ConditionState("False", "TakenBack", f"expired at {when}; effect set to None")
 
 
 class Thresholds(NamedTuple):

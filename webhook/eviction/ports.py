@@ -53,6 +53,13 @@ class EvictionOutcome(NamedTuple):
     """Nobody knows whether it was done all the same."""
 
 
+class WriteFailure(NamedTuple):
+    """A write to a rule that was not carried out."""
+
+    message: str
+    """What the server or the client said."""
+
+
 class Note(NamedTuple):
     """An Event: about a pod, or a rule (by name and uid)."""
 
@@ -81,15 +88,15 @@ class ClusterWriter(Protocol):
         """Deletes this very pod, after saying so in its conditions."""
         ...
 
-    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> str:
-        """Makes these all of our conditions on this very rule; gives what went wrong, or nothing."""
+    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> WriteFailure | None:
+        """Makes these all of our conditions on this very rule; None if that went well, or if the rule is gone."""
         ...
 
-    async def downgrade(self, rule: DeviceTaintRule) -> str:
-        """Sets the effect to None, if nobody has changed the rule meanwhile; gives what went wrong, or nothing."""
+    async def downgrade(self, rule: DeviceTaintRule) -> WriteFailure | None:
+        """Sets the effect to None, unless the rule has changed meanwhile; None if that went well."""
         ...
 
-    async def delete_rule(self, rule: DeviceTaintRule) -> str:
+    async def delete_rule(self, rule: DeviceTaintRule) -> WriteFailure | None:
         """Deletes it, likewise."""
         ...
 

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.taints import NO_EXECUTE, NONE
 from webhook.eviction.conditions import (
+    EVICTED_PODS,
     EVICTION,
     IN_TREE,
     ConditionReason,
+    ConditionState,
     Progress,
     WouldHit,
     condition_of,
+    evicted_pods_condition,
     eviction_condition,
     in_tree_condition,
     updated,
@@ -46,14 +49,14 @@ _NOT_ASKED: Final = "eviction is not asked for any more"
 class _RuleState:
     """What is remembered of a rule."""
 
-    __slots__ = ("generation", "seen_at", "stopped", "tally", "told", "would", "written_at")
+    __slots__ = ("announced", "generation", "seen_at", "stopped", "tally", "would", "written_at")
 
     def __init__(self, rule: DeviceTaintRule) -> None:
         self.tally = Tally(rule)
         self.generation: int | None = None
         self.seen_at = 0.0
         self.stopped = ""
-        self.told = ""
+        self.announced = ""
         self.would: WouldHit | None = None
         self.written_at: float | None = None
 
@@ -132,12 +135,11 @@ class RuleStatusUpdater:
         period = self._deps.settings.condition_seconds
         if not (fresh or last) and state.written_at is not None and now - state.written_at < period:
             return _sooner(period - (now - state.written_at), expiring.again_seconds)
-        told = await self._conditions(rule, state, generation)
-        if told is None:
+        due = await self._conditions(rule, state, generation)
+        if due is None:
             return _SOON_SECONDS
-        conditions, again = told
-        if await self._write(rule, state, conditions):
-            return _sooner(again, expiring.again_seconds)
+        if await self._write(rule, state, due.conditions):
+            return _sooner(due.again_seconds, expiring.again_seconds)
         state.generation = None if fresh else generation  # it was not written, so it is still the first time
         return _FAILED_SECONDS
 
@@ -145,25 +147,20 @@ class RuleStatusUpdater:
         known = [condition_of(rule.conditions, condition.type) for condition in conditions]
         if known == conditions:
             return True
-        error = await self._deps.writer.set_conditions(rule, conditions)
-        if error:
+        failure = await self._deps.writer.set_conditions(rule, conditions)
+        if failure is not None:
             self._deps.metrics.count_condition_error()
-            log.warning("conditions not written", extra={"rule": rule.meta.name, "error": error})
+            log.warning("conditions not written", extra={"rule": rule.meta.name, "error": failure.message})
             return False
         state.written_at = self._deps.clock.seconds()
         ours = condition_of(conditions, EVICTION)
-        if ours is not None and ours.reason != state.told:
-            state.told = ours.reason
+        if ours is not None and ours.reason != state.announced:
+            state.announced = ours.reason
             self._core.recorder.tell(rule_note(rule, ConditionReason(ours.reason), ours.message))
         return True
 
-    async def _conditions(
-        self, rule: DeviceTaintRule, state: _RuleState, generation: int
-    ) -> tuple[list[Condition], float | None] | None:
-        """All of our conditions on the rule, and when they may have changed by themselves.
-
-        None: so much has changed while it was counted that nothing can be said.
-        """
+    async def _conditions(self, rule: DeviceTaintRule, state: _RuleState, generation: int) -> _DueConditions | None:
+        """All of our conditions on the rule; None if too much changed during the count."""
         changes = self._plans.changes
         progress, again = await self._progress(rule, state)
         if self._deps.inventory.rules.get(rule.meta.name) is not rule:
@@ -172,10 +169,10 @@ class RuleStatusUpdater:
             return None  # somebody may have come whom it did not count
         now = self._deps.clock.now()
         conditions: list[Condition] = []
-        told = self._eviction_status(rule, state, progress)
-        if told is not None:
+        ours = self._eviction_state(rule, state, progress)
+        if ours is not None:
             known = condition_of(rule.conditions, EVICTION)
-            conditions.append(updated(known, EVICTION, told, generation, now))
+            conditions.append(updated(known, EVICTION, ours, generation, now))
         if self._deps.mode is Mode.REPLACEMENT:
             known = condition_of(rule.conditions, IN_TREE)
             conditions.append(
@@ -184,11 +181,14 @@ class RuleStatusUpdater:
         contested = condition_of(rule.conditions, CONTESTED)
         if contested is not None:
             conditions.append(contested)
-        return conditions, again if told is not None and progress.pending + (not progress.settled) else None
+        if ours is not None and progress.evicted:
+            known = condition_of(rule.conditions, EVICTED_PODS)
+            fresh = evicted_pods_condition(progress.evicted)
+            conditions.append(updated(known, EVICTED_PODS, fresh, generation, now))
+        may_change = ours is not None and (progress.pending > 0 or not progress.settled)
+        return _DueConditions(conditions, again if may_change else None)
 
-    def _eviction_status(
-        self, rule: DeviceTaintRule, state: _RuleState, progress: Progress
-    ) -> tuple[str, str, str] | None:
+    def _eviction_state(self, rule: DeviceTaintRule, state: _RuleState, progress: Progress) -> ConditionState | None:
         """Our condition, if the rule has anything to do with us."""
         acts = self._deps.mode.acts
         if is_ours(rule, self._scope):
@@ -196,13 +196,13 @@ class RuleStatusUpdater:
             return eviction_condition(progress, acts=acts, stopped=stopped)
         if self._scope.asked and rule.effective_effect == NO_EXECUTE and rule.taint.effect != NO_EXECUTE:
             if rule.deleting:
-                return "False", ConditionReason.NOTHING_TO_DO.value, _BEING_DELETED
+                return ConditionState("False", ConditionReason.NOTHING_TO_DO.value, _BEING_DELETED)
             return eviction_condition(progress, acts=acts, stopped=_WRONG_EFFECT)
         if condition_of(rule.conditions, EVICTION) is not None:
-            return "False", ConditionReason.NOTHING_TO_DO.value, _NOT_ASKED
+            return ConditionState("False", ConditionReason.NOTHING_TO_DO.value, _NOT_ASKED)
         return None
 
-    def _in_tree(self, rule: DeviceTaintRule, state: _RuleState, progress: Progress) -> tuple[str, str, str]:
+    def _in_tree(self, rule: DeviceTaintRule, state: _RuleState, progress: Progress) -> ConditionState:
         effect = rule.taint.effect
         if effect == NONE and state.would is None:
             inventory = self._deps.inventory
@@ -234,8 +234,10 @@ class RuleStatusUpdater:
                 next_due = plan.eviction.due if next_due is None else min(next_due, plan.eviction.due)
                 continue
             due += 1
-            held += isinstance(step, Wait)
-            blocked += plan.blocked_since is not None and not isinstance(step, Wait)
+            if isinstance(step, Wait):
+                held += 1
+            elif plan.blocked_since is not None:
+                blocked += 1
         settled_in = self._deps.settings.settle_seconds - (self._deps.clock.seconds() - state.seen_at)
         progress = Progress(
             pending=pending,
@@ -274,9 +276,9 @@ class RuleStatusUpdater:
         delete = self._deps.settings.delete_expired
         if delete and rule.deleting:
             return _Expiring()  # done already; its finalizers are the affair of others
-        error = await (writer.delete_rule(rule) if delete else writer.downgrade(rule))
-        if error:
-            log.warning("expired rule not taken back", extra={"rule": rule.meta.name, "error": error})
+        failure = await (writer.delete_rule(rule) if delete else writer.downgrade(rule))
+        if failure is not None:
+            log.warning("expired rule not taken back", extra={"rule": rule.meta.name, "error": failure.message})
             return _Expiring(again_seconds=_FAILED_SECONDS)
         log.info("expired rule taken back", extra={"rule": rule.meta.name, "deleted": delete})
         if not delete:
@@ -286,15 +288,22 @@ class RuleStatusUpdater:
     async def _contest(self, rule: DeviceTaintRule, *, restored: bool) -> None:
         known = condition_of(rule.conditions, CONTESTED)
         generation = rule.generation
-        told = contested_condition(rule, restored=restored)
-        condition = updated(known, CONTESTED, told, generation, self._deps.clock.now())
-        if condition == known or (known is not None and (known.status, known.message) == (told[0], told[2])):
+        fresh = contested_condition(rule, restored=restored)
+        condition = updated(known, CONTESTED, fresh, generation, self._deps.clock.now())
+        if condition == known or (known is not None and (known.status, known.message) == (fresh.status, fresh.message)):
             return
-        ours = [each for each in rule.conditions if each.type == EVICTION]
+        ours = [each for each in rule.conditions if each.type in (EVICTION, EVICTED_PODS)]
         theirs = [each for each in rule.conditions if each.type == IN_TREE and self._deps.mode is Mode.REPLACEMENT]
-        error = await self._deps.writer.set_conditions(rule, [*ours, *theirs, condition])
-        if error:
-            log.warning("conditions not written", extra={"rule": rule.meta.name, "error": error})
+        failure = await self._deps.writer.set_conditions(rule, [*ours, *theirs, condition])
+        if failure is not None:
+            log.warning("conditions not written", extra={"rule": rule.meta.name, "error": failure.message})
+
+
+class _DueConditions(NamedTuple):
+    """What is to be written, and when it may have changed by itself, in seconds; None: only by a change."""
+
+    conditions: list[Condition]
+    again_seconds: float | None
 
 
 class _Expiring(NamedTuple):

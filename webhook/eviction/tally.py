@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.api.rules import CONFIRM_IMPACT
-from webhook.eviction.conditions import evicted_before
+from webhook.eviction.conditions import evicted_pods
 
 if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
@@ -22,7 +22,7 @@ class Tally:
     __slots__ = ("_code", "_done", "_spent", "before", "evicted")
 
     def __init__(self, rule: DeviceTaintRule) -> None:
-        self.before = evicted_before(rule.conditions)
+        self.before = evicted_pods(rule.conditions)
         """What the rule's condition said when this process first saw the rule."""
         self.evicted = 0
         """Since then."""

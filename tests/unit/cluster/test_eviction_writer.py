@@ -241,7 +241,7 @@ def test_conditions_are_applied_to_the_very_rule() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             peer.answers.append(Answer({}))
             condition = Condition("devicetaint.io/Eviction", "True", "Evicting", "m", 3, NOW)
-            assert await writer(cluster).set_conditions(rule(), [condition]) == ""
+            assert await writer(cluster).set_conditions(rule(), [condition]) is None
             [request] = peer.requests
             assert (request.method, request.path) == ("PATCH", f"{RULES_PATH}/rule/status")
             assert request.query == {"fieldManager": "device-taint-webhook", "force": "true"}
@@ -272,8 +272,8 @@ def test_conditions_of_a_rule_that_is_gone_or_another_are_no_fault() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             replies = [(404, "gone"), (409, ANOTHER), (403, "no")]
             peer.answers.extend([Answer(status(code, text), code) for code, text in replies])
-            errors = [await writer(cluster).set_conditions(rule(), []) for _ in range(3)]
-            assert [bool(error) for error in errors] == [False, False, True]
+            failures = [await writer(cluster).set_conditions(rule(), []) for _ in range(3)]
+            assert [failure is not None for failure in failures] == [False, False, True]
 
     run(test())
 
@@ -282,9 +282,11 @@ def test_expired_rule_is_changed_only_as_it_was_seen() -> None:
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             peer.answers.extend([Answer({}), Answer({}), Answer(status(409, "changed"), 409)])
-            assert await writer(cluster).downgrade(rule()) == ""
-            assert await writer(cluster).delete_rule(rule()) == ""
-            assert "changed" in await writer(cluster).downgrade(rule())
+            assert await writer(cluster).downgrade(rule()) is None
+            assert await writer(cluster).delete_rule(rule()) is None
+            failure = await writer(cluster).downgrade(rule())
+            assert failure is not None
+            assert "changed" in failure.message
             patch, delete, _ = peer.requests
             identity = {"uid": "uid-rule", "resourceVersion": ""}
             assert patch.json == {"metadata": identity, "spec": {"taint": {"effect": "None"}}}

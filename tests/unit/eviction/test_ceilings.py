@@ -14,7 +14,7 @@ from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import CONFIRM_IMPACT, Condition, DeviceSelector
 from webhook.eviction import planner
-from webhook.eviction.conditions import EVICTION
+from webhook.eviction.conditions import EVICTED_PODS
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
 
@@ -88,7 +88,7 @@ def test_pods_evicted_before_somebody_confirmed_again_do_not_count_again() -> No
 
 
 def test_pods_evicted_before_a_restart_count() -> None:
-    before = Condition(EVICTION, "True", "Evicting", "7 pods evicted; 2 pods pending in 1 namespace", 1, NOW)
+    before = Condition(EVICTED_PODS, "True", "PodsEvicted", "7", 1, NOW)
     world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=8))
     crowd(world, 2)
     world.add(rule(conditions=(before,)))
@@ -216,7 +216,7 @@ def test_key_that_is_known_late_begins_no_new_count_and_lets_go_on() -> None:
     """R5: until then the policy's limit holds."""
     proved: dict[str, int] = {}
     world = coded(proved, limit=2)
-    before = Condition(EVICTION, "True", "Evicting", "7 pods evicted", 1, NOW)
+    before = Condition(EVICTED_PODS, "True", "PodsEvicted", "7", 1, NOW)
     world.add(rule(annotations={CONFIRM_IMPACT: "one"}, conditions=(before,)))
     more(world, 1)
     assert world.condition("rule")[1] == "Stopped"

@@ -11,13 +11,16 @@ from tests.unit.eviction.objects import pod, rule
 from tests.unit.eviction.world import FREE
 from webhook.api.rules import Condition
 from webhook.eviction.conditions import (
+    EVICTED_PODS,
     EVICTION,
     IN_TREE,
     ConditionReason,
+    ConditionState,
     Progress,
     WouldHit,
     began_of,
-    evicted_before,
+    evicted_pods,
+    evicted_pods_condition,
     eviction_condition,
     in_tree_condition,
     updated,
@@ -143,33 +146,37 @@ def test_message_tells_everything_there_is() -> None:
     )
 
 
-@pytest.mark.parametrize("stopped", ["", "hits 3 pods, at most 2 were confirmed"])
-@pytest.mark.parametrize("acts", [False, True])
-@pytest.mark.parametrize("evicted", [0, 1, 12345])
-@pytest.mark.parametrize("pending", [0, 7])
-def test_how_many_were_evicted_can_be_read_again(stopped: str, acts: bool, evicted: int, pending: int) -> None:  # noqa: FBT001
-    _, _, message = eviction_condition(Progress(pending=pending, evicted=evicted), acts=acts, stopped=stopped)
-    other = Condition("Other", "True", "Completed", "99 pods evicted")
-    assert evicted_before((other, Condition(EVICTION, "True", "Evicting", message))) == evicted
+@pytest.mark.parametrize("evicted", [1, 12345])
+def test_how_many_were_evicted_can_be_read_again(evicted: int) -> None:
+    other = Condition(EVICTION, "True", "Evicting", "99 pods evicted")
+    counted = Condition(EVICTED_PODS, *evicted_pods_condition(evicted))
+    assert evicted_pods((other, counted)) == evicted
+
+
+@pytest.mark.parametrize("message", ["", "-3", "7 pods evicted", "1e9", "9" * 10])
+def test_count_that_is_no_number_of_ours_is_none(message: str) -> None:
+    assert evicted_pods((Condition(EVICTED_PODS, "True", "PodsEvicted", message),)) == 0
 
 
 def test_time_of_a_condition_moves_with_status_and_generation_only() -> None:
     known = Condition(EVICTION, "True", "Waiting", "x", 1, NOW)
     later = NOW + timedelta(seconds=60)
-    assert updated(known, EVICTION, ("True", "Waiting", "x"), 1, later) is known
-    assert updated(known, EVICTION, ("True", "Evicting", "y"), 1, later).last_transition_time == NOW
-    assert updated(known, EVICTION, ("False", "Waiting", "x"), 1, later).last_transition_time == later
-    assert updated(known, EVICTION, ("True", "Waiting", "x"), 2, later).last_transition_time == later
-    assert updated(None, EVICTION, ("True", "Waiting", "x"), 1, later).last_transition_time == later
+    assert updated(known, EVICTION, ConditionState("True", "Waiting", "x"), 1, later) is known
+    assert updated(known, EVICTION, ConditionState("True", "Evicting", "y"), 1, later).last_transition_time == NOW
+    assert updated(known, EVICTION, ConditionState("False", "Waiting", "x"), 1, later).last_transition_time == later
+    assert updated(known, EVICTION, ConditionState("True", "Waiting", "x"), 2, later).last_transition_time == later
+    assert updated(None, EVICTION, ConditionState("True", "Waiting", "x"), 1, later).last_transition_time == later
 
 
 def test_time_of_the_in_tree_condition_moves_with_any_change() -> None:
     """E-38."""
     known = Condition(IN_TREE, "True", "PodsPendingEviction", "x", 1, NOW)
     later = NOW + timedelta(seconds=60)
-    told = ("True", "PodsPendingEviction", "y")
+    told = ConditionState("True", "PodsPendingEviction", "y")
     assert updated(known, IN_TREE, told, 1, later, any_change=True).last_transition_time == later
-    assert updated(known, IN_TREE, ("True", "PodsPendingEviction", "x"), 1, later, any_change=True) is known
+    assert (
+        updated(known, IN_TREE, ConditionState("True", "PodsPendingEviction", "x"), 1, later, any_change=True) is known
+    )
 
 
 def test_announcement_counts_for_its_generation() -> None:

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from webhook.inventory.state import Inventory
 
 AT = "2026-06-01T12:00:00Z"
-TAKEN_BACK = Condition(CONTESTED, "False", "TakenBack", f"expired at {AT}; effect set to None")
-OTHER_EXPIRY = Condition(CONTESTED, "False", "TakenBack", "expired at 2026-05-01T12:00:00Z; effect set to None")
+TAKEN_BACK = Condition(CONTESTED, "False", "TakenBack", "in any words", last_transition_time=NOW)
+OTHER_EXPIRY = Condition(
+    CONTESTED, "False", "TakenBack", "in any words", last_transition_time=NOW - timedelta(seconds=1)
+)
+NO_TIME = Condition(CONTESTED, "False", "TakenBack", "in any words")
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,9 @@ OTHER_EXPIRY = Condition(CONTESTED, "False", "TakenBack", "expired at 2026-05-01
         (AT, "NoSchedule", (), Expiry.TAKE_BACK),
         (AT, "NoExecute", (TAKEN_BACK,), Expiry.CONTESTED),
         (AT, "NoExecute", (OTHER_EXPIRY,), Expiry.TAKE_BACK),
+        (AT, "NoExecute", (NO_TIME,), Expiry.TAKE_BACK),
+        ("2026-06-01T12:00:00.9Z", "NoExecute", (TAKEN_BACK,), Expiry.CONTESTED),
+        ("2026-05-01T12:00:00Z", "NoExecute", (TAKEN_BACK,), Expiry.CONTESTED),
         ("2026-06-01T12:00:30Z", "NoExecute", (TAKEN_BACK,), Expiry.LATER),
     ],
 )

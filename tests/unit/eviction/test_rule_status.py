@@ -12,7 +12,7 @@ from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, toler
 from tests.unit.eviction.world import BLUNT, FREE, World
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
-from webhook.eviction.conditions import EVICTION, IN_TREE
+from webhook.eviction.conditions import EVICTED_PODS, EVICTION, IN_TREE
 from webhook.eviction.expiry import CONTESTED
 from webhook.eviction.modes import Mode
 
@@ -238,18 +238,21 @@ def test_nobody_is_due_before_the_announcement() -> None:
 
 
 def test_progress_survives_a_restart() -> None:
-    before = Condition(EVICTION, "True", "Evicting", "7 pods evicted; 1 pod pending in 1 namespace", 1, NOW)
+    before = Condition(EVICTION, "True", "Evicting", "some pods evicted", 1, NOW)
+    counted = Condition(EVICTED_PODS, "True", "PodsEvicted", "7", 1, NOW)
     world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(claim(), pod(), rule(conditions=(before,)))
+    world.add(claim(), pod(), rule(conditions=(before, counted)))
     world.advance(20)
     assert world.condition("rule") == ("False", "Completed", "8 pods evicted")
+    assert world.condition("rule", EVICTED_PODS)[2] == "8"
     assert world.condition("rule", IN_TREE)[2] == "1 pod evicted since starting the controller."
 
 
 def test_completed_stays_completed_over_a_restart() -> None:
     before = Condition(EVICTION, "False", "Completed", "7 pods evicted", 1, NOW - timedelta(hours=1))
+    counted = Condition(EVICTED_PODS, "True", "PodsEvicted", "7", 1, NOW - timedelta(hours=1))
     world = World(Mode.REPLACEMENT, BLUNT)
-    world.add(rule(conditions=(before,)))
+    world.add(rule(conditions=(before, counted)))
     world.advance(20)
     assert written(world, EVICTION) == []
 

@@ -18,7 +18,7 @@ from tests.builders import NOW
 from webhook.eviction.controller import Controller
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.modes import InTree, Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, WriteFailure
 from webhook.eviction.profiles import Profiles
 from webhook.eviction.ready_queue import Idle
 from webhook.eviction.settings import WorkerSettings
@@ -152,9 +152,9 @@ class FakeCluster:
             self.world.remove(self.world.inventory.pods[str(ref)])
         return EvictionOutcome(EvictionResult.EVICTED)
 
-    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> str:
+    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> WriteFailure | None:
         if self.condition_error:
-            return self.condition_error
+            return WriteFailure(self.condition_error)
         rule = self.world.inventory.rules[rule.meta.name]
         for condition in conditions:
             if condition not in rule.conditions:
@@ -162,15 +162,15 @@ class FakeCluster:
         ours = {condition.type for condition in conditions}
         others = [each for each in rule.conditions if each.type not in ours]
         self.world.change(rule, structs.replace(rule, conditions=(*others, *conditions)))
-        return ""
+        return None
 
-    async def downgrade(self, rule: DeviceTaintRule) -> str:
+    async def downgrade(self, rule: DeviceTaintRule) -> WriteFailure | None:
         self.world.change(rule, structs.replace(rule, taint=structs.replace(rule.taint, effect="None")))
-        return ""
+        return None
 
-    async def delete_rule(self, rule: DeviceTaintRule) -> str:
+    async def delete_rule(self, rule: DeviceTaintRule) -> WriteFailure | None:
         self.world.remove(rule)
-        return ""
+        return None
 
     async def tell(self, note: Note) -> None:
         self.notes.append(note)

@@ -85,15 +85,13 @@ class Late(FakeCluster):
     announced = False
     """Whether the condition about the expiry was there when the rule was taken back."""
 
-    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> str:  # noqa: ARG002 -- there is one
+    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> None:  # noqa: ARG002 -- there is one
         self.status = tuple(conditions)  # an apply replaces all that the same manager applied before
-        return ""
 
-    async def downgrade(self, rule: DeviceTaintRule) -> str:
+    async def downgrade(self, rule: DeviceTaintRule) -> None:
         self.taken_back += 1
         self.announced = CONTESTED in [condition.type for condition in self.status]
         self.change_effect(rule.meta.name, "None")
-        return ""
 
     def change_effect(self, name: str, effect: str) -> None:
         known = self.world.inventory.rules[name]

@@ -13,7 +13,7 @@ from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, WriteFailure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,13 +27,13 @@ class Refusing(FakeCluster):
 
     patches = 0
 
-    async def downgrade(self, rule: DeviceTaintRule) -> str:  # noqa: ARG002 -- any
+    async def downgrade(self, rule: DeviceTaintRule) -> WriteFailure:  # noqa: ARG002 -- any
         self.patches += 1
-        return "403: admission webhook denied the request"
+        return WriteFailure("403: admission webhook denied the request")
 
-    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> str:  # noqa: ARG002 -- any
+    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> WriteFailure:  # noqa: ARG002 -- any
         self.patches += 1
-        return "422: status.conditions: Too many: 9: must have at most 8 items"
+        return WriteFailure("422: status.conditions: Too many: 9: must have at most 8 items")
 
 
 def refused(*, expires: bool) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.eviction.ports import PodRef
+    from webhook.eviction.ports import PodRef, WriteFailure
 
 STOP_SECONDS = 10.0
 """How long evictions may still take after SIGTERM: the lease has to be given back within 30 s."""
@@ -38,12 +38,12 @@ class Busy(FakeCluster):
         await asyncio.sleep(self.throttle.delay_seconds())
         return await super().prepare(pod, delete=delete, unsure=unsure)
 
-    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> str:
+    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> WriteFailure | None:
         await asyncio.sleep(self.answer_seconds)
         return await super().set_conditions(rule, conditions)
 
 
-def any_in_flight() -> tuple[World, Busy]:
+def busy() -> tuple[World, Busy]:
     world = World(Mode.REPLACEMENT, FREE, clock=LoopClock(), cluster=Busy)
     assert isinstance(world.cluster, Busy)
     world.cluster.throttle = Throttle(100, 200, world.clock.seconds)
@@ -61,7 +61,7 @@ def test_eviction_that_waits_for_its_turn_does_not_delay_the_end() -> None:
     """M11: an eviction that waits for the rate limit is dropped at SIGTERM, however long the wait would be."""
 
     async def test() -> None:
-        world, server = any_in_flight()
+        world, server = busy()
         server.throttle.pause(30)
         async with at_work(world):
             world.add(claim("pod"), pod("pod"), rule())
@@ -76,7 +76,7 @@ def test_last_conditions_are_written_in_bounded_time() -> None:
     """M11: the last conditions of six rules are written at the same time, and for five seconds at most."""
 
     async def test() -> None:
-        world, server = any_in_flight()
+        world, server = busy()
         pods = [pod(f"pod-{number}") for number in range(6)]
         async with at_work(world):
             for number, each in enumerate(pods):
