@@ -63,7 +63,7 @@ class WebhookConfiguration:
         return StoredBundles(bundles, configuration.metadata.resource_version)
 
     async def write(self, bundle: bytes, version: str) -> bool:
-        """Gives each webhook last read this caBundle; false, and nothing done, if anything changed since that version.
+        """Sets the caBundle of each webhook last read; false, and nothing done, if anything changed since that version.
 
         A strategic merge patch finds webhooks by name, and the version in it makes the server refuse it when another
         one came first.

@@ -52,7 +52,7 @@ class EventType(StrEnum):
 
 
 class EventWriter:
-    """Creates Events (events.k8s.io/v1) in the name of this process."""
+    """Creates Events (events.k8s.io/v1) with this process as their reporter."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class EventWriter:
         now: Callable[[], datetime],
         random_hex: Callable[[int], str] = secrets.token_hex,
     ) -> None:
-        """`instance` says which replica speaks, such as the pod's name; `now` is wall-clock time in UTC."""
+        """`instance` names the replica, such as the pod's name; `now` is wall-clock time in UTC."""
         self._cluster = cluster
         self._instance = instance[:_WORD_MOST] or "unknown"
         self._now = now
@@ -71,7 +71,7 @@ class EventWriter:
     async def write(
         self, regarding: ObjectReference, event_type: EventType, *, reason: str, action: str, note: str
     ) -> None:
-        """Tells something: `reason` is why in CamelCase, `action` what was done, `note` is for people."""
+        """`reason` is why, in CamelCase; `action` is what was done; `note` is for people."""
         namespace = regarding.namespace or "default"
         suffix = f".{self._random_hex(8)}"
         event = {
@@ -139,7 +139,7 @@ class EventRecorder:
 
 
 def truncate_utf8(text: str, most_bytes: int) -> str:
-    """The text, or as much of it as fits with three dots; counted in bytes of UTF-8, as the API server does."""
+    """The text, or as much as fits with three dots; counted in bytes of UTF-8, as the API server counts."""
     data = text.encode(errors="replace")
     if len(data) <= most_bytes:
         return data.decode()

@@ -1,4 +1,4 @@
-"""The port of the eviction worker, filled: every request it makes about pods and rules, and what the answers mean."""
+"""Every request that the eviction worker makes about pods and rules, and what the answers mean: its port, filled."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ANOTHER: Final = "UID in precondition"
 
 
 class EvictionWriter:
-    """Acts on pods and rules. UID preconditions always: a namesake is nobody's business."""
+    """Acts on pods and rules, always with a UID precondition: another object of the same name is left alone."""
 
     def __init__(
         self, cluster: ThrottledCluster, rules: Collection, events: EventWriter, now: Callable[[], datetime]
@@ -62,7 +62,7 @@ class EvictionWriter:
             except NotFound:
                 return False
             except ClusterError:
-                pass  # the request itself will say it
+                pass  # the eviction itself will fail in the same way
             else:
                 if found.metadata.uid != pod.uid or found.metadata.deletion_timestamp is not None:
                     return False
@@ -70,7 +70,7 @@ class EvictionWriter:
         return True
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
-        """Asks the Eviction API, which heeds disruption budgets and sets DisruptionTarget itself."""
+        """Posts to the Eviction API, which honours disruption budgets and sets DisruptionTarget itself."""
         path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name) + "/eviction"
         body = {
             "apiVersion": "policy/v1",
@@ -85,7 +85,7 @@ class EvictionWriter:
         return EvictionOutcome(EvictionResult.EVICTED)
 
     async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:
-        """Says why in the pod's conditions, then deletes it."""
+        """Sets condition DisruptionTarget, then deletes the pod."""
         path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
         condition = {
             "type": "DisruptionTarget",
@@ -103,7 +103,7 @@ class EvictionWriter:
         return EvictionOutcome(EvictionResult.EVICTED)
 
     async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> WriteFailure | None:
-        """Server-side apply to the status; conditions of ours that are not among these go away by it."""
+        """Server-side apply to the status; it removes conditions of ours that are not among these."""
         try:
             path = await self._rules.path()
             obj = {
@@ -114,14 +114,14 @@ class EvictionWriter:
             }
             await self._cluster.apply(f"{path}/{rule.meta.name}/status", obj)
         except NotFound:
-            return None  # it is gone, as the watch is about to say
+            return None  # the rule is gone, and the watch will bring that
         except ClusterError as error:
             gone = isinstance(error, Conflict) and _ANOTHER in str(error)
             return None if gone else WriteFailure(str(error))
         return None
 
     async def downgrade(self, rule: DeviceTaintRule) -> WriteFailure | None:
-        """A patch that names the version it is for."""
+        """A patch with the resource version that was seen."""
         identity = {"uid": rule.meta.uid, "resourceVersion": rule.meta.resource_version}
         patch = {"metadata": identity, "spec": {"taint": {"effect": "None"}}}
         try:
@@ -131,7 +131,7 @@ class EvictionWriter:
         return None
 
     async def delete_rule(self, rule: DeviceTaintRule) -> WriteFailure | None:
-        """A deletion that names the version it is for."""
+        """A deletion with the resource version that was seen."""
         identity = {"uid": rule.meta.uid, "resourceVersion": rule.meta.resource_version}
         try:
             await self._cluster.delete(f"{await self._rules.path()}/{rule.meta.name}", {"preconditions": identity})
@@ -142,7 +142,7 @@ class EvictionWriter:
         return None
 
     async def tell(self, note: Note) -> None:
-        """An Event; that it could not be written is logged there."""
+        """Writes an Event; the EventWriter logs a failure."""
         about = note.about
         if isinstance(about, PodRef):
             regarding = ObjectReference("v1", "Pod", about.namespace, about.name, about.uid)
@@ -160,13 +160,13 @@ def _delete_options(pod: PodRef, grace_period_seconds: int | None) -> dict[str, 
 
 
 def _outcome(error: ClusterError) -> EvictionOutcome:
-    """What a request that was not granted came to."""
+    """What a failed request means for the pod."""
     gone = isinstance(error, NotFound) or (isinstance(error, Conflict) and _ANOTHER in str(error))
     if gone and not is_webhook_refusal(error):
         return EvictionOutcome(EvictionResult.GONE)
     if is_disruption_budget(error):
         return EvictionOutcome(EvictionResult.BLOCKED, error.server_message, error.retry_after_seconds)
-    # Without an answer, or with one of somebody in between, it may have been done.
+    # Without an answer, or with one from a proxy in between, it may have been done.
     unsure = not error.code or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR
     return EvictionOutcome(EvictionResult.FAILED, str(error), error.retry_after_seconds, unsure)
 

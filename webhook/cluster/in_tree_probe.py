@@ -1,4 +1,4 @@
-"""Is the in-tree eviction controller at work? No API tells, so a rule that selects nothing shows whether it answers."""
+"""Whether the in-tree eviction controller is at work: no API says so, but it writes a status to a canary rule."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def _watch(cluster: ThrottledCluster, path: str, until: float, clock: Call
 async def _remove(cluster: ThrottledCluster, path: str, seconds: float) -> None:
     """Returns once the canary is gone or `seconds` have passed, also if we are cancelled meanwhile.
 
-    The very answer that the canary is for ends `replacement`, and with it whoever is about to delete the canary.
+    The answer that the canary is for ends `replacement`, and cancels the task that is about to delete the canary.
     """
     cancelled: asyncio.CancelledError | None = None
     removal = asyncio.create_task(_try_to_remove(cluster, path, seconds))

@@ -29,15 +29,15 @@ log = logging.getLogger(__name__)
 KEY_BYTES: Final = 32
 """As long as what HMAC-SHA256 makes of it."""
 _ATTEMPTS: Final = 5
-"""Each Conflict means that somebody else wrote, most likely a key; a few in a row are not bad luck any more."""
+"""Each Conflict means that another writer was faster, most likely with a key; a few in a row are no coincidence."""
 
 
 class EmptySecret(Exception):  # noqa: N818 -- it says what the Secret is
-    """The Secret has no key yet, and it is not for us to make one."""
+    """The Secret has no key yet, and this process does not create one."""
 
 
 class UnusableKey(Exception):  # noqa: N818 -- it says what the Secret is
-    """The Secret holds something that is no key of ours; it is left as it is."""
+    """The Secret holds something that is not a key; it is left as it is."""
 
 
 class KeySecret:
@@ -57,7 +57,7 @@ class KeySecret:
         random: Callable[[], float] = lambda: 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`random` gives numbers in [0, 1), by which replicas that wait for an API server come back apart."""
+        """`random` returns numbers in [0, 1), so that replicas that wait for an API server do not retry in step."""
         self._backoff = Backoff(settings.unavailable_seconds, settings.unavailable_most_seconds, random)
         self._fill = fill
         self._on_change = on_change
@@ -143,7 +143,7 @@ class KeySecret:
             try:
                 await self._cluster.update(self._path, {**secret, "data": data})
             except Conflict:
-                continue  # somebody was faster: theirs is the key
+                continue  # another replica was faster: its key counts
             log.info("key written", extra={"secret": f"{self._settings.namespace}/{self._settings.name}"})
             return fresh
         raise Unavailable(f"PUT {self._path}: changed each time before it could be written")

@@ -34,14 +34,14 @@ class RequestSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReflectorSettings:
-    """How one resource is followed."""
+    """How one resource is listed and watched."""
 
     page_size: int = 500
     """Objects in one answer of a list, as in client-go and kubectl."""
     watch_seconds: int = 300
     """The server ends a watch after this time, and up to as much again: watches of many replicas drift apart."""
     silence_seconds: float = 180.0
-    """A watch without a single line for so long is given up for a list.
+    """A watch without a single line for this long is abandoned for a list.
 
     Bookmarks come each minute, the first one after two (seen on 1.37.0); older servers send none for a resource that
     has not changed since they started, and then this is how often it is listed.
@@ -49,11 +49,11 @@ class ReflectorSettings:
     backoff_seconds: float = 0.5
     """The first wait after a failure; each further one doubles it."""
     backoff_most_seconds: float = 30.0
-    """Where doubling ends; also the most that a server's Retry-After is heeded."""
+    """Where doubling ends; also the longest Retry-After that is honoured."""
     short_watch_seconds: float = 1.0
     """A watch that ends sooner without a line counts as a failure, else it would be opened again in a circle."""
     stream: bool = False
-    """Whether the list is asked for as the beginning of a watch (sendInitialEvents), where the server does that.
+    """Whether to request the list as the beginning of a watch (sendInitialEvents), where the server can do that.
 
     The server then need not hold the whole list, nor we a page of it; it pays for objects by the thousand.
     """
@@ -61,7 +61,7 @@ class ReflectorSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventorySettings:
-    """How slices, rules, claims and pods are followed."""
+    """How slices, rules, claims and pods are listed and watched."""
 
     reflector: ReflectorSettings = ReflectorSettings(stream=True, backoff_most_seconds=10.0)
     slice_page_size: int = 50
@@ -69,31 +69,31 @@ class InventorySettings:
     stale_seconds: float = 15.0
     """How long a watch may be lost before what is known counts as unknown.
 
-    An API server that is replaced is away for about as long; meanwhile another one may ask for reviews.
+    Replacing an API server takes about as long; meanwhile another one may send reviews.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameSettings:
-    """How single names that the caches do not have are asked for."""
+    """How single names that the caches do not have are fetched."""
 
     names_most: int = 16
-    """So many names of one sort are asked for in one go; the rest stay unknown."""
+    """Names of one kind that one call fetches; the rest stay unknown."""
     in_flight_most: int = 32
-    """While so many requests for one sort are under way, no further one is made."""
+    """Requests for one kind that may be in flight; beyond them none is made."""
     request_seconds: float = 5.0
     """For one request. Callers wait for less; the answer is remembered for the next one."""
     absent_seconds: float = 5.0
-    """How long it is remembered that a name is not there, or could not be asked for."""
+    """How long it is remembered that a name does not exist, or could not be fetched."""
     present_seconds: float = 60.0
     """How long an answer stands in until the watch shows the object."""
     remembered_most: int = 1000
-    """So many answers of one sort are kept; the oldest goes first."""
+    """Answers of one kind that are kept; the oldest is dropped first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySettings:
-    """Where the key is, and how often it is looked at."""
+    """Where the key is, and how often it is read."""
 
     namespace: str
     name: str

@@ -1,4 +1,4 @@
-"""The words for Events about pods and rules. Pure; in mode replacement those of the in-tree controller (E-34)."""
+"""Events about pods and rules. Pure; in mode replacement with the in-tree controller's texts (E-34)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IN_TREE_REASON: Final = "DeviceTaintManagerEviction"
 
 
 class Kind(StrEnum):
-    """What is told about a pod; the values are the Events' reasons."""
+    """What an Event about a pod says; the values are its reasons."""
 
     SCHEDULED = "EvictionScheduled"
     CANCELLED = "EvictionCancelled"
@@ -39,7 +39,7 @@ _ACTIONS: Final = {
 
 
 def pod_note(mode: Mode, kind: Kind, plan: PodPlan, text: str = "") -> Note:
-    """An Event about a pod; `text` is what somebody else said: the budget, the annotation."""
+    """An Event about a pod; `text` comes from elsewhere: the budget's refusal, the annotation."""
     if mode is Mode.REPLACEMENT and kind in _IN_TREE_TEXTS:
         return Note(plan.ref, _IN_TREE_REASON, _ACTIONS[kind], _IN_TREE_TEXTS[kind])
     why = _why(plan)
@@ -77,12 +77,12 @@ _RULE_REASONS: Final = {
 
 
 def rule_note(rule: DeviceTaintRule, state: ConditionReason, message: str) -> Note:
-    """An Event about a rule whose condition has come to say something else."""
+    """An Event about a rule whose condition has another reason now."""
     return Note(rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in {"Blocked", "Stopped"})
 
 
 def disruption_of(mode: Mode) -> Disruption:
-    """What condition DisruptionTarget says right before a DELETE of ours (E-30 in mode replacement)."""
+    """Condition DisruptionTarget as set right before a DELETE (E-30 in mode replacement)."""
     if mode is Mode.REPLACEMENT:
         return Disruption("DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint")
     return Disruption("DeletionByDeviceTaintWebhook", "deleting because of a device taint")

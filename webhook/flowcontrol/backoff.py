@@ -12,7 +12,7 @@ _DOUBLINGS_MOST: Final = 30
 
 
 def exponential_seconds(failures: int, first_seconds: float, most_seconds: float, random: Callable[[], float]) -> float:
-    """The wait after so many failures before this one: doubled with each, cut by up to half at random.
+    """The wait in seconds after `failures` earlier ones in a row: doubled with each, cut by up to half at random.
 
     `random` returns numbers in [0, 1). Replicas that failed together do not come back together.
     """
@@ -21,7 +21,7 @@ def exponential_seconds(failures: int, first_seconds: float, most_seconds: float
 
 
 class Backoff:
-    """The waits of one thing that is tried again until it works."""
+    """The waits between attempts at one thing."""
 
     def __init__(self, first_seconds: float, most_seconds: float, random: Callable[[], float]) -> None:
         """`random` returns numbers in [0, 1)."""
@@ -36,7 +36,7 @@ class Backoff:
         self.failures = 0
 
     def next_seconds(self, retry_after_seconds: float = 0.0) -> float:
-        """The wait after one more failure; at least what the server asked for, at most the longest wait."""
+        """The wait after one more failure; at least the server's Retry-After, at most the longest wait."""
         seconds = exponential_seconds(self.failures, self._first_seconds, self._most_seconds, self._random)
         self.failures += 1
         return max(seconds, min(retry_after_seconds, self._most_seconds))

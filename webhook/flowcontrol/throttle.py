@@ -1,4 +1,4 @@
-"""Requests to one server, no faster than allowed, in the order in which they come."""
+"""A limit on the rate of requests to one server, first come, first served."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _PAUSE_MOST_SECONDS: Final = 30.0
 
 
 class Throttle:
-    """So many requests a second, and so many at once: those that come too fast wait in the order in which they come."""
+    """Limits requests per second, after a burst; those that come too fast wait in the order in which they come."""
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Not above zero: as fast as they come."""
+        """`per_second`: zero or less is no limit. `burst`: requests that may come at once after a quiet time."""
         self._interval = 1.0 / per_second if per_second > 0 else 0.0
         self._ahead = self._interval * max(burst - 1, 0)
         self._clock = clock
         self._next = clock() - self._ahead
 
     def delay_seconds(self) -> float:
-        """How long the request that comes now has to wait; it counts."""
+        """How long the request that comes now has to wait, in seconds; it is counted."""
         now = self._clock()
         at = max(self._next, now - self._ahead)
         self._next = at + self._interval
@@ -36,5 +36,5 @@ class Throttle:
             await asyncio.sleep(delay)
 
     def pause(self, seconds: float) -> None:
-        """Nothing for so long, and no burst afterwards."""
+        """No request for `seconds` (at most 30), and no burst afterwards."""
         self._next = max(self._next, self._clock() + min(seconds, _PAUSE_MOST_SECONDS))

@@ -1,4 +1,4 @@
-"""Long work in short pieces: reviews, probes, watches and leases are served by the same event loop."""
+"""Cooperative yielding for long work: reviews, probes, watches and leases share its event loop."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ REVIEW_SECONDS: Final = 0.001
 
 
 class TimeSlice:
-    """Says when work has had the event loop for long enough. Tasks may share one: together they get one slice."""
+    """Measures how long work has held the event loop. Tasks may share one: together they get one slice."""
 
     def __init__(self, seconds: float = SLICE_SECONDS, clock: Callable[[], float] = time.perf_counter) -> None:
-        """`clock` returns any seconds."""
+        """`clock` returns seconds that only go forward."""
         self._seconds = seconds
         self._clock = clock
         self._began = clock()
@@ -27,12 +27,12 @@ class TimeSlice:
 
     @property
     def paused(self) -> bool:
-        """Whether a task has more to do and waits for the loop."""
+        """Whether a task has more to do and is waiting for the loop."""
         return self._waiting > 0
 
     @property
     def over(self) -> bool:
-        """Whether it is time to let others have the loop."""
+        """Whether it is time to yield."""
         return self._clock() - self._began >= self._seconds
 
     def begin(self) -> None:
@@ -40,7 +40,7 @@ class TimeSlice:
         self._began = self._clock()
 
     async def pause(self) -> bool:
-        """Lets others have the loop if it is time to; returns whether it was. Call it after each small step."""
+        """Yields to other tasks if the slice is over; returns whether it did. Call it after each small step."""
         if not self.over:
             return False
         self._waiting += 1

@@ -1,4 +1,4 @@
-"""A token bucket: so many a second on average, and a burst. Pure: seconds come in as arguments.
+"""A token bucket: a rate per second on average, and a burst. Pure: seconds come in as arguments.
 
 Source: client-go util/flowcontrol; `semantics.md` N-13 and N-18.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 _HAIR: Final = 1e-9
-"""What adding up fractions of a token may leave short of a whole one."""
+"""Rounding error that adding up fractions of a token may leave."""
 
 
 class Rate(NamedTuple):

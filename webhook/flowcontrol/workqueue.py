@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound="Hashable")
 
-# As client-go's ItemExponentialFailureRateLimiter, but for the most: nobody waits a quarter of an hour for a retry.
+# As client-go's ItemExponentialFailureRateLimiter, but its longest wait is a quarter of an hour.
 FIRST_SECONDS: Final = 0.005
 MOST_SECONDS: Final = 30.0
 
@@ -33,7 +33,7 @@ class WorkQueue(Generic[K]):
         first_seconds: float = FIRST_SECONDS,
         most_seconds: float = MOST_SECONDS,
     ) -> None:
-        """`clock` gives any seconds, `random` numbers in [0, 1)."""
+        """`clock` returns seconds that only go forward, `random` numbers in [0, 1)."""
         self._clock = clock
         self._random = random
         self._first_seconds = first_seconds
@@ -66,7 +66,7 @@ class WorkQueue(Generic[K]):
             self._news.set()
 
     def add_after(self, item: K, seconds: float) -> None:
-        """Ready in so many seconds, or sooner if it was to be ready sooner."""
+        """Ready in `seconds`, or sooner if it was to be ready sooner."""
         if seconds <= 0:
             self.add(item)
             return
@@ -79,7 +79,7 @@ class WorkQueue(Generic[K]):
         self._news.set()
 
     def add_rate_limited(self, item: K, at_least_seconds: float = 0.0) -> float:
-        """Ready after a wait that doubles with each failure, cut by up to half at random; gives the wait."""
+        """Ready after a wait that doubles with each failure, cut by up to half at random; returns that wait."""
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
         wait = exponential_seconds(failures, self._first_seconds, self._most_seconds, self._random)
@@ -88,7 +88,7 @@ class WorkQueue(Generic[K]):
         return seconds
 
     def forget(self, item: K) -> None:
-        """It went well: the next failure is its first."""
+        """It succeeded: the next failure counts as its first."""
         self._failures.pop(item, None)
 
     def failures(self, item: K) -> int:
@@ -120,7 +120,7 @@ class WorkQueue(Generic[K]):
                 continue
 
     def _promote(self) -> float | None:
-        """Moves what has become ready; gives the seconds until more does, None if nothing is waiting."""
+        """Moves what has become ready; returns the seconds until the next item is, None if there is none."""
         now = self._clock()
         while self._later:
             at, _, item = self._later[0]

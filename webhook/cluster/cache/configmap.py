@@ -1,4 +1,4 @@
-"""The ConfigMap that holds the policy: its data each time it changes, and nothing of what the data means."""
+"""The ConfigMap that holds the policy: its data, each time that it changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ConfigMapSource:
-    """One ConfigMap by name, followed through the API: a mounted file would come up to two minutes late."""
+    """One ConfigMap by name, watched through the API: a mounted file would change up to two minutes later."""
 
     def __init__(  # noqa: PLR0913 -- all by name
         self,
@@ -35,7 +35,7 @@ class ConfigMapSource:
     ) -> None:
         """`on_change` gets data, resourceVersion and uid; None and twice the empty string if there is no ConfigMap.
 
-        It is called once at the start in any case, and then at each change. What it raises ends `run`.
+        It is called once at the start, and then at each change. What it raises ends `run`.
         """
         self.reflector = Reflector(
             cluster,
@@ -50,7 +50,7 @@ class ConfigMapSource:
         self.reflector.subscribe(self._changed)
         self._on_change = on_change
         self.synced = asyncio.Event()
-        """Set once it is known, and told, what the ConfigMap holds or that there is none; never unset."""
+        """Set once `on_change` was called with the first state; never unset."""
 
     async def run(self) -> NoReturn:
         """Follows it; returns only when cancelled."""

@@ -1,8 +1,8 @@
-"""Slices, rules and claims as they come from the API server, and what of them an inventory holds.
+"""Slices, rules and claims on the wire, and the part of them that an inventory holds.
 
-A cluster has them by the hundred thousand, so texts that repeat are one text, lists that repeat are one list, and
-what only reviews look at is left out: requests, specifications and annotations of claims, attributes and shapes of
-devices. Rules are few and kept whole. Nothing is judged here.
+A cluster has hundreds of thousands, so equal strings are one string, equal lists are one list, and what only reviews
+need is left out: requests, specifications and annotations of claims, attributes and shapes of devices. Rules are few
+and kept whole.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class ClaimWire(msgspec.Struct, frozen=True, gc=False):
     status: _ClaimStatus | None = None
 
     def to_value(self) -> ResourceClaim:
-        """As `api.claims.decode_stored_claim` gives it, without annotations and generateName."""
+        """As `api.claims.decode_stored_claim` returns it, without annotations and generateName."""
         metadata, status = self.metadata, self.status or _NO_STATUS
         annotations, owner = metadata.annotations, controller_of(metadata.owner_references)
         owner_uid = owner.uid if owner else ""
@@ -193,7 +193,7 @@ class _ClaimSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClassedClaimWire(ClaimWire, frozen=True, gc=False):
-    """A ResourceClaim for those who ask of which classes its devices are: its requests, and of them only that."""
+    """A ResourceClaim with its requests, and of those only the device classes."""
 
     spec: _ClaimSpec = _ClaimSpec()
 
@@ -241,7 +241,7 @@ class SliceWire(msgspec.Struct, frozen=True, gc=False):
     spec: _SliceSpec = _SliceSpec()
 
     def to_value(self) -> ResourceSlice:
-        """As `api.slices.decode_slice` gives it, of devices only names and taints."""
+        """As `api.slices.decode_slice` returns it, of devices only names and taints."""
         spec = self.spec
         return ResourceSlice(
             meta=object_meta(self.metadata),
@@ -260,12 +260,12 @@ class SliceWire(msgspec.Struct, frozen=True, gc=False):
 
 
 class RuleWire(msgspec.Struct, frozen=True):
-    """A DeviceTaintRule of any version, with fields that nobody knows yet: what they select cannot be judged."""
+    """A DeviceTaintRule of any version, whole: a selector with unknown fields must be recognized as one."""
 
     metadata: dict[str, Any]
     spec: dict[str, Any] | None = None
     status: dict[str, Any] | None = None
 
     def to_value(self) -> DeviceTaintRule:
-        """As `api.rules.decode_rule` gives it."""
+        """As `api.rules.decode_rule` returns it."""
         return decode_rule(Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, []))

@@ -1,4 +1,4 @@
-"""Where a resource is to be found: its path, in the first of the versions we can read that the server serves."""
+"""The path of a resource, in the first of the versions we can read that the server serves."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Collection(Protocol):
         """The plural, for logs and metrics."""
 
     async def path(self) -> str:
-        """The path to list and watch. Raises NotFound if the resource is not served, Unavailable if nobody answers."""
+        """The path to list and watch. Raises NotFound if it is not served, Unavailable without an answer."""
 
     def forget(self) -> None:
-        """The path led nowhere: it is to be found out anew."""
+        """The path was not found: discover it again at the next call."""
 
 
 class FixedCollection:
@@ -45,7 +45,7 @@ class FixedCollection:
 
 
 class ServedCollection:
-    """A cluster-wide resource in the first of `versions` that the server serves; asked once, and again when told to."""
+    """A cluster-wide resource in the first of `versions` that is served; discovered once, and again after `forget`."""
 
     def __init__(self, cluster: Cluster, group: str, versions: Sequence[str], resource: str) -> None:
         self.resource = resource

@@ -1,6 +1,6 @@
 """The inventory of a live cluster: slices, rules, claims and, for who may read them, pods, each kept by a watch.
 
-Whether it can be trusted at this moment is said along with it; what follows from that is decided elsewhere.
+`sight` returns it together with whether it is current; callers decide what follows from that.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 class InventoryCache:
-    """Watches that fill one inventory. It follows the cluster by as much as events need to arrive.
+    """Watches that fill one inventory; it lags behind the cluster by the delay of events.
 
-    Rules need not be served: then there are none, and they are looked for again every few seconds.
+    Where rules are not served there are none, and discovery is repeated every few seconds.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class InventoryCache:
         pods: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`random` gives numbers in [0, 1), `clock` any seconds.
+        """`random` returns numbers in [0, 1), `clock` seconds that only go forward.
 
-        Pods are asked for only where `pods` says so, and the classes of devices are kept only there.
+        Pods, and the device classes of claims, are kept only with `pods`.
         """
         self.inventory = held = Inventory()
         self._trusted = Sight(held)
@@ -75,11 +75,11 @@ class InventoryCache:
             metrics.watch_inventory(lambda: self.sight().inventory is not None, counts)
 
     def subscribe(self, on_change: Callable[[Held | None, Held | None], None]) -> None:
-        """From now on every change is told as (old, new), once the inventory has it; what it raises ends `run`."""
+        """Calls `on_change(old, new)` for every change, once the inventory has it; what it raises ends `run`."""
         self._subscribers.append(on_change)
 
     def sight(self) -> Sight:
-        """The inventory if it can be trusted now, or in words why not. Cheap enough for each review."""
+        """The inventory if it is current, or why not. Cheap enough for each review."""
         for reflector in self._reflectors:
             unknown = self._doubt(reflector)
             if unknown:
@@ -93,13 +93,13 @@ class InventoryCache:
 
     @property
     def problem(self) -> str | None:
-        """Why the inventory cannot be trusted, with what the server said, or None."""
-        told = []
+        """Why the inventory is not current, with the server's error, or None."""
+        problems = []
         for reflector in self._reflectors:
             unknown = self._doubt(reflector)
             if unknown:
-                told.append(f"{unknown} ({reflector.error})" if reflector.error else unknown)
-        return "; ".join(told) or None
+                problems.append(f"{unknown} ({reflector.error})" if reflector.error else unknown)
+        return "; ".join(problems) or None
 
     async def synced(self) -> None:
         """Returns once each resource was read in full, or found not to be served; waits for ever if they never are."""
@@ -114,7 +114,7 @@ class InventoryCache:
         raise AssertionError("reflectors do not return")
 
     def _doubt(self, reflector: Reflector[Any]) -> str:
-        """Why what is known of a resource cannot be trusted; empty if it can."""
+        """Why a resource is not current; empty if it is."""
         if reflector.unserved:
             return "" if reflector is self._rules else f"{reflector.resource} are not served"
         if not reflector.synced.is_set():

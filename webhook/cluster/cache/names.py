@@ -34,13 +34,13 @@ T = TypeVar("T")
 
 
 class ClassDrivers(msgspec.Struct, frozen=True, gc=False):
-    """Of a class that is known; None where they cannot be read from it."""
+    """The drivers of a known class; None where they cannot be read from its selectors."""
 
     names: frozenset[str] | None
 
 
 class ClusterCache:
-    """What the cluster says about names, kept current by two watches; gaps are filled by single requests."""
+    """Namespaces and device classes by name, kept current by two watches; gaps are filled by single requests."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ClusterCache:
         reflector_settings: ReflectorSettings = ReflectorSettings(),  # noqa: B008 -- frozen
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`random` gives numbers in [0, 1), `clock` any seconds."""
+        """`random` returns numbers in [0, 1), `clock` seconds that only go forward."""
         self._cluster = cluster
         self._settings = settings
         self._namespace_collection = FixedCollection("", "v1", "namespaces")
@@ -90,7 +90,7 @@ class ClusterCache:
         return self._namespaces.get(name) or self._namespace_lookups.value(name)
 
     def drivers(self, device_class: str) -> frozenset[str] | None:
-        """The drivers whose devices the class can give; None if the class is not known or may give any."""
+        """The drivers whose devices the class can select; None if the class is not known or may select any."""
         known = self._classes.get(device_class) or self._class_lookups.value(device_class)
         return known.names if known else None
 
@@ -99,7 +99,7 @@ class ClusterCache:
     async def fetch(self, namespaces: Iterable[str], device_classes: Iterable[str], timeout_seconds: float) -> None:
         """One request for each name that is not known; what is still unknown after that time stays so. Never raises.
 
-        Answers are remembered, also that a name is not there, so that a name is asked for once in a few seconds.
+        Answers are remembered, also that there is no such object, so a name is requested once in a few seconds.
         """
         await asyncio.gather(
             self._namespace_lookups.fetch(

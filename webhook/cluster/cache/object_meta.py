@@ -19,7 +19,7 @@ _NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def object_meta(identity: ObjectIdentity) -> ObjectMeta:
-    """Metadata without what nobody asks an inventory for."""
+    """Name, namespace, uid and version; an inventory needs nothing else."""
     return ObjectMeta(
         name=identity.name,
         namespace=intern(identity.namespace),

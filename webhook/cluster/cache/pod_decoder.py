@@ -1,4 +1,4 @@
-"""Pods as they come from the API server, and what of them an inventory holds."""
+"""Pods on the wire, and the part of them that an inventory holds."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class PodWire(msgspec.Struct, frozen=True, gc=False):
     status: _PodStatus = _PodStatus()
 
     def to_value(self) -> Pod:
-        """As `api.pods.decode_pod` gives it, without annotations and generateName."""
+        """As `api.pods.decode_pod` returns it, without annotations and generateName."""
         metadata, spec, status = self.metadata, self.spec, self.status
         owner = controller_of(metadata.owner_references)
         extended = status.extended_resource_claim_status

@@ -1,4 +1,4 @@
-"""From objects on the wire to the values that policy knows."""
+"""Wire structs of namespaces, device classes and ConfigMaps, and the values that policy makes of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PartialObject(WireValue, frozen=True):
-    """Metadata and nothing else: what is asked for as PartialObjectMetadata."""
+    """An object requested as PartialObjectMetadata: metadata and nothing else."""
 
 
 class _CELSelector(msgspec.Struct, frozen=True, gc=False):
@@ -37,13 +37,13 @@ class DeviceClass(WireValue, frozen=True):
 
 
 class ConfigMap(WireValue, frozen=True):
-    """Text only; nobody here reads binaryData."""
+    """Text only; binaryData is not used."""
 
     data: dict[str, str] | None = None
 
 
 def class_drivers(device_class: DeviceClass) -> frozenset[str] | None:
-    """The drivers whose devices the class can give; None if that cannot be read from its selectors, so any.
+    """The drivers whose devices the class can select; None if that cannot be read from its selectors, so any.
 
     A selector of another sort than CEL is one that we cannot read; others still narrow the class down.
     """

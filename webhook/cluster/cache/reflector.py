@@ -1,7 +1,7 @@
-"""A resource as the API server has it, followed: list, watch, and list again when the thread is lost.
+"""Keeps a collection current: list, watch, and list again when events may have been missed.
 
-What callers may rely on: `items` holds the state of some moment of the server, never less once it was full, and what
-subscribers are told adds up to it. A list that brings many changes is told in pieces, and `settled` is False
+Callers may rely on this: once synced, `items` is the state of the collection at some moment, and the changes that
+subscribers are notified of add up to it. A list with many changes is applied in pieces, and `settled` is False
 meanwhile. While the server is away the last known items stay; `lost_seconds` says for how long.
 """
 
@@ -56,10 +56,10 @@ class Reflector(Generic[V]):
         metrics: Metrics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`random` gives numbers in [0, 1), `clock` any seconds.
+        """`random` returns numbers in [0, 1), `clock` seconds that only go forward.
 
-        `optional`: it is no fault that the resource is not served. `items`: where the first subscriber keeps what it
-        is told, by the same keys; then it is not kept a second time.
+        `optional`: that the resource is not served is no error. `items`: where the first subscriber keeps the objects,
+        by the same keys; then they are not kept a second time.
         """
         self._list_watch = ListWatch(
             cluster, collection, wire, field_selector=field_selector, metadata_only=metadata_only
@@ -78,11 +78,11 @@ class Reflector(Generic[V]):
         self._alive_at: float | None = None
         self._lost_at: float | None = None
         self.items = self._store.items
-        """What is known; it changes under the reader, between two awaits."""
+        """By `namespace/name` or name; it changes while the reader awaits."""
         self.synced = asyncio.Event()
-        """Set once the first list was complete and told to subscribers; never unset."""
+        """Set once subscribers were notified of the whole first list; never unset."""
         self.settled = True
-        """False while a list is being told: the items are of two moments then."""
+        """False while a list is being applied: the items are of two moments then."""
         self.unserved = False
         """Whether the server says that it does not serve the resource."""
         if metrics is not None:
@@ -95,12 +95,12 @@ class Reflector(Generic[V]):
 
     @property
     def error(self) -> str:
-        """What the last list or watch ran into; empty once one went well."""
+        """Why the last list or watch failed; empty once one succeeded."""
         return self._fault.text
 
     @property
     def staleness_seconds(self) -> float:
-        """Time since the last sign of life of the server; a healthy idle watch gives one every few minutes.
+        """Time since the last sign of life of the server; on a healthy idle watch one comes every few minutes.
 
         Infinite before the first.
         """
@@ -112,20 +112,20 @@ class Reflector(Generic[V]):
         return 0.0 if self._lost_at is None else self._clock() - self._lost_at
 
     def subscribe(self, on_change: Callable[[V | None, V | None], None]) -> None:
-        """From now on every change is told as (old, new): None is old for what was added and new for what is gone.
+        """Calls `on_change(old, new)` for every change; `old` is None for an addition, `new` for a deletion.
 
-        The items have changed already when it is told. What it raises ends `run`.
+        The items have changed already by then. What it raises ends `run`.
         """
         self._store.subscribe(on_change)
 
     async def run(self) -> NoReturn:
-        """Follows the resource; returns only when cancelled."""
+        """Keeps the items current; returns only when cancelled."""
         while True:
             try:
                 await self._list()
                 await self._keep_watching()
             except Silent as error:
-                self._mark_lost(self._alive_at)  # nobody knows since when nothing could come any more
+                self._mark_lost(self._alive_at)  # events may have been missed since the last one
                 self._backoff.reset()
                 log.debug("silent watch given up", extra={"resource": self.resource, "error": str(error)})
             except ClusterError as error:
@@ -134,11 +134,11 @@ class Reflector(Generic[V]):
     # --- list ------------------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        """All there is, and how it differs from what was known; in a stream, also what comes after it."""
+        """Reads all objects and applies the differences; in a stream, the events that follow, too."""
         try:
             await self._list_watch.collection.path()
         except NotFound:
-            # Not served, so there is nothing. What was known stays: a server that is being replaced may say so too.
+            # Known items stay: a server that is being replaced may answer this, too.
             self.unserved = True
             self._mark_alive()
             self._set_synced(0)
@@ -151,7 +151,7 @@ class Reflector(Generic[V]):
             raise
 
     async def _stream(self) -> bool:
-        """A watch that begins with the list, to its orderly end; False if the server does not know such a thing."""
+        """A watch that begins with the list, until the server ends it; False if the server cannot do that."""
         async with contextlib.aclosing(self._events(LIST_FIRST)) as events:
             try:
                 found, version = await self._read_initial_events(events)
@@ -178,7 +178,7 @@ class Reflector(Generic[V]):
             elif event.ends_list:
                 return found, event.version
             elif event.version:
-                # A server that does not know the question tells what there is, and never that this was all.
+                # A server without sendInitialEvents sends what there is, and never says that this was all.
                 raise Refused(f"WATCH {self.resource}: a bookmark before the end of the list")
             await self._timeslice.pause()
         raise Unavailable(f"WATCH {self.resource}: ended before the list did")
@@ -204,7 +204,7 @@ class Reflector(Generic[V]):
         return found, version
 
     async def _replace(self, found: dict[str, V], version: str) -> None:
-        """What is known becomes what was found, change by change."""
+        """Applies a list, change by change."""
         self.settled = False
         await self._store.replace(found, self._timeslice)
         self._version = version
@@ -217,7 +217,7 @@ class Reflector(Generic[V]):
     # --- watch -----------------------------------------------------------------------------------
 
     async def _keep_watching(self) -> NoReturn:
-        """Watch after watch, until a list is needed: then it raises what went wrong."""
+        """One watch after the other, until a list is needed: then it raises the error that calls for one."""
         while True:
             try:
                 await self._watch()
@@ -228,7 +228,7 @@ class Reflector(Generic[V]):
                 await self._recover(error)
 
     async def _watch(self) -> None:
-        """One watch, from the last known version to its orderly end. Raises Gone and others if it ends otherwise."""
+        """One watch from the last known version until the server ends it. Raises ClusterError if it ends otherwise."""
         began = self._clock()
         async with contextlib.aclosing(self._events({"resourceVersion": self._version})) as events:
             any_event = await self._consume(events)
@@ -239,13 +239,13 @@ class Reflector(Generic[V]):
     def _events(self, start: Mapping[str, str]) -> AsyncGenerator[Event[V], None]:
         return self._list_watch.watch(
             start,
-            # up to twice the time, as in client-go, lest the watches of all replicas end as one
+            # up to twice the time, as in client-go, so that the watches of replicas do not end together
             watch_seconds=int(self._settings.watch_seconds * (1 + self._random())),
             silence_seconds=self._settings.silence_seconds,
         )
 
     async def _consume(self, events: AsyncGenerator[Event[V], None]) -> bool:
-        """All events to the orderly end; gives whether there were any."""
+        """Applies all events until the server ends the watch; returns whether there were any."""
         any_event = False
         try:
             async for event in events:
@@ -278,7 +278,7 @@ class Reflector(Generic[V]):
         self._alive_at = self._clock()
 
     def _mark_lost(self, at: float | None) -> None:
-        """Changes may have been missed from then on, unless it is lost for longer."""
+        """Changes may have been missed since then; an earlier time stays."""
         if at is not None and (self._lost_at is None or at < self._lost_at):
             self._lost_at = at
 
@@ -288,14 +288,14 @@ class Reflector(Generic[V]):
             self.synced.set()
 
     async def _recover(self, error: ClusterError) -> None:
-        """Logs what went wrong, when it is new and every five minutes, and waits until it may be tried again."""
+        """Logs the error when it is new and every five minutes, and waits before the next attempt."""
         expired = isinstance(error, Gone)
         if expired:
             self._mark_lost(-math.inf)  # something was missed for certain
         absent = isinstance(error, NotFound) and self.unserved and self._optional
         seconds = self._backoff.next_seconds(error.retry_after_seconds)
         if expired and self._backoff.failures == 1:
-            seconds = 0.0  # nobody is at fault, and a list brings what was missed
+            seconds = 0.0  # an expired version is normal, and a list brings what was missed
         if self._metrics is not None and not absent:
             self._metrics.count_reflector_error(self.resource)
         level = logging.INFO if expired or absent else logging.ERROR if isinstance(error, Refused) else logging.WARNING

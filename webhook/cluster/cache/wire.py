@@ -1,4 +1,4 @@
-"""What of an object on the wire is kept: structs that msgspec fills from JSON, and the rest is never built."""
+"""Structs that msgspec fills from JSON: the fields that are read, and nothing else is built."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class ObjectIdentity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The metadata that every object is known by."""
+    """The metadata that identifies an object and its state."""
 
     name: str = ""
     namespace: str = ""
@@ -49,11 +49,11 @@ class Named(Protocol):
 
 
 class Stored(Protocol):
-    """Anything that a reflector keeps."""
+    """A value that a store keeps."""
 
     @property
     def meta(self) -> Named:
-        """By which it is known, and told from its earlier states."""
+        """Its name, uid and resource version."""
 
 
 V = TypeVar("V", bound=Stored)
@@ -61,14 +61,14 @@ V_co = TypeVar("V_co", bound=Stored, covariant=True)
 
 
 class WireStruct(Protocol[V_co]):
-    """A struct that msgspec fills, and what is kept of it."""
+    """A struct that msgspec fills, and the value made of it."""
 
     def to_value(self) -> V_co:
-        """The value to keep; the struct itself is let go."""
+        """The value to keep; the struct is dropped."""
 
 
 class WireValue(msgspec.Struct, frozen=True):
-    """The base of what is kept as it came."""
+    """Base of structs that are stored as they are."""
 
     metadata: Meta
 
@@ -100,13 +100,13 @@ class _BookmarkMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Bookmark(msgspec.Struct, frozen=True):
-    """An object of nothing but a version: everything up to it was told."""
+    """An event with nothing but a version: all changes up to it have been sent."""
 
     metadata: _BookmarkMeta
 
     @property
     def ends_list(self) -> bool:
-        """Whether all that there was when the watch began has been told by now."""
+        """Whether all objects that existed when the watch began have been sent."""
         return (self.metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true"
 
 

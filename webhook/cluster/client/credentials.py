@@ -1,4 +1,4 @@
-"""Where the API server is and who we are to it: as every pod is told, or as a kubeconfig says."""
+"""Address of the API server and credentials for it: from a pod's service account, or from a kubeconfig."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEFAULT: Final = Path(".kube", "config")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to reach an API server and as whom, as of one moment."""
+    """Address and credentials of an API server, as of one moment."""
 
     server: str
     """`https://host:port`, perhaps with a path, without a slash at its end."""
@@ -37,18 +37,18 @@ class Access:
 
 
 class Credentials(Protocol):
-    """Something that says how to get access, and says so again when the server does not know us any more."""
+    """A source of access, loaded again when the server answers 401."""
 
     @property
     def rotates(self) -> bool:
         """Whether loading again every minute is cheap and may bring something new."""
 
     async def load(self) -> Access:
-        """What holds now. Raises NoCredentials."""
+        """The access as of now. Raises NoCredentials."""
 
 
 class InCluster:
-    """What a kubelet puts into each container: two variables, a CA and a token that is replaced as time goes by."""
+    """What a kubelet puts into each container: two variables, a CA, and a token that is rotated."""
 
     rotates = True
 
@@ -160,12 +160,12 @@ def find_credentials(
     paths = kubeconfig_paths(environment)
     if any(_there(path) for path in paths):
         return KubeConfig(paths, context)
-    if _told_where(environment) and context is None:  # without its token that says what is missing
+    if _has_address(environment) and context is None:  # without its token that says what is missing
         return InCluster(environment, folder)
     missing = " and ".join(paths) or "~/.kube/config"
-    told = f"${_VARIABLE} names {missing}" if environment.get(_VARIABLE) else f"there is no {missing}"
+    missing_file = f"${_VARIABLE} names {missing}" if environment.get(_VARIABLE) else f"there is no {missing}"
     none = ", which is not there" if environment.get(_VARIABLE) else ""
-    return Nowhere(f"no cluster: {told}{none}, and this is not a pod; name a file with --kubeconfig")
+    return Nowhere(f"no cluster: {missing_file}{none}, and this is not a pod; name a file with --kubeconfig")
 
 
 def _there(path: str) -> bool:
@@ -181,10 +181,10 @@ def _there(path: str) -> bool:
 
 def _in_pod(environment: Mapping[str, str], folder: Path) -> bool:
     """As client-go finds out."""
-    return _told_where(environment) and (folder / "token").is_file()
+    return _has_address(environment) and (folder / "token").is_file()
 
 
-def _told_where(environment: Mapping[str, str]) -> bool:
+def _has_address(environment: Mapping[str, str]) -> bool:
     return bool(environment.get("KUBERNETES_SERVICE_HOST") and environment.get("KUBERNETES_SERVICE_PORT"))
 
 

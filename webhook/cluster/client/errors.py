@@ -1,4 +1,4 @@
-"""What can go wrong between us and an API server. Nobody outside this room sees an error of a library."""
+"""Errors of requests to an API server. Errors of libraries never leave this room."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BUSY: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUES
 
 
 class NoCredentials(Exception):  # noqa: N818 -- it says what is missing
-    """It is not known where the API server is, or who we are to it; the text says what could not be read."""
+    """The address of the API server or the credentials for it are missing; the text says what could not be read."""
 
 
 class StatusCause(NamedTuple):
@@ -47,7 +47,7 @@ class ClusterError(Exception):
         self.causes = causes
         """The Status' `details.causes`; empty if it has none."""
         self.retry_after_seconds = retry_after_seconds
-        """How long the server wants to be left alone; 0 if it did not say."""
+        """How long the server asks to wait before a retry; 0 if it does not say."""
 
 
 class NotFound(ClusterError):  # noqa: N818 -- the word of Kubernetes, like the rest
@@ -63,15 +63,15 @@ class Gone(ClusterError):  # noqa: N818 -- likewise
 
 
 class Refused(ClusterError):  # noqa: N818 -- likewise
-    """The server understood and said no; it will say so again."""
+    """The server understood the request and refuses it; a retry will not help."""
 
 
 class Unavailable(ClusterError):  # noqa: N818 -- likewise
-    """No answer, or none that says anything about the request; it may go better later."""
+    """No answer, or none about the request itself; a retry may succeed."""
 
 
 class Silent(Unavailable):
-    """A watch gave nothing for too long: its connection is dead, or nothing happens and no bookmarks are sent."""
+    """A watch was silent for too long: its connection is dead, or nothing happens and no bookmarks are sent."""
 
 
 class _Cause(msgspec.Struct):
@@ -138,7 +138,7 @@ def is_disruption_budget(error: ClusterError) -> bool:
     """Whether a disruption budget refused an eviction.
 
     Every release from 1.34 to 1.37 names the cause. For an answer without causes, as a proxy may leave it, the message
-    has to do: each 429 that the Eviction API gives for a budget contains these words.
+    has to do: each 429 of the Eviction API for a budget contains these words.
     """
     if error.code != HTTPStatus.TOO_MANY_REQUESTS:
         return False
@@ -148,7 +148,7 @@ def is_disruption_budget(error: ClusterError) -> bool:
 
 
 _WEBHOOK: Final = "admission webhook"
-"""Stands in whatever a webhook says through the server
+"""Stands in every refusal of a webhook that the server passes on
 (k8s.io/apiserver pkg/admission/plugin/webhook/errors/statuserror.go)."""
 
 

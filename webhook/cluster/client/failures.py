@@ -20,7 +20,7 @@ _REFUSED: Final = {
 
 
 def reason_of(error: aiohttp.ClientError | OSError) -> str:
-    """One line: the address, if it was not reached, and what was wrong. Says nothing of objects of this program."""
+    """One line: the address, if it was not reached, and what was wrong; no repr of a Python object."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):  # a ClientConnectorError without its os_error
         return f"{_address(error)}: {_certificate(error.certificate_error)}"
     if isinstance(error, aiohttp.ClientConnectorError):

@@ -1,6 +1,6 @@
-"""Kubeconfig files: which ones hold, what they say together, and one context of them. As kubectl does it.
+"""Kubeconfig files: which ones count, how they merge, and one context of them. As kubectl does it.
 
-Nothing here asks a cluster or a plugin. Source: k8s.io/client-go/tools/clientcmd, loader.go and validation.go.
+Nothing here calls a cluster or a plugin. Source: k8s.io/client-go/tools/clientcmd, loader.go and validation.go.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _SHOWN: Final = 10
 
 
 class Merged(NamedTuple):
-    """What several files say together: `clusters`, `contexts` and `users` by name, and the current context's name."""
+    """Several files merged: `clusters`, `contexts` and `users` by name, and the current context's name."""
 
     current: str
     entries: Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 def merged(paths: Sequence[str]) -> Merged:
-    """What the files say together: of two values for one thing that of the earlier file holds.
+    """Merges the files: of two values for one thing, that of the earlier file counts.
 
     Relative file names come out absolute. Raises NoCredentials for a file that cannot be read or is no kubeconfig.
     """

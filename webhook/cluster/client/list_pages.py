@@ -62,7 +62,7 @@ def _whole(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _quiet(_: int) -> None:
-    """Nobody wants to know how far it is."""
+    """No progress is reported."""
 
 
 async def listed(
@@ -73,9 +73,9 @@ async def listed(
     keep: Callable[[dict[str, Any]], Any] = _whole,
     progress: Callable[[int], None] = _quiet,
 ) -> list[Any]:
-    """All objects of a collection, each with what only the list says of them. Raises ClusterError.
+    """All objects of a collection, each with the kind and version of the list. Raises ClusterError.
 
-    Of each only what `keep` makes of it stays in memory; `progress` hears how many there are, page by page.
+    Only what `keep` returns stays in memory; `progress` is called with the number read, after each page.
     """
     found: list[Any] = []
 

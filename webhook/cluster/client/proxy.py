@@ -60,7 +60,7 @@ class _Exception:
     domain: str
     """With a dot before it."""
     itself: bool
-    """Whether the domain itself is meant, and not only the names below it."""
+    """Whether the domain itself matches, and not only names below it."""
     port: str
 
     def holds(self, host: str, address: _Address | None, port: str) -> bool:
@@ -84,7 +84,7 @@ def _goes_by_proxy(host: str, port: int | None, no_proxy: str) -> bool:
 
 
 def _exception(entry: str) -> _Exception | None:
-    """What an entry says; None if it says nothing."""
+    """The meaning of an entry; None if it has none."""
     network = _network(entry)
     if network is not None:
         return _Exception(network, "", itself=False, port="")

@@ -48,25 +48,25 @@ class RawResponse(NamedTuple):
 
     @property
     def granted(self) -> bool:
-        """Whether it said yes."""
+        """Whether the request was granted."""
         return 200 <= self.code < 300
 
     @property
     def message(self) -> str:
-        """What a Status says."""
+        """The message of a Status; empty if the request was granted."""
         return str(self.body.get("message") or "") if not self.granted else ""
 
 
 class NoHandshake(Exception):  # noqa: N818 -- it says what there is
-    """Nobody listens, or nobody can be reached from here."""
+    """Nothing listens there, or it cannot be reached from here."""
 
 
 class Untrusted(Exception):  # noqa: N818 -- likewise
-    """Somebody listens whom the caBundle does not vouch for; the text says why."""
+    """The caBundle does not verify the served certificate; the text says why."""
 
 
 async def certificate_end(host: str, port: int, name: str, bundle: bytes, timeout_seconds: float) -> datetime:
-    """Until when the certificate holds that is served there, if the bundle vouches for it under that name.
+    """The end of the served certificate's validity, if the bundle verifies it for that name.
 
     Raises NoHandshake and Untrusted.
     """

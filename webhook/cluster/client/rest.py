@@ -1,6 +1,6 @@
-"""One API server, asked in bytes: paths and JSON in, JSON as it came out. Every call has an end, every error is ours.
+"""Requests to one API server: paths and objects in, the bytes of the answer out. Every call has a timeout.
 
-What the answers mean is not known here; whoever asks decodes what it needs into a struct of its own.
+Callers decode what they need into structs of their own. All errors are those of `errors`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ log = logging.getLogger(__name__)
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 _CONNECTIONS: Final = 0
-"""No limit: whoever asks has one of its own. With one, aiohttp gives a free connection to whoever comes next, and who
-waits for one waits until time is up."""
+"""No limit: callers limit themselves. With one, aiohttp hands a free connection to the next request, and one that waits
+already may wait until its timeout."""
 _GRACE_SECONDS: Final = 15.0
-"""What a watch may last beyond the time after which the server said it would end it."""
+"""What a watch may last beyond the time after which the server should end it."""
 _PROBES: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""A server that went without a word is noticed after 30 + 3 * 10 s; a dead watch looks like an idle one."""
+"""A server that vanished is noticed after 30 + 3 * 10 s; a dead watch looks like an idle one."""
 
 
 def _probing_socket(address: aiohttp.AddrInfoType) -> socket.socket:
@@ -68,7 +68,7 @@ class _BrokenOff(aiohttp.ClientError):
 async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     """Sends a request once. A DELETE counts as idempotent, and without this one that broke off would be sent again.
 
-    Whether it was done, whether it is still wanted, and by whom, is for the caller to look at first.
+    The caller has to find out first whether it was done, and whether it is still wanted.
     """
     try:
         return await handler(request)
@@ -85,7 +85,7 @@ _NO_PROXY: Final = _Proxy()
 
 
 def _proxy_for(access: Access) -> _Proxy:
-    """The one that the credentials name, else what HTTPS_PROXY and NO_PROXY say. Raises NoCredentials.
+    """The one that the credentials name, else the one of HTTPS_PROXY and NO_PROXY. Raises NoCredentials.
 
     Left to aiohttp, that would be looked up for each request, in a thread, and ~/.netrc with it; client-go does not
     read that either.
@@ -232,9 +232,9 @@ class Cluster:
         watch_seconds: int,
         silence_seconds: float,
     ) -> AsyncGenerator[bytes, None]:
-        """First an empty line once the server has said yes, then each whole line of a watch, until the server ends it.
+        """An empty line once the server has accepted, then each whole line of a watch, until the server ends it.
 
-        The server is asked to end it after `watch_seconds`. Raises Unavailable when it breaks off, also in the middle
+        The server ends it after `watch_seconds`. Raises Unavailable when the connection breaks, also in the middle
         of a line, and Silent when nothing came for `silence_seconds`. Close the generator when leaving it early.
         """
         query = {**query, "watch": "true", "timeoutSeconds": watch_seconds}
@@ -360,7 +360,7 @@ class Cluster:
         return self._access
 
     async def _renewed(self, refused: Access) -> Access:
-        """Access that is newer than the given one; the same if there is none, or if it was asked for just now."""
+        """Access that is newer than the given one; the same if there is none, or if it was loaded just now."""
         async with self._renewal:
             assert self._access is not None
             if self._access is not refused:

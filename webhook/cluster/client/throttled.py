@@ -1,4 +1,4 @@
-"""A cluster that is acted on: no faster than allowed, and not while the server asks for fewer requests.
+"""A client with a rate limit, which pauses while the server asks for fewer requests.
 
 Watches are not counted: they are few, and last for minutes.
 """
