@@ -233,7 +233,7 @@ def half_written(server: Server) -> None:
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (expired, "the certificate ended at "),
+        (expired, "the certificate expired at "),
         (unreadable, "[Errno 21] Is a directory: "),
         (mismatched, "the key does not belong to the certificate"),
         (half_written, "the certificate is not PEM: "),

@@ -19,7 +19,7 @@ NO_UID = "request.uid: Required value: must be the text that the answer has to r
 NO_REQUEST = "request: Required value: the body must be an AdmissionReview of admission.k8s.io/v1"
 TOO_LARGE = "the body must not be larger than 10 MiB"
 WRONG_TYPE = "Content-Type must be application/json"
-NOT_HTTP = "this is no request of HTTP/1.1; the server's log says why when it runs with -v"
+NOT_HTTP = "not an HTTP/1.1 request; with -v, the webhook logs the reason"
 LIMIT = 10 * 1024 * 1024
 ONE_RECORD = 16_000
 """Bytes that TLS sends at once, and twice what a line may have: the server closes while a client still sends more."""
@@ -85,12 +85,12 @@ def bad_review(message: str) -> bytes:
         ),
         pytest.param(
             post(REVIEW).replace(b"POST", b"PUT"),
-            bad("405 Method Not Allowed", "MethodNotAllowed", "reviews are sent with POST", "Allow: POST\r\n"),
+            bad("405 Method Not Allowed", "MethodNotAllowed", "reviews must be sent with POST", "Allow: POST\r\n"),
             id="PUT",
         ),
         pytest.param(
             b"GET /validate HTTP/1.1\r\nHost: x\r\n\r\n",
-            bad("405 Method Not Allowed", "MethodNotAllowed", "reviews are sent with POST", "Allow: POST\r\n"),
+            bad("405 Method Not Allowed", "MethodNotAllowed", "reviews must be sent with POST", "Allow: POST\r\n"),
             id="GET",
         ),
         pytest.param(
@@ -241,7 +241,7 @@ def test_chunk_that_breaks_off_in_the_middle_of_a_body_is_no_review(server: Serv
         client.send(post(b"", Content_Length="", Transfer_Encoding="chunked", Expect="100-continue"))
         assert client.answer() == b"HTTP/1.1 100 Continue\r\n\r\n"
         client.send(b"4\r\nabcd\r\nzz\r\n")
-        assert client.answer() == bad_review("the body is not what its header announced: check Transfer-Encoding")
+        assert client.answer() == bad_review("the body does not match its header: check Transfer-Encoding")
         assert client.closed()
 
 

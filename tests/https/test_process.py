@@ -98,7 +98,7 @@ def test_request_for_help_on_trust_gets_what_the_readme_says(webhook: WebhookPro
         client.send(b"GET /validate HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answer = client.answer()
     assert answer.startswith(b"HTTP/1.1 405 ")
-    assert b'"message":"reviews are sent with POST"' in answer
+    assert b'"message":"reviews must be sent with POST"' in answer
 
 
 def test_failed_handshake_is_in_metrics_and_log(webhook: WebhookProcess) -> None:

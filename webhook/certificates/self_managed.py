@@ -99,12 +99,10 @@ class SelfManagedSource:
         A Secret that cannot be used is none before: every replica would leave at once although it serves well.
         """
         if self._leaf is None:
-            return f"no certificate: {self._fault.text or 'not looked yet'}"
+            return f"no certificate: {self._fault.text or 'not read yet'}"
         end = self._leaf.ends
         if self._now() >= end:
-            return (
-                f"the certificate ended at {time_text(end)} and was not renewed: {self._fault.text or 'no look since'}"
-            )
+            return f"the certificate expired at {time_text(end)} and was not renewed: {self._fault.text or 'not tried since'}"
         if self._trusting is False:
             return f"no webhook configuration trusts the certificate: {self._fault.text or 'caBundle is being written'}"
         return None
@@ -113,8 +111,8 @@ class SelfManagedSource:
     def remark(self) -> str | None:
         """What should be mended before it becomes a problem: the end is near, or the last looks failed."""
         if self._leaf is not None and is_late(self._leaf, self._now(), self._plan):
-            ends = "ends" if self._now() < self._leaf.ends else "ended"
-            why = self._fault.text or "no look since"
+            ends = "expires" if self._now() < self._leaf.ends else "expired"
+            why = self._fault.text or "not tried since"
             return f"the certificate {ends} at {time_text(self._leaf.ends)} and was not renewed: {why}"
         if self._fault.attempts:
             return f"{self._fault.attempts} failures in a row to renew the certificate: {self._fault.text}"

@@ -107,7 +107,7 @@ class FileSource:
         if self._now() < end:
             return None
         return (
-            f"the certificate ended at {time_text(end)} and no newer one came: {self._fault.text or 'files unchanged'}"
+            f"the certificate expired at {time_text(end)} and was not replaced: {self._fault.text or 'files unchanged'}"
         )
 
     @property
@@ -119,9 +119,9 @@ class FileSource:
         # Short-lived certificates are renewed late in absolute terms, so for them it is a share of their life.
         late = min(_LATE, (end - self._leaf.not_valid_before_utc) / _LATE_SHARE)
         if left <= late:
-            ends = "ends" if left > timedelta() else "ended"
+            ends = "expires" if left > timedelta() else "expired"
             why = self._fault.text or "files unchanged"
-            return f"the certificate {ends} at {time_text(end)} and no newer one came: {why}"
+            return f"the certificate {ends} at {time_text(end)} and was not replaced: {why}"
         if self._fault.attempts >= self._settings.tolerated_failures:
             return f"{self._fault.attempts} failures in a row to load the changed certificate: {self._fault.text}"
         return None
@@ -208,7 +208,7 @@ def usable_leaf(certificate: bytes, key: bytes, now: datetime) -> x509.Certifica
     if now < leaf.not_valid_before_utc:
         raise Unusable(f"the certificate is valid only from {time_text(leaf.not_valid_before_utc)} on")
     if now >= leaf.not_valid_after_utc:
-        raise Unusable(f"the certificate ended at {time_text(leaf.not_valid_after_utc)}")
+        raise Unusable(f"the certificate expired at {time_text(leaf.not_valid_after_utc)}")
     return leaf
 
 

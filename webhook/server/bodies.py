@@ -90,7 +90,7 @@ class Bodies:
             raise
         except Exception as error:  # noqa: BLE001 -- the parser has a handful of types for a broken body
             log.debug("malformed request body", extra={"error": str(error)})
-            raise Refused(400, "the body is not what its header announced: check Transfer-Encoding") from None
+            raise Refused(400, "the body does not match its header: check Transfer-Encoding") from None
 
     async def _read(self, content: StreamReader, arrival: _Arrival) -> bytes:
         settings, size = self._settings, 0

@@ -216,7 +216,7 @@ class Listener:
         """For bytes that are no request. The reason goes to the log only: its words are aiohttp's and the client's."""
         self._count_bad_request(400)
         log.debug("malformed request", extra={"server": self.name, "error": reason[:_LOGGED_CHARACTERS]})
-        return failure(400, "this is no request of HTTP/1.1; the server's log says why when it runs with -v")
+        return failure(400, "not an HTTP/1.1 request; with -v, the webhook logs the reason")
 
     def broken(self, error: BaseException | None) -> Answer:
         """For a handler that raised, which is a fault of ours."""

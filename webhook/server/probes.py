@@ -60,9 +60,9 @@ def health(checks: Checks) -> Handler:
     async def answer(request: web.BaseRequest) -> Answer:
         path, _, query = request.raw_path.partition("?")
         if path not in {"/livez", "/healthz", "/readyz"}:
-            return failure(404, "no such path: ask /livez, /readyz or /readyz?verbose")
+            return failure(404, "no such path: use /livez, /readyz or /readyz?verbose")
         if request.method not in {"GET", "HEAD"}:
-            return failure(405, "probes are asked with GET", allow=_READ_ONLY)
+            return failure(405, "probes must use GET", allow=_READ_ONLY)
         if path != "/readyz":
             return Answer(b"ok", content_type=_TEXT)
         results = list(checks.problems())
@@ -87,9 +87,9 @@ def exposition(encode: Callable[[str], tuple[bytes, str]]) -> Handler:
 
     async def answer(request: web.BaseRequest) -> Answer:
         if request.raw_path.partition("?")[0] != "/metrics":
-            return failure(404, "no such path: ask /metrics")
+            return failure(404, "no such path: use /metrics")
         if request.method not in {"GET", "HEAD"}:
-            return failure(405, "metrics are asked for with GET", allow=_READ_ONLY)
+            return failure(405, "metrics must be read with GET", allow=_READ_ONLY)
         body, content_type = encode(request.headers.get("Accept", ""))
         return Answer(body, content_type=content_type)
 

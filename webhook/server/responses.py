@@ -127,7 +127,7 @@ def failure(code: int, message: str, *, allow: str = "") -> Answer:
 def unfitness(method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
     """Code and message for a request that cannot be a review, before its body is read; None for one that may be."""
     if method != "POST":
-        return 405, "reviews are sent with POST"
+        return 405, "reviews must be sent with POST"
     content_type = headers.get("Content-Type", "")
     if content_type != JSON_TYPE and content_type.partition(";")[0].strip().lower() != JSON_TYPE:
         return 415, f"Content-Type must be {JSON_TYPE}"

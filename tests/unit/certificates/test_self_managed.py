@@ -86,7 +86,7 @@ def test_leaf_never_outlives_its_ca() -> None:
         assert world.replica.ends <= signing.ends
     assert (
         world.replica.source.problem
-        == f"the certificate ended at {time_text(world.replica.ends)} and was not renewed: GET: 403"
+        == f"the certificate expired at {time_text(world.replica.ends)} and was not renewed: GET: 403"
     )
 
 
@@ -116,11 +116,11 @@ def test_garbled_secret_is_left_alone_and_told_while_service_goes_on(
     [line] = lines(caplog)
     assert line.startswith(reason)
     world.now = ends - SETTINGS.leaf_lifetime / 10
-    nears = f"the certificate ends at {time_text(ends)} and was not renewed: {reason}"
+    nears = f"the certificate expires at {time_text(ends)} and was not renewed: {reason}"
     assert (source.problem, (source.remark or "").startswith(nears)) == (None, True), "M8: it serves well until the end"
     world.now = ends
     assert (source.problem or "").startswith(
-        f"the certificate ended at {time_text(ends)} and was not renewed: {reason}"
+        f"the certificate expired at {time_text(ends)} and was not renewed: {reason}"
     )
     world.secret.put(good)
     world.replica.look()
@@ -155,7 +155,7 @@ def test_pair_that_does_not_match_and_one_that_is_no_ca_are_not_used() -> None:
 
 def test_replica_that_starts_without_a_usable_secret_is_not_ready_and_says_why() -> None:
     world = World()
-    assert world.replica.source.problem == "no certificate: not looked yet"
+    assert world.replica.source.problem == "no certificate: not read yet"
     world.secret.broken = 'GET /api/v1/namespaces/ns/secrets/ca: 404: secrets "ca" not found'
     world.replica.look()
     assert world.replica.source.problem == f"no certificate: {world.secret.broken}"

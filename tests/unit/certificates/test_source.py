@@ -138,7 +138,7 @@ UNFIT: dict[str, tuple[Callable[[Bench, Pair], Pair], str]] = {
     ),
     "ended": (
         lambda bench, _: bench.pair(made=START - 9 * DAY, lifetime=9 * DAY),
-        "the certificate ended at 2026-06-01T12:00:00Z",
+        "the certificate expired at 2026-06-01T12:00:00Z",
     ),
     "broken intermediate": (
         lambda bench, _: Pair(
@@ -232,10 +232,10 @@ def test_twelve_failures_in_a_row_are_told_and_keep_a_good_certificate_in_servic
     ("lifetime", "before_end", "remark"),
     [
         pytest.param(10 * DAY, timedelta(minutes=61), None, id="an hour and a minute left"),
-        pytest.param(10 * DAY, timedelta(minutes=60), "ends", id="an hour left"),
+        pytest.param(10 * DAY, timedelta(minutes=60), "expires", id="an hour left"),
         pytest.param(timedelta(hours=2), timedelta(minutes=13), None, id="short life, more than a tenth left"),
-        pytest.param(timedelta(hours=2), timedelta(minutes=12), "ends", id="short life, a tenth left"),
-        pytest.param(10 * DAY, timedelta(), "ended", id="at its end"),
+        pytest.param(timedelta(hours=2), timedelta(minutes=12), "expires", id="short life, a tenth left"),
+        pytest.param(10 * DAY, timedelta(), "expired", id="at its end"),
     ],
 )
 def test_certificate_that_nears_its_end_is_told_and_only_its_end_is_a_problem(
@@ -247,9 +247,9 @@ def test_certificate_that_nears_its_end_is_told_and_only_its_end_is_a_problem(
     bench.now = START + lifetime - before_end
     bench.source.poll()
     end = (START + lifetime).strftime("%Y-%m-%dT%H:%M:%SZ")
-    expected = remark and f"the certificate {remark} at {end} and no newer one came: files unchanged"
+    expected = remark and f"the certificate {remark} at {end} and was not replaced: files unchanged"
     assert bench.source.remark == expected
-    assert bench.source.problem == (expected if remark == "ended" else None)
+    assert bench.source.problem == (expected if remark == "expired" else None)
 
 
 def test_client_ca_is_part_of_the_context(tmp_path: Path) -> None:
