@@ -102,7 +102,8 @@ class SelfManagedSource:
             return f"no certificate: {self._fault.text or 'not read yet'}"
         end = self._leaf.ends
         if self._now() >= end:
-            return f"the certificate expired at {time_text(end)} and was not renewed: {self._fault.text or 'not tried since'}"
+            why = self._fault.text or "not tried since"
+            return f"the certificate expired at {time_text(end)} and was not renewed: {why}"
         if self._trusting is False:
             return f"no webhook configuration trusts the certificate: {self._fault.text or 'caBundle is being written'}"
         return None

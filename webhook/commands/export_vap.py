@@ -40,11 +40,11 @@ def _run(options: argparse.Namespace, _: CommandLine) -> int:
     if policy is None:
         return _UNREADABLE
     exported = export(policy, protect_labels=options.protect_labels, namespace=options.namespace)
-    sys.stderr.write("".join(f"{program(_VERB)}: {told}\n" for told in _told(exported)))
-    return write(_FORMATS[options.output](exported.objects), int(_lacks(exported, options.strict)))
+    sys.stderr.write("".join(f"{program(_VERB)}: {text}\n" for text in _coverage_lines(exported)))
+    return write(_FORMATS[options.output](exported.objects), int(_is_incomplete(exported, options.strict)))
 
 
-def _lacks(exported: Export, strict: str | None) -> bool:
+def _is_incomplete(exported: Export, strict: str | None) -> bool:
     """Whether `--strict` minds what is not exported in full."""
     if strict is None:
         return False
@@ -67,7 +67,7 @@ def _policy_in(name: str) -> Policy | None:
     return found.policy
 
 
-def _told(exported: Export) -> Iterable[str]:
+def _coverage_lines(exported: Export) -> Iterable[str]:
     """What is not there, line by line, and how much is."""
     for each in (*exported.rules, *exported.beyond):
         if each.coverage is not Coverage.FULL:

@@ -9,7 +9,7 @@ from webhook.api.field import FieldError, invalid, required
 from webhook.api.meta import NamespacedName
 from webhook.api.names import CA_NAME, PROGRAM
 from webhook.certificates.settings import CIPHER_SUITES, FileSettings, SelfManagedSettings, TLSVersion
-from webhook.config.flags import place
+from webhook.config.flags import flag_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ def certificates_of(
     if values["self-managed-certificates"]:
         return _self_managed(values, namespace, errors)
     errors.extend(
-        required(place("--self-managed-certificates"), f"must come with --{name}")
+        required(flag_path("--self-managed-certificates"), f"must come with --{name}")
         for name in _SELF_MANAGED_FLAGS
         if values[name] is not None
     )
@@ -45,17 +45,17 @@ def _self_managed(values: Mapping[str, Any], namespace: str, errors: list[FieldE
     """A CA in a Secret, and who has to trust it."""
     own = "--self-managed-certificates"
     errors.extend(
-        invalid(place(f"--{name}"), str(values[name]), f"may not be given together with {own}")
+        invalid(flag_path(f"--{name}"), str(values[name]), f"may not be given together with {own}")
         for name in ("cert-dir", "tls-cert-file", "tls-private-key-file")
         if values[name] is not None
     )
     if values["standalone"]:
-        errors.append(invalid(place(own), True, "may not be given together with --standalone"))  # noqa: FBT003 -- a value
+        errors.append(invalid(flag_path(own), True, "may not be given together with --standalone"))  # noqa: FBT003 -- a value
     ca_lifetime = values["ca-lifetime"] or timedelta(days=365)
     leaf_lifetime = values["certificate-lifetime"] or min(timedelta(hours=24), ca_lifetime / 4)
     if leaf_lifetime * 4 > ca_lifetime:
         detail = "must be at most a quarter of --ca-lifetime"
-        errors.append(invalid(place("--certificate-lifetime"), f"{leaf_lifetime.total_seconds():g}s", detail))
+        errors.append(invalid(flag_path("--certificate-lifetime"), f"{leaf_lifetime.total_seconds():g}s", detail))
     service = values["service"] or NamespacedName(namespace, PROGRAM)
     name = f"{service.name}.{service.namespace}"
     return SelfManagedSettings(
@@ -78,21 +78,21 @@ def _certificate_files(values: Mapping[str, Any], errors: list[FieldError]) -> F
     folder, certificate, key = values["cert-dir"], values["tls-cert-file"], values["tls-private-key-file"]
     if folder is not None and (certificate is not None or key is not None):
         errors.append(
-            invalid(place("--cert-dir"), str(folder), "may not be given together with --tls-cert-file and its key")
+            invalid(flag_path("--cert-dir"), str(folder), "may not be given together with --tls-cert-file and its key")
         )
     elif folder is not None:
         certificate, key = folder / "tls.crt", folder / "tls.key"
     elif certificate is None and key is None:
         errors.append(
             required(
-                place("--cert-dir"),
+                flag_path("--cert-dir"),
                 "or --tls-cert-file and --tls-private-key-file, or --self-managed-certificates; see certs/README.md",
             )
         )
     elif certificate is None:
-        errors.append(required(place("--tls-cert-file"), "must come with --tls-private-key-file"))
+        errors.append(required(flag_path("--tls-cert-file"), "must come with --tls-private-key-file"))
     elif key is None:
-        errors.append(required(place("--tls-private-key-file"), "must come with --tls-cert-file"))
+        errors.append(required(flag_path("--tls-private-key-file"), "must come with --tls-cert-file"))
     if certificate is None or key is None:
         return None
     return FileSettings(
@@ -109,5 +109,5 @@ def _tls12_suites(values: Mapping[str, Any], errors: list[FieldError]) -> tuple[
     suites = tuple(name for name in names if name in CIPHER_SUITES)
     if names and not suites and values["tls-min-version"] is TLSVersion.TLS12:
         detail = "must have a suite of TLS 1.2, unless --tls-min-version=VersionTLS13"
-        errors.append(invalid(place("--tls-cipher-suites"), ",".join(names), detail))
+        errors.append(invalid(flag_path("--tls-cipher-suites"), ",".join(names), detail))
     return suites

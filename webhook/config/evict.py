@@ -10,7 +10,15 @@ from webhook.api.meta import NamespacedName
 from webhook.api.names import KEY_NAME, WORKER
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.environment import unknown_variables
-from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, Parser, parser_of, place, value_of
+from webhook.config.flags import (
+    ENVIRONMENT_PREFIX,
+    ConfigError,
+    DaemonCommandLine,
+    Flag,
+    daemon_command_line,
+    flag_path,
+    value_of,
+)
 from webhook.config.namespace import key_secret
 from webhook.config.shared import (
     CLUSTER,
@@ -130,9 +138,9 @@ class EvictSettings:
     """As for `serve`."""
 
 
-def command_line(program: str) -> Parser:
+def command_line(program: str) -> DaemonCommandLine:
     """The flags of `evict`."""
-    parser = parser_of(f"{program} evict", _EVICT_TEXT, _EVICT_END, _EVICT_FLAGS, _EXAMPLES)
+    parser = daemon_command_line(f"{program} evict", _EVICT_TEXT, _EVICT_END, _EVICT_FLAGS, _EXAMPLES)
     parser.values["in-tree"] = (InTree.ACTIVE.value, InTree.ABSENT.value)  # the third is for those who do not give it
     return parser
 
@@ -176,13 +184,13 @@ def _check(values: Mapping[str, Any], errors: list[FieldError]) -> None:
     either_of("policy-file", "policy-configmap", values, errors)
     either_of("key-file", "key-secret", values, errors)
     if values["in-tree"] is InTree.UNKNOWN:
-        errors.append(not_supported(place("--in-tree"), InTree.UNKNOWN.value, [InTree.ACTIVE, InTree.ABSENT]))
+        errors.append(not_supported(flag_path("--in-tree"), InTree.UNKNOWN.value, [InTree.ACTIVE, InTree.ABSENT]))
     if values["mode"] is Mode.REPLACEMENT and values["in-tree"] is InTree.ACTIVE:
         errors.append(
-            invalid(place("--mode"), Mode.REPLACEMENT.value, "may not be given together with --in-tree=active")
+            invalid(flag_path("--mode"), Mode.REPLACEMENT.value, "may not be given together with --in-tree=active")
         )
     if values["leader-elect-lease"] is not None and not values["leader-elect"]:
-        errors.append(required(place("--leader-elect"), "must come with --leader-elect-lease"))
+        errors.append(required(flag_path("--leader-elect"), "must come with --leader-elect-lease"))
 
 
 def _key_secret(values: Mapping[str, Any], namespace: str) -> NamespacedName | None:

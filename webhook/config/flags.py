@@ -47,7 +47,7 @@ class Flag:
         return ENVIRONMENT_PREFIX + self.name.upper().replace("-", "_")
 
 
-class Parser(CommandLine):
+class DaemonCommandLine(CommandLine):
     """A command line whose complaints are raised rather than printed. Overlays add to the flags of a Deployment."""
 
     last_wins = True
@@ -57,9 +57,11 @@ class Parser(CommandLine):
         raise ConfigError([message])
 
 
-def parser_of(program: str, description: str, end: str, flags: Sequence[Flag], examples: Sequence[str]) -> Parser:
+def daemon_command_line(
+    program: str, description: str, end: str, flags: Sequence[Flag], examples: Sequence[str]
+) -> DaemonCommandLine:
     """The command line of a verb."""
-    parser = Parser(program, description, textwrap.fill(end, width=100), examples)
+    parser = DaemonCommandLine(program, description, textwrap.fill(end, width=100), examples)
     for flag in flags:
         parser.variables[flag.name] = flag.variable
         if isinstance(flag.parse, type) and issubclass(flag.parse, StrEnum):
@@ -68,8 +70,8 @@ def parser_of(program: str, description: str, end: str, flags: Sequence[Flag], e
         if flag.parse is as_switch:
             parser.add_argument(*names, dest=flag.name, action="store_const", const="true", help=flag.help)
         else:
-            help_text = f"{flag.help} (default {flag.default})" if flag.default else flag.help
-            parser.add_argument(*names, dest=flag.name, metavar=flag.metavar, help=help_text)
+            text = f"{flag.help} (default {flag.default})" if flag.default else flag.help
+            parser.add_argument(*names, dest=flag.name, metavar=flag.metavar, help=text)
     return parser
 
 
@@ -85,17 +87,17 @@ def value_of(flag: Flag, given: str | None, environment: Mapping[str, str], erro
     try:
         return flag.parse(text)
     except ValueError as error:
-        errors.append(_wrong(source, flag, text, error))
+        errors.append(_flag_error(source, flag, text, error))
         return None
 
 
-def _wrong(source: str, flag: Flag, text: str, error: ValueError) -> FieldError:
+def _flag_error(source: str, flag: Flag, text: str, error: ValueError) -> FieldError:
     if isinstance(flag.parse, type) and issubclass(flag.parse, StrEnum):
-        return not_supported(place(source), text, flag.parse)
+        return not_supported(flag_path(source), text, flag.parse)
     value: JSON = int(text) if text.isascii() and text.lstrip("-").isdigit() else text
-    return invalid(place(source), value, str(error))
+    return invalid(flag_path(source), value, str(error))
 
 
-def place(name: str) -> Path:
+def flag_path(name: str) -> Path:
     """A flag or variable as the path of a field error."""
     return Path(None, name)

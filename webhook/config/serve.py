@@ -11,7 +11,15 @@ from webhook.certificates.settings import TLSVersion
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.certificates import CONFIGURATIONS, certificates_of
 from webhook.config.environment import unknown_variables
-from webhook.config.flags import ENVIRONMENT_PREFIX, ConfigError, Flag, Parser, parser_of, place, value_of
+from webhook.config.flags import (
+    ENVIRONMENT_PREFIX,
+    ConfigError,
+    DaemonCommandLine,
+    Flag,
+    daemon_command_line,
+    flag_path,
+    value_of,
+)
 from webhook.config.namespace import key_secret
 from webhook.config.shared import (
     CLUSTER,
@@ -186,9 +194,9 @@ class ServeSettings:
     """Environment variables with our prefix that nothing reads, each with the most similar known one, or empty."""
 
 
-def command_line(program: str) -> Parser:
+def command_line(program: str) -> DaemonCommandLine:
     """The flags of `serve`."""
-    return parser_of(f"{program} serve", _SERVE_TEXT, _SERVE_END, _SERVE_FLAGS, _EXAMPLES)
+    return daemon_command_line(f"{program} serve", _SERVE_TEXT, _SERVE_END, _SERVE_FLAGS, _EXAMPLES)
 
 
 def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> ServeSettings:
@@ -223,11 +231,11 @@ def _client_names(values: Mapping[str, Any], errors: list[FieldError]) -> tuple[
     names, trusting = values["client-names"], "trust-unauthenticated-callers"
     if values["client-ca-file"] is None:
         if names is not None:
-            errors.append(required(place("--client-ca-file"), "must come with --client-names"))
+            errors.append(required(flag_path("--client-ca-file"), "must come with --client-names"))
         return ()
     if values[trusting]:
         detail = "may not be given together with --client-ca-file"
-        errors.append(invalid(place(f"--{trusting}"), True, detail))  # noqa: FBT003 -- a value
+        errors.append(invalid(flag_path(f"--{trusting}"), True, detail))  # noqa: FBT003 -- a value
     return names or (CLIENT_NAME,)
 
 
@@ -238,7 +246,7 @@ def _sources(values: Mapping[str, Any], namespace: str, errors: list[FieldError]
     either_of("key-file", "key-secret", values, errors)
     if standalone:
         errors.extend(
-            invalid(place(f"--{name}"), str(values[name]), "may not be given together with --standalone")
+            invalid(flag_path(f"--{name}"), str(values[name]), "may not be given together with --standalone")
             for name in ("kubeconfig", "context", "policy-configmap", "key-secret")
             if values[name] is not None
         )

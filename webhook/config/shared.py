@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid
 from webhook.api.names import OWN_NAMESPACE, POLICY_NAME
-from webhook.config.flags import Flag, place
+from webhook.config.flags import Flag, flag_path
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import (
     as_address,
@@ -59,7 +59,7 @@ LOG_FORMAT: Final = Flag("log-format", "json or text", LogFormat, LogFormat.JSON
 def either_of(one: str, other: str, values: Mapping[str, Any], errors: list[FieldError]) -> None:
     """A file and an object of the cluster may not be given both."""
     if values[one] is not None and values[other] is not None:
-        errors.append(invalid(place(f"--{one}"), str(values[one]), f"may not be given together with --{other}"))
+        errors.append(invalid(flag_path(f"--{one}"), str(values[one]), f"may not be given together with --{other}"))
 
 
 def namespace_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> str:

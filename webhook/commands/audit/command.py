@@ -19,17 +19,17 @@ from webhook.commands.shared.flags import (
     add_output,
     add_policy_config_map,
     add_warnings_as_errors,
-    code_of,
-    colored,
     credentials_of,
-    key_flag,
+    exit_code_of,
     known_names,
+    read_key,
     refuse_cluster_beside_dump,
     refuse_stdin_twice,
+    use_color,
 )
 from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.output import write
-from webhook.commands.shared.policy_files import holds_policy, judged_policy, policy_file, row_of
+from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import key_secret, own_namespace
 from webhook.config.texts import as_limit, as_namespace, as_namespaced, as_time
@@ -55,7 +55,7 @@ _UNVERIFIED: Final = " (author as claimed, unverified)"
 _UNKNOWN: Final = " (requester unknown: rules on requesters counted as matching)"
 
 
-class _Found(NamedTuple):
+class _AuditInput(NamedTuple):
     """What there is to audit, wherever it comes from."""
 
     dump: Dump
@@ -72,7 +72,7 @@ def run(arguments: Sequence[str]) -> int:
 def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     refuse_cluster_beside_dump(options, parser)
     refuse_stdin_twice([*options.dump, options.policy, options.candidate], parser)
-    key = None if options.key_file is None else key_flag(options.key_file, parser)
+    key = None if options.key_file is None else read_key(options.key_file, parser)
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
     report = Report(strict=options.warnings_as_errors)
     found = _from_files(options, report, now) if options.dump else _from_cluster(options, report, now)
@@ -84,10 +84,10 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
         found = found._replace(candidate=given.candidate or given.policy)
     _audit(found, key or found.key, now, report, options.namespace)
     allow_empty = options.allow_empty or not options.dump  # a cluster that has none says so itself
-    return write(_renderer(options)(report), code_of(report, "audit", allow_empty=allow_empty))
+    return write(_renderer(options)(report), exit_code_of(report, "audit", allow_empty=allow_empty))
 
 
-def _audit(found: _Found, key: bytes | None, now: datetime, report: Report, namespace: str | None) -> None:
+def _audit(found: _AuditInput, key: bytes | None, now: datetime, report: Report, namespace: str | None) -> None:
     """Judges what there is, of one namespace unless that is None."""
     policy, candidate = found.policy, found.candidate
     if policy is None and candidate is None and not report.errors and not report.unreadable:
@@ -99,34 +99,36 @@ def _audit(found: _Found, key: bytes | None, now: datetime, report: Report, name
         names=known_names(found.dump, (), None, {}),
         key=key,
     )
-    caring = any(asks_who(each) for each in (policy, candidate) if each is not None)
+    asks_requester = any(asks_who(each) for each in (policy, candidate) if each is not None)
     for manifest in found.dump.claims:
         if namespace not in (None, row_of(manifest).namespace or _DEFAULT_NAMESPACE):
             continue
-        entries = tuple(_entry(manifest, each, caring=caring) for each in audited(manifest.value, context))
+        entries = tuple(
+            _entry(manifest, each, asks_requester=asks_requester) for each in audited(manifest.value, context)
+        )
         denied = any(entry.level is Level.ERROR for entry in entries)
         report.add(replace(row_of(manifest), result=Result.DENIED if denied else Result.ALLOWED, entries=entries))
 
 
-def _entry(manifest: Manifest, told: AtRest, *, caring: bool) -> Entry:
+def _entry(manifest: Manifest, found: AtRest, *, asks_requester: bool) -> Entry:
     """`caring`: whether the policy looks at requesters at all."""
-    error, spot = told.finding.error, manifest.spot
-    note = _UNVERIFIED if told.author is Author.CLAIMED else _UNKNOWN if told.author is Author.UNKNOWN else ""
+    error, spot = found.finding.error, manifest.spot
+    note = _UNVERIFIED if found.author is Author.CLAIMED else _UNKNOWN if found.author is Author.UNKNOWN else ""
     place = None if spot is NOWHERE else find(spot, error.path)[0].position
     return Entry(
-        LEVELS[told.finding.severity],
-        message_of(told.finding) + (note if caring else ""),
+        LEVELS[found.finding.severity],
+        message_of(found.finding) + (note if asks_requester else ""),
         place,
         error.field,
-        told.reason.value,
-        rule=told.finding.rule,
+        found.reason.value,
+        rule=found.finding.rule,
     )
 
 
 # --- where it comes from ------------------------------------------------------------------------
 
 
-def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _Found:
+def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _AuditInput:
     """A dump, with the policy that it holds unless another one is given."""
     dump = Dump()
     for file in read(options.dump):
@@ -137,16 +139,16 @@ def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _
         dump.add(file.manifests)
     report.notes += lacking(dump)
     if options.policy is not None:
-        return _Found(dump)
+        return _AuditInput(dump)
     holding = [manifest for manifest in dump.others if holds_policy(manifest.value)]
     if len(holding) > 1:
-        text = f"holds {len(holding)} policies; name the one that holds with --policy"
-        report.add(Row(holding[1].file).failed(text))
-        return _Found(dump)
-    return _Found(dump, *_policies_in(holding, report, now))
+        problem = f"holds {len(holding)} policies; name the one that holds with --policy"
+        report.add(Row(holding[1].file).failed(problem))
+        return _AuditInput(dump)
+    return _AuditInput(dump, *_policies_in(holding, report, now))
 
 
-def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) -> _Found:
+def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) -> _AuditInput:
     """The cluster's own objects, policy and key. Raises ClusterUnreachable."""
     # Here and not above: dumps need no client, and this one brings its libraries.
     from webhook.commands.audit.from_cluster import dump_of_cluster  # noqa: PLC0415
@@ -159,17 +161,17 @@ def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) ->
     dump = Dump()
     dump.add(Manifest(answer.server, number, value, NOWHERE) for number, value in enumerate(answer.objects, 1))
     if answer.config_map is None:
-        return _Found(dump, key=answer.key)
+        return _AuditInput(dump, key=answer.key)
     value = {"apiVersion": "v1", "kind": "ConfigMap", **answer.config_map}
     policy, candidate = _policies_in([Manifest(answer.server, 1, value, NOWHERE)], report, now)
-    return _Found(dump, policy, candidate, answer.key)
+    return _AuditInput(dump, policy, candidate, answer.key)
 
 
 def _policies_in(holding: Sequence[Manifest], report: Report, now: datetime) -> tuple[Policy | None, Policy | None]:
     """Policy and candidate of what holds them; their faults and ends go into the report."""
     policy = candidate = None
     for manifest in holding:
-        judged = judged_policy(manifest, row_of(manifest), now=now)
+        judged = review_policy(manifest, row_of(manifest), now=now)
         report.add(replace(judged.row, judges=True))
         policy, candidate = (
             judged.loaded[key].policy if key in judged.loaded else None for key in (POLICY_KEY, CANDIDATE_KEY)
@@ -190,7 +192,7 @@ def _policy_of(name: str, report: Report, now: datetime) -> PolicyFile:
 def _renderer(options: argparse.Namespace) -> Callable[[Report], str]:
     match options.output:
         case "text":
-            return partial(as_grouped_text, limit=options.limit, color=colored(options.color))
+            return partial(as_grouped_text, limit=options.limit, color=use_color(options.color))
         case "json" | "yaml":
             return lambda report: STRUCTURED[options.output](as_grouped_values(report))
         case "junit":

@@ -51,11 +51,11 @@ def as_grouped_text(report: Report, *, limit: int, color: bool) -> str:
     """At most `limit` findings (0 for all), how many each rule has in each namespace, notes, and the sums."""
     lines = as_text(report, color=color, named=True).splitlines()
     findings = len(lines) - len(report.notes) - 1
-    counts = _counts(report, limit, color=color)
-    return "\n".join([*_most(lines[:findings], limit), *counts, *lines[findings:]]) + "\n"
+    counts = _table(report, limit, color=color)
+    return "\n".join([*_first_lines(lines[:findings], limit), *counts, *lines[findings:]]) + "\n"
 
 
-def _most(lines: list[str], limit: int) -> Iterator[str]:
+def _first_lines(lines: list[str], limit: int) -> Iterator[str]:
     if not limit or len(lines) <= limit:
         yield from lines
         return
@@ -64,7 +64,7 @@ def _most(lines: list[str], limit: int) -> Iterator[str]:
     yield f"and {rest} more finding{'' if rest == 1 else 's'}; --limit 0 lists all"
 
 
-def _counts(report: Report, limit: int, *, color: bool) -> Iterator[str]:
+def _table(report: Report, limit: int, *, color: bool) -> Iterator[str]:
     """The table, where there is something to count."""
     groups = grouped(report)
     if sum(group["objects"] for group in groups) < 2:

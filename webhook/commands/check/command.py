@@ -15,15 +15,15 @@ from webhook.commands.shared.flags import (
     add_color,
     add_output,
     add_warnings_as_errors,
-    code_of,
     credentials_of,
-    key_flag,
+    exit_code_of,
     known_names,
+    read_key,
     refuse_stdin_twice,
     renderer,
 )
 from webhook.commands.shared.main import main_of, reading_cluster
-from webhook.commands.shared.manifest_review import Identity, Terms, judged
+from webhook.commands.shared.manifest_review import ObjectIdentity, ReviewTerms, review_manifest
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import PolicyFile, policy_file, policy_in, read_policy
 from webhook.config.command_line import CommandLine, program
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})(?:[.+-].*)?")
 _NO_OLD: Final = "holds none of the objects: each is judged as if it were created"
-_NOBODY: Final = 'rules of this policy look at who asks; without --user that is "system:anonymous"'
+_NO_USER: Final = 'rules of this policy look at who asks; without --user that is "system:anonymous"'
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -64,7 +64,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     if options.policy is None and options.policy_configmap is None and options.candidate is None:
         _refuse_idle(options, parser)
     refuse_nameless(options, parser)
-    key = None if options.key_file is None else key_flag(options.key_file, parser)
+    key = None if options.key_file is None else read_key(options.key_file, parser)
     report = Report(strict=options.warnings_as_errors)
     files, terms = terms_of(options, key, report)
     for file in files:
@@ -72,7 +72,9 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     if options.old and report.judged and not any(row.operation == "UPDATE" for row in report.rows):
         report.add(Row(", ".join(map(shown, options.old)), entries=(Entry(Level.WARNING, _NO_OLD),)))
     allow_empty = options.allow_empty or not options.files
-    return write(renderer(options.output, options.color)(report), code_of(report, "check", allow_empty=allow_empty))
+    return write(
+        renderer(options.output, options.color)(report), exit_code_of(report, "check", allow_empty=allow_empty)
+    )
 
 
 def _refuse_idle(options: argparse.Namespace, parser: CommandLine) -> None:
@@ -89,7 +91,7 @@ def refuse_nameless(options: argparse.Namespace, parser: CommandLine) -> None:
         parser.error("--group needs --user: groups are those of a user")
 
 
-def terms_of(options: argparse.Namespace, key: bytes | None, report: Report) -> tuple[Iterable[File], Terms]:
+def terms_of(options: argparse.Namespace, key: bytes | None, report: Report) -> tuple[Iterable[File], ReviewTerms]:
     """The files of a command line, and what they are judged by; what is amiss with that goes into the report.
 
     Raises ClusterUnreachable where the policy is in a cluster that cannot be asked.
@@ -111,7 +113,7 @@ def terms_of(options: argparse.Namespace, key: bytes | None, report: Report) -> 
         key=key,
         read_policy=read_policy,
     )
-    return files, Terms(
+    return files, ReviewTerms(
         context,
         options.user,
         authenticated(options.user, options.group).groups if options.user else (),
@@ -121,10 +123,10 @@ def terms_of(options: argparse.Namespace, key: bytes | None, report: Report) -> 
     )
 
 
-def _check(file: File, terms: Terms, report: Report) -> None:
+def _check(file: File, terms: ReviewTerms, report: Report) -> None:
     report.files += 1
     for manifest in file.manifests:
-        report.add(judged(manifest, terms, explicit=file.explicit))
+        report.add(review_manifest(manifest, terms, explicit=file.explicit))
     _add_unreadable(file, report)
 
 
@@ -142,7 +144,7 @@ def _judges(options: argparse.Namespace, report: Report, now: datetime) -> tuple
         _add_policy(found, report, judges=bool(options.files))
         policy, candidate = found.policy, found.candidate
         if policy is not None and options.files and not options.user and asks_who(policy):
-            report.add(Row(found.rows[0].file, entries=(Entry(Level.WARNING, _NOBODY),)))
+            report.add(Row(found.rows[0].file, entries=(Entry(Level.WARNING, _NO_USER),)))
     if options.candidate is not None:
         found = policy_file(options.candidate, now=now)
         _add_policy(found, report, judges=bool(options.files))
@@ -193,13 +195,13 @@ def _namespaces_in(value: JSON) -> Iterator[str]:
         yield text(request, "namespace")
 
 
-def _old_objects(names: Sequence[str], report: Report) -> dict[Identity, JSON]:
+def _old_objects(names: Sequence[str], report: Report) -> dict[ObjectIdentity, JSON]:
     """The objects of the old files by identity. What cannot be read is told; nothing in them is judged."""
-    old: dict[Identity, JSON] = {}
+    old: dict[ObjectIdentity, JSON] = {}
     for file in read(names):
         _add_unreadable(file, report)
         for manifest in file.manifests:
-            identity = Identity.of(manifest.value) if isinstance(manifest.value, dict) else None
+            identity = ObjectIdentity.of(manifest.value) if isinstance(manifest.value, dict) else None
             if identity is not None:
                 old[identity] = manifest.value
     return old

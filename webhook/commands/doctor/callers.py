@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from webhook.api.names import PROGRAM
-from webhook.commands.doctor.checks import Check, Status, ok
+from webhook.commands.doctor.checks import Check, Status, passed
 from webhook.config.flags import ENVIRONMENT_PREFIX
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ _CONTAINER: Final = "serve"
 
 def callers_check(deployment: Json) -> Check:
     """Whether API servers must prove to `serve` who they are, as far as its Deployment says."""
-    if _given(deployment, "client-ca-file"):
-        return ok("callers", "only clients with the certificate of an API server are heard")
-    if _given(deployment, "trust-unauthenticated-callers") in {"", "1", "true", "yes", "on"}:
-        return ok("callers", "every client is taken for an API server: nothing else may reach the port")
+    if _flag_value(deployment, "client-ca-file"):
+        return passed("callers", "only clients with the certificate of an API server are heard")
+    if _flag_value(deployment, "trust-unauthenticated-callers") in {"", "1", "true", "yes", "on"}:
+        return passed("callers", "every client is taken for an API server: nothing else may reach the port")
     text = "API servers do not prove who they are: no author is signed, and no impact can be confirmed"
     return Check("callers", Status.WARN, text, "see docs/callers.md: component client-certificates, or why not")
 
 
-def _given(deployment: Json, flag: str) -> str | None:
+def _flag_value(deployment: Json, flag: str) -> str | None:
     """A flag's value in the arguments or the environment of `serve`; None if it is in neither."""
     for container in _containers(deployment):
         for argument in container.get("args") or ():
@@ -67,7 +67,7 @@ def author_policy_check(policy: Json | None, binding: Json | None) -> Check:
     ]
     if changed:
         return Check(name, Status.WARN, f"not as it is shipped: {', '.join(changed)}", advice)
-    return ok(name, "API servers refuse templates in the name of another author")
+    return passed(name, "API servers refuse templates in the name of another author")
 
 
 def shipped() -> Mapping[str, Json]:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from webhook.policy.document import Loaded
     from webhook.policy.model import Policy
 
-MARK: Final = "DT005"
+PROBE_CODE: Final = "DT005"
 """The advice that every object of a probe is given, whatever the policy says: its key is in a reserved domain."""
-AHEAD: Final = "DT007"
+AHEAD_CODE: Final = "DT007"
 """The advice on a time that lies more than 60 s ahead of the webhook's clock."""
 _SKEW_SECONDS: Final = 10.0
 _SKEW_WORST_SECONDS: Final = 60.0
@@ -55,7 +55,7 @@ def exit_code(checks: Iterable[Check]) -> int:
     return int(worst(checks) is not Status.OK)
 
 
-def ok(name: str, message: str) -> Check:
+def passed(name: str, message: str) -> Check:
     """Nothing to do."""
     return Check(name, Status.OK, message)
 
@@ -63,7 +63,7 @@ def ok(name: str, message: str) -> Check:
 # --- probes -------------------------------------------------------------------------------------
 
 
-class Probed(NamedTuple):
+class ProbeResult(NamedTuple):
     """An API server's answer to an object that the webhook has a word on. `entry` is asked about it."""
 
     entry: str
@@ -76,14 +76,14 @@ class Probed(NamedTuple):
     def answered(self) -> bool:
         """Whether the webhook was asked and answered: it advised, or refused."""
         refused = f'admission webhook "{self.entry}" {_DENIED}' in self.message
-        return refused or (self.code < 300 and any(f"[{MARK}]" in text for text in self.warnings))
+        return refused or (self.code < 300 and any(f"[{PROBE_CODE}]" in text for text in self.warnings))
 
 
-def probe_check(probed: Probed, namespace: str) -> Check:
+def probe_check(probed: ProbeResult, namespace: str) -> Check:
     """Whether the API server gets an answer from this entry; our pods are in `namespace`."""
     name = f"probe {probed.entry}"
     if probed.answered:
-        return ok(name, "answered through the API server")
+        return passed(name, "answered through the API server")
     if _FAILED in probed.message:
         return Check(name, Status.FAIL, probed.message, _advice_on_failure(probed.message, namespace))
     if probed.code < 300:
@@ -114,7 +114,7 @@ def authors_check(written: Mapping[str, Any]) -> Check:
     name = "probe templates.mutate.devicetaint.io"
     meta = (written.get("spec") or {}).get("metadata") or {}
     if REQUESTED_BY in (meta.get("annotations") or {}):
-        return ok(name, "writes authors into templates")
+        return passed(name, "writes authors into templates")
     text = "templates get no author, so claims made from them count as somebody's whom nobody knows"
     return Check(
         name,
@@ -127,7 +127,7 @@ def authors_check(written: Mapping[str, Any]) -> Check:
 # --- registration and certificates --------------------------------------------------------------
 
 
-class Entry(NamedTuple):
+class WebhookEntry(NamedTuple):
     """One entry of a webhook configuration. `address` is host, port and the name in the certificate."""
 
     name: str
@@ -142,7 +142,7 @@ class Entry(NamedTuple):
 ENTRIES: Final = ("rules", "claims", "templates", "slices", "policy")
 
 
-def registration_check(kind: str, name: str, entries: Sequence[Entry] | None, expected: Iterable[str]) -> Check:
+def registration_check(kind: str, name: str, entries: Sequence[WebhookEntry] | None, expected: Iterable[str]) -> Check:
     """Whether a webhook configuration is there, whole, with something to trust in each entry."""
     where = f"{kind}WebhookConfiguration {name}"
     if entries is None:
@@ -155,7 +155,7 @@ def registration_check(kind: str, name: str, entries: Sequence[Entry] | None, ex
     if missing:
         text = f"{where} lacks {', '.join(missing)}"
         return Check("registration", Status.WARN, text, "apply the overlay, unless you left them out on purpose")
-    return ok("registration", f"{where}: {len(entries)} entries")
+    return passed("registration", f"{where}: {len(entries)} entries")
 
 
 class Handshake(NamedTuple):
@@ -174,16 +174,16 @@ def certificate_check(shake: Handshake, now: datetime) -> Check:
         return Check("certificate", Status.FAIL, text, "see certs/README.md; both must come from one authority")
     if shake.ends is None:
         text = f"not to be seen from here ({shake.unreachable}); the API server's own word is in the probes"
-        return ok("certificate", text)
+        return passed("certificate", text)
     left = (shake.ends - now).total_seconds()
     text = f"fits the caBundle; ends {shake.ends:%Y-%m-%dT%H:%M:%SZ}"
     if left < _SOON_SECONDS:
         advice = "it should have been renewed by now: see the logs of whoever renews it"
         return Check("certificate", Status.WARN, f"{text}, in {max(left, 0) / 60:.0f} min", advice)
-    return ok("certificate", text)
+    return passed("certificate", text)
 
 
-def versions_check(served: Mapping[tuple[str, str], frozenset[str]], entries: Iterable[Entry]) -> list[Check]:
+def versions_check(served: Mapping[tuple[str, str], frozenset[str]], entries: Iterable[WebhookEntry]) -> list[Check]:
     """Whether each resource is registered in a version that is served; others are converted to it."""
     checks = []
     wanted: dict[tuple[str, str], frozenset[str]] = {}
@@ -201,7 +201,7 @@ def versions_check(served: Mapping[tuple[str, str], frozenset[str]], entries: It
             text = f"{full} is served in {_listed(there)}, registered for {_listed(versions)}"
             checks.append(Check("versions", Status.FAIL, text, "upgrade the webhook: it does not know this release"))
     registered = ", ".join(sorted(resource for _, resource in wanted))
-    return checks or [ok("versions", f"registered in a served version: {registered}")]
+    return checks or [passed("versions", f"registered in a served version: {registered}")]
 
 
 # --- clocks -------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def clock_check(server: datetime | None, here: datetime) -> Check:
     seconds = (here - server).total_seconds()
     text = f"this machine is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} the API server"
     if abs(seconds) <= _SKEW_SECONDS:
-        return ok("clock", "this machine's agrees with the API server's")
+        return passed("clock", "this machine's agrees with the API server's")
     status = Status.FAIL if abs(seconds) > _SKEW_WORST_SECONDS else Status.WARN
     return Check("clock", status, text, "set clocks by NTP; certificates and evictions go by them")
 
@@ -224,10 +224,10 @@ def webhook_clock_check(sooner: Sequence[str], later: Sequence[str]) -> Check:
 
     It warns of those more than 60 s ahead of its own.
     """
-    early = any(f"[{AHEAD}]" in text for text in sooner)
-    late = any(f"[{AHEAD}]" in text for text in later)
+    early = any(f"[{AHEAD_CODE}]" in text for text in sooner)
+    late = any(f"[{AHEAD_CODE}]" in text for text in later)
     if late and not early:
-        return ok("clock", "the webhook's agrees with the API server's")
+        return passed("clock", "the webhook's agrees with the API server's")
     way = "behind" if early else "ahead of"
     text = f"the webhook's is more than {_SKEW_SECONDS:g} s {way} the API server's"
     return Check("clock", Status.FAIL, text, "set the clocks of its nodes by NTP: exceptions and evictions go by them")
@@ -254,20 +254,20 @@ def deployment_check(name: str, deployment: Mapping[str, Any] | None, namespace:
         return Check("deployment", Status.FAIL, f"{name} is scaled to 0", f"scale it up: {advice}")
     if ready < wanted or updated < wanted:
         return Check("deployment", Status.WARN, f"{text}, {updated} up to date", advice)
-    return ok("deployment", text)
+    return passed("deployment", text)
 
 
-class Denied(NamedTuple):
+class MissingRight(NamedTuple):
     """Something an account may not do, though it has to."""
 
     account: str
     what: str
 
 
-def access_check(denied: Sequence[Denied], asked: int) -> Check:
+def access_check(denied: Sequence[MissingRight], asked: int) -> Check:
     """Whether service accounts may do what they have to."""
     if not denied:
-        return ok("access", f"service accounts may do all they have to ({asked} rights)")
+        return passed("access", f"service accounts may do all they have to ({asked} rights)")
     text = "; ".join(f"{each.account} may not {each.what}" for each in denied)
     return Check("access", Status.FAIL, text, "apply the overlay: its roles and bindings are missing or changed")
 
@@ -280,7 +280,7 @@ def key_check(size_bytes: int | None) -> Check:
     if not size_bytes:
         advice = "the first replica fills it; see its log"
         return Check("key", Status.WARN, "Secret device-taint-webhook-key is still empty", advice)
-    return ok("key", "there is one")
+    return passed("key", "there is one")
 
 
 # --- policy and evictor -------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def key_check(size_bytes: int | None) -> Check:
 def policy_check(loaded: Loaded | None, config_map: NamespacedName) -> Check:
     """What the ConfigMap holds; None if there is none."""
     if loaded is None:
-        return ok("policy", "none is set, so the built-in one holds: all tolerations are allowed")
+        return passed("policy", "none is set, so the built-in one holds: all tolerations are allowed")
     if loaded.policy is None:
         text = f"it cannot be loaded: {'; '.join(str(error) for error in loaded.errors[:3])}"
         advice = f"replicas keep the last good one: correct ConfigMap {config_map}"
@@ -298,7 +298,7 @@ def policy_check(loaded: Loaded | None, config_map: NamespacedName) -> Check:
     text = f"{policy.hash}: {len(policy.rules)} rules, {len(policy.taint_rules)} taint rules"
     if policy.mode is not PolicyMode.ENFORCE:
         return Check("policy", Status.WARN, f"{text}, mode {policy.mode}: nothing is refused", "set mode to enforce")
-    return ok("policy", text)
+    return passed("policy", text)
 
 
 def evictor_check(found: InTree, policy: Policy | None) -> Check:
@@ -311,7 +311,7 @@ def evictor_check(found: InTree, policy: Policy | None) -> Check:
     if said != found.value:
         advice = f"set inTreeEvictor: {found} in the policy: the guard reckons with who evicts"
         return Check("evictor", Status.WARN, f"{text}, and the policy says {said}", advice)
-    return ok("evictor", f"{text}, as the policy says")
+    return passed("evictor", f"{text}, as the policy says")
 
 
 def _listed(versions: Iterable[str]) -> str:

@@ -13,8 +13,8 @@ from webhook.commands.shared.flags import (
     add_namespace_of_installation,
     add_output,
     add_policy_config_map,
-    colored,
     credentials_of,
+    use_color,
 )
 from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.output import write
@@ -43,22 +43,22 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace, _: CommandLine) -> int:
     with reading_cluster():
-        checks = asyncio.run(_examined(credentials_of(options), options))
+        checks = asyncio.run(_run_checks(credentials_of(options), options))
     if options.output == "text":
-        return write(as_text(checks, color=colored(options.color)), exit_code(checks))
+        return write(as_text(checks, color=use_color(options.color)), exit_code(checks))
     return write(as_json(checks), exit_code(checks))
 
 
-async def _examined(credentials: Credentials, options: argparse.Namespace) -> list[Check]:
+async def _run_checks(credentials: Credentials, options: argparse.Namespace) -> list[Check]:
     """All checks, once the probes are answered if that is to be waited for; the time over, they say what is amiss."""
-    from webhook.commands.doctor.probe_cluster import Doctor, Wishes, utc_now, wait_answered  # noqa: PLC0415 -- see above
+    from webhook.commands.doctor.probe_cluster import Doctor, DoctorOptions, utc_now, wait_answered  # noqa: PLC0415 -- see above
 
     namespace = options.namespace
     policy = options.policy_configmap or policy_config_map(namespace)
-    wishes = Wishes(namespace, options.probe_namespace, policy, options.canary)
+    doctor_options = DoctorOptions(namespace, options.probe_namespace, policy, options.canary)
     if options.wait is not None:
-        await wait_answered(Doctor(credentials, wishes, utc_now), options.wait, time.monotonic)
-    return await Doctor(credentials, wishes, utc_now).examine()
+        await wait_answered(Doctor(credentials, doctor_options, utc_now), options.wait, time.monotonic)
+    return await Doctor(credentials, doctor_options, utc_now).examine()
 
 
 def as_text(checks: Sequence[Check], *, color: bool = False) -> str:

@@ -7,13 +7,13 @@ import binascii
 from typing import Any, Final
 
 from webhook.cluster.client.raw import NoHandshake, Untrusted, certificate_end
-from webhook.commands.doctor.checks import Entry, Handshake
+from webhook.commands.doctor.checks import Handshake, WebhookEntry
 from webhook.commands.doctor.probes import address_of
 
 _SECONDS: Final = 5.0
 
 
-def entry_of(kind: str, webhook: dict[str, Any]) -> Entry:
+def webhook_entry_of(kind: str, webhook: dict[str, Any]) -> WebhookEntry:
     """An entry of a webhook configuration of this kind."""
     config = webhook.get("clientConfig") or {}
     rules = tuple(
@@ -27,10 +27,10 @@ def entry_of(kind: str, webhook: dict[str, Any]) -> Entry:
     except binascii.Error:
         bundle = b""
     fails_open = webhook.get("failurePolicy") == "Ignore"
-    return Entry(webhook["name"], kind, fails_open, bundle, address_of(config), rules)
+    return WebhookEntry(webhook["name"], kind, fails_open, bundle, address_of(config), rules)
 
 
-async def shaken(entry: Entry) -> Handshake:
+async def handshake_with(entry: WebhookEntry) -> Handshake:
     """A handshake with the server behind the entry, trusting its caBundle only."""
     host, port, name = entry.address
     try:

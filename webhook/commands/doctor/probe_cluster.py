@@ -15,7 +15,7 @@ from webhook.api.names import CA_NAME, KEY_NAME, PROGRAM, WORKER
 from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded
-from webhook.cluster.client.rest import Cluster, path_of
+from webhook.cluster.client.rest import path_of
 from webhook.cluster.client.throttled import ThrottledCluster
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.commands.doctor import probes
@@ -24,10 +24,10 @@ from webhook.commands.doctor.callers import AUTHOR_POLICY, author_policy_check, 
 from webhook.commands.doctor.checks import (
     ENTRIES,
     Check,
-    Denied,
-    Entry,
-    Probed,
+    MissingRight,
+    ProbeResult,
     Status,
+    WebhookEntry,
     access_check,
     authors_check,
     certificate_check,
@@ -41,7 +41,7 @@ from webhook.commands.doctor.checks import (
     versions_check,
     webhook_clock_check,
 )
-from webhook.commands.doctor.entries import entry_of, shaken
+from webhook.commands.doctor.entries import handshake_with, webhook_entry_of
 from webhook.commands.shared.policy_files import read_policy
 from webhook.flowcontrol.throttle import Throttle
 
@@ -64,7 +64,7 @@ _EXPECTED: Final = {
 _POLL_SECONDS: Final = 1.0
 
 
-class Wishes(NamedTuple):
+class DoctorOptions(NamedTuple):
     """What the flags say."""
 
     namespace: str
@@ -77,12 +77,12 @@ class Wishes(NamedTuple):
 class Doctor:
     """Looks at one installation."""
 
-    def __init__(self, credentials: Credentials, wishes: Wishes, now: Callable[[], datetime]) -> None:
+    def __init__(self, credentials: Credentials, options: DoctorOptions, now: Callable[[], datetime]) -> None:
         self._cluster = Cluster(credentials, user_agent=f"{PROGRAM}-doctor")
         self._credentials = credentials
-        self._wishes = wishes
+        self._options = options
         self._now = now
-        self._entries: list[Entry] = []
+        self._entries: list[WebhookEntry] = []
         self._policy: Policy | None = None
 
     async def examine(self) -> list[Check]:
@@ -100,9 +100,9 @@ class Doctor:
                 ("policy", self._policies),
                 ("probe", self._probes),
                 ("clock", self._webhook_clock),
-                *((("evictor", self._evictor),) if self._wishes.canary else ()),
+                *((("evictor", self._evictor),) if self._options.canary else ()),
             ):
-                checks += await _looked(name, look)
+                checks += await _run_check(name, look)
             return checks
 
     async def answered(self) -> bool:
@@ -110,7 +110,7 @@ class Doctor:
         async with self._cluster:
             self._entries = []
             await self._registrations()
-            probed = [each for each, _ in await self._probed()]
+            probed = [each for each, _ in await self._send_probes()]
             return bool(probed) and all(each.answered for each in probed)
 
     # --- what is there ---------------------------------------------------------------------------
@@ -122,8 +122,8 @@ class Doctor:
     async def _registrations(self) -> list[Check]:
         checks = []
         for kind, resource in _CONFIGURATIONS.items():
-            found = await self._got(path_of("admissionregistration.k8s.io", "v1", resource, name=PROGRAM))
-            entries = None if found is None else [entry_of(kind, each) for each in found.get("webhooks") or ()]
+            found = await self._get_or_none(path_of("admissionregistration.k8s.io", "v1", resource, name=PROGRAM))
+            entries = None if found is None else [webhook_entry_of(kind, each) for each in found.get("webhooks") or ()]
             self._entries += entries or []
             checks.append(registration_check(kind, PROGRAM, entries, _EXPECTED[kind]))
         return checks
@@ -131,8 +131,10 @@ class Doctor:
     async def _deployments(self) -> list[Check]:
         checks = []
         for name, needed in ((PROGRAM, True), (WORKER, False)):
-            found = await self._got(path_of("apps", "v1", "deployments", namespace=self._wishes.namespace, name=name))
-            check = deployment_check(name, found, self._wishes.namespace, needed=needed)
+            found = await self._get_or_none(
+                path_of("apps", "v1", "deployments", namespace=self._options.namespace, name=name)
+            )
+            check = deployment_check(name, found, self._options.namespace, needed=needed)
             checks += [] if check is None else [check]
             if name == PROGRAM and found is not None:
                 checks.append(callers_check(found))
@@ -141,13 +143,15 @@ class Doctor:
     async def _author_policy(self) -> list[Check]:
         resources = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
         group = "admissionregistration.k8s.io"
-        policy, binding = [await self._got(path_of(group, "v1", each, name=AUTHOR_POLICY)) for each in resources]
+        policy, binding = [
+            await self._get_or_none(path_of(group, "v1", each, name=AUTHOR_POLICY)) for each in resources
+        ]
         return [author_policy_check(policy, binding)]
 
     async def _certificate(self) -> list[Check]:
         """One handshake for each address and caBundle."""
         distinct = {(entry.address, entry.bundle): entry for entry in self._entries if entry.bundle}
-        return [certificate_check(await shaken(entry), self._now()) for entry in distinct.values()]
+        return [certificate_check(await handshake_with(entry), self._now()) for entry in distinct.values()]
 
     async def _versions(self) -> list[Check]:
         served: dict[tuple[str, str], frozenset[str]] = {}
@@ -176,11 +180,11 @@ class Doctor:
                 continue
             asked += 1
             if not await self._may(right):
-                denied.append(Denied(right.account, str(right)))
+                denied.append(MissingRight(right.account, str(right)))
         return [access_check(denied, asked)]
 
     async def _may(self, right: Right) -> bool:
-        namespace = self._wishes.namespace
+        namespace = self._options.namespace
         spec = {
             "user": f"system:serviceaccount:{namespace}:{right.account}",
             "groups": ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"],
@@ -192,10 +196,13 @@ class Doctor:
         return bool(answer["status"]["allowed"])
 
     async def _exists(self, resource: str, name: str, *, group: str = "") -> bool:
-        return await self._got(path_of(group, "v1", resource, namespace=self._wishes.namespace, name=name)) is not None
+        return (
+            await self._get_or_none(path_of(group, "v1", resource, namespace=self._options.namespace, name=name))
+            is not None
+        )
 
     async def _key(self) -> list[Check]:
-        found = await self._got(path_of("", "v1", "secrets", namespace=self._wishes.namespace, name=KEY_NAME))
+        found = await self._get_or_none(path_of("", "v1", "secrets", namespace=self._options.namespace, name=KEY_NAME))
         if found is None:
             return [key_check(None)]
         try:
@@ -204,23 +211,23 @@ class Doctor:
             return [key_check(0)]
 
     async def _policies(self) -> list[Check]:
-        found = await config_map_of(self._cluster, self._wishes.policy)
+        found = await config_map_of(self._cluster, self._options.policy)
         text = None if found is None else (found.get("data") or {}).get(POLICY_KEY)
-        loaded = None if text is None else read_policy(text, namespace=self._wishes.namespace)
+        loaded = None if text is None else read_policy(text, namespace=self._options.namespace)
         self._policy = None if loaded is None else loaded.policy
-        return [policy_check(loaded, self._wishes.policy)]
+        return [policy_check(loaded, self._options.policy)]
 
     # --- probes ----------------------------------------------------------------------------------
 
     async def _probes(self) -> list[Check]:
         checks = []
-        for probed, answer in await self._probed():
-            checks.append(probe_check(probed, self._wishes.namespace))
+        for probed, answer in await self._send_probes():
+            checks.append(probe_check(probed, self._options.namespace))
             if probed.entry.startswith("templates.") and answer.granted and probed.answered:
                 checks.append(authors_check(answer.body))
         return checks
 
-    async def _probed(self) -> list[tuple[Probed, RawResponse]]:
+    async def _send_probes(self) -> list[tuple[ProbeResult, RawResponse]]:
         """The answers to one probe for each validating entry whose resource is served."""
         found = []
         for entry in self._entries:
@@ -230,19 +237,19 @@ class Doctor:
             if obj is not None:
                 answer = await self._dry_run(obj)
                 found.append(
-                    (Probed(entry.name, entry.fails_open, answer.code, answer.message, answer.warnings), answer)
+                    (ProbeResult(entry.name, entry.fails_open, answer.code, answer.message, answer.warnings), answer)
                 )
         return found
 
     async def _probe_of(self, sort: str) -> probes.Probe | None:
         if sort == "policy":
-            return probes.policy_probe(self._wishes.policy)
+            return probes.policy_probe(self._options.policy)
         resource = probes.RESOURCES.get(sort)
         if resource is None:
             return None
         versions = RULE_VERSIONS if sort == "rules" else SERVED_VERSIONS
         version = await served_version(self._cluster, GROUP, versions, resource)
-        return None if version is None else probes.probe(sort, version, self._wishes.probe_namespace)
+        return None if version is None else probes.probe(sort, version, self._options.probe_namespace)
 
     async def _dry_run(self, probe: probes.Probe) -> RawResponse:
         return await self._cluster.send("POST", probe.collection, probe.obj, {"dryRun": "All"})
@@ -254,7 +261,7 @@ class Doctor:
         first = await self._probe_of("rules")
         if first is None:
             return []
-        told = []
+        warnings = []
         for seconds in (50, 70):
             date = (await self._cluster.send("GET", "/version")).date
             if date is None:
@@ -262,10 +269,10 @@ class Doctor:
             answer = await self._dry_run(probes.with_time(first, format_time(date + timedelta(seconds=seconds))))
             if not answer.granted:
                 return []
-            told.append(answer.warnings)
-        if not any("[DT005]" in text for text in told[0]):
+            warnings.append(answer.warnings)
+        if not any("[DT005]" in text for text in warnings[0]):
             return []
-        return [webhook_clock_check(*told)]
+        return [webhook_clock_check(*warnings)]
 
     async def _evictor(self) -> list[Check]:
         async with ThrottledCluster(self._credentials, Throttle(0, 1), user_agent=f"{PROGRAM}-doctor") as cluster:
@@ -273,7 +280,7 @@ class Doctor:
             found = await find_in_tree(cluster, rules, secrets.token_hex(4))
         return [evictor_check(found, self._policy)]
 
-    async def _got(self, path: str) -> dict[str, Any] | None:
+    async def _get_or_none(self, path: str) -> dict[str, Any] | None:
         """An object, or None if there is none. Raises ClusterError."""
         try:
             return decoded(await self._cluster.get(path), path)
@@ -281,7 +288,7 @@ class Doctor:
             return None
 
 
-async def _looked(name: str, look: Callable[[], Awaitable[Sequence[Check]]]) -> Sequence[Check]:
+async def _run_check(name: str, look: Callable[[], Awaitable[Sequence[Check]]]) -> Sequence[Check]:
     try:
         return await look()
     except Refused as error:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.commands.check.command import add_policy, add_terms, refuse_nameless, refuse_two_policies, terms_of
 from webhook.commands.explain.codes import CODE, Code, codes
 from webhook.commands.shared.entries import unreadable_row
-from webhook.commands.shared.flags import add_color, add_output, colored, key_flag, refuse_stdin_twice
+from webhook.commands.shared.flags import add_color, add_output, read_key, refuse_stdin_twice, use_color
 from webhook.commands.shared.main import main_of
-from webhook.commands.shared.manifest_review import judged
+from webhook.commands.shared.manifest_review import review_manifest
 from webhook.commands.shared.output import write
 from webhook.commands.shared.walks import walk_lines
 from webhook.config.command_line import CommandLine, program
@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     refuse_stdin_twice([*options.files, *options.old, options.policy], parser)
     refuse_two_policies(options, parser)
     refuse_nameless(options, parser)
-    key = None if options.key_file is None else key_flag(options.key_file, parser)
+    key = None if options.key_file is None else read_key(options.key_file, parser)
     return _explain_files(options, key)
 
 
@@ -75,24 +75,24 @@ def _explain_files(options: argparse.Namespace, key: bytes | None) -> int:
     report = Report()
     files, terms = terms_of(options, key, report)
     if any(row.count(Level.ERROR) for row in report.rows):  # the policy is not what was meant, so it explains nothing
-        return write(_told(report, options), report.exit_code)
+        return write(_rendered(report, options), report.exit_code)
     policy_rows = len(report.rows)
     for file in files:
         unreadable = unreadable_row(file)
         if unreadable is not None:
             report.add(unreadable)
         for manifest in file.manifests:
-            row = judged(manifest, terms, explicit=file.explicit)
+            row = review_manifest(manifest, terms, explicit=file.explicit)
             if row.result is not Result.SKIPPED and row.operation:
                 report.add(row)
     if len(report.rows) == policy_rows:
         report.add(Row(", ".join(map(shown, options.files))).failed(_NOTHING))
-    return write(_told(report, options), report.exit_code)
+    return write(_rendered(report, options), report.exit_code)
 
 
-def _told(report: Report, options: argparse.Namespace) -> str:
+def _rendered(report: Report, options: argparse.Namespace) -> str:
     if options.output == "text":
-        return "\n".join(_lines(report, color=colored(options.color))) + "\n"
+        return "\n".join(_lines(report, color=use_color(options.color))) + "\n"
     return STRUCTURED[options.output](_values(report))
 
 
@@ -107,8 +107,8 @@ def _lines(report: Report, *, color: bool) -> Iterator[str]:
         yield visible(f"{place}: {row.reference}: {row.explanation['who']}".removesuffix(": "))
         if not row.explanation["who"]:
             yield f"  ({_NOT_ASKED})"
-        for told in walk_lines(row.explanation):
-            yield _colored(f"  {visible(told)}", color=color)
+        for walk_line in walk_lines(row.explanation):
+            yield _colored(f"  {visible(walk_line)}", color=color)
 
 
 def _colored(text: str, *, color: bool) -> str:

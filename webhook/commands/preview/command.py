@@ -20,8 +20,8 @@ from webhook.api.field import Finding, Path, Severity, not_supported
 from webhook.api.meta import GROUP, GroupVersionKind, parse_time
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
-from webhook.commands.preview.notes import Source, notes_of
-from webhook.commands.preview.report import Answer, Confirmation, Previews, Told, as_values
+from webhook.commands.preview.notes import PreviewSource, notes_of
+from webhook.commands.preview.report import Confirmation, DryRunAnswer, ObjectPreview, PreviewReport, as_values
 from webhook.commands.preview.text import as_text
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
 from webhook.commands.shared.flags import (
@@ -29,14 +29,14 @@ from webhook.commands.shared.flags import (
     add_color,
     add_output,
     add_policy_config_map,
-    colored,
     credentials_of,
     refuse_cluster_beside_dump,
     refuse_stdin_twice,
+    use_color,
 )
 from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.output import write
-from webhook.commands.shared.policy_files import holds_policy, judged_policy, policy_file, row_of
+from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_time
 from webhook.files.dump import Stock, held_in
@@ -75,10 +75,10 @@ class _Subject(NamedTuple):
     value: DeviceTaintRule | ResourceSlice
 
 
-class _Found(NamedTuple):
+class _PreviewInput(NamedTuple):
     """What there is to look at, wherever it comes from. `confirmations` are of the rules, in their order."""
 
-    source: Source
+    source: PreviewSource
     policy: Policy
     confirmations: tuple[Confirmation, ...] = ()
 
@@ -92,7 +92,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     refuse_cluster_beside_dump(options, parser)
     refuse_stdin_twice([*options.files, *options.dump, options.policy], parser)
     now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
-    report = Previews("dump" if options.dump else "cluster", now)
+    report = PreviewReport("dump" if options.dump else "cluster", now)
     subjects = list(_subjects(options.files, report))
     found = _from_files(options, report) if options.dump else _from_cluster(options, subjects, report)
     if options.policy is not None:
@@ -101,20 +101,20 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     answers = iter(found.confirmations)
     for subject in subjects:
         answer = next(answers, None) if isinstance(subject.value, DeviceTaintRule) else None
-        report.told.append(_told(subject, answer, found, now))
+        report.objects.append(_preview_of(subject, answer, found, now))
     return write(_renderer(options)(report), report.exit_code)
 
 
 # --- what is asked about ------------------------------------------------------------------------
 
 
-def _subjects(names: Sequence[str], report: Previews) -> Iterator[_Subject]:
+def _subjects(names: Sequence[str], report: PreviewReport) -> Iterator[_Subject]:
     """The rules and slices in files. What cannot be read goes into the report; other kinds are of no concern."""
     for file in read(names):
         unreadable = unreadable_row(file)
         if unreadable is not None:
             report.rows.append(unreadable)
-        concerning = [manifest for manifest in file.manifests if _concerns(manifest.value)]
+        concerning = [manifest for manifest in file.manifests if _is_subject(manifest.value)]
         if not concerning and unreadable is None and file.explicit:
             report.rows.append(Row(file.name).failed(_NO_SUBJECT))
         for manifest in concerning:
@@ -125,7 +125,7 @@ def _subjects(names: Sequence[str], report: Previews) -> Iterator[_Subject]:
                 yield subject
 
 
-def _concerns(value: Any) -> bool:
+def _is_subject(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
@@ -154,7 +154,7 @@ def _denials(errors: Iterable[FieldError]) -> Iterator[Finding]:
 # --- where it is looked at ----------------------------------------------------------------------
 
 
-def _from_files(options: argparse.Namespace, report: Previews) -> _Found:
+def _from_files(options: argparse.Namespace, report: PreviewReport) -> _PreviewInput:
     """A dump, with the policy that it holds unless another one is given."""
     stock, policy = Stock(), BUILTIN
     holding: list[Manifest] = []
@@ -168,15 +168,15 @@ def _from_files(options: argparse.Namespace, report: Previews) -> _Found:
         report.rows.append(row_of(manifest).failed(f"{row_of(manifest).reference}: left out: {error}"))
     if options.policy is None and holding:
         if len(holding) > 1:
-            text_ = f"holds {len(holding)} policies; name the one that holds with --policy"
-            report.rows.append(Row(holding[1].file).failed(text_))
+            problem = f"holds {len(holding)} policies; name the one that holds with --policy"
+            report.rows.append(Row(holding[1].file).failed(problem))
         policy = _policy_in(holding[0], report) or policy
     pods_known = bool(stock.kinds["Pod"])
-    source = Source(stock.inventory, pods_known, stock.kinds)
-    return _Found(source, policy)
+    source = PreviewSource(stock.inventory, pods_known, stock.kinds)
+    return _PreviewInput(source, policy)
 
 
-def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject], report: Previews) -> _Found:
+def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject], report: PreviewReport) -> _PreviewInput:
     """The cluster as it is, and what it says to the rules. Raises ClusterUnreachable."""
     # Here and not above: dumps need no client, and this one brings its libraries.
     from webhook.commands.preview.from_cluster import sight_of_cluster  # noqa: PLC0415
@@ -190,25 +190,25 @@ def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject], rep
     if sight.config_map is not None:
         value = {"apiVersion": "v1", "kind": "ConfigMap", **sight.config_map}
         policy = _policy_in(Manifest(sight.server, 1, value, NOWHERE), report) or policy
-    source = Source(sight.inventory, sight.pods_known, None, sight.rules_served, sight.notes)
-    return _Found(source, policy, sight.confirmations)
+    source = PreviewSource(sight.inventory, sight.pods_known, None, sight.rules_served, sight.notes)
+    return _PreviewInput(source, policy, sight.confirmations)
 
 
-def _policy_in(manifest: Manifest, report: Previews) -> Policy | None:
+def _policy_in(manifest: Manifest, report: PreviewReport) -> Policy | None:
     """The policy of a document or ConfigMap; only what makes it unusable is told."""
-    judged = judged_policy(manifest, row_of(manifest))
-    _tell_errors([judged.row], report)
+    judged = review_policy(manifest, row_of(manifest))
+    _add_errors([judged.row], report)
     loaded = judged.loaded.get(POLICY_KEY)
     return None if loaded is None else loaded.policy
 
 
-def _policy_in_file(name: str, report: Previews) -> Policy | None:
+def _policy_in_file(name: str, report: PreviewReport) -> Policy | None:
     found = policy_file(name)
-    _tell_errors(found.rows, report)
+    _add_errors(found.rows, report)
     return found.policy
 
 
-def _tell_errors(rows: Iterable[Row], report: Previews) -> None:
+def _add_errors(rows: Iterable[Row], report: PreviewReport) -> None:
     """Without its policy nobody can say what a cluster would do."""
     broken = [row for row in rows if row.count(Level.ERROR)]
     report.rows += broken
@@ -218,22 +218,22 @@ def _tell_errors(rows: Iterable[Row], report: Previews) -> None:
 # --- one preview --------------------------------------------------------------------------------
 
 
-def _told(subject: _Subject, answer: Confirmation | None, found: _Found, now: datetime) -> Told:
+def _preview_of(subject: _Subject, answer: Confirmation | None, found: _PreviewInput, now: datetime) -> ObjectPreview:
     source, inventory, value = found.source, found.source.inventory, subject.value
     in_tree = found.policy.in_tree_evictor is InTreeEvictor.ACTIVE
     if isinstance(value, DeviceTaintRule):
-        value = as_set(value, inventory.rules.get(value.meta.name), now)
+        value = as_stored(value, inventory.rules.get(value.meta.name), now)
         preview = rule_preview(inventory, value, in_tree=in_tree, now=now)
         why = _FROM_DUMP if acts(value.effective_effect) else _NEEDS_NONE
-        answer = answer or Confirmation(Answer.NOT_ASKED, message=why)
+        answer = answer or Confirmation(DryRunAnswer.NOT_ASKED, message=why)
     else:
         preview = slice_preview(inventory, value, in_tree=in_tree, now=now)
     findings = [*_denials(_errors(value, subject.row, inventory)), *_advice(value, inventory, now)]
     row = replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
-    return Told(row, value, preview, tuple(notes_of(value, preview, source)), answer)
+    return ObjectPreview(row, value, preview, tuple(notes_of(value, preview, source)), answer)
 
 
-def as_set(rule: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> DeviceTaintRule:
+def as_stored(rule: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> DeviceTaintRule:
     """The rule with the timeAdded that it would be stored with."""
     for _, time in edits_for(rule, old, AdmissionContext(now=now)):
         rule = structs.replace(rule, taint=structs.replace(rule.taint, time_added=parse_time(str(time))))
@@ -262,11 +262,11 @@ def _advice(value: DeviceTaintRule | ResourceSlice, inventory: Inventory, now: d
 # --- flags --------------------------------------------------------------------------------------
 
 
-def _renderer(options: argparse.Namespace) -> Callable[[Previews], str]:
+def _renderer(options: argparse.Namespace) -> Callable[[PreviewReport], str]:
     if options.output in STRUCTURED:
         return lambda report: STRUCTURED[options.output](as_values(report))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    return partial(as_text, most=options.limit, width=width, color=colored(options.color))
+    return partial(as_text, limit=options.limit, width=width, color=use_color(options.color))
 
 
 def command_line() -> CommandLine:

@@ -17,7 +17,7 @@ from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import config_map_of, decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of
-from webhook.commands.preview.report import Answer, Confirmation
+from webhook.commands.preview.report import Confirmation, DryRunAnswer
 from webhook.commands.shared.entries import meta, text
 from webhook.config.command_line import program
 from webhook.files.dump import held_in
@@ -58,10 +58,10 @@ def sight_of_cluster(
 
     Rules are manifests of known versions. With None for the ConfigMap it is not asked for.
     """
-    return asyncio.run(_sight(Cluster(credentials), config_map, rules))
+    return asyncio.run(_read_cluster(Cluster(credentials), config_map, rules))
 
 
-async def _sight(
+async def _read_cluster(
     cluster: Cluster, config_map: NamespacedName | None, rules: Sequence[Mapping[str, Any]]
 ) -> ClusterSight:
     inventory, progress, notes = Inventory(), _Progress(), []
@@ -70,12 +70,12 @@ async def _sight(
             version = await served_version(cluster, GROUP, SERVED_VERSIONS, resource)
             if version is None:
                 raise NotFound(f"{resource}.{GROUP} is not served in {', '.join(SERVED_VERSIONS)}", code=404)
-            await _add(inventory, cluster, GroupVersionKind(GROUP, version, kind), resource, progress)
+            await _add_all(inventory, cluster, GroupVersionKind(GROUP, version, kind), resource, progress)
         served = await served_version(cluster, GROUP, RULE_VERSIONS, _RULES)
         if served is not None:
-            await _add(inventory, cluster, GroupVersionKind(GROUP, served, "DeviceTaintRule"), _RULES, progress)
+            await _add_all(inventory, cluster, GroupVersionKind(GROUP, served, "DeviceTaintRule"), _RULES, progress)
         try:
-            await _add(inventory, cluster, GroupVersionKind("", "v1", "Pod"), "pods", progress)
+            await _add_all(inventory, cluster, GroupVersionKind("", "v1", "Pod"), "pods", progress)
             pods_known = True
         except Refused as error:
             pods_known = False
@@ -86,13 +86,13 @@ async def _sight(
                 found = await config_map_of(cluster, config_map)
             except Refused as error:
                 notes.append(f"the policy may not be read, so the built-in one is taken: {error}")
-        answers = [await _asked(cluster, rule, served=served is not None) for rule in rules]
+        answers = [await _dry_run_answer(cluster, rule, served=served is not None) for rule in rules]
         return ClusterSight(
             cluster.server, inventory, pods_known, served is not None, found, tuple(answers), tuple(notes)
         )
 
 
-async def _add(
+async def _add_all(
     inventory: Inventory, cluster: Cluster, kind: GroupVersionKind, resource: str, progress: _Progress
 ) -> None:
     """All objects of one resource."""
@@ -129,20 +129,20 @@ class _Progress:
 # --- the rule itself ----------------------------------------------------------------------------
 
 
-async def _asked(cluster: Cluster, rule: Mapping[str, Any], *, served: bool) -> Confirmation:
+async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: bool) -> Confirmation:
     """What the cluster would say if the rule was applied as it is."""
     if not served:
-        return Confirmation(Answer.NOT_ASKED, message="the cluster does not serve DeviceTaintRules")
+        return Confirmation(DryRunAnswer.NOT_ASKED, message="the cluster does not serve DeviceTaintRules")
     try:
         await _dry_run(cluster, rule)
     except Unavailable as error:
-        return Confirmation(Answer.FAILED, message=str(error))
+        return Confirmation(DryRunAnswer.FAILED, message=str(error))
     except ClusterError as error:
         code = _CODE.search(error.server_message)
         if code is not None:
-            return Confirmation(Answer.CONFIRM, code[1], error.server_message)
-        return Confirmation(Answer.REFUSED, message=str(error))
-    return Confirmation(Answer.GRANTED)
+            return Confirmation(DryRunAnswer.CONFIRM, code[1], error.server_message)
+        return Confirmation(DryRunAnswer.REFUSED, message=str(error))
+    return Confirmation(DryRunAnswer.GRANTED)
 
 
 async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> None:

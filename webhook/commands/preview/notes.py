@@ -24,7 +24,7 @@ _NEEDED: Final = {
 }
 
 
-class Source(NamedTuple):
+class PreviewSource(NamedTuple):
     """Where an inventory comes from. `kinds` counts the objects of a dump, by kind; None for a cluster."""
 
     inventory: Inventory
@@ -34,7 +34,7 @@ class Source(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def notes_of(value: DeviceTaintRule | ResourceSlice, preview: Preview, source: Source) -> Iterator[str]:
+def notes_of(value: DeviceTaintRule | ResourceSlice, preview: Preview, source: PreviewSource) -> Iterator[str]:
     """Everything there is to say about one preview, besides what lint says."""
     if isinstance(value, DeviceTaintRule):
         yield from _rule_notes(value, preview, source)
@@ -57,7 +57,7 @@ def notes_of(value: DeviceTaintRule | ResourceSlice, preview: Preview, source: S
     yield from source.notes
 
 
-def _rule_notes(rule: DeviceTaintRule, preview: Preview, source: Source) -> Iterator[str]:
+def _rule_notes(rule: DeviceTaintRule, preview: Preview, source: PreviewSource) -> Iterator[str]:
     if not source.rules_served:
         yield "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaintRules): nothing would act on it"
     selector = rule.selector
@@ -73,7 +73,7 @@ def _rule_notes(rule: DeviceTaintRule, preview: Preview, source: Source) -> Iter
         yield f"the rule is there already, as {taint_text(stored.taint)}: what it does already is counted as well"
 
 
-def _slice_notes(value: ResourceSlice, preview: Preview, source: Source) -> Iterator[str]:
+def _slice_notes(value: ResourceSlice, preview: Preview, source: PreviewSource) -> Iterator[str]:
     if outdated(source.inventory, value):
         yield f"a newer generation of the pool than {value.pool_generation} is published: nobody looks at this slice"
         return

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 
 
-class Answer(StrEnum):
+class DryRunAnswer(StrEnum):
     """What the cluster said to a rule that was sent as a dry run."""
 
     GRANTED = "granted"
@@ -45,13 +45,13 @@ class Answer(StrEnum):
 class Confirmation(NamedTuple):
     """An answer, the code in it, and what was said; or, where it was not asked, why."""
 
-    answer: Answer
+    answer: DryRunAnswer
     code: str = ""
     message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ObjectPreview:
     """One rule or slice. The row says what it is and, as errors, what an API server would refuse it for."""
 
     row: Row
@@ -63,14 +63,14 @@ class Told:
 
 
 @dataclass(slots=True)
-class Previews:
+class PreviewReport:
     """Everything a run gave. `rows` are files and policies with something to say about them."""
 
     source: str
     now: datetime
     server: str | None = None
     pods_known: bool = False
-    told: list[Told] = field(default_factory=list)
+    objects: list[ObjectPreview] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     failed: bool = False
     """Something had to be read and could not."""
@@ -78,18 +78,18 @@ class Previews:
     @property
     def exit_code(self) -> int:
         """0 fine, 1 something would be refused for good, 2 something could not be read or asked."""
-        entries = [entry for row in (*self.rows, *[told.row for told in self.told]) for entry in row.entries]
-        answers = {told.confirmation.answer for told in self.told if told.confirmation is not None}
-        if self.failed or Answer.FAILED in answers or any(entry.reason == UNREADABLE for entry in entries):
+        entries = [entry for row in (*self.rows, *[item.row for item in self.objects]) for entry in row.entries]
+        answers = {item.confirmation.answer for item in self.objects if item.confirmation is not None}
+        if self.failed or DryRunAnswer.FAILED in answers or any(entry.reason == UNREADABLE for entry in entries):
             return 2
-        refused = Answer.REFUSED in answers or any(entry.level is Level.ERROR for entry in entries)
+        refused = DryRunAnswer.REFUSED in answers or any(entry.level is Level.ERROR for entry in entries)
         return 1 if refused else 0
 
 
 # --- for programs -------------------------------------------------------------------------------
 
 
-def as_values(report: Previews) -> dict[str, Any]:
+def as_values(report: PreviewReport) -> dict[str, Any]:
     """The structure behind JSON and YAML."""
     return {
         "version": VERSION,
@@ -97,14 +97,14 @@ def as_values(report: Previews) -> dict[str, Any]:
         "server": report.server,
         "time": format_time(report.now),
         "podsKnown": report.pods_known,
-        "previews": [_told_values(told, report.now) for told in report.told],
+        "previews": [_preview_values(item, report.now) for item in report.objects],
         "findings": [_entry_values(row, position) for row in report.rows for position in range(len(row.entries))],
     }
 
 
-def _told_values(told: Told, now: datetime) -> dict[str, Any]:
-    row, preview, value = told.row, told.preview, told.value
-    answer = told.confirmation
+def _preview_values(item: ObjectPreview, now: datetime) -> dict[str, Any]:
+    row, preview, value = item.row, item.preview, item.value
+    answer = item.confirmation
     return {
         "file": row.file,
         "document": row.document,
@@ -113,13 +113,13 @@ def _told_values(told: Told, now: datetime) -> dict[str, Any]:
         "kind": row.kind,
         "name": row.name,
         "selector": _selector_values(value.selector) if isinstance(value, DeviceTaintRule) else None,
-        "taints": [_acting_values(names, taint) for names, taint in preview.taints],
+        "taints": [_taint_and_device_values(names, taint) for names, taint in preview.taints],
         "simulated": preview.simulated,
         "summary": _summary_values(preview),
         "pods": [_pod_values(each, now) for each in preview.pods],
         "podGroups": [_group_values(each, now) for each in preview.pod_groups],
         "incompletePools": [{"driver": driver, "pool": pool} for driver, pool in preview.impact.incomplete_pools],
-        "notes": list(told.notes),
+        "notes": list(item.notes),
         "findings": [_entry_values(row, position) for position in range(len(row.entries))],
         "confirmation": None
         if answer is None
@@ -178,7 +178,7 @@ def not_judged(selector: DeviceSelector) -> list[str]:
     return [*[name for name, given in retired if given], *[name for name, _ in selector.unknown]]
 
 
-def _acting_values(names: DeviceNames, taint: Taint) -> dict[str, Any]:
+def _taint_and_device_values(names: DeviceNames, taint: Taint) -> dict[str, Any]:
     return {
         **_taint_values(taint.scheduling or taint.taint),
         "timeAdded": None if taint.taint.time_added is None else format_time(taint.taint.time_added),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from webhook.admission.impact_text import count, duration
 from webhook.api.names import PROGRAM
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, DeviceTaintRule
-from webhook.commands.preview.report import Answer
+from webhook.commands.preview.report import DryRunAnswer
 from webhook.files.render import line, visible
 from webhook.files.tables import table
 from webhook.inventory.matching import Evictor
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceSelector
     from webhook.api.slices import ResourceSlice
     from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.commands.preview.report import Confirmation, Previews, Told
+    from webhook.commands.preview.report import Confirmation, ObjectPreview, PreviewReport
     from webhook.inventory.preview import DeviceId, GroupRow, PodRow, Preview
 
 _WAVES_SHOWN: Final = 6
@@ -35,34 +35,36 @@ _WORDS: Final = {
 }
 
 
-def as_text(report: Previews, *, most: int, width: int | None = None, color: bool = False) -> str:
+def as_text(report: PreviewReport, *, limit: int, width: int | None = None, color: bool = False) -> str:
     """Everything. At most so many rows of a table are shown, 0 is all; lines fit the width, if one is given."""
     lines = [line(row, entry, color=color) for row in report.rows for entry in row.entries]
-    for told in report.told:
+    for item in report.objects:
         if lines:
             lines.append("")
-        lines += _told_lines(told, report, most=most, width=width, color=color)
+        lines += _preview_lines(item, report, limit=limit, width=width, color=color)
     return "\n".join(lines) + "\n" if lines else ""
 
 
-def _told_lines(told: Told, report: Previews, *, most: int, width: int | None, color: bool) -> Iterator[str]:
-    row, preview = told.row, told.preview
+def _preview_lines(
+    item: ObjectPreview, report: PreviewReport, *, limit: int, width: int | None, color: bool
+) -> Iterator[str]:
+    row, preview = item.row, item.preview
     where = row.file if row.position is None else f"{row.file}:{row.position.line}:{row.position.column}"
-    what = _rule_title(told.value) if isinstance(told.value, DeviceTaintRule) else _slice_title(told.value, preview)
+    what = _rule_title(item.value) if isinstance(item.value, DeviceTaintRule) else _slice_title(item.value, preview)
     yield visible(f"{where}: {row.reference}: {what}")
     yield from (line(row, entry, color=color) for entry in row.entries)
     if preview.simulated:
-        yield f"  {_simulated(told)}"
-    for each in table(_summary(told, report), width=width and width - 2, color=color):
+        yield f"  {_simulation_text(item)}"
+    for each in table(_summary(item, report), width=width and width - 2, color=color):
         yield f"  {each}"
-    for note in told.notes:
+    for note in item.notes:
         yield visible(f"  note: {note}")
     if preview.pods:
         yield ""
-        yield from _pods(preview, report, most=most, width=width, color=color)
-    if told.confirmation is not None:
+        yield from _pods(preview, report, limit=limit, width=width, color=color)
+    if item.confirmation is not None:
         yield ""
-        yield from (visible(each) for each in _confirmation(told.confirmation))
+        yield from (visible(each) for each in _confirmation(item.confirmation))
 
 
 # --- titles -------------------------------------------------------------------------------------
@@ -87,9 +89,9 @@ def _selector_text(selector: DeviceSelector | None) -> str:
     return ", ".join(f"{name} {value}" for name, value in given.items() if value is not None) or "every device"
 
 
-def _simulated(told: Told) -> str:
+def _simulation_text(item: ObjectPreview) -> str:
     """What comes is only what would be."""
-    rule = told.value
+    rule = item.value
     if isinstance(rule, DeviceTaintRule) and rule.taint.effect != "None":
         return f'effect "{visible(rule.taint.effect)}" acts as None, which does nothing; if it was NoExecute:'
     return "effect None does nothing; if it was NoExecute:"
@@ -113,8 +115,8 @@ def toleration_text(toleration: DeviceToleration) -> str:
 # --- summary ------------------------------------------------------------------------------------
 
 
-def _summary(told: Told, report: Previews) -> Iterator[tuple[str, str]]:
-    preview = told.preview
+def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, str]]:
+    preview = item.preview
     impact = preview.impact
     pools = f"{count(impact.pools, 'pool')} of {count(impact.drivers, 'driver')}"
     yield "devices", f"{impact.devices} in {pools}; {impact.allocated} allocated"
@@ -122,7 +124,7 @@ def _summary(told: Told, report: Previews) -> Iterator[tuple[str, str]]:
     if preview.claims:
         yield "evicted", count(pods, "pod")
         yield from _wave_lines(list(preview.waves.items()))
-        where = f"{count(len(preview.namespaces), 'namespace')}: {_some(preview.namespaces)}"
+        where = f"{count(len(preview.namespaces), 'namespace')}: {_first_names(preview.namespaces)}"
         yield "claims", f"{len(preview.claims)} in {where}"
     else:
         yield "evicted", "nobody"
@@ -137,7 +139,7 @@ def _summary(told: Told, report: Previews) -> Iterator[tuple[str, str]]:
             yield name, text.format(count(number, "pod"))
     for group in preview.pod_groups:
         yield "PodGroup", _group_text(group, report)
-    evictor = _evictor(told)
+    evictor = _evictor(item)
     if evictor:
         yield "evictor", evictor
 
@@ -151,26 +153,26 @@ def _wave_lines(waves: Sequence[tuple[int, int]]) -> Iterator[tuple[str, str]]:
         yield f"  until {duration(rest[-1][0])}", count(sum(pods for _, pods in rest), "pod")
 
 
-def _group_text(group: GroupRow, report: Previews) -> str:
+def _group_text(group: GroupRow, report: PreviewReport) -> str:
     fate = _WORDS.get(group.outcome) or f"evicted {_when(group.seconds or 0)}"
     known = f"{count(len(group.pods), 'pod')} known" if report.pods_known else "its pods are not known"
     return f"{group.namespace}/{group.name}: {fate}; {known}, not counted above"
 
 
-def _evictor(told: Told) -> str:
-    if not told.preview.pods and not told.preview.pod_groups:
+def _evictor(item: ObjectPreview) -> str:
+    if not item.preview.pods and not item.preview.pod_groups:
         return ""
-    evictors = {taint.evictor for _, taint in told.preview.taints}
+    evictors = {taint.evictor for _, taint in item.preview.taints}
     if Evictor.IN_TREE in evictors:
         return "the in-tree controller"
     if Evictor.OURS not in evictors:
         return ""
-    rule = told.value
+    rule = item.value
     asked = isinstance(rule, DeviceTaintRule) and rule.meta.annotations.get(EVICT) == "true"
     return f"{_OURS}, as {EVICT} asks" if asked else f"{_OURS}, since the policy has inTreeEvictor: absent"
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     rest = len(names) - _NAMES_SHOWN
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -178,8 +180,8 @@ def _some(names: Sequence[str]) -> str:
 # --- pods ---------------------------------------------------------------------------------------
 
 
-def _pods(preview: Preview, report: Previews, *, most: int, width: int | None, color: bool) -> Iterator[str]:
-    shown = preview.pods[:most] if most else preview.pods
+def _pods(preview: Preview, report: PreviewReport, *, limit: int, width: int | None, color: bool) -> Iterator[str]:
+    shown = preview.pods[:limit] if limit else preview.pods
     several = len({driver for row in preview.pods for driver, _, _ in row.devices}) > 1
     taints = len({taint.taint for _, taint in preview.taints}) > 1
     headers = ["POD", "DEVICES", "WHEN", "WHY"]
@@ -260,17 +262,17 @@ def _why(row: PodRow, *, named: bool) -> str:
 
 def _confirmation(given: Confirmation) -> Iterator[str]:
     match given.answer:
-        case Answer.GRANTED:
+        case DryRunAnswer.GRANTED:
             yield "dry run: granted as it is"
-        case Answer.CONFIRM:
+        case DryRunAnswer.CONFIRM:
             yield f"dry run: refused: {given.message}"
             yield "to go ahead, add to its annotations:"
             yield f'  {CONFIRM_IMPACT}: "{given.code}"'
-        case Answer.REFUSED:
+        case DryRunAnswer.REFUSED:
             yield f"dry run: refused: {given.message}"
-        case Answer.FAILED:
+        case DryRunAnswer.FAILED:
             yield f"dry run: no answer: {given.message}"
-        case Answer.NOT_ASKED:
+        case DryRunAnswer.NOT_ASKED:
             yield f"no confirmation code: {given.message}"
 
 

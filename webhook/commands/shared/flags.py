@@ -118,7 +118,7 @@ def add_warnings_as_errors(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warnings-as-errors", action="store_true", help="exit with 1 for warnings, too")
 
 
-def code_of(report: Report, verb: str, *, allow_empty: bool) -> int:
+def exit_code_of(report: Report, verb: str, *, allow_empty: bool) -> int:
     """The exit code; an empty input is not green unless that is allowed, and standard error says so."""
     if report.exit_code or report.judged or allow_empty:
         return report.exit_code
@@ -130,7 +130,7 @@ def code_of(report: Report, verb: str, *, allow_empty: bool) -> int:
 # --- output -------------------------------------------------------------------------------------
 
 
-def colored(choice: str = "auto") -> bool:
+def use_color(choice: str = "auto") -> bool:
     """Whether to use colors: as `--color` says, else by NO_COLOR, then FORCE_COLOR, else if this is a terminal."""
     if choice != "auto":
         return choice == "always"
@@ -141,10 +141,10 @@ def colored(choice: str = "auto") -> bool:
 
 def renderer(output: str, color: str = "auto") -> Callable[[Report], str]:
     """What prints a report as `-o` and `--color` say."""
-    return FORMATS[output] if output != "text" else partial(as_text, color=colored(color))
+    return FORMATS[output] if output != "text" else partial(as_text, color=use_color(color))
 
 
-def key_flag(name: str, parser: argparse.ArgumentParser) -> bytes:
+def read_key(name: str, parser: argparse.ArgumentParser) -> bytes:
     """The key in the file of `--key-file`; ends the program as wrong usage if there is none."""
     try:
         return key_in(Path(name))

@@ -22,7 +22,7 @@ from webhook.commands.shared.entries import (
     remark_entries,
     text,
 )
-from webhook.commands.shared.policy_files import holds_policy, judged_policy, row_of
+from webhook.commands.shared.policy_files import holds_policy, review_policy, row_of
 from webhook.commands.shared.verdicts import whole_verdict_on
 from webhook.commands.shared.walks import entries_of as walk_entries
 from webhook.commands.shared.walks import values_of
@@ -66,7 +66,7 @@ _CANDIDATE_WORDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ObjectIdentity:
     """What makes an object the same one in two files; a missing namespace is the default one."""
 
     group: str
@@ -75,7 +75,7 @@ class Identity:
     name: str
 
     @classmethod
-    def of(cls, value: Mapping[str, JSON]) -> Identity | None:
+    def of(cls, value: Mapping[str, JSON]) -> ObjectIdentity | None:
         """Of an object; None for what has no name."""
         kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
         about = meta(value)
@@ -84,7 +84,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ReviewTerms:
     """What all manifests of a run are judged by. `old` holds the objects that the cluster is said to have.
 
     `namespace` is the one of claims and templates that do not name theirs.
@@ -94,39 +94,39 @@ class Terms:
     username: str = ""
     groups: tuple[str, ...] = ()
     namespace: str = "default"
-    old: Mapping[Identity, JSON] = field(default_factory=dict)
+    old: Mapping[ObjectIdentity, JSON] = field(default_factory=dict)
     verbose: bool = False
 
 
-def judged(manifest: Manifest, terms: Terms, *, explicit: bool = True) -> Row:
+def review_manifest(manifest: Manifest, terms: ReviewTerms, *, explicit: bool = True) -> Row:
     """The row of a manifest. `explicit`: its file was named, so that it is told if there is nothing to judge in it."""
     value = manifest.value
     row = row_of(manifest)
     if row.api_version and row.kind:
-        return _judged_kind(row, manifest, terms)
-    if not _meant_for_us(value):
-        return _skipped(row, NO_OBJECT, terms, told=explicit)
+        return _review_kind(row, manifest, terms)
+    if not _looks_like_ours(value):
+        return _skipped(row, NO_OBJECT, terms, reported=explicit)
     return _refused(row, manifest, *_no_object_errors(value))
 
 
-def _judged_kind(row: Row, manifest: Manifest, terms: Terms) -> Row:
+def _review_kind(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:
     """The row of an object that says what it is."""
     kind = GroupVersionKind.parse(row.api_version, row.kind)
     if kind == _REVIEW:
-        return _judged_review(row, manifest, terms)
+        return _review_admission_review(row, manifest, terms)
     if kind in BY_KIND:
-        return _judged_object(row, manifest, kind, terms)
+        return _review_object(row, manifest, kind, terms)
     mistake = _mistaken_kind(kind)
     if mistake is not None:
         return _refused(row, manifest, mistake)
     if holds_policy(manifest.value):
-        identity = Identity.of(manifest.value)
+        identity = ObjectIdentity.of(manifest.value)
         old = terms.old.get(identity) if identity else None
-        return judged_policy(manifest, row, old=old, now=terms.context.now).row
+        return review_policy(manifest, row, old=old, now=terms.context.now).row
     return _skipped(row, OTHER_KIND, terms)
 
 
-def _meant_for_us(value: JSON) -> bool:
+def _looks_like_ours(value: JSON) -> bool:
     """Whether a document that does not say what it is looks like an object of ours all the same.
 
     Charts, values, workflows and playbooks are YAML too. A text is most likely not YAML at all, and is told.
@@ -157,9 +157,9 @@ def _no_object_errors(value: JSON) -> Iterator[FieldError]:
             yield required(root.child(name))
 
 
-def _skipped(row: Row, reason: str, terms: Terms, *, told: bool = False) -> Row:
+def _skipped(row: Row, reason: str, terms: ReviewTerms, *, reported: bool = False) -> Row:
     entries: tuple[Entry, ...] = ()
-    if terms.verbose or told:
+    if terms.verbose or reported:
         entries = (Entry(Level.INFO, f"{row.reference or 'document'}: skipped, {reason}", row.position),)
     return replace(row, result=Result.SKIPPED, skipped=reason, entries=entries)
 
@@ -197,7 +197,7 @@ def _close(kind: str, known: Collection[str]) -> list[str]:
 # --- objects and reviews ------------------------------------------------------------------------
 
 
-def _judged_object(row: Row, manifest: Manifest, kind: GroupVersionKind, terms: Terms) -> Row:
+def _review_object(row: Row, manifest: Manifest, kind: GroupVersionKind, terms: ReviewTerms) -> Row:
     old, note = _old_object(manifest.value, kind, terms.old)
     value = manifest.value if old is None else _as_applied(manifest.value, old)
     request = AdmissionRequest(
@@ -214,10 +214,10 @@ def _judged_object(row: Row, manifest: Manifest, kind: GroupVersionKind, terms: 
     if terms.username:
         request = structs.replace(request, username=terms.username, groups=terms.groups)
     entries = [Entry(Level.WARNING, note, row.position)] if note else []
-    return _reviewed(row, manifest, request, manifest.spot, entries, terms)
+    return _reviewed_row(row, manifest, request, manifest.spot, entries, terms)
 
 
-def _judged_review(row: Row, manifest: Manifest, terms: Terms) -> Row:
+def _review_admission_review(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:
     """A document that is a review itself: its own operation, user and old object."""
     try:
         request = decode_review(json.dumps(manifest.value).encode())
@@ -227,11 +227,11 @@ def _judged_review(row: Row, manifest: Manifest, terms: Terms) -> Row:
     row = replace(row, name=request.reference, namespace="")
     if request.resource not in KINDS:
         return _skipped(row, OTHER_REVIEW, terms)
-    return _reviewed(row, manifest, request, descend(manifest.spot, ("request", "object")), [], terms)
+    return _reviewed_row(row, manifest, request, descend(manifest.spot, ("request", "object")), [], terms)
 
 
-def _reviewed(
-    row: Row, manifest: Manifest, request: AdmissionRequest, spot: Spot, entries: list[Entry], terms: Terms
+def _reviewed_row(
+    row: Row, manifest: Manifest, request: AdmissionRequest, spot: Spot, entries: list[Entry], terms: ReviewTerms
 ) -> Row:
     """The answers of both webhooks to a request, told where `spot` says its object stands."""
     entries.extend((*duplicate_entries(manifest), *remark_entries(manifest)))
@@ -260,9 +260,11 @@ def _reviewed(
     )
 
 
-def _old_object(value: Mapping[str, JSON], kind: GroupVersionKind, old: Mapping[Identity, JSON]) -> tuple[JSON, str]:
+def _old_object(
+    value: Mapping[str, JSON], kind: GroupVersionKind, old: Mapping[ObjectIdentity, JSON]
+) -> tuple[JSON, str]:
     """The object as the cluster is said to have it, or None; and why not, if one of that name cannot be compared."""
-    identity = Identity.of(value)
+    identity = ObjectIdentity.of(value)
     found = old.get(identity) if identity else None
     if found is None:
         return None, ""

@@ -65,7 +65,7 @@ def _go_on(_: str) -> None:
 # --- manifests ----------------------------------------------------------------------------------
 
 
-class JudgedPolicy(NamedTuple):
+class ReviewedPolicy(NamedTuple):
     """A document or ConfigMap, judged. `loaded` has what it holds by key; a bare document is its `policy.yaml`."""
 
     row: Row
@@ -86,15 +86,15 @@ def holds_policy(value: JSON) -> bool:
     return any(_SAYS_POLICY.search(text(data, key)) for key in _KEYS)
 
 
-def judged_policy(manifest: Manifest, row: Row, *, old: JSON = None, now: datetime | None = None) -> JudgedPolicy:
+def review_policy(manifest: Manifest, row: Row, *, old: JSON = None, now: datetime | None = None) -> ReviewedPolicy:
     """The row of something that holds a policy. With `now`, exceptions that end are told as well."""
     duplicates = tuple(duplicate_entries(manifest))
     if text(manifest.value, "kind") == KIND:
         loaded = load(manifest.value, _ROOT, namespace=own_namespace())
         entries = (*duplicates, *remark_entries(manifest), *_document_entries(manifest, loaded, _ROOT, now))
         judged = _with_entries(row, entries)
-        return JudgedPolicy(judged, {POLICY_KEY: loaded if not duplicates else loaded._replace(policy=None)})
-    return _judged_config_map(manifest, row, old, now, duplicates)
+        return ReviewedPolicy(judged, {POLICY_KEY: loaded if not duplicates else loaded._replace(policy=None)})
+    return _review_config_map(manifest, row, old, now, duplicates)
 
 
 def _document_entries(manifest: Manifest, loaded: Loaded, at: Path, now: datetime | None) -> list[Entry]:
@@ -104,9 +104,9 @@ def _document_entries(manifest: Manifest, loaded: Loaded, at: Path, now: datetim
     return list(entries_of(manifest.spot, findings))
 
 
-def _judged_config_map(
+def _review_config_map(
     manifest: Manifest, row: Row, old: JSON, now: datetime | None, duplicates: tuple[Entry, ...]
-) -> JudgedPolicy:
+) -> ReviewedPolicy:
     """As the webhook judges it before it is stored."""
     loaded: dict[str, Loaded] = {}
     spot = manifest.spot
@@ -135,7 +135,7 @@ def _judged_config_map(
         if held.policy is not None and now is not None:
             findings += expiring(held.policy, now, _DATA.key(key))
     entries = [*duplicates, *entries_of(spot, findings)]
-    return JudgedPolicy(_with_entries(replace(row, operation=request.operation), entries), loaded)
+    return ReviewedPolicy(_with_entries(replace(row, operation=request.operation), entries), loaded)
 
 
 def _with_entries(row: Row, entries: tuple[Entry, ...] | list[Entry]) -> Row:
@@ -184,7 +184,7 @@ def policy_file(name: str, *, now: datetime | None = None) -> PolicyFile:
     Whatever else the file holds is left alone. Never raises: what cannot be read is told in a row.
     """
     rows: list[Row] = []
-    found: list[JudgedPolicy] = []
+    found: list[ReviewedPolicy] = []
     for file in read([name]):
         unreadable = unreadable_row(file)
         if unreadable is not None:
@@ -193,7 +193,7 @@ def policy_file(name: str, *, now: datetime | None = None) -> PolicyFile:
         if len(file.manifests) == len(holding) == 1 and file.size_bytes > MAX_BYTES and not _wrapped(holding[0]):
             rows.append(Row(file.name).failed(str(too_long(_ROOT, MAX_BYTES)), ErrorType.TOO_LONG))
             continue
-        found += [judged_policy(manifest, row_of(manifest), now=now) for manifest in holding]
+        found += [review_policy(manifest, row_of(manifest), now=now) for manifest in holding]
     rows += [judged.row for judged in found]
     if not rows:
         rows.append(Row(shown(name)).failed(f"holds no {KIND}, nor a ConfigMap with one in {POLICY_KEY}", UNREADABLE))
@@ -213,7 +213,7 @@ def policy_in(manifest: Manifest, *, now: datetime | None = None) -> PolicyFile:
     if not holds_policy(manifest.value):
         fault = Row(manifest.file).failed(f"{row.reference}: holds no {KIND} in {POLICY_KEY}", UNREADABLE)
         return PolicyFile((fault,))
-    judged = judged_policy(manifest, row, now=now)
+    judged = review_policy(manifest, row, now=now)
     held = (judged.loaded[key].policy if key in judged.loaded else None for key in _KEYS)
     return PolicyFile((judged.row,), *held)
 

@@ -36,8 +36,8 @@ class Verdict(NamedTuple):
 
 def verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Verdict:
     """The verdict on a request."""
-    strict = _strict(request, context)
-    told = {finding.error.path.written for finding in strict}
+    strict = _unknown_fields(request, context)
+    unknown = {finding.error.path.written for finding in strict}
     defaulted = mutate(request, context)
     if defaulted.patch:
         request = structs.replace(request, object=apply_patch(request.object, defaulted.patch))
@@ -45,7 +45,7 @@ def verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Verdict:
     findings = tuple(
         finding
         for finding in decision.findings
-        if finding.code not in LINTED_AS_WELL or finding.error.path.written not in told
+        if finding.code not in LINTED_AS_WELL or finding.error.path.written not in unknown
     )
     return Verdict(request, defaulted.patch, strict, defaulted.findings, findings, decision)
 
@@ -77,7 +77,7 @@ def _reported_already(finding: Finding, wrong: set[str], crowded: tuple[str, ...
     return finding.code is None and finding.rule is None and str(error.path).startswith(crowded)
 
 
-def _strict(request: AdmissionRequest, context: AdmissionContext) -> tuple[Finding, ...]:
+def _unknown_fields(request: AdmissionRequest, context: AdmissionContext) -> tuple[Finding, ...]:
     """Unknown fields of what a request writes; the decoder has answered for the rest of a status update."""
     value = request.object
     if not isinstance(value, dict) or request.sub_resource:

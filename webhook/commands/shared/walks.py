@@ -42,24 +42,24 @@ def _walk_values(walk: Walk, spot: Spot) -> dict[str, Any]:
     }
 
 
-def _rule_values(told: Considered) -> dict[str, Any]:
+def _rule_values(considered: Considered) -> dict[str, Any]:
     """`result` is one of allows, refuses, warns, audits, excused, noMatch and notReached."""
-    hit = told.hit
+    hit = considered.hit
     if hit is None:
-        result = NO_MATCH if told.reached else NOT_REACHED
+        result = NO_MATCH if considered.reached else NOT_REACHED
     else:
-        result = _RESULTS[told.rule.action] if hit.exception is None else EXCUSED
+        result = _RESULTS[considered.rule.action] if hit.exception is None else EXCUSED
     exception = None if hit is None else hit.exception
     return {
-        "rule": told.rule.name,
-        "action": told.rule.action.value,
+        "rule": considered.rule.name,
+        "action": considered.rule.action.value,
         "result": result,
-        "unmet": _unmet_values(told.unmet),
+        "unmet": _unmet_values(considered.unmet),
         "problem": (hit.problem if hit is not None else "") or None,
         "exception": None if exception is None else exception.name,
         "until": None if exception is None else format_time(exception.expires_at),
         "passedOver": [
-            {"exception": over.exception.name, "unmet": _unmet_values(over.unmet)} for over in told.passed_over
+            {"exception": over.exception.name, "unmet": _unmet_values(over.unmet)} for over in considered.passed_over
         ],
     }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import Finding, Path, Severity
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
-from webhook.commands.shared.flags import add_allow_empty, add_color, add_output, colored
+from webhook.commands.shared.flags import add_allow_empty, add_color, add_output, use_color
 from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import policy_file
@@ -49,7 +49,7 @@ def _run(options: argparse.Namespace, _: CommandLine) -> int:
     now = datetime.now(UTC)  # noqa: TID251 -- the shell asks
     for name in options.suites:
         _run_all(name, results, options.run, now)
-    printed = renderer(options.output, color=colored(options.color), verbose=options.verbose)(results)
+    printed = renderer(options.output, color=use_color(options.color), verbose=options.verbose)(results)
     code = results.exit_code
     if not code and not results.tested and not options.allow_empty:
         why = "no case was run" if options.run is None else f"no case matches --run {options.run.pattern}"

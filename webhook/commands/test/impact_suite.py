@@ -103,5 +103,5 @@ def _denials(errors: Sequence[FieldError]) -> Iterator[Finding]:
 
 def _unusable(row: Row, entries: Sequence[Entry]) -> Row:
     """A fault that leaves every case of the suite without meaning."""
-    told = tuple(replace(entry, reason=UNREADABLE) for entry in entries)
-    return replace(row, result=Result.DENIED, entries=told)
+    unreadable_entries = tuple(replace(entry, reason=UNREADABLE) for entry in entries)
+    return replace(row, result=Result.DENIED, entries=unreadable_entries)

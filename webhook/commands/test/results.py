@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from webhook.admission.impact_text import Measured
-    from webhook.commands.test.outcomes import Outcome
+    from webhook.commands.test.case_result import CaseResult
     from webhook.files.spots import Position
     from webhook.policy.model import Policy
 
@@ -30,7 +30,7 @@ class Tested(NamedTuple):
     file: str
     suite: str
     position: Position
-    outcome: Outcome
+    outcome: CaseResult
 
     @property
     def passed(self) -> bool:
@@ -139,7 +139,7 @@ def _case_lines(tested: Tested, *, color: bool, verbose: bool) -> Iterator[str]:
         for message in outcome.messages:
             yield visible(f"          said: {message}")
     if outcome.explanation is not None and not tested.passed:
-        yield from (visible(f"          {told}") for told in walk_lines(outcome.explanation))
+        yield from (visible(f"          {text}") for text in walk_lines(outcome.explanation))
 
 
 def _impact_text(measured: Measured) -> str:

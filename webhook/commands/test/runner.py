@@ -23,7 +23,7 @@ from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import EQUAL, DeviceToleration, decode_toleration
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.walks import values_of
-from webhook.commands.test.outcomes import Mismatch, Outcome, listed, mismatches_of
+from webhook.commands.test.case_result import CaseResult, Mismatch, listed, mismatches_of
 from webhook.commands.test.trial import Trial
 from webhook.files.dump import Dump
 from webhook.files.read import read
@@ -88,7 +88,7 @@ class Runner:
         labels = {name: {**given, NAMESPACE_NAME_LABEL: name} for name, given in suite.namespaces.items()}
         self._names = KnownNames({**found.namespaces, **labels}, {**found.device_classes, **suite.device_classes})
 
-    def outcome_of(self, case: Case) -> Outcome:
+    def outcome_of(self, case: Case) -> CaseResult:
         """The case, run and compared. Raises BadCase."""
         trial = Trial(self._judge, self._names, self._key, self._inventory)
         now = case.time or self._now
@@ -126,10 +126,10 @@ class Runner:
         if request.operation == "UPDATE":
             trial.store(request.old_object)
         elif request.name in self._inventory.rules:
-            text_ = f"DeviceTaintRule {request.name} is there already; an update needs oldObject"
-            raise BadCase(text_, sent.path.child("object"))
+            message = f"DeviceTaintRule {request.name} is there already; an update needs oldObject"
+            raise BadCase(message, sent.path.child("object"))
 
-    def _compared(self, case: Case, request: AdmissionRequest, verdict: Verdict) -> Outcome:
+    def _compared(self, case: Case, request: AdmissionRequest, verdict: Verdict) -> CaseResult:
         annotation = verdict.decision.annotations.get(IMPACT)
         measured = None if annotation is None else measured_in(annotation)
         said = [finding for finding in (*verdict.strict, *verdict.findings) if not _is_advice(finding)]
@@ -139,8 +139,8 @@ class Runner:
             messages += (verdict.decision.problem,)
         defaulted = _defaulted(request, verdict)
         matched = {*(name for name, _ in verdict.decision.hits), *_defaulting(self._policy, defaulted)}
-        rules = tuple(sorted(_spoken(verdict.decision, weighty, self._policy)))
-        outcome = Outcome(case, _word(weighty, verdict), rules, frozenset(matched), messages, measured)
+        rules = tuple(sorted(_names_heard(verdict.decision, weighty, self._policy)))
+        outcome = CaseResult(case, _word_of(weighty, verdict), rules, frozenset(matched), messages, measured)
         fields = {name for finding in said for name in (finding.error.field, finding.error.path.written)}
         return replace(outcome, mismatches=tuple(mismatches_of(outcome, fields, defaulted)))
 
@@ -201,18 +201,18 @@ def _is_figure(finding: Finding, measured: Measured | None) -> bool:
     return measured is not None and (not measured.over or measured.confirmed)
 
 
-def _word(told: list[Finding], verdict: Verdict) -> Word:
-    severities = {finding.severity for finding in told}
+def _word_of(findings: list[Finding], verdict: Verdict) -> Word:
+    severities = {finding.severity for finding in findings}
     if Severity.DENY in severities or not verdict.decision.allowed:
         return Word.DENIED
     return Word.WARNED if Severity.WARN in severities else Word.ALLOWED
 
 
-def _spoken(decision: Decision, told: list[Finding], policy: Policy) -> set[str]:
+def _names_heard(decision: Decision, findings: list[Finding], policy: Policy) -> set[str]:
     """The rules and exceptions that had something to say. An exception says that a rule would have."""
     exceptions = {exception.name for exception in policy.exceptions}
     names = {name for name, action in decision.hits if action is not Action.ALLOW or name in exceptions}
-    return names | {finding.rule for finding in told if finding.rule is not None}
+    return names | {finding.rule for finding in findings if finding.rule is not None}
 
 
 def _defaulting(policy: Policy, defaulted: tuple[DeviceToleration, ...]) -> Iterator[str]:

@@ -11,11 +11,11 @@ from webhook.admission.author import REQUESTED_BY
 from webhook.api.meta import NamespacedName
 from webhook.commands.doctor.checks import (
     Check,
-    Denied,
-    Entry,
     Handshake,
-    Probed,
+    MissingRight,
+    ProbeResult,
     Status,
+    WebhookEntry,
     access_check,
     authors_check,
     certificate_check,
@@ -41,9 +41,9 @@ CONFIG_MAP: Final = NamespacedName("ns", "device-taint-webhook-policy")
 POLICY: Final = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
 
 
-def make_entry(name: str = RULES, bundle: bytes = b"PEM", **fields: Any) -> Entry:
+def make_entry(name: str = RULES, bundle: bytes = b"PEM", **fields: Any) -> WebhookEntry:
     rules = (("resource.k8s.io", "devicetaintrules", frozenset({"v1", "v1beta2"})),)
-    return Entry(
+    return WebhookEntry(
         name,
         "Validating",
         **{"fails_open": False, "bundle": bundle, "address": ("h", 443, "h"), "rules": rules, **fields},
@@ -84,13 +84,13 @@ def test_the_worst_check_counts_and_any_that_is_not_ok_is_a_finding() -> None:
 def test_a_probe_is_answered_only_by_the_webhook(
     code: int, message: str, warnings: tuple[str, ...], status: str
 ) -> None:
-    probed = Probed(RULES, fails_open=False, code=code, message=message, warnings=warnings)
+    probed = ProbeResult(RULES, fails_open=False, code=code, message=message, warnings=warnings)
     assert said(probe_check(probed, "ns"))[0] == status
     assert probed.answered == (status == "ok")
 
 
 def test_a_policy_that_is_there_already_was_not_refused_before() -> None:
-    exists = Probed("policy.validate.devicetaint.io", fails_open=True, code=409, message="exists", warnings=())
+    exists = ProbeResult("policy.validate.devicetaint.io", fails_open=True, code=409, message="exists", warnings=())
     assert said(probe_check(exists, "ns"))[0] == "fail"
 
 
@@ -108,7 +108,9 @@ def test_a_policy_that_is_there_already_was_not_refused_before() -> None:
 )
 def test_a_failed_call_comes_with_what_to_do(why: str, advice: str) -> None:
     message = f'Internal error occurred: failed calling webhook "{RULES}": {why}'
-    assert advice in probe_check(Probed(RULES, fails_open=False, code=500, message=message, warnings=()), "ns").advice
+    assert (
+        advice in probe_check(ProbeResult(RULES, fails_open=False, code=500, message=message, warnings=()), "ns").advice
+    )
 
 
 def test_templates_get_an_author() -> None:
@@ -205,7 +207,7 @@ def test_a_worker_need_not_be_there() -> None:
 
 def test_access_and_key() -> None:
     assert said(access_check([], 7)) == ("ok", "service accounts may do all they have to (7 rights)")
-    assert said(access_check([Denied("a", "get x"), Denied("b", "list y")], 7)) == (
+    assert said(access_check([MissingRight("a", "get x"), MissingRight("b", "list y")], 7)) == (
         "fail",
         "a may not get x; b may not list y",
     )

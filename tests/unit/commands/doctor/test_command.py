@@ -17,7 +17,7 @@ from webhook.api.meta import SERVED_VERSIONS, format_time
 from webhook.api.names import PROGRAM, WORKER
 from webhook.commands.doctor import command as doctor
 from webhook.commands.doctor.access import RIGHTS, Right
-from webhook.commands.doctor.checks import AHEAD, MARK, Check, Status
+from webhook.commands.doctor.checks import AHEAD_CODE, PROBE_CODE, Check, Status
 from webhook.commands.doctor.probes import address_of, policy_probe, probe, with_time
 from webhook.config.namespace import policy_config_map
 
@@ -79,14 +79,14 @@ def test_every_probe_is_worth_the_advice_that_marks_an_answer(sort: str, version
         version = "v1alpha3"
     decision = _judged(probe(sort, version, "default").obj)
     assert decision.allowed
-    assert MARK in {finding.code for finding in decision.findings}
+    assert PROBE_CODE in {finding.code for finding in decision.findings}
 
 
 @pytest.mark.parametrize(("seconds", "ahead"), [(50, False), (70, True)])
 def test_a_time_is_told_from_the_future(seconds: int, ahead: bool) -> None:  # noqa: FBT001 -- a parameter
     time = format_time(NOW.fromtimestamp(NOW.timestamp() + seconds, NOW.tzinfo))
     findings = _judged(with_time(probe("rules", "v1", ""), time).obj).findings
-    assert (AHEAD in {finding.code for finding in findings}) is ahead
+    assert (AHEAD_CODE in {finding.code for finding in findings}) is ahead
 
 
 def test_the_policy_probe_is_refused() -> None:

@@ -13,7 +13,7 @@ from webhook.commands import export_vap, schema
 from webhook.commands.check import command as check
 from webhook.commands.doctor import command as doctor
 from webhook.commands.preview import command as preview
-from webhook.commands.shared.flags import colored
+from webhook.commands.shared.flags import use_color
 
 if TYPE_CHECKING:
     from tests.unit.commands.check_runner import CheckRunner
@@ -113,7 +113,7 @@ def test_colors_are_those_that_are_asked_for(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
-    assert colored(choice) is expected
+    assert use_color(choice) is expected
 
 
 def test_color_flag_reaches_the_text_and_never_the_json(run: CheckRunner) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.unit.policy.cel import evaluated
-from webhook.policy.model import LabelRequirement, Match, NamespaceMatch, RequesterMatch
+from webhook.api.selectors import LabelRequirement
+from webhook.policy.model import Match, NamespaceMatch, RequesterMatch
 from webhook.policy.vap.cel import toleration_condition
 
 

@@ -29,7 +29,7 @@ class Mismatch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseResult:
     """What became of a case. `rules` spoke, `matched` are all that were hit, those that allow too.
 
     `measured` is what the guard says of the impact, None where it does not look at one.
@@ -46,7 +46,7 @@ class Outcome:
     """Why the policy says so, of a case that failed: who, notes, walks."""
 
 
-def mismatches_of(outcome: Outcome, fields: set[str], defaulted: tuple[DeviceToleration, ...]) -> Iterator[Mismatch]:
+def mismatches_of(outcome: CaseResult, fields: set[str], defaulted: tuple[DeviceToleration, ...]) -> Iterator[Mismatch]:
     """What came otherwise than expected. `fields` are the paths of what was said."""
     expect = outcome.case.expect
     if outcome.word is not expect.decision:
