@@ -1,4 +1,4 @@
-"""The command line: a verb, imported only when it is asked for, and its exit code."""
+"""The command line: imports and runs the requested verb, and returns its exit code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one verb; gives 0 for fine, 1 for findings, 2 for usage, unreadable input or no cluster."""
+    """Runs one verb. Returns 0 for fine, 1 for findings, 2 for wrong usage, unreadable input or no cluster."""
     if without_output():
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 -- for as long as we run
         code = _main(arguments)

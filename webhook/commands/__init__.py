@@ -1,1 +1,7 @@
-"""One verb a module. Each has `run(arguments) -> exit code`: 0 fine, 1 findings, 2 usage or unreadable input."""
+"""The verbs that end: `check`, `explain`, `preview`, `audit`, `test`, `doctor`, `export-vap`, `schema`, `completion`.
+
+A verb is a folder, or one module where that is enough. Its `command` has `command_line()`, the flags, and
+`run(arguments)`, which prints a report and returns an exit code: 0 fine, 1 findings, 2 wrong usage, unreadable input or
+no cluster. Start reading at `verbs`, which maps verbs to modules, and at `shared.main`, which every `run` goes through.
+Reading of files and printing of reports are in `files`; rules of the domain are in the rooms below.
+"""

@@ -30,7 +30,7 @@ class _Option(NamedTuple):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the script; gives 0, or 2 for wrong usage."""
+    """Prints the script. Returns 0, or 2 for wrong usage."""
     return main_of(command_line(), arguments, _run)
 
 

@@ -1,4 +1,4 @@
-"""`export-vap`: what of a policy Kubernetes can hold on to by itself, as ValidatingAdmissionPolicies."""
+"""`export-vap`: the part of a policy that Kubernetes can enforce by itself, as ValidatingAdmissionPolicies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RULES: Final = "rules"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints policies and bindings, and on stderr what they lack; 1 for that with --strict, 2 without a policy."""
+    """Prints policies and bindings, and on stderr what they lack. Returns 0, 1 with --strict if so, 2 for no policy."""
     return main_of(command_line(), arguments, _run)
 
 
@@ -68,7 +68,7 @@ def _policy_in(name: str) -> Policy | None:
 
 
 def _coverage_lines(exported: Export) -> Iterable[str]:
-    """What is not there, line by line, and how much is."""
+    """Lines on what is not exported in full, and the counts."""
     for each in (*exported.rules, *exported.beyond):
         if each.coverage is not Coverage.FULL:
             yield _line(each)

@@ -21,7 +21,7 @@ _VERSION: Final = "v1alpha1"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the schema; gives 0, or 2 for wrong usage."""
+    """Prints the schema. Returns 0, or 2 for wrong usage."""
     return main_of(command_line(), arguments, _run)
 
 

@@ -3,5 +3,5 @@
 In: an argument list and a mapping of environment variables. Out: `ServeSettings` or `EvictSettings`, or all mistakes at
 once as a ConfigError. Each room defines its own settings class; this room composes them. Every flag can also be given
 as `DEVICE_TAINT_WEBHOOK_<FLAG>`; the command line wins. Nothing reads the environment after this. Start with `flags`,
-then `serve` or `evict`.
+then `serve` or `evict`. The flags of other verbs are in `commands`; all use `command_line` and the parsers of `texts`.
 """

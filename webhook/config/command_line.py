@@ -1,4 +1,4 @@
-"""Command lines: argparse with short errors, examples in the help, and no silently repeated flags."""
+"""Command lines: argparse with one-line errors, examples in the help, and no flag silently overriding another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environment variables: which ones belong to flags, which ones Kubernetes sets, and which ones are mistakes."""
+"""Environment variables: which are ours, which Kubernetes sets, and which are mistakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OTHERS: Final = frozenset({f"{PREFIX}NAMESPACE"})
 _SERVICE_LINK: Final = re.compile(
     r"_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)$"
 )
-"""Variables that a kubelet sets in each container for each Service, unless the pod has enableServiceLinks: false."""
+"""What a kubelet sets in each container for each Service, unless the pod has enableServiceLinks: false."""
 _SERVICE_LINK_VALUE: Final = re.compile(r"(tcp|udp|sctp)://")
 
 

@@ -113,7 +113,7 @@ _EXAMPLES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictSettings:
-    """All settings of `evict`."""
+    """The configuration of an `evict` process."""
 
     worker: WorkerSettings
     cluster: ClusterSettings

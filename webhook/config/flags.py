@@ -19,7 +19,7 @@ ENVIRONMENT_PREFIX: Final = PREFIX
 
 
 class ConfigError(Exception):
-    """Flags or environment that make no sense: every fault, one a line, in the style of field errors."""
+    """Invalid flags or environment variables: every fault, one a line, in the style of field errors."""
 
     def __init__(self, errors: Sequence[FieldError | str]) -> None:
         super().__init__("\n".join(str(error) for error in errors))
@@ -48,7 +48,7 @@ class Flag:
 
 
 class DaemonCommandLine(CommandLine):
-    """A command line whose complaints are raised rather than printed. Overlays add to the flags of a Deployment."""
+    """A command line that raises its errors. The last of several values wins: overlays append flags to a Deployment."""
 
     last_wins = True
 

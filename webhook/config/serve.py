@@ -168,12 +168,12 @@ _EXAMPLES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """All settings of `serve`."""
+    """The configuration of a `serve` process."""
 
     address: Address
     certificates: FileSettings | SelfManagedSettings
     health_address: Address | None
-    """None disables the port, also for metrics."""
+    """None disables the port; the same for metrics."""
     metrics_address: Address | None
     shutdown_delay_seconds: float
     cluster: ClusterSettings | None

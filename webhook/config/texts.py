@@ -1,4 +1,4 @@
-"""What flags are given as: text in, a value out, or ValueError with what would be right."""
+"""Parsers of flag values, for all verbs: text in, value out, or ValueError saying what would be valid."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def as_lifetime(text: str) -> timedelta:
 
 
 def as_interval(text: str) -> timedelta | None:
-    """A whole number with a unit; `0` for never."""
+    """A whole number with a unit; None for `0`, which means never."""
     return None if text == "0" else as_lifetime(text)
 
 

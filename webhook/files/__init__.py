@@ -1,1 +1,7 @@
-"""What lies on disk: manifests read with their positions, findings printed. Decisions are made elsewhere."""
+"""Files in, reports out: manifests are read with the position of each value, and findings printed at those positions.
+
+`read` yields the manifests of files, folders and standard input, by way of `yaml_documents` and `json_documents`;
+`spots` maps field paths to lines and columns. `policies` reads a policy, `dump` what manifests say about a cluster. A
+run's results are rows of `report`, which `render` prints as text, JSON, YAML, JUnit, GitHub commands or SARIF. Start
+with `read` and `report`. Nothing here decides about an object.
+"""

@@ -1,4 +1,4 @@
-"""What manifests say about a cluster: a dump, or the Namespaces and DeviceClasses that stand among other files.
+"""What manifests say about a cluster: a dump, or the Namespaces and DeviceClasses among other files.
 
 `kubectl get resourceclaimtemplates,resourceclaims,namespaces,deviceclasses -A -o json` makes a dump for audits,
 `kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o json` one for previews. Nothing is judged here.
@@ -95,7 +95,7 @@ class Stock:
 
 
 def held_in(value: Any, path: Path | None = None) -> tuple[Held | None, list[FieldError]]:
-    """What an inventory keeps of an object, None if nothing, and the wrong types in it; it stands at `path`."""
+    """What an inventory keeps of the object at `path` (None if nothing), and the wrong types in it."""
     kind = _kind_of(value)
     decode = _DECODERS.get((kind.group, kind.kind)) if kind is not None else None
     errors: list[FieldError] = []

@@ -1,4 +1,4 @@
-"""Documents within a text of a document, such as the policy in a ConfigMap, and where in the file they stand."""
+"""Documents inside a string of a document, such as the policy in a ConfigMap, and their positions in the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def with_text_read(spot: Spot, steps: Steps, text: str) -> Spot:
-    """`spot` as if the document in the text that stands at the steps were part of its own document.
+    """`spot` as if the document in the string at `steps` were part of its own document.
 
     Where that cannot be read, the text's spot is the place of the fault. Texts that are not literal blocks are
     left alone: their lines are no lines of the file.

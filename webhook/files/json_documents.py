@@ -1,4 +1,4 @@
-"""JSON to values with positions. Positions are looked up only when somebody asks: a dump is large, a finding rare."""
+"""JSON to values with positions. Positions are computed on demand: dumps are large, findings rare."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Lines:
 
 
 class JsonSpot:
-    """Where a value stands. What is below is found by skipping from sibling to sibling at the decoder's speed."""
+    """The position of a value. Values below it are found by decoding from sibling to sibling."""
 
     def __init__(self, text: str, lines: Lines, offset: int, key_offset: int | None = None) -> None:
         self._text = text
@@ -64,7 +64,7 @@ class JsonSpot:
 
     @property
     def text_start(self) -> Position | None:
-        """None: a text stands on one line, however many it has."""
+        """None: a JSON string is on one line, however many lines it encodes."""
         return None
 
     @property

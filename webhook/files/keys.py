@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def key_in(path: Path) -> bytes:
-    """The key as it stands there, without the end of its line. Raises OSError with the path, also if it is short."""
+    """The key in a file, without a final newline. Raises OSError with the path, also for a key that is too short."""
     key = path.read_bytes().strip()
     if len(key) < KEY_LEAST_BYTES:
         raise OSError(f"{path}: must have at least {KEY_LEAST_BYTES} bytes, and has {len(key)}")

@@ -1,4 +1,4 @@
-"""Policies in texts: YAML or JSON joined to `policy.document`, with every fault where it stands.
+"""Policies in texts: YAML or JSON read by `policy.document`, with every error at its position.
 
 Nothing here keeps anything between calls, so a server may call it from a thread.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Check = Callable[[str], None]
 
 MAX_BYTES: Final = 512 * 1024
-"""Of a policy's text: half of what a ConfigMap holds, so that a candidate fits beside it."""
+"""Of a policy's text: half the size of a ConfigMap, so that a candidate fits in as well."""
 _PHASE: Final = "policy"
 _ROOT: Final = Path.root()
 _LONGEST_LINE: Final = 80
@@ -86,7 +86,7 @@ def _remark(problem: Problem, at: Path) -> Finding:
 
 
 def _unreadable(fault: Unreadable, content: str, at: Path) -> FieldError:
-    """The fault as a field error whose value is the line where it stands."""
+    """The fault as a field error whose value is its line."""
     line, column = fault.position or (1, 1)
     lines = content.splitlines()
     shown = lines[line - 1].strip() if line <= len(lines) else ""

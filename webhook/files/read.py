@@ -59,7 +59,7 @@ class Manifest:
 
 @dataclass(slots=True)
 class File:
-    """What a file holds. `explicit`: it was named, not found in a folder."""
+    """The contents of a file. `explicit`: it was named, not found in a folder."""
 
     name: str
     explicit: bool = True
@@ -142,7 +142,7 @@ def _is_file(path: str) -> bool:
     try:
         return stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116 -- as above
     except (OSError, ValueError):
-        return True  # reading tells what is wrong
+        return True  # reading it reports what is wrong
 
 
 def _no_file(path: str) -> File:
@@ -182,7 +182,7 @@ def documents(text: str) -> Iterator[Document | Unreadable]:
 
 
 def _chunk(text: str, lines: Lines, start: int, end: int) -> Iterator[Document | Unreadable]:
-    """What stands between two starts of documents: JSON if it looks so and is, else YAML."""
+    """The text between two starts of documents: JSON if it looks so and is, else YAML."""
     not_json: NotJSON | None = None
     content = _JSON_START.match(text, start, end)
     if content is not None:

@@ -28,8 +28,7 @@ _PLAIN: Final = "\x1b[0m"
 def as_text(report: Report, *, color: bool = False, named: bool = False) -> str:
     """`FILE:LINE:COL: error: path: message [DT001]`, by file and position, and a summary.
 
-    Which object it is stands there as well for standard input and for files with several objects, and with `named`
-    for all.
+    Lines name the object as well for standard input and for files with several objects; with `named`, always.
     """
     crowded = _crowded(report)
     lines = [
@@ -41,7 +40,7 @@ def as_text(report: Report, *, color: bool = False, named: bool = False) -> str:
 
 
 def _crowded(report: Report) -> set[str]:
-    """The files of which a line number alone does not tell the object."""
+    """The files with several objects, where a line number alone does not identify the object."""
     objects = Counter(row.file for row in report.rows if row.document)
     return {file for file, number in objects.items() if number > 1 or file == STDIN_NAME}
 
@@ -234,7 +233,7 @@ def _by_file(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def _case(suite: Any, row: Row, element: Callable[..., Any]) -> str:
-    """The test case of a row; gives the counter that it adds to, if any."""
+    """Adds the test case of a row; returns the counter to increase, or an empty text."""
     where = f" (document {row.document})" if row.document > 1 else ""
     name = (row.reference or "object") + where if row.document else "read"
     attributes = {"name": _xml(name), "classname": _xml(row.file), "file": _xml(row.file)}

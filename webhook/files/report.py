@@ -1,4 +1,4 @@
-"""What a run over files found, as values: one entry per thing to say, one row per object. `render` prints them."""
+"""The results of a run over files: a row per object, an entry per finding. `render` prints them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Level(StrEnum):
-    """How much an entry weighs. An unreadable document is an error whose result is another exit code."""
+    """The severity of an entry. An unreadable document is an error with an exit code of its own."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -22,7 +22,7 @@ class Level(StrEnum):
 
 
 class Result(StrEnum):
-    """What became of an object."""
+    """The verdict on an object."""
 
     ALLOWED = "allowed"
     DENIED = "denied"
@@ -35,7 +35,7 @@ UNREADABLE = "Unreadable"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing to say. `reason` is the API server's (FieldValueInvalid ...) or ours (DuplicateKey, Unreadable)."""
+    """One finding. `reason` is the API server's (FieldValueInvalid ...) or ours (DuplicateKey, Unreadable)."""
 
     level: Level
     message: str
@@ -48,7 +48,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One object, or with `document` 0 a whole file, and everything to say about it."""
+    """One object, or a whole file where `document` is 0, with its findings."""
 
     file: str
     document: int = 0
@@ -60,12 +60,12 @@ class Row:
     operation: str = ""
     result: Result = Result.ALLOWED
     skipped: str = ""
-    """Why nothing judged it."""
+    """Why it was not reviewed."""
     patch: tuple[dict[str, Any], ...] = ()
     differences: tuple[dict[str, Any], ...] = ()
     """What a candidate policy would say instead: path, what, rule, change."""
     judges: bool = False
-    """It is what the others are judged by, and so no object of the run."""
+    """It is the policy of the run, and so none of its objects."""
     explanation: Mapping[str, Any] | None = None
     """Why the policy says what it says, where that was asked for: who, notes, walks."""
     entries: tuple[Entry, ...] = ()

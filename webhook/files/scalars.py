@@ -29,7 +29,7 @@ _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?
 _DOT_FLOAT: Final = re.compile(r"\.[0-9]+([eE][-+]?[0-9]+)?")
 _INT64: Final = range(-(2**63), 2**63)
 _UINT64: Final = range(2**64)
-# 64 binary digits, a sign and a prefix fit many times over; leading zeros beyond that are nobody's number.
+# 64 binary digits, a sign and a prefix fit many times over; more leading zeros than that are no number.
 _LONGEST_INTEGER: Final = 512
 _PLAIN_FLOATS_BELOW: Final = 1e21
 """Go writes floats below this into JSON without an exponent (encoding/json, floatEncoder)."""

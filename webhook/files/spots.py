@@ -1,4 +1,4 @@
-"""Where values stand in a file, and how a field path finds them. Lines and columns count from 1."""
+"""Positions of values in a file, and how a field path finds them. Lines and columns count from 1."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Position(NamedTuple):
 
 
 class Spot(Protocol):
-    """Where a value stands; `key_position` is None for list entries and whole documents."""
+    """The position of a value; `key_position` is None for list entries and whole documents."""
 
     @property
     def position(self) -> Position:
@@ -41,7 +41,7 @@ class Spot(Protocol):
 
     @property
     def plain(self) -> str | None:
-        """The unquoted text that stands here, if something else than text was read from it; else None."""
+        """The unquoted text of the value, if it was read as something else than a string; else None."""
         ...
 
     def child(self, step: Step) -> Spot | None:
@@ -67,7 +67,7 @@ class _Nowhere:
 
 
 NOWHERE: Final[Spot] = _Nowhere()
-"""Where values stand that come from no file."""
+"""The position of values that come from no file."""
 
 
 class Unreadable(Exception):  # noqa: N818 -- it says what became of the input
@@ -88,7 +88,7 @@ class Problem(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document of a file: its value as JSON, and where everything in it stands."""
+    """A document of a file: its value as JSON, and the positions of everything in it."""
 
     value: object
     spot: Spot

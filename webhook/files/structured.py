@@ -12,7 +12,7 @@ _WIDTH: Final = 120
 
 
 def encodable(value: Any) -> Any:
-    """The value without half surrogate pairs, which file names can hold and UTF-8 cannot."""
+    """The value without half surrogate pairs, which file names may contain and UTF-8 cannot encode."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
 """What YAML reads as something else than it looks like, said where that makes an error.
 
-Only what was read matters: a field that may hold a boolean is left alone. Which texts are read as what is `scalars`.
+Only what was read matters: a field that may be a boolean is left alone. Which texts are read as what is `scalars`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_TEXT: Final = tuple(
         *("a time", "a duration", "a percentage"),
     )
 )
-"""How errors begin whose field holds something else than free text: quotes would not help."""
+"""How errors begin whose field is not free text: quotes would not help."""
 _VALUES: Final = {"effect": (NO_SCHEDULE, NO_EXECUTE, NONE), "operator": (EQUAL, EXISTS)}
 """Fields whose text is one of a few: quotes around another one would not help."""
 _KINDS: Final = {bool: "a boolean", int: "a number", float: "a number", type(None): "null"}

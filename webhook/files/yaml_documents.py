@@ -1,7 +1,7 @@
 """YAML to values with positions, from the parser's events.
 
 `yaml.compose` would do most of this, but its recursion in C ends the process on deep nesting ("[" a hundred
-thousand times), and it forgets where an alias stands. Here nothing nests deeper than MAX_DEPTH, and nothing is built
+thousand times), and it forgets the position of an alias. Here nothing nests deeper than MAX_DEPTH, and nothing is built
 that an alias could blow up.
 """
 
@@ -85,7 +85,7 @@ def yaml_documents(text: str, first_line: int = 1, parser: Callable[[str], Any] 
 
 
 def _character(text: str, at: Position, first_line: int) -> str:
-    """What stands there; empty at the end of the line."""
+    """The character at a position; empty at the end of the line."""
     lines = text.split("\n", at.line - first_line + 1)
     line = lines[at.line - first_line] if at.line - first_line < len(lines) else ""
     return line[at.column - 1 : at.column]
@@ -101,7 +101,7 @@ def _reader_position(text: str, error: ReaderError, first_line: int) -> Position
 
 
 class _Anchor:
-    """What an alias stands for. `size` is None while the anchored value is still being read."""
+    """The value of an alias. `size` is None while the anchored value is still being read."""
 
     __slots__ = ("size", "spot", "value")
 
@@ -159,7 +159,7 @@ class _Builder:
         return value, spot
 
     def _enter(self, event: Any) -> None:
-        """A mapping or sequence starts: what must hold for it."""
+        """A mapping or sequence starts; refuses wrong tags and too deep nesting."""
         kind = "map" if event.__class__ is MappingStartEvent else "seq"
         if event.tag not in (None, "!", _CORE + kind):
             self._refuse(event, f"tag {_short(event.tag)} has no place in a manifest")
@@ -257,7 +257,7 @@ class _Builder:
         return key
 
     def _merge(self, event: Any, values: dict[str, Any], spots: dict[str, YamlSpot], merged: set[str]) -> None:
-        """The key `<<`. As kubectl reads it, what is merged also overwrites the keys that stand before it."""
+        """The key `<<`. As in kubectl, merged keys also overwrite those before it."""
         self._steps.append(_MERGE)
         value, spot = self._node(self._next())
         self._steps.pop()

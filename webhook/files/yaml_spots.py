@@ -1,4 +1,4 @@
-"""Where the values of a YAML text stand."""
+"""Positions of the values of a YAML text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class YamlSpot:
-    """Where a value stands: marks from the parser, children by key or by index."""
+    """The position of a value: marks from the parser, children by key or by index."""
 
     __slots__ = ("_base", "_children", "_key_mark", "_mark")
 
@@ -73,7 +73,7 @@ class YamlSpot:
 
 
 class PlainSpot(YamlSpot):
-    """Where a number, a boolean or null stands, and as what text."""
+    """The position of a number, a boolean or null, and its text."""
 
     __slots__ = ("_plain",)
 
@@ -92,7 +92,7 @@ class PlainSpot(YamlSpot):
 
 
 class LiteralSpot(YamlSpot):
-    """Where a literal block (`|`) stands, and its lines."""
+    """The position of a literal block (`|`), and its lines."""
 
     __slots__ = ("_source", "_value")
 

@@ -56,7 +56,7 @@ _UNKNOWN: Final = " (requester unknown: rules on requesters counted as matching)
 
 
 class _AuditInput(NamedTuple):
-    """What there is to audit, wherever it comes from."""
+    """What to audit, from files or a cluster."""
 
     dump: Dump
     policy: Policy | None = None
@@ -65,7 +65,7 @@ class _AuditInput(NamedTuple):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints what is refused; gives 0 for nothing, 1 for something, 2 for wrong usage or what cannot be read."""
+    """Prints what is refused. Returns 0 for nothing, 1 for something, 2 for wrong usage or unreadable input."""
     return main_of(command_line(), arguments, _run)
 
 
@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
 
 
 def _audit(found: _AuditInput, key: bytes | None, now: datetime, report: Report, namespace: str | None) -> None:
-    """Judges what there is, of one namespace unless that is None."""
+    """Adds a row for each claim and template, of one namespace unless that is None."""
     policy, candidate = found.policy, found.candidate
     if policy is None and candidate is None and not report.errors and not report.unreadable:
         report.add(Row("audit", entries=(Entry(Level.WARNING, _NO_POLICY),)))
@@ -125,11 +125,11 @@ def _entry(manifest: Manifest, found: AtRest, *, asks_requester: bool) -> Entry:
     )
 
 
-# --- where it comes from ------------------------------------------------------------------------
+# --- input ---------------------------------------------------------------------------------------
 
 
 def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _AuditInput:
-    """A dump, with the policy that it holds unless another one is given."""
+    """A dump, with its own policy unless another one is given."""
     dump = Dump()
     for file in read(options.dump):
         report.files += 1
@@ -150,7 +150,7 @@ def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _
 
 def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) -> _AuditInput:
     """The cluster's own objects, policy and key. Raises ClusterUnreachable."""
-    # Here and not above: dumps need no client, and this one brings its libraries.
+    # Late: see commands/shared/main.py.
     from webhook.commands.audit.from_cluster import dump_of_cluster  # noqa: PLC0415
 
     config_map = None if options.policy is not None else options.policy_configmap
@@ -168,7 +168,7 @@ def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) ->
 
 
 def _policies_in(holding: Sequence[Manifest], report: Report, now: datetime) -> tuple[Policy | None, Policy | None]:
-    """Policy and candidate of what holds them; their faults and ends go into the report."""
+    """Policy and candidate of documents or ConfigMaps; their errors and expiring exceptions go into the report."""
     policy = candidate = None
     for manifest in holding:
         judged = review_policy(manifest, row_of(manifest), now=now)

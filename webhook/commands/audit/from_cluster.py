@@ -26,7 +26,7 @@ _KINDS: Final = {
 
 
 class ClusterDump(NamedTuple):
-    """Objects as they would stand in a dump. `key` is None if it cannot be read, and `config_map` if there is none."""
+    """Objects as in a dump. `key` is None if it cannot be read, `config_map` if there is none."""
 
     server: str
     objects: tuple[dict[str, Any], ...]

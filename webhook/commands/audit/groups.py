@@ -1,4 +1,4 @@
-"""What an audit finds, counted by rule and namespace: thousands of lines are no list that anyone reads."""
+"""Findings of an audit counted by rule and namespace, since there may be thousands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUMBERS: Final = (2, 3, 4)
 def grouped(report: Report) -> list[dict[str, Any]]:
     """`rule`, `namespace`, `errors`, `warnings` and `objects` that have any, the most errors first.
 
-    What comes from no rule of the policy stands under its reason, such as `FieldValueTooMany`.
+    Findings that come from no rule of the policy are grouped by reason, such as `FieldValueTooMany`.
     """
     counts: Counter[tuple[str, str, Level]] = Counter()
     objects: dict[tuple[str, str], set[int]] = {}

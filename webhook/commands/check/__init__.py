@@ -1,1 +1,4 @@
-"""The check verb: manifests in files, judged as the webhook would."""
+"""`check`: reviews manifests in files as the webhook would.
+
+`command` has the flags and the run; the review itself is `shared.manifest_review`. `from_cluster` reads a policy.
+"""

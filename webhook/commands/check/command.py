@@ -52,7 +52,7 @@ _NO_USER: Final = 'rules of this policy look at who asks; without --user that is
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints what is wrong; gives 0 for nothing, 1 for errors, 2 for wrong usage or input that cannot be read."""
+    """Prints what is wrong. Returns 0 for nothing, 1 for errors, 2 for wrong usage or unreadable input."""
     return main_of(command_line(), arguments, _run)
 
 
@@ -78,7 +78,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
 
 
 def _refuse_idle(options: argparse.Namespace, parser: CommandLine) -> None:
-    """Flags that only a policy asks about; without one they would be passed over in silence."""
+    """Refuses flags that only a policy uses; without one they would be ignored silently."""
     for flag in ("user", "group", "namespace_labels", "device_class"):
         # What the controller brings is not judged by documented rules, whatever the policy.
         if getattr(options, flag) and options.user != CLAIM_CONTROLLER:
@@ -86,13 +86,13 @@ def _refuse_idle(options: argparse.Namespace, parser: CommandLine) -> None:
 
 
 def refuse_nameless(options: argparse.Namespace, parser: CommandLine) -> None:
-    """Groups of no user: they would be passed over in silence."""
+    """Refuses groups without a user: they would be ignored silently."""
     if options.group and not options.user:
         parser.error("--group needs --user: groups are those of a user")
 
 
 def terms_of(options: argparse.Namespace, key: bytes | None, report: Report) -> tuple[Iterable[File], ReviewTerms]:
-    """The files of a command line, and what they are judged by; what is amiss with that goes into the report.
+    """The files of a command line, and what they are reviewed against, errors of which go into the report.
 
     Raises ClusterUnreachable where the policy is in a cluster that cannot be asked.
     """
@@ -101,7 +101,7 @@ def terms_of(options: argparse.Namespace, key: bytes | None, report: Report) -> 
     files: Iterable[File] = read(options.files)
     names = NO_NAMES
     if judge is not None or candidate is not None:
-        files = list(files)  # Namespaces and DeviceClasses may stand in the last one
+        files = list(files)  # Namespaces and DeviceClasses may be in the last one
         names = _names(files, options)
     context = AdmissionContext(
         offline=True,
@@ -164,7 +164,7 @@ def refuse_two_policies(options: argparse.Namespace, parser: CommandLine) -> Non
 def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile:
     """The policy of the cluster that the flags name. Raises ClusterUnreachable."""
     with reading_cluster():
-        # Here and not above: files need no client, and this one brings its libraries.
+        # Late: see commands/shared/main.py.
         from webhook.commands.check.from_cluster import policy_of_cluster  # noqa: PLC0415
 
         return policy_in(policy_of_cluster(credentials_of(options), options.policy_configmap), now=now)
@@ -196,7 +196,7 @@ def _namespaces_in(value: JSON) -> Iterator[str]:
 
 
 def _old_objects(names: Sequence[str], report: Report) -> dict[ObjectIdentity, JSON]:
-    """The objects of the old files by identity. What cannot be read is told; nothing in them is judged."""
+    """The objects of the old files by identity. Unreadable files are reported; the objects are not reviewed."""
     old: dict[ObjectIdentity, JSON] = {}
     for file in read(names):
         _add_unreadable(file, report)

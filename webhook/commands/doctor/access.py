@@ -1,4 +1,4 @@
-"""What our service accounts have to be allowed: the manifests' roles, right by right. A test compares the two."""
+"""The rights that our service accounts need: the roles in the manifests, right by right. A test compares the two."""
 
 from __future__ import annotations
 
@@ -78,4 +78,4 @@ RIGHTS: Final = (
     *_rights(WORKER, "coordination.k8s.io", ["leases"], ["create"], namespaced=True),
     *_rights(WORKER, "coordination.k8s.io", ["leases"], ["get", "update"], name=WORKER, namespaced=True),
 )
-"""Of the worker only what every mode needs; those that act say themselves what they lack."""
+"""For the worker, only what every mode needs; the modes that act check the rest when they start."""

@@ -1,4 +1,4 @@
-"""What a doctor makes of how the webhook knows who calls, and of the policy that guards authors. No I/O."""
+"""The checks of `doctor` on callers and on the policy that protects authors. No I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONTAINER: Final = "serve"
 
 
 def callers_check(deployment: Json) -> Check:
-    """Whether API servers must prove to `serve` who they are, as far as its Deployment says."""
+    """Whether `serve` authenticates API servers, as far as its Deployment shows."""
     if _flag_value(deployment, "client-ca-file"):
         return passed("callers", "only clients with the certificate of an API server are heard")
     if _flag_value(deployment, "trust-unauthenticated-callers") in {"", "1", "true", "yes", "on"}:
@@ -52,7 +52,7 @@ def _containers(deployment: Json) -> Iterator[Json]:
 
 
 def author_policy_check(policy: Json | None, binding: Json | None) -> Check:
-    """Whether API servers refuse templates in the name of another author, by the policy as it is shipped."""
+    """Whether API servers refuse templates that name another author, by the policy as shipped."""
     name, advice = "author policy", "apply the overlay: manifests/base/author-policy.yaml"
     found = {"ValidatingAdmissionPolicy": policy, "ValidatingAdmissionPolicyBinding": binding}
     missing = [kind for kind, each in found.items() if each is None]

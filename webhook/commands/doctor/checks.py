@@ -1,4 +1,4 @@
-"""What a doctor makes of what it found. No I/O: facts in, checks out."""
+"""The checks of `doctor`: each function turns facts about a cluster into a Check. No I/O."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FAILED: Final = "failed calling webhook"
 
 
 class Status(StrEnum):
-    """How well something is."""
+    """The result of a check, from best to worst."""
 
     OK = "ok"
     WARN = "warn"
@@ -37,7 +37,7 @@ class Status(StrEnum):
 
 
 class Check(NamedTuple):
-    """One line of the report; `advice` says what to do if it is not ok."""
+    """One line of the report; `advice` says how to fix what is not ok."""
 
     name: str
     status: Status
@@ -46,17 +46,17 @@ class Check(NamedTuple):
 
 
 def worst(checks: Iterable[Check]) -> Status:
-    """How well the whole is: as well as its worst check."""
+    """The status of the worst check; OK if there is none."""
     return max((check.status for check in checks), key=list(Status).index, default=Status.OK)
 
 
 def exit_code(checks: Iterable[Check]) -> int:
-    """0 if all is well, 1 if something is to be looked at or does not work."""
+    """0 if all checks pass, 1 if one warns or fails."""
     return int(worst(checks) is not Status.OK)
 
 
 def passed(name: str, message: str) -> Check:
-    """Nothing to do."""
+    """A check that passed."""
     return Check(name, Status.OK, message)
 
 
@@ -64,7 +64,7 @@ def passed(name: str, message: str) -> Check:
 
 
 class ProbeResult(NamedTuple):
-    """An API server's answer to an object that the webhook has a word on. `entry` is asked about it."""
+    """An API server's answer to an object that the webhook reviews. `entry` is the webhook entry that reviews it."""
 
     entry: str
     fails_open: bool
@@ -74,7 +74,7 @@ class ProbeResult(NamedTuple):
 
     @property
     def answered(self) -> bool:
-        """Whether the webhook was asked and answered: it advised, or refused."""
+        """Whether the webhook answered: with its advice, or with a refusal."""
         refused = f'admission webhook "{self.entry}" {_DENIED}' in self.message
         return refused or (self.code < 300 and any(f"[{PROBE_CODE}]" in text for text in self.warnings))
 
@@ -110,7 +110,7 @@ def _advice_on_failure(message: str, namespace: str) -> str:
 
 
 def authors_check(written: Mapping[str, Any]) -> Check:
-    """Whether /mutate wrote the author into the template that a dry run of its creation gave back."""
+    """Whether /mutate wrote the author into the template that the dry run of its creation returned."""
     name = "probe templates.mutate.devicetaint.io"
     meta = (written.get("spec") or {}).get("metadata") or {}
     if REQUESTED_BY in (meta.get("annotations") or {}):
@@ -159,7 +159,7 @@ def registration_check(kind: str, name: str, entries: Sequence[WebhookEntry] | N
 
 
 class Handshake(NamedTuple):
-    """What a handshake with the caBundle came to: the certificate's end, or why there is none."""
+    """The result of a TLS handshake that trusts the caBundle: when the certificate expires, or why it failed."""
 
     entry: str
     ends: datetime | None = None
@@ -168,7 +168,7 @@ class Handshake(NamedTuple):
 
 
 def certificate_check(shake: Handshake, now: datetime) -> Check:
-    """Whether the caBundle fits what is served, as far as that can be seen from here."""
+    """Whether the caBundle verifies the served certificate, as far as this machine can reach it."""
     if shake.untrusted:
         text = f"the caBundle of {shake.entry} does not fit what is served: {shake.untrusted}"
         return Check("certificate", Status.FAIL, text, "see certs/README.md; both must come from one authority")
@@ -208,7 +208,7 @@ def versions_check(served: Mapping[tuple[str, str], frozenset[str]], entries: It
 
 
 def clock_check(server: datetime | None, here: datetime) -> Check:
-    """This machine's clock against the API server's, which is told in full seconds."""
+    """Compares this machine's clock with the API server's, which is known in full seconds."""
     if server is None:
         return Check("clock", Status.WARN, "the API server tells no time", "look at the proxy between")
     seconds = (here - server).total_seconds()
@@ -258,14 +258,14 @@ def deployment_check(name: str, deployment: Mapping[str, Any] | None, namespace:
 
 
 class MissingRight(NamedTuple):
-    """Something an account may not do, though it has to."""
+    """A right that a service account needs and does not have."""
 
     account: str
     what: str
 
 
 def access_check(denied: Sequence[MissingRight], asked: int) -> Check:
-    """Whether service accounts may do what they have to."""
+    """Whether the service accounts have all the rights they need."""
     if not denied:
         return passed("access", f"service accounts may do all they have to ({asked} rights)")
     text = "; ".join(f"{each.account} may not {each.what}" for each in denied)
@@ -287,7 +287,7 @@ def key_check(size_bytes: int | None) -> Check:
 
 
 def policy_check(loaded: Loaded | None, config_map: NamespacedName) -> Check:
-    """What the ConfigMap holds; None if there is none."""
+    """`loaded` is the policy in the ConfigMap; None if there is none."""
     if loaded is None:
         return passed("policy", "none is set, so the built-in one holds: all tolerations are allowed")
     if loaded.policy is None:

@@ -1,4 +1,4 @@
-"""`doctor`: is this installation healthy? Asks the cluster as whoever calls it, and says what to do."""
+"""`doctor`: checks whether an installation is healthy, with the caller's own rights, and prints what to fix."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PLAIN: Final = "\x1b[0m"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints a line for each check; 0 all is well, 1 something is amiss, 2 wrong usage or no cluster."""
+    """Prints a line for each check. Returns 0 if all pass, 1 if one warns or fails, 2 for wrong usage or no cluster."""
     return main_of(command_line(), arguments, _run)
 
 
@@ -50,7 +50,7 @@ def _run(options: argparse.Namespace, _: CommandLine) -> int:
 
 
 async def _run_checks(credentials: Credentials, options: argparse.Namespace) -> list[Check]:
-    """All checks, once the probes are answered if that is to be waited for; the time over, they say what is amiss."""
+    """Runs all checks; with --wait, once probes are answered or the time is over."""
     from webhook.commands.doctor.probe_cluster import Doctor, DoctorOptions, utc_now, wait_answered  # noqa: PLC0415 -- see above
 
     namespace = options.namespace

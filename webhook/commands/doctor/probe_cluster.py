@@ -1,4 +1,4 @@
-"""What a doctor asks a cluster: probes are dry runs; nothing is changed but by the canary, which is asked for."""
+"""What `doctor` reads of a cluster. Probes are dry runs; only the canary, which has a flag, changes anything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webhook.api.names import CA_NAME, KEY_NAME, PROGRAM, WORKER
 from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded
-from webhook.cluster.client.rest import path_of
+from webhook.cluster.client.rest import Cluster, path_of
 from webhook.cluster.client.throttled import ThrottledCluster
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.commands.doctor import probes
@@ -65,7 +65,7 @@ _POLL_SECONDS: Final = 1.0
 
 
 class DoctorOptions(NamedTuple):
-    """What the flags say."""
+    """The flags of `doctor`."""
 
     namespace: str
     """Where the installation is."""
@@ -75,7 +75,7 @@ class DoctorOptions(NamedTuple):
 
 
 class Doctor:
-    """Looks at one installation."""
+    """Examines one installation."""
 
     def __init__(self, credentials: Credentials, options: DoctorOptions, now: Callable[[], datetime]) -> None:
         self._cluster = Cluster(credentials, user_agent=f"{PROGRAM}-doctor")
@@ -86,7 +86,7 @@ class Doctor:
         self._policy: Policy | None = None
 
     async def examine(self) -> list[Check]:
-        """Every check, in the order in which causes come before what follows from them. Raises ClusterError."""
+        """All checks, causes before their consequences. Raises ClusterError."""
         async with self._cluster:
             checks = [await self._clock()]
             for name, look in (
@@ -255,7 +255,7 @@ class Doctor:
         return await self._cluster.send("POST", probe.collection, probe.obj, {"dryRun": "All"})
 
     async def _webhook_clock(self) -> list[Check]:
-        """Asked only if rules are judged at all."""
+        """Nothing where no entry for rules is registered."""
         if not any(entry.name == _EXPECTED["Validating"][0] for entry in self._entries):
             return []
         first = await self._probe_of("rules")
@@ -298,7 +298,7 @@ async def _run_check(name: str, look: Callable[[], Awaitable[Sequence[Check]]]) 
 
 
 async def wait_answered(doctor: Doctor, seconds: float, clock: Callable[[], float]) -> bool:
-    """Whether probes were answered within so many seconds; returns as soon as they are."""
+    """Whether probes are answered within `seconds`; returns as soon as they are."""
     until = clock() + seconds
     while True:
         try:

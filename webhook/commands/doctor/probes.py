@@ -1,4 +1,4 @@
-"""Objects that the webhook has a word on whatever the policy says, made to be refused or dry-run. Pure."""
+"""Objects that the webhook comments on whatever the policy says, made to be refused or dry-run. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Probe(NamedTuple):
 
 
 def probe(sort: str, version: str, namespace: str) -> Probe:
-    """A valid object of a sort; it selects nothing and nobody uses it."""
+    """A valid object of a sort. It selects no device, and no pod uses it."""
     namespaced = sort in ("claims", "templates")
     place = path_of(GROUP, version, RESOURCES[sort], namespace=namespace if namespaced else "")
     obj = {
@@ -58,7 +58,9 @@ def probe(sort: str, version: str, namespace: str) -> Probe:
 def _spec(sort: str, version: str) -> dict[str, Any]:
     flat = version == "v1beta1"
     taint = {"key": _KEY, "effect": "NoSchedule"}
-    if sort == "rules":  # not of effect None, which releases before 1.35 do not know; nobody has such devices
+    if (
+        sort == "rules"
+    ):  # not of effect None, which releases before 1.35 do not know; no cluster has devices of this driver
         return {"deviceSelector": {"driver": _DRIVER}, "taint": taint}
     if sort == "slices":
         content = {"taints": [taint]}

@@ -1,1 +1,4 @@
-"""The explain verb: why a policy allows or refuses, and what a code means."""
+"""`explain`: why a policy allows or refuses objects in files, rule by rule, and what a warning code means.
+
+`command` runs it; `codes` reads the texts of the codes from `codes.md`.
+"""

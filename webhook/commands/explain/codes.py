@@ -11,7 +11,7 @@ CODE: Final = re.compile(r"DT[0-9]{3}", re.IGNORECASE)
 _SECTION: Final = re.compile(r"^### (DT[0-9]{3}): (.+)\n\n((?:(?!###).*\n?)*)", re.MULTILINE)
 
 
-class Code(NamedTuple):
+class WarningCode(NamedTuple):
     """A code, its title, and its text in Markdown."""
 
     code: str
@@ -20,8 +20,8 @@ class Code(NamedTuple):
 
 
 @cache
-def codes() -> dict[str, Code]:
+def codes() -> dict[str, WarningCode]:
     """All codes, in the order of the page."""
     page = (pkgutil.get_data("webhook.commands.explain", "codes.md") or b"").decode()
-    found = (Code(code, title, text.strip()) for code, title, text in _SECTION.findall(page))
+    found = (WarningCode(code, title, text.strip()) for code, title, text in _SECTION.findall(page))
     return {each.code: each for each in found}

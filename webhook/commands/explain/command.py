@@ -1,11 +1,11 @@
-"""`explain`: why the policy allows or refuses what files hold, rule by rule; and what a warning code means."""
+"""`explain`: why a policy allows or refuses objects in files, rule by rule; and what a warning code means."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.commands.check.command import add_policy, add_terms, refuse_nameless, refuse_two_policies, terms_of
-from webhook.commands.explain.codes import CODE, Code, codes
+from webhook.commands.explain.codes import CODE, WarningCode, codes
 from webhook.commands.shared.entries import unreadable_row
 from webhook.commands.shared.flags import add_color, add_output, read_key, refuse_stdin_twice, use_color
 from webhook.commands.shared.main import main_of
@@ -30,7 +30,7 @@ _PLAIN: Final = "\x1b[0m"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the walk of each object; gives 0, or 1 if one is refused, 2 for wrong usage or what cannot be read."""
+    """Prints the rules each object met. Returns 0, 1 if one is refused, 2 for wrong usage or unreadable input."""
     return main_of(command_line(), arguments, _run)
 
 
@@ -64,7 +64,7 @@ def _explain_codes(options: argparse.Namespace, parser: CommandLine) -> int:
     return write(STRUCTURED[options.output](values), 0)
 
 
-def _code_text(code: Code) -> str:
+def _code_text(code: WarningCode) -> str:
     return f"{code.code}: {code.title}\n\n{code.text}\n"
 
 
@@ -98,7 +98,7 @@ def _rendered(report: Report, options: argparse.Namespace) -> str:
 
 def _lines(report: Report, *, color: bool) -> Iterator[str]:
     for row in report.rows:
-        # What a rule refuses stands in the walk; what is wrong besides is no matter of the policy.
+        # Refusals by a rule are in the walk; other errors are not about the policy.
         wrong = (entry for entry in row.entries if entry.level is Level.ERROR and entry.rule is None)
         yield from (line(row, entry, color=color) for entry in wrong)
         if row.explanation is None:

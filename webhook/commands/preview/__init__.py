@@ -1,1 +1,4 @@
-"""The preview verb: which pods a taint would evict, when and why."""
+"""`preview`: which pods DeviceTaintRules and ResourceSlices would evict, when and why.
+
+`command` computes previews from a dump or from `from_cluster`; `report` has them as values, `text` and `notes` as text.
+"""

@@ -64,7 +64,7 @@ _NEEDS_NONE: Final = "a rule that does nothing needs none"
 _FROM_DUMP: Final = "the webhook makes it, so a dump is not enough; ask the cluster, without --dump"
 _SOME_VERSION: Final = "1"
 _ROWS: Final = 200
-"""Of a table, unless told otherwise: more than that nobody reads."""
+"""Of a table, by default: more is too long to read."""
 
 
 class _Subject(NamedTuple):
@@ -76,7 +76,7 @@ class _Subject(NamedTuple):
 
 
 class _PreviewInput(NamedTuple):
-    """What there is to look at, wherever it comes from. `confirmations` are of the rules, in their order."""
+    """The inventory and policy, from files or a cluster. `confirmations` are those of the rules, in order."""
 
     source: PreviewSource
     policy: Policy
@@ -84,7 +84,7 @@ class _PreviewInput(NamedTuple):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints what would be hit; gives 0, or 1 where a rule is refused for good, 2 for what cannot be read or asked."""
+    """Prints what would be hit. Returns 0, 1 if a rule is refused for good, 2 for unreadable input or no cluster."""
     return main_of(command_line(), arguments, _run)
 
 
@@ -105,7 +105,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     return write(_renderer(options)(report), report.exit_code)
 
 
-# --- what is asked about ------------------------------------------------------------------------
+# --- rules and slices ---------------------------------------------------------------------------
 
 
 def _subjects(names: Sequence[str], report: PreviewReport) -> Iterator[_Subject]:
@@ -151,11 +151,11 @@ def _denials(errors: Iterable[FieldError]) -> Iterator[Finding]:
     return (Finding(Severity.DENY, error) for error in errors)
 
 
-# --- where it is looked at ----------------------------------------------------------------------
+# --- inventory --------------------------------------------------------------------------------
 
 
 def _from_files(options: argparse.Namespace, report: PreviewReport) -> _PreviewInput:
-    """A dump, with the policy that it holds unless another one is given."""
+    """A dump, with its own policy unless another one is given."""
     stock, policy = Stock(), BUILTIN
     holding: list[Manifest] = []
     for file in read(options.dump):
@@ -178,7 +178,7 @@ def _from_files(options: argparse.Namespace, report: PreviewReport) -> _PreviewI
 
 def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject], report: PreviewReport) -> _PreviewInput:
     """The cluster as it is, and what it says to the rules. Raises ClusterUnreachable."""
-    # Here and not above: dumps need no client, and this one brings its libraries.
+    # Late: see commands/shared/main.py.
     from webhook.commands.preview.from_cluster import sight_of_cluster  # noqa: PLC0415
 
     rules = [subject.manifest.value for subject in subjects if isinstance(subject.value, DeviceTaintRule)]
@@ -195,7 +195,7 @@ def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject], rep
 
 
 def _policy_in(manifest: Manifest, report: PreviewReport) -> Policy | None:
-    """The policy of a document or ConfigMap; only what makes it unusable is told."""
+    """The policy of a document or ConfigMap; only errors that make it unusable are reported."""
     judged = review_policy(manifest, row_of(manifest))
     _add_errors([judged.row], report)
     loaded = judged.loaded.get(POLICY_KEY)
@@ -209,7 +209,7 @@ def _policy_in_file(name: str, report: PreviewReport) -> Policy | None:
 
 
 def _add_errors(rows: Iterable[Row], report: PreviewReport) -> None:
-    """Without its policy nobody can say what a cluster would do."""
+    """Reports the errors of a policy: without it the effect on the cluster is unknown."""
     broken = [row for row in rows if row.count(Level.ERROR)]
     report.rows += broken
     report.failed = report.failed or bool(broken)
@@ -253,7 +253,7 @@ def _errors(value: DeviceTaintRule | ResourceSlice, row: Row, inventory: Invento
 
 
 def _advice(value: DeviceTaintRule | ResourceSlice, inventory: Inventory, now: datetime) -> Iterator[Finding]:
-    """Advice on a rule, by itself and by what the cluster holds."""
+    """Advice on a rule, by itself and in view of the cluster's objects."""
     if isinstance(value, DeviceTaintRule):
         yield from lint(value, None, now)
         yield from cluster_lint(value, None, AdmissionContext(now=now, sight=Sight(inventory)))

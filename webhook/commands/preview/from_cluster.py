@@ -1,6 +1,6 @@
 """What `preview` asks a cluster: slices, rules, claims and pods, each listed once, and what it says to the rule itself.
 
-The rule is sent as a dry run, so that the webhook judges it and makes the code for whoever asks; nothing is written.
+The rule is sent as a dry run, so the webhook reviews it and makes a code for the caller; nothing is written.
 """
 
 from __future__ import annotations
@@ -113,13 +113,13 @@ async def _add_all(
 
 
 class _Progress:
-    """Says on standard error how far it is, once it takes long enough for somebody to wonder."""
+    """Reports progress on standard error, once reading takes a noticeable time."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + _QUIET_SECONDS
 
     def tell(self, what: str) -> None:
-        """So much was read."""
+        """`what` was read."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + _TELL_EVERY_SECONDS

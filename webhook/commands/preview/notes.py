@@ -1,4 +1,4 @@
-"""What a preview cannot know, and what is easily overlooked, in sentences."""
+"""Notes on a preview: what it cannot know, and what is easily overlooked."""
 
 from __future__ import annotations
 

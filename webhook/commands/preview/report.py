@@ -32,18 +32,18 @@ VERSION: Final = 1
 
 
 class DryRunAnswer(StrEnum):
-    """What the cluster said to a rule that was sent as a dry run."""
+    """The cluster's answer to a dry run of a rule."""
 
     GRANTED = "granted"
     CONFIRM = "needsConfirmation"
     REFUSED = "refused"
     FAILED = "failed"
-    """It could not say."""
+    """No answer came."""
     NOT_ASKED = "notAsked"
 
 
 class Confirmation(NamedTuple):
-    """An answer, the code in it, and what was said; or, where it was not asked, why."""
+    """An answer, its confirmation code and its message; the message says why where there was no dry run."""
 
     answer: DryRunAnswer
     code: str = ""
@@ -64,7 +64,7 @@ class ObjectPreview:
 
 @dataclass(slots=True)
 class PreviewReport:
-    """Everything a run gave. `rows` are files and policies with something to say about them."""
+    """The results of a run. `rows` are files and policies with something to report."""
 
     source: str
     now: datetime
@@ -173,7 +173,7 @@ def _selector_values(selector: DeviceSelector | None) -> dict[str, Any] | None:
 
 
 def not_judged(selector: DeviceSelector) -> list[str]:
-    """The fields of a selector that nobody here can tell what they select."""
+    """The fields of a selector that cannot be evaluated here."""
     retired = [("deviceClassName", selector.device_class_name), ("selectors", selector.selectors)]
     return [*[name for name, given in retired if given], *[name for name, _ in selector.unknown]]
 
@@ -225,7 +225,7 @@ def _toleration_values(toleration: DeviceToleration) -> dict[str, Any]:
 
 
 def _due_at(seconds: int | None, now: datetime) -> str | None:
-    """The time; None where nobody goes, and where a calendar ends before."""
+    """The time; None where the pod is not evicted, and beyond the last year of the calendar."""
     if seconds is None:
         return None
     try:

@@ -26,7 +26,7 @@ _WAVES_SHOWN: Final = 6
 _NAMES_SHOWN: Final = 5
 _DEVICES_SHOWN: Final = 4
 _PRIORITY: Final = 2
-"""The column that holds numbers."""
+"""The index of the column with numbers."""
 _OURS: Final = f"{PROGRAM} evict"
 _WORDS: Final = {
     PodOutcome.TOLERATES: "tolerates",
@@ -36,7 +36,7 @@ _WORDS: Final = {
 
 
 def as_text(report: PreviewReport, *, limit: int, width: int | None = None, color: bool = False) -> str:
-    """Everything. At most so many rows of a table are shown, 0 is all; lines fit the width, if one is given."""
+    """The whole report. Tables have at most `limit` rows, 0 for all; lines fit the width, if one is given."""
     lines = [line(row, entry, color=color) for row in report.rows for entry in row.entries]
     for item in report.objects:
         if lines:
@@ -90,7 +90,7 @@ def _selector_text(selector: DeviceSelector | None) -> str:
 
 
 def _simulation_text(item: ObjectPreview) -> str:
-    """What comes is only what would be."""
+    """Says that the figures below are hypothetical."""
     rule = item.value
     if isinstance(rule, DeviceTaintRule) and rule.taint.effect != "None":
         return f'effect "{visible(rule.taint.effect)}" acts as None, which does nothing; if it was NoExecute:'

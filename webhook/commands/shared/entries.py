@@ -1,4 +1,4 @@
-"""Findings as entries of a report: what is told, and where in the file that stands."""
+"""Findings as entries of a report, each with its position in the file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def entries_of(spot: Spot, findings: Iterable[Finding], *, at_keys: bool = False
 def message_of(finding: Finding, error: FieldError | None = None) -> str:
     """What a finding says at its place, as in the webhook's answers: what refuses nothing is a sentence alone.
 
-    `error` stands in for the finding's own where that was explained further.
+    `error` replaces the finding's own, where a further explanation was added to that.
     """
     error = error or finding.error
     speaks = finding.code is not None or finding.rule is not None
@@ -74,7 +74,7 @@ def unreadable_row(file: File) -> Row | None:
 
 
 def position_of(spot: Spot, path: str) -> Position:
-    """Where the field of a path that is given as text stands, or its nearest parent."""
+    """The position of the field at a path, given as text; of its nearest parent where there is no such field."""
     at = Path.root()
     for name, bracketed in _STEP.findall(path):
         at = at.child(name) if name else Path(at, bracketed)

@@ -45,7 +45,7 @@ def refuse_cluster_beside_dump(options: argparse.Namespace, parser: argparse.Arg
 
 def credentials_of(options: argparse.Namespace) -> Credentials:
     """How to get to the cluster that the flags name, or else kubectl's. What is wrong shows when it is asked."""
-    # Here and not above: files need no client, and this one brings its libraries.
+    # Late: see commands/shared/main.py.
     from webhook.cluster.client.credentials import find_credentials  # noqa: PLC0415
 
     return find_credentials(options.kubeconfig, options.context, environment=os.environ)

@@ -1,4 +1,4 @@
-"""One manifest, judged as the API server's review of it would be: by the same functions, plus strict field names."""
+"""Reviews one manifest as the API server would have it reviewed: the same functions, plus strict field names."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _CANDIDATE_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ObjectIdentity:
-    """What makes an object the same one in two files; a missing namespace is the default one."""
+    """Identifies the same object in two files; a missing namespace counts as `default`."""
 
     group: str
     kind: str
@@ -85,7 +85,7 @@ class ObjectIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ReviewTerms:
-    """What all manifests of a run are judged by. `old` holds the objects that the cluster is said to have.
+    """What all manifests of a run are reviewed against. `old` has the objects that the cluster is said to have.
 
     `namespace` is the one of claims and templates that do not name theirs.
     """
@@ -99,7 +99,7 @@ class ReviewTerms:
 
 
 def review_manifest(manifest: Manifest, terms: ReviewTerms, *, explicit: bool = True) -> Row:
-    """The row of a manifest. `explicit`: its file was named, so that it is told if there is nothing to judge in it."""
+    """Reviews a manifest. `explicit`: its file was named, so a file with nothing to review in it is reported."""
     value = manifest.value
     row = row_of(manifest)
     if row.api_version and row.kind:
@@ -129,7 +129,7 @@ def _review_kind(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:
 def _looks_like_ours(value: JSON) -> bool:
     """Whether a document that does not say what it is looks like an object of ours all the same.
 
-    Charts, values, workflows and playbooks are YAML too. A text is most likely not YAML at all, and is told.
+    Charts, values, workflows and playbooks are YAML too. A bare text is most likely no YAML at all, and is reported.
     """
     if isinstance(value, list):
         return any(isinstance(each, dict) and {"apiVersion", "kind"} <= each.keys() for each in value)
@@ -233,7 +233,7 @@ def _review_admission_review(row: Row, manifest: Manifest, terms: ReviewTerms) -
 def _reviewed_row(
     row: Row, manifest: Manifest, request: AdmissionRequest, spot: Spot, entries: list[Entry], terms: ReviewTerms
 ) -> Row:
-    """The answers of both webhooks to a request, told where `spot` says its object stands."""
+    """The answers of both webhooks to a request, with positions from `spot`, that of its object."""
     entries.extend((*duplicate_entries(manifest), *remark_entries(manifest)))
     verdict = whole_verdict_on(request, terms.context)
     decision = verdict.decision

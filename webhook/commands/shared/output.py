@@ -12,7 +12,7 @@ _FAILED: Final = 2
 
 
 def write(content: str, code: int) -> int:
-    """Writes all at once, and gives the exit code: 2 if it could not be written."""
+    """Writes everything at once. Returns the exit code: `code`, or 2 if it could not be written."""
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(content.encode())  # whatever the locale says: files and CI expect UTF-8

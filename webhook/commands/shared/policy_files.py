@@ -1,4 +1,4 @@
-"""Policies in files and manifests, judged: rows with every fault where it stands."""
+"""Reviews policies in files and manifests: rows with every error at its position."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _go_on(_: str) -> None:
 
 
 class ReviewedPolicy(NamedTuple):
-    """A document or ConfigMap, judged. `loaded` has what it holds by key; a bare document is its `policy.yaml`."""
+    """A document or ConfigMap after its review. `loaded` has its policies by key; a bare document is `policy.yaml`."""
 
     row: Row
     loaded: Mapping[str, Loaded]
@@ -87,7 +87,7 @@ def holds_policy(value: JSON) -> bool:
 
 
 def review_policy(manifest: Manifest, row: Row, *, old: JSON = None, now: datetime | None = None) -> ReviewedPolicy:
-    """The row of something that holds a policy. With `now`, exceptions that end are told as well."""
+    """The row of a policy document or its ConfigMap. With `now`, exceptions that expire soon are reported as well."""
     duplicates = tuple(duplicate_entries(manifest))
     if text(manifest.value, "kind") == KIND:
         loaded = load(manifest.value, _ROOT, namespace=own_namespace())
@@ -166,7 +166,7 @@ def row_of(manifest: Manifest) -> Row:
 
 
 class PolicyFile(NamedTuple):
-    """What a file holds: policies that can be used, and all there is to tell about them."""
+    """The usable policies of a file, and a row for everything to report about them."""
 
     rows: tuple[Row, ...]
     policy: Policy | None = None
@@ -181,7 +181,7 @@ class PolicyFile(NamedTuple):
 def policy_file(name: str, *, now: datetime | None = None) -> PolicyFile:
     """The policy in a file (`-` is standard input): a document, or a ConfigMap that holds it and perhaps a candidate.
 
-    Whatever else the file holds is left alone. Never raises: what cannot be read is told in a row.
+    Other objects in the file are ignored. Never raises: a file that cannot be read becomes a row with an error.
     """
     rows: list[Row] = []
     found: list[ReviewedPolicy] = []
@@ -208,7 +208,7 @@ def policy_file(name: str, *, now: datetime | None = None) -> PolicyFile:
 
 
 def policy_in(manifest: Manifest, *, now: datetime | None = None) -> PolicyFile:
-    """Likewise, of a ConfigMap that was read from a cluster."""
+    """The policy in a ConfigMap that was read from a cluster."""
     row = row_of(manifest)
     if not holds_policy(manifest.value):
         fault = Row(manifest.file).failed(f"{row.reference}: holds no {KIND} in {POLICY_KEY}", UNREADABLE)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(NamedTuple):
-    """`strict` are unknown fields; `remarks` what /mutate tells; `findings` what /validate does, less what is known."""
+    """`strict`: unknown fields; `remarks`: findings of /mutate; `findings`: those of /validate that `strict` lacks."""
 
     request: AdmissionRequest
     """With the object as /mutate leaves it."""
@@ -70,7 +70,7 @@ def whole_verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Ve
 
 
 def _reported_already(finding: Finding, wrong: set[str], crowded: tuple[str, ...]) -> bool:
-    """Whether a wrong type is known, or a field error stands in a list that the server does not look into."""
+    """Whether its wrong type is reported already, or it is in a list that is too long for the server to look into."""
     error = finding.error
     if error.type is ErrorType.TYPE_INVALID:
         return error.path.written in wrong

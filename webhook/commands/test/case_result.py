@@ -30,7 +30,7 @@ class Mismatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What became of a case. `rules` spoke, `matched` are all that were hit, those that allow too.
+    """The result of a case. `rules` produced findings; `matched` are all that matched, including those that allow.
 
     `measured` is what the guard says of the impact, None where it does not look at one.
     """

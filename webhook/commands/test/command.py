@@ -40,7 +40,7 @@ _KEY_BYTES: Final = 32
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints what became of each case; gives 0 if all passed, 1 if not, 2 for what could not be run or read."""
+    """Prints the result of each case. Returns 0 if all passed, 1 if not, 2 if something could not be run or read."""
     return main_of(command_line(), arguments, _run)
 
 

@@ -1,4 +1,4 @@
-"""The cluster of a test suite: what its inventory holds, inline and in files, read as `preview --dump` reads it."""
+"""The cluster of a test suite: its inventory, inline and in files, read as by `preview --dump`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EMPTY: Final = f"holds none of {', '.join(_KINDS)}"
 
 @dataclass(slots=True)
 class SuiteCluster:
-    """What a cluster holds, and the names in it. `faults` say what cannot be used; then the rest is not whole."""
+    """The objects and names of a cluster. With `faults`, which say what is unusable, the rest is incomplete."""
 
     stock: Stock = field(default_factory=Stock)
     names: Dump = field(default_factory=Dump)
@@ -46,7 +46,7 @@ class SuiteCluster:
 
 
 def cluster_of(given: InventorySource, suite: Manifest, folder: str) -> SuiteCluster:
-    """The cluster of a suite that stands in `folder`; inline objects take the place of those in files."""
+    """The cluster of a suite in `folder`; inline objects replace those in files."""
     cluster = SuiteCluster()
     for name in given.files:
         _add_files(cluster, os.path.join(folder, name))  # noqa: PTH118 -- shown as it is put together
@@ -74,7 +74,7 @@ def _add_files(cluster: SuiteCluster, name: str) -> None:
 
 
 def _add_object(cluster: SuiteCluster, value: JSON, position: int) -> Iterator[FieldError]:
-    """One object that stands in the suite. Fields that no server has are mistakes here: nothing else would tell."""
+    """One inline object. Unknown fields are errors here, since no server will report them."""
     path = _OBJECTS.index(position)
     kind = _kind_of(value)
     if kind in _NAMES:

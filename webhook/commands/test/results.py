@@ -1,4 +1,4 @@
-"""What test suites gave, as values and as text, JSON, YAML and JUnit."""
+"""The results of test suites, as values and as text, JSON, YAML and JUnit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RED, _GREEN, _PLAIN = "\x1b[1;31m", "\x1b[32m", "\x1b[0m"
 
 
 class Tested(NamedTuple):
-    """A case that was run, and where it stands."""
+    """A case that was run, and its position."""
 
     file: str
     suite: str
@@ -34,7 +34,7 @@ class Tested(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether all came as expected."""
+        """Whether everything was as expected."""
         return not self.outcome.mismatches
 
 
@@ -48,7 +48,7 @@ class _Coverage:
 
 @dataclass(slots=True)
 class Results:
-    """Everything a run gave. `partial`: some cases were left out on purpose, so that coverage says nothing."""
+    """The results of a run. `partial`: cases were left out on purpose, so coverage is unknown."""
 
     fail_uncovered: bool = False
     partial: bool = False

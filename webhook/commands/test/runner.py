@@ -53,7 +53,7 @@ _NONCE: Final = "suite"
 _FIGURES_AT: Final = frozenset({str(SELECTOR), str(SPEC.child("devices"))})
 
 
-class BadCase(Exception):  # noqa: N818 -- it says what is wrong, and is told, not handled
+class BadCase(Exception):  # noqa: N818 -- it says what is wrong, and is reported rather than handled
     """A case that cannot be run; `path` is where, if that is not the case as a whole."""
 
     def __init__(self, message: str, path: Path | None = None) -> None:

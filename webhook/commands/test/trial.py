@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Trial:
-    """A replica for one case. Rules that it lets through stand in the inventory until `undo`."""
+    """A replica for one case. Rules that it admits stay in the inventory until `undo`."""
 
     def __init__(self, judge: Judge, names: ClusterNames, key: bytes, inventory: Inventory | None) -> None:
         self._now = datetime.min.replace(tzinfo=UTC)
@@ -61,7 +61,7 @@ class Trial:
         return explain(verdict.request, self._state.context(self._now, UNLIMITED, self._names))
 
     def admit(self, verdict: Verdict) -> None:
-        """A rule that was allowed is stored, and the server remembers whom it hit."""
+        """Stores a rule that was allowed, and remembers its victims as the server does."""
         if verdict.decision.assumed is not None:
             self._state.assumed_rules.add(verdict.decision.assumed)
         self.store(verdict.request.object)
