@@ -90,7 +90,7 @@ mutants: setup ## small changes to the pure rooms, each of which a test should n
 	@$(BIN)/python -m tests.mutants $(if $(MUTANTS),--count $(MUTANTS)) $(if $(SEED),--seed $(SEED))
 
 .PHONY: demo
-demo: setup ## the product at work against a real control plane, told in a few screens (KEEP=1 leaves it running)
+demo: setup ## a short tour against a real control plane, in a few screens (KEEP=1 leaves it running)
 	@$(BIN)/python -m tests.demo
 
 .PHONY: benchmark
@@ -172,6 +172,10 @@ openapi: setup ## write the fields that each release serves (webhook/api/fields)
 docs: setup ## write the pages that are made from code: the policy's fields, the command line
 	@$(BIN)/python -m tests.architecture.policy_reference
 	@$(BIN)/python -m tests.architecture.cli_reference
+
+.PHONY: pictures
+pictures: setup ## play the demo and draw two of its screens for the README (docs/images/demo.svg)
+	@$(BIN)/python -m tests.demo.picture docs/images/demo.svg
 
 .PHONY: clean
 clean: ## remove what the tests and tools left in the tree (not the caches outside)

@@ -1,8 +1,8 @@
-"""The product at work, told in a terminal:  python -m tests.demo [--standalone] [--keep]
+"""The product at work, in a terminal:  python -m tests.demo [--standalone] [--keep]
 
 With a control plane (found or built by tests.controlplane.assets) a real API server calls our server by the shipped
-manifests, and kubectl talks to it. Without one our server is asked directly. Exit codes: 0 told to the end, 1 something
-came out otherwise than told, 130 interrupted.
+manifests, and kubectl talks to it. Without one our server is asked directly. Exit codes: 0 played to the end, 1 a step
+did not come out as the story says, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> int:
     for number in _ENDING:
         signal.signal(number, _interrupt)
     try:
-        return _play(terminal, standalone=options.standalone, keep=options.keep)
+        return play(terminal, standalone=options.standalone, keep=options.keep)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except (StoryError, NotReadyError) as e:
@@ -71,7 +71,8 @@ def _stopping() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _play(terminal: Terminal, *, standalone: bool, keep: bool) -> int:
+def play(terminal: Terminal, *, standalone: bool, keep: bool) -> int:
+    """The whole demo on a terminal; gives the exit code. Raises: StoryError, NotReadyError."""
     started = time.monotonic()
     terminal.title("device-taint-webhook at work")
     if not standalone:

@@ -26,52 +26,48 @@ _CARELESS = (
 _BAD_DATA = ("metadata.annotations[devicetaint.io/data]: Invalid value", "must be a JSON object")
 _HALF_TOLERANT = ("Warning: spec.devices.requests[0].exactly.tolerations[0].effect: is empty", "[DT001]")
 
-_PASSES = "A good claim passes: its pods stay an hour on a GPU that goes into maintenance."
-_REFUSED = (
-    'A toleration without key and "operator: Exists", and a list of 17: the API\'s documents forbid both, and so do we.'
-)
-_MARKED = "A rule that marks a broken GPU gets timeAdded, from which pods' tolerationSeconds count."
-_RENEWED = "A change of the effect renews timeAdded: who tolerates NoExecute for an hour has that hour from now on."
-_ADVICE = "A slip in an annotation is refused; what is valid but hardly meant gets a warning."
-_ADVICE_REMARK = "A warning refuses nothing. docs/admission.md explains each code."
+_PASSES = "A valid claim passes: its pods may keep a GPU that goes into maintenance for an hour."
+_REFUSED = 'A toleration with neither key nor "operator: Exists", and a list of 17: the API documentation forbids both.'
+_MARKED = "A rule that taints a broken GPU gets timeAdded, from which tolerationSeconds count."
+_RENEWED = "Changing the effect renews timeAdded: pods that tolerate NoExecute for an hour get the full hour."
+_ADVICE = "A mistake in an annotation is refused; a valid but unlikely value gets a warning."
+_ADVICE_REMARK = "A warning never refuses anything. docs/admission.md explains each code."
 
-_POLICY = "A policy says who may tolerate what. It is a ConfigMap, and holds a second after it was written."
+_POLICY = "A policy says who may tolerate what. It lives in a ConfigMap and takes effect within a second."
 _SHOW_RULES = Step(command="grep -A 15 default: policy.yaml", says=("no-work-on-broken-gpus", "research-may-wait"))
 _IN_USE = '"msg":"policy in use"'
-_PLACES = "Research may wait for maintenance, an hour long; in production nobody may."
+_PLACES = "Namespace research may tolerate maintenance for an hour; namespace production may not."
 _NOT_IN_PRODUCTION = (
     'in namespace "production" a toleration of key "gpu.example.com/maintenance", NoSchedule',
     "(rule default)",
     "ask for less, or your cluster's admins for a rule",
 )
-_WILDCARD = "A toleration of every key tolerates broken GPUs too, so the rule on those refuses it."
+_WILDCARD = "A toleration of every key includes broken GPUs, so the rule on broken GPUs refuses it."
 _NOT_EVERYTHING = (
     "spec.devices.requests[0].exactly.tolerations[0]",
     "a toleration of every key, NoExecute, for ever: a broken GPU gives wrong results (rule no-work-on-broken-gpus)",
 )
-_EXCEPTIONS = "An exception lifts rules until it ends. This one ends in three days, that one has ended."
+_EXCEPTIONS = "An exception suspends rules until it expires. One expires in three days, the other has expired."
 _SHOW_EXCEPTIONS = Step(command="grep -A 12 exceptions: policy.yaml", says=("lab-tests-a-broken-gpu", "bench"))
 _ENDS_SOON = ("allowed by an exception until", "rule no-work-on-broken-gpus will refuse it then")
 _HAS_ENDED = ("a broken GPU gives wrong results (rule no-work-on-broken-gpus)",)
 _EXCEPTIONS_REMARK = (
-    "In its last week everybody who needs an exception is warned, and an Event and a metric tell admins."
+    "In its last week, everyone who relies on an exception is warned; admins get an Event and a metric."
 )
-_GENERATED = "A claim that is made from a template is judged by the template's author: here an admin."
+_GENERATED = "A claim made from a template is judged by the author of the template: here an admin."
 _GENERATED_REMARK = (
-    "Our mutating webhook wrote the author into the template, with a seal that nobody can forge, and the controller "
-    "copied it. The controller itself may tolerate nothing."
+    "Our mutating webhook wrote the author into the template, with a signature that cannot be forged, and the "
+    "controller copied it. The controller itself may tolerate nothing."
 )
 _SLIPS = (
     'data[policy.yaml].rules[0].action: Unsupported value: "permit": supported values: "allow"',
     'data[policy.yaml].rules[0].match.namespace: Forbidden: unknown field, did you mean "namespaces"?',
     "data[policy.yaml].exceptions[0].expiresAt: Required value",
 )
-_BROKEN_POLICY = "A policy with mistakes is refused; the one that holds goes on holding."
-_BROKEN_POLICY_REMARK = (
-    "Were it stored all the same, while our webhook was down: it would not replace the last good one."
-)
+_BROKEN_POLICY = "A policy with mistakes is refused; the current one stays in use."
+_BROKEN_POLICY_REMARK = "Even if it were stored while the webhook is down, it would not replace the last good one."
 _CHECK = Chapter(
-    title="`check` finds all of it beforehand: in the files, line by line, without a cluster.",
+    title="`check` finds all of this in the files, line by line, before they reach a cluster.",
     steps=(
         Step(
             command="device-taint-webhook check .",
@@ -102,11 +98,11 @@ _CHECK = Chapter(
             ),
         ),
     ),
-    remark="Exit code 1 fails a CI job; -o junit and -o json are for its reports.",
+    remark="Exit code 1 fails a CI job; -o junit and -o json are for reports.",
 )
 _WARN = "If a policy goes wrong, one edit makes it warn instead of refuse."
 _TO_WARN = Step(command="sed -i.bak 's/mode: enforce/mode: warn/' policy.yaml")
-_WARN_REMARK = "`mode: off` silences it. Faulty fields stay refused in any mode."
+_WARN_REMARK = "`mode: off` silences it. Invalid fields are refused in every mode."
 
 _SHOW_TIME = "kubectl get devicetaintrule gpu-7 -o jsonpath='{.spec.taint.timeAdded}'"
 _SHOW_AUTHOR = (
@@ -115,7 +111,7 @@ _SHOW_AUTHOR = (
 )
 
 BEFORE = Chapter(
-    title="Before the webhook is registered, this API server takes a claim that the API's documents forbid:",
+    title="Before the webhook is registered, this API server accepts a claim that the API documentation forbids:",
     steps=(
         Step(
             command="kubectl apply --dry-run=server -f careless-claim.yaml",
@@ -134,15 +130,15 @@ IN_A_CLUSTER = (
     Chapter(
         title='Broken fields, such as effect "Evict", are refused by the API server itself.',
         steps=(Step(command="kubectl apply -f broken-claim.yaml", code=1, says=_BROKEN),),
-        remark="Its own list: our validating webhook is asked only about objects that the server finds valid.",
+        remark="API servers call a validating webhook only for objects that they find valid themselves.",
         asked=False,
     ),
     Chapter(
         title=_REFUSED,
         steps=(Step(command="kubectl apply -f careless-claim.yaml", code=1, says=_CARELESS),),
         remark=(
-            "The very claim that the server took above. All that is wrong is told at once, with what would be right, "
-            "in the form of the server's own answers."
+            "The server accepted this same claim above. The refusal lists all mistakes at once, with the fixes, in the "
+            "form of the server's own responses."
         ),
         asked=True,
     ),
@@ -152,7 +148,7 @@ IN_A_CLUSTER = (
             Step(command="kubectl apply -f broken-gpu.yaml", says=("gpu-7 created",)),
             Step(command=_SHOW_TIME, new=_TIME),
         ),
-        remark="The file has no time: the server fills it in, and our mutating webhook would if it did not.",
+        remark="The file has no time: the server fills it in; if it did not, our mutating webhook would.",
         asked=True,
     ),
     Chapter(
@@ -166,7 +162,7 @@ IN_A_CLUSTER = (
             ),
             Step(command=_SHOW_TIME, new=_TIME),
         ),
-        remark="Set by our mutating webhook, on every release; API servers before 1.35 would keep the old time.",
+        remark="Our mutating webhook sets it on every release; API servers before 1.35 would keep the old time.",
         asked=True,
     ),
     Chapter(
@@ -255,14 +251,14 @@ STANDALONE = (
         steps=(Step(command="POST /validate CREATE good-claim.yaml", code=200, says=("allowed",), never=("Warning",)),),
     ),
     Chapter(
-        title='Broken fields, such as effect "Evict", are refused in the API server\'s own words.',
+        title='Broken fields, such as effect "Evict", are refused in the wording of the API server.',
         steps=(Step(command="POST /validate CREATE broken-claim.yaml", code=422, says=_BROKEN),),
-        remark="In a cluster the server itself refuses them and our validating webhook is not asked.",
+        remark="In a cluster, the API server itself refuses them and does not call our validating webhook.",
     ),
     Chapter(
         title=_REFUSED,
         steps=(Step(command="POST /validate CREATE careless-claim.yaml", code=422, says=_CARELESS),),
-        remark="API servers take this claim. All that is wrong is told at once, with what would be right.",
+        remark="API servers accept this claim. The refusal lists all mistakes at once, with the fixes.",
     ),
     Chapter(
         title=_MARKED,
@@ -311,7 +307,7 @@ STANDALONE = (
                 logged=_IN_USE,
             ),
         ),
-        remark="Without a cluster `serve` reads it from a file, and again when the file changes.",
+        remark="Without a cluster, `serve` reads the policy from a file, and again when the file changes.",
     ),
     Chapter(
         title=_PLACES,

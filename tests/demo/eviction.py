@@ -5,23 +5,23 @@ from __future__ import annotations
 from tests.demo.scenes import Chapter, Step
 
 _RACK = (
-    "Thirty pods use the GPUs of a rack. 29 train, under a disruption budget: three may be away at a time. "
-    "An engineer is debugging in one of them, and a spare rack comes, to which the others can go."
+    "Thirty pods use the GPUs of a rack. 29 train, under a disruption budget: three may be unavailable at a time. "
+    "An engineer is debugging one of them. A spare rack has room for the others."
 )
 _NOTEBOOK_RUNS = "kubectl wait -n rack --for=condition=Ready pod/notebook --timeout=4m"
 _HOLD = 'kubectl annotate -n rack pod train-7 devicetaint.io/hold="debugging, ask anna"'
-_FIRMWARE = "The rack needs new firmware. The rule keeps new work off, and asks our worker to empty it."
+_FIRMWARE = "The rack needs new firmware. The rule keeps new pods away, and asks our worker to drain it."
 _PROGRESS = (
     "kubectl get devicetaintrule firmware --watch "
     r"""-o jsonpath='{.status.conditions[?(@.type=="devicetaint.io/Eviction")].message}{"\n"}'"""
 )
 _DONE = "; 2 pods pending in 1 namespace; 1 held"
 _FIRMWARE_REMARK = (
-    "28 have moved, never more than three at a time: the worker goes through the Eviction API and waits for the "
-    "budget. The one that is held stays, and the notebook has its hour."
+    "28 have moved, never more than three at a time: the worker uses the Eviction API and waits for the budget. "
+    "The pod on hold stays, and the notebook has its hour."
 )
 _STAYED = "kubectl get pods -n rack --field-selector spec.nodeName=node-1"
-_CANCEL = "The firmware can wait after all. When the taint goes, whoever is left stays."
+_CANCEL = "The firmware can wait after all. When the taint is removed, the remaining pods stay."
 _CANCELLED = "kubectl get events -n rack --field-selector reason=EvictionCancelled --watch"
 
 EVICTION = (

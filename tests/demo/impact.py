@@ -7,16 +7,18 @@ from tests.demo.scenes import Chapter, Step
 _FLEET = (
     "Two nodes with four GPUs each, and six pods: four that train, two that serve and tolerate maintenance an hour."
 )
-_ACCIDENT = "A rule for one node in maintenance whose selector was forgotten: it is for every device of the cluster."
+_ACCIDENT = "A maintenance rule for one node, but without its selector: it selects every device in the cluster."
 _HITS = (
     "spec.deviceSelector: Forbidden: hits 8 devices, 6 pods in 1 namespace: an empty selector is every device",
     'to go ahead, set annotation devicetaint.io/confirm-impact to "v1.',
 )
-_ACCIDENT_REMARK = "Without us the API server takes it, and within a second all pods without a toleration are gone."
+_ACCIDENT_REMARK = (
+    "Without the webhook, the API server accepts it, and all pods without a toleration are gone in a second."
+)
 _PREVIEWED = ("training/train-0", "no toleration", "training/serve-1", "after 1 h", "confirm-impact")
-_CONFIRMED = "If all of them are meant: the refusal has a code, made for this rule and for what it hits now."
+_CONFIRMED = "If you really mean all of them: the refusal contains a code that confirms this rule and this impact."
 _SET_CODE = """sed -i.bak 's/confirm-impact: ""/confirm-impact: "{kept}"/' all-gpus.yaml"""
-_CONFIRMED_REMARK = "Kubernetes' own controller evicted the four at once; the two that serve have their hour."
+_CONFIRMED_REMARK = "The in-tree controller evicted the four at once; the two that serve have their hour."
 IMPACT = (
     Chapter(
         title=_FLEET,
@@ -43,7 +45,7 @@ IMPACT = (
         asked=True,
     ),
     Chapter(
-        title="`preview` shows who would go, when and why. It changes nothing.",
+        title="`preview` shows which pods would be evicted, when and why. It changes nothing.",
         steps=(
             Step(command="device-taint-webhook preview all-gpus.yaml --kubeconfig admin.kubeconfig", says=_PREVIEWED),
         ),
@@ -55,6 +57,7 @@ IMPACT = (
             Step(
                 command="kubectl apply -f all-gpus.yaml",
                 says=("evicts 6 pods in 1 namespace: 4 at once, 2 after 1 h", "all-gpus created"),
+                next_second=True,  # the hour counts from timeAdded, which is in whole seconds
             ),
             Step(command="kubectl wait -n training --for=delete pod -l app=train --timeout=4m"),
             Step(command="kubectl get pods -n training", says=("serve-0", "serve-1"), never=("train-",)),

@@ -278,11 +278,8 @@ def test_whole_namespaces_go(cluster: Cluster) -> None:
 def _told(column: str) -> dict[str, str]:
     """The table under "What is blocked while the webhook is down"."""
     page = OPERATIONS.read_text()
-    head, *rows = re.findall(
-        r"^\|(.+)\|$",
-        page[page.index("## What is blocked while the webhook is down") :].partition("\n## ")[0],
-        re.MULTILINE,
-    )
+    section = page[page.index("## What is blocked while the webhook is down") :].partition("\n## ")[0]
+    head, *rows = re.findall(r"^\|(.+)\|$", section, re.MULTILINE)
     columns = [cell.strip() for cell in head.split("|")]
     cells = [[cell.strip() for cell in row.split("|")] for row in rows[1:]]
     return {row[0]: row[columns.index(column)] for row in cells}
