@@ -13,6 +13,7 @@ from tests.controlplane.gobuild import AssetsUnavailableError
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.webhook_process import WebhookProcess
 from tests.scopes import ByControlPlane
+from tests.tracing import Tracing, is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,12 +28,19 @@ FAKE_NODES = ("node-0", "node-1")
 _Started = TypeVar("_Started", ControlPlane, WebhookProcess)
 
 
+_TRACING = Tracing()
 _SLOW_FOLDERS = ("apiserver", "image", "properties", "https")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes minutes begins first."""
     items.sort(key=_rank)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Before anything of a test runs, its fixtures included."""
+    _TRACING.switch(on=is_traced(item.path.relative_to(Path(__file__).parent)))
 
 
 def _rank(item: pytest.Item) -> int:

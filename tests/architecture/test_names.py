@@ -8,11 +8,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "webhook"
-# Names that still have two meanings. The set only shrinks: a name that has one meaning again must leave it.
-SHARED = {
-    *("Answer", "Budgets", "Clock", "Entry", "Gates", "Identity", "Namespaces", "Outcome", "Plan", "Refused"),
-    *("Result", "Unusable"),
-}
 
 
 def shared_class_names() -> dict[str, list[str]]:
@@ -26,8 +21,4 @@ def shared_class_names() -> dict[str, list[str]]:
 
 
 def test_no_class_name_has_two_meanings() -> None:
-    assert {name: places for name, places in shared_class_names().items() if name not in SHARED} == {}
-
-
-def test_no_exception_outlives_its_reason() -> None:
-    assert sorted(SHARED - shared_class_names().keys()) == []
+    assert shared_class_names() == {}

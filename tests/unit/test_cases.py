@@ -15,7 +15,7 @@ from webhook.admission.chain import mutate, validate
 from webhook.admission.jsonpatch import apply_patch
 from webhook.admission.review import decode_review, encode_response
 from webhook.api.field import Severity
-from webhook.commands.shared.manifest_review import ObjectIdentity, ReviewTerms, review_manifest
+from webhook.commands.shared.manifest_review import ObjectKey, ReviewTerms, review_manifest
 from webhook.files.read import parse
 from webhook.files.report import Level
 from webhook.policy.model import PolicyMode
@@ -113,7 +113,7 @@ def checked(case: Case, minor: int) -> Row:
         old = {}
     else:
         content = case.manifest()
-        identity = ObjectIdentity.of(case.old) if case.old is not None else None
+        identity = ObjectKey.of(case.old) if case.old is not None else None
         old = {identity: case.old} if identity is not None else {}
     file = parse(f"{case.path}.yaml", content)
     assert not file.unreadable

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.certificates.settings import SelfManagedSettings
-    from webhook.certificates.stores import BundleStore, SecretStore, Stored, StoredBundles
+    from webhook.certificates.stores import BundleStore, SecretStore, StoredBundles, StoredSecret
     from webhook.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ class SelfManagedSource:
         return seen, faults
 
     async def _take(
-        self, step: Step, stored: Stored, authorities: Authorities, seen: Mapping[str, StoredBundles]
+        self, step: Step, stored: StoredSecret, authorities: Authorities, seen: Mapping[str, StoredBundles]
     ) -> None:
         """One write; or one for each configuration, of which none keeps another from being written."""
         now = self._now()

@@ -12,7 +12,7 @@ class StoreError(Exception):
     """It could not be read or written; the text says what and why."""
 
 
-class Stored(NamedTuple):
+class StoredSecret(NamedTuple):
     """What a Secret held when it was read."""
 
     data: Mapping[str, bytes]
@@ -22,7 +22,7 @@ class Stored(NamedTuple):
 class SecretStore(Protocol):
     """One Secret. Raises StoreError."""
 
-    async def read(self) -> Stored:
+    async def read(self) -> StoredSecret:
         """What it holds."""
 
     async def write(self, data: Mapping[str, bytes], version: str) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from webhook.certificates.stores import Stored, StoreError
+from webhook.certificates.stores import StoredSecret, StoreError
 from webhook.cluster.client.errors import ClusterError, Conflict
 from webhook.cluster.client.rest import path_of
 
@@ -34,7 +34,7 @@ class SecretObject:
         self._path = path_of("", "v1", "secrets", namespace=namespace, name=name)
         self._read: dict[str, Any] = {}
 
-    async def read(self) -> Stored:
+    async def read(self) -> StoredSecret:
         """What it holds now."""
         try:
             answer = await self._cluster.get(self._path)
@@ -44,7 +44,7 @@ class SecretObject:
             raise StoreError(f"GET {self._path}: the secret cannot be read: {error}") from None
         except ClusterError as error:
             raise StoreError(str(error)) from error
-        return Stored(secret.data or {}, secret.metadata.resource_version)
+        return StoredSecret(secret.data or {}, secret.metadata.resource_version)
 
     async def write(self, data: Mapping[str, bytes], version: str) -> bool:
         """Replaces all data of the Secret last read; false, and nothing done, if it has changed since that version."""

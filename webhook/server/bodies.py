@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from webhook.admission.heads import HEAD_BYTES, request_in
 from webhook.server.lane import Reason, Shed, Turn
-from webhook.server.responses import CLIENT_GONE, Refused
+from webhook.server.responses import CLIENT_GONE, RequestRefused
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader, web
@@ -61,8 +61,8 @@ class Bodies:
     async def receive(self, request: web.BaseRequest, seconds: float) -> bytes:
         """The whole body of a review that must be answered within `seconds`.
 
-        Raises Shed for a body that is not judged but can be answered, as its beginning has the uid, and Refused for any
-        other that is too large, too slow, broken or cut off.
+        Raises Shed for a body that is not judged but can be answered, as its beginning has the uid, and RequestRefused
+        for any other that is too large, too slow, broken or cut off.
         """
         announced_oversize = (request.content_length or 0) > self._settings.body_limit_bytes
         seconds = min(seconds, self._settings.body_seconds)
@@ -83,14 +83,14 @@ class Bodies:
                 raise Shed(why, head) from None
             if why is Reason.OVERSIZE:
                 raise self.too_large() from None
-            raise Refused(408, f"the body did not arrive within {seconds:g} s") from None
+            raise RequestRefused(408, f"the body did not arrive within {seconds:g} s") from None
         except OSError:
-            raise Refused(CLIENT_GONE, "the client went away") from None
-        except (Refused, Shed):
+            raise RequestRefused(CLIENT_GONE, "the client went away") from None
+        except (RequestRefused, Shed):
             raise
         except Exception as error:  # noqa: BLE001 -- the parser has a handful of types for a broken body
             log.debug("malformed request body", extra={"error": str(error)})
-            raise Refused(400, "the body does not match its header: check Transfer-Encoding") from None
+            raise RequestRefused(400, "the body does not match its header: check Transfer-Encoding") from None
 
     async def _read(self, content: StreamReader, arrival: _Arrival) -> bytes:
         settings, size = self._settings, 0
@@ -120,7 +120,7 @@ class Bodies:
     async def _shed_oversize(self, content: StreamReader, arrival: _Arrival) -> NoReturn:
         """Of a body over the limit no more than its beginning is kept.
 
-        Raises Shed, Refused where the beginning has no uid, and TimeoutError where it does not come soon.
+        Raises Shed, RequestRefused where the beginning has no uid, and TimeoutError where it does not come soon.
         """
         arrival.give_up(Reason.OVERSIZE)
         async with asyncio.timeout(self._settings.beginning_seconds):
@@ -141,7 +141,7 @@ class Bodies:
         while left > 0 and (chunk := await content.readany()):
             left -= len(chunk)
 
-    def too_large(self) -> Refused:
+    def too_large(self) -> RequestRefused:
         """For a body over the limit that cannot be answered by uid."""
         mebibytes = self._settings.body_limit_bytes / 1024 / 1024
-        return Refused(413, f"the body must not be larger than {mebibytes:g} MiB")
+        return RequestRefused(413, f"the body must not be larger than {mebibytes:g} MiB")

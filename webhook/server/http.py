@@ -30,7 +30,7 @@ from webhook.server.bodies import Bodies
 from webhook.server.callers import Callers, WrongName
 from webhook.server.durations import timeout_seconds
 from webhook.server.lane import ANSWERS, Lane, Reason, Shed
-from webhook.server.responses import CLIENT_GONE, Answer, Refused, failure, unfitness
+from webhook.server.responses import CLIENT_GONE, Answer, RequestRefused, failure, unfitness
 from webhook.server.review_log import Outcome, Unjudged, log_review
 from webhook.server.review_state import Misses, ReviewState
 from webhook.telemetry.policy import WOULD_DENY
@@ -93,21 +93,21 @@ class Reviews:
         self._in_flight += 1
         try:
             return await self._answer(request)
-        except Refused as refusal:
+        except RequestRefused as refusal:
             return self._refuse(refusal)
         finally:
             self._in_flight -= 1
 
     async def _answer(self, request: web.BaseRequest) -> Answer:
-        """The answer to a review; raises Refused for what is none."""
+        """The answer to a review; raises RequestRefused for what is none."""
         # The header was complete a while ago if the loop had other things to do: the caller has waited since then.
         started: float = getattr(request.protocol, "received_at", 0.0) or self._clock()
         route = self._route(request.raw_path, self._caller_trusted(request))
         if route is None:
-            raise Refused(404, "no such path: send reviews to /validate or /mutate")
+            raise RequestRefused(404, "no such path: send reviews to /validate or /mutate")
         unfit = unfitness(request.method, request.headers)
         if unfit is not None:
-            raise Refused(*unfit, allow="POST" if unfit[0] == 405 else "")
+            raise RequestRefused(*unfit, allow="POST" if unfit[0] == 405 else "")
         budget = Budget(route.seconds, self._clock, started)
         content = request.content
         # Most bodies come together with their header; a timer for each would cost a tenth of the answer.
@@ -125,7 +125,7 @@ class Reviews:
         try:
             return callers.trusted(None if transport is None else transport.get_extra_info("peercert"))
         except WrongName as error:
-            raise Refused(403, str(error)) from None
+            raise RequestRefused(403, str(error)) from None
 
     def _route_to(self, target: str, caller_trusted: bool = True) -> _Route | None:  # noqa: FBT001, FBT002 -- see above
         """Where a request target leads. The answer gets a share of the caller's patience, so that it is heard."""
@@ -138,7 +138,7 @@ class Reviews:
         seconds = settings.deadline_share * min(patience, settings.longest_timeout_seconds)
         return _Route(path, decide, seconds, caller_trusted)
 
-    def _refuse(self, refusal: Refused) -> Answer:
+    def _refuse(self, refusal: RequestRefused) -> Answer:
         self._metrics.count_bad_request(refusal.code)
         log.debug("request refused", extra={"code": refusal.code, "error": str(refusal)})
         answer = failure(400 if refusal.code == CLIENT_GONE else refusal.code, str(refusal), allow=refusal.allow)
@@ -276,7 +276,7 @@ class Reviews:
         request = request_in(shed.head)
         if request is None:
             # There is no uid to answer to.
-            raise self._bodies.too_large() if shed.reason is Reason.OVERSIZE else Refused(429, text)
+            raise self._bodies.too_large() if shed.reason is Reason.OVERSIZE else RequestRefused(429, text)
         self._metrics.count_shed(shed.reason)
         outcome = _undecided(route, request, code, text, Unjudged(shed.reason.value))
         return self._finish(outcome._replace(shed=shed.reason.value), seconds)
@@ -286,7 +286,7 @@ def _decoded(body: bytes, rest: Callable[[], None] | None = None) -> AdmissionRe
     try:
         return decode_review(body, rest)
     except BadReview as error:
-        raise Refused(400, str(error)) from None
+        raise RequestRefused(400, str(error)) from None
 
 
 def _undecided(

@@ -37,7 +37,7 @@ _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}"
 _encoder: Final = msgspec.json.Encoder()
 
 
-class Refused(Exception):  # noqa: N818 -- not an error of ours
+class RequestRefused(Exception):  # noqa: N818 -- not an error of ours
     """The request is no review; `code` and text make the Status."""
 
     def __init__(self, code: int, message: str, *, allow: str = "") -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from webhook.certificates.self_managed import SelfManagedSource
 from webhook.certificates.settings import SelfManagedSettings
 from webhook.certificates.stored import authorities_in, certificates_in
-from webhook.certificates.stores import Stored, StoredBundles, StoreError
+from webhook.certificates.stores import StoredBundles, StoredSecret, StoreError
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ class FakeSecret:
     """Why it cannot be read."""
     read_only: str = ""
 
-    async def read(self) -> Stored:
+    async def read(self) -> StoredSecret:
         await Turn()
         if self.broken:
             raise StoreError(self.broken)
-        return Stored(dict(self.data), str(self.version))
+        return StoredSecret(dict(self.data), str(self.version))
 
     async def write(self, data: Mapping[str, bytes], version: str) -> bool:
         await Turn()

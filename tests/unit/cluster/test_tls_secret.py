@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.unit.cluster.peer import Answer, Drop, Peer, cluster_of, run, status
-from webhook.certificates.stores import Stored, StoredBundles, StoreError
+from webhook.certificates.stores import StoredBundles, StoredSecret, StoreError
 from webhook.cluster.ca_bundle import MUTATING, VALIDATING, WebhookConfiguration
 from webhook.cluster.tls_secret import SecretObject
 
@@ -57,7 +57,7 @@ def asked(script: list[Answer | Drop], ask: Callable[[Cluster], Awaitable[object
 @pytest.mark.parametrize("data", [None, {}, {"tls.crt": b"\x00bytes", "tls.key": b""}])
 def test_secret_is_read_with_its_version(data: dict[str, bytes] | None) -> None:
     found, peer = asked([Answer(make_secret(data))], lambda cluster: SecretObject(cluster, "ns", "ca").read())
-    assert found == [Stored(data or {}, "7")]
+    assert found == [StoredSecret(data or {}, "7")]
     assert [(request.method, request.path) for request in peer.requests] == [("GET", SECRET)]
 
 

@@ -23,7 +23,7 @@ from webhook.commands.shared.flags import (
     renderer,
 )
 from webhook.commands.shared.main import main_of, reading_cluster
-from webhook.commands.shared.manifest_review import ObjectIdentity, ReviewTerms, review_manifest
+from webhook.commands.shared.manifest_review import ObjectKey, ReviewTerms, review_manifest
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import PolicyFile, policy_file, policy_in, read_policy
 from webhook.config.command_line import CommandLine, program
@@ -195,13 +195,13 @@ def _namespaces_in(value: JSON) -> Iterator[str]:
         yield text(request, "namespace")
 
 
-def _old_objects(names: Sequence[str], report: Report) -> dict[ObjectIdentity, JSON]:
+def _old_objects(names: Sequence[str], report: Report) -> dict[ObjectKey, JSON]:
     """The objects of the old files by identity. Unreadable files are reported; the objects are not reviewed."""
-    old: dict[ObjectIdentity, JSON] = {}
+    old: dict[ObjectKey, JSON] = {}
     for file in read(names):
         _add_unreadable(file, report)
         for manifest in file.manifests:
-            identity = ObjectIdentity.of(manifest.value) if isinstance(manifest.value, dict) else None
+            identity = ObjectKey.of(manifest.value) if isinstance(manifest.value, dict) else None
             if identity is not None:
                 old[identity] = manifest.value
     return old

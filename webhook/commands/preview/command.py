@@ -21,7 +21,7 @@ from webhook.api.meta import GROUP, GroupVersionKind, parse_time
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.commands.preview.notes import PreviewSource, notes_of
-from webhook.commands.preview.report import Confirmation, DryRunAnswer, ObjectPreview, PreviewReport, as_values
+from webhook.commands.preview.report import DryRunAnswer, DryRunResult, ObjectPreview, PreviewReport, as_values
 from webhook.commands.preview.text import as_text
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
 from webhook.commands.shared.flags import (
@@ -80,7 +80,7 @@ class _PreviewInput(NamedTuple):
 
     source: PreviewSource
     policy: Policy
-    confirmations: tuple[Confirmation, ...] = ()
+    confirmations: tuple[DryRunResult, ...] = ()
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -218,14 +218,14 @@ def _add_errors(rows: Iterable[Row], report: PreviewReport) -> None:
 # --- one preview --------------------------------------------------------------------------------
 
 
-def _preview_of(subject: _Subject, answer: Confirmation | None, found: _PreviewInput, now: datetime) -> ObjectPreview:
+def _preview_of(subject: _Subject, answer: DryRunResult | None, found: _PreviewInput, now: datetime) -> ObjectPreview:
     source, inventory, value = found.source, found.source.inventory, subject.value
     in_tree = found.policy.in_tree_evictor is InTreeEvictor.ACTIVE
     if isinstance(value, DeviceTaintRule):
         value = as_stored(value, inventory.rules.get(value.meta.name), now)
         preview = rule_preview(inventory, value, in_tree=in_tree, now=now)
         why = _FROM_DUMP if acts(value.effective_effect) else _NEEDS_NONE
-        answer = answer or Confirmation(DryRunAnswer.NOT_ASKED, message=why)
+        answer = answer or DryRunResult(DryRunAnswer.NOT_ASKED, message=why)
     else:
         preview = slice_preview(inventory, value, in_tree=in_tree, now=now)
     findings = [*_denials(_errors(value, subject.row, inventory)), *_advice(value, inventory, now)]

@@ -17,7 +17,7 @@ from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import config_map_of, decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of
-from webhook.commands.preview.report import Confirmation, DryRunAnswer
+from webhook.commands.preview.report import DryRunAnswer, DryRunResult
 from webhook.commands.shared.entries import meta, text
 from webhook.config.command_line import program
 from webhook.files.dump import held_in
@@ -46,7 +46,7 @@ class ClusterSight(NamedTuple):
     pods_known: bool
     rules_served: bool
     config_map: dict[str, Any] | None
-    confirmations: tuple[Confirmation, ...]
+    confirmations: tuple[DryRunResult, ...]
     """For each of the rules that were given."""
     notes: tuple[str, ...] = ()
 
@@ -129,20 +129,20 @@ class _Progress:
 # --- the rule itself ----------------------------------------------------------------------------
 
 
-async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: bool) -> Confirmation:
+async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: bool) -> DryRunResult:
     """What the cluster would say if the rule was applied as it is."""
     if not served:
-        return Confirmation(DryRunAnswer.NOT_ASKED, message="the cluster does not serve DeviceTaintRules")
+        return DryRunResult(DryRunAnswer.NOT_ASKED, message="the cluster does not serve DeviceTaintRules")
     try:
         await _dry_run(cluster, rule)
     except Unavailable as error:
-        return Confirmation(DryRunAnswer.FAILED, message=str(error))
+        return DryRunResult(DryRunAnswer.FAILED, message=str(error))
     except ClusterError as error:
         code = _CODE.search(error.server_message)
         if code is not None:
-            return Confirmation(DryRunAnswer.CONFIRM, code[1], error.server_message)
-        return Confirmation(DryRunAnswer.REFUSED, message=str(error))
-    return Confirmation(DryRunAnswer.GRANTED)
+            return DryRunResult(DryRunAnswer.CONFIRM, code[1], error.server_message)
+        return DryRunResult(DryRunAnswer.REFUSED, message=str(error))
+    return DryRunResult(DryRunAnswer.GRANTED)
 
 
 async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> None:

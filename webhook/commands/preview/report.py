@@ -42,7 +42,7 @@ class DryRunAnswer(StrEnum):
     NOT_ASKED = "notAsked"
 
 
-class Confirmation(NamedTuple):
+class DryRunResult(NamedTuple):
     """An answer, its confirmation code and its message; the message says why where there was no dry run."""
 
     answer: DryRunAnswer
@@ -58,7 +58,7 @@ class ObjectPreview:
     value: DeviceTaintRule | ResourceSlice
     preview: Preview
     notes: tuple[str, ...] = ()
-    confirmation: Confirmation | None = None
+    confirmation: DryRunResult | None = None
     """None for slices, which need none."""
 
 

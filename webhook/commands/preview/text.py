@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceSelector
     from webhook.api.slices import ResourceSlice
     from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.commands.preview.report import Confirmation, ObjectPreview, PreviewReport
+    from webhook.commands.preview.report import DryRunResult, ObjectPreview, PreviewReport
     from webhook.inventory.preview import DeviceId, GroupRow, PodRow, Preview
 
 _WAVES_SHOWN: Final = 6
@@ -260,7 +260,7 @@ def _why(row: PodRow, *, named: bool) -> str:
 # --- confirmation -------------------------------------------------------------------------------
 
 
-def _confirmation(given: Confirmation) -> Iterator[str]:
+def _confirmation(given: DryRunResult) -> Iterator[str]:
     match given.answer:
         case DryRunAnswer.GRANTED:
             yield "dry run: granted as it is"

@@ -66,7 +66,7 @@ _CANDIDATE_WORDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectIdentity:
+class ObjectKey:
     """Identifies the same object in two files; a missing namespace counts as `default`."""
 
     group: str
@@ -75,7 +75,7 @@ class ObjectIdentity:
     name: str
 
     @classmethod
-    def of(cls, value: Mapping[str, JSON]) -> ObjectIdentity | None:
+    def of(cls, value: Mapping[str, JSON]) -> ObjectKey | None:
         """Of an object; None for what has no name."""
         kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
         about = meta(value)
@@ -94,7 +94,7 @@ class ReviewTerms:
     username: str = ""
     groups: tuple[str, ...] = ()
     namespace: str = "default"
-    old: Mapping[ObjectIdentity, JSON] = field(default_factory=dict)
+    old: Mapping[ObjectKey, JSON] = field(default_factory=dict)
     verbose: bool = False
 
 
@@ -120,7 +120,7 @@ def _review_kind(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:
     if mistake is not None:
         return _refused(row, manifest, mistake)
     if holds_policy(manifest.value):
-        identity = ObjectIdentity.of(manifest.value)
+        identity = ObjectKey.of(manifest.value)
         old = terms.old.get(identity) if identity else None
         return review_policy(manifest, row, old=old, now=terms.context.now).row
     return _skipped(row, OTHER_KIND, terms)
@@ -260,11 +260,9 @@ def _reviewed_row(
     )
 
 
-def _old_object(
-    value: Mapping[str, JSON], kind: GroupVersionKind, old: Mapping[ObjectIdentity, JSON]
-) -> tuple[JSON, str]:
+def _old_object(value: Mapping[str, JSON], kind: GroupVersionKind, old: Mapping[ObjectKey, JSON]) -> tuple[JSON, str]:
     """The object as the cluster is said to have it, or None; and why not, if one of that name cannot be compared."""
-    identity = ObjectIdentity.of(value)
+    identity = ObjectKey.of(value)
     found = old.get(identity) if identity else None
     if found is None:
         return None, ""
