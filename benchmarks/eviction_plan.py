@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from webhook.api.rules import Condition
-    from webhook.eviction.ports import Disruption, Note, PodRef, WriteFailure
+    from webhook.eviction.ports import Disruption, EvictionEvent, PodRef, WriteFailure
     from webhook.inventory.state import Held
 
 DECIDED_SECONDS: Final = 1.0
@@ -111,7 +111,7 @@ class Cluster:
         """Likewise."""
         return None
 
-    async def tell(self, _note: Note) -> None:
+    async def write_event(self, _event: EvictionEvent) -> None:
         """Heard."""
 
     def known(self, _pod: Pod) -> bool | None:

@@ -171,7 +171,7 @@ def test_any_history_plans_what_its_end_plans(data: st.DataObject) -> None:
     world = World(Mode.REPLACEMENT, FREE)
     now: dict[str, Held | None] = dict.fromkeys(variants)
     steps = st.lists(st.tuples(st.sampled_from(sorted(variants)), st.integers(0, 4), st.booleans()), max_size=15)
-    with patch.object(planner, "_AT_ONCE", data.draw(st.sampled_from((-1, 256)))):
+    with patch.object(planner, "_AT_ONCE_MOST", data.draw(st.sampled_from((-1, 256)))):
         for kind, choice, caught_up in data.draw(steps):
             new = variants[kind][choice] if choice < len(variants[kind]) else None
             if new is not None or now[kind] is not None:

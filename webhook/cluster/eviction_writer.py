@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from webhook.cluster.cache.discovery import Collection
     from webhook.cluster.client.throttled import ThrottledCluster
     from webhook.cluster.events import EventWriter
-    from webhook.eviction.ports import Disruption, Note
+    from webhook.eviction.ports import Disruption, EvictionEvent
 
 
 class _Meta(ObjectIdentity, frozen=True, gc=False):
@@ -141,15 +141,15 @@ class EvictionWriter:
             return WriteFailure(str(error))
         return None
 
-    async def tell(self, note: Note) -> None:
+    async def write_event(self, event: EvictionEvent) -> None:
         """Writes an Event; the EventWriter logs a failure."""
-        about = note.about
+        about = event.about
         if isinstance(about, PodRef):
             regarding = ObjectReference("v1", "Pod", about.namespace, about.name, about.uid)
         else:
             regarding = ObjectReference(f"{GROUP}/v1", "DeviceTaintRule", "", about.meta.name, about.meta.uid)
-        kind = EventType.WARNING if note.warning else EventType.NORMAL
-        await self._events.write(regarding, kind, reason=note.reason, action=note.action, note=note.text)
+        kind = EventType.WARNING if event.warning else EventType.NORMAL
+        await self._events.write(regarding, kind, reason=event.reason, action=event.action, note=event.text)
 
 
 def _delete_options(pod: PodRef, grace_period_seconds: int | None) -> dict[str, Any]:

@@ -57,9 +57,9 @@ class CodeKey:
         if not text:
             return NOT_CONFIRMED
         code = read_code(text)
-        return Confirmation(None if code is None else code.numbers, self.doubt_of(rule))
+        return Confirmation(None if code is None else code.numbers, self.code_problem_of(rule))
 
-    def doubt_of(self, rule: DeviceTaintRule) -> str:
+    def code_problem_of(self, rule: DeviceTaintRule) -> str:
         """Why the code that the rule carries is not proved; empty if it is, expired or not."""
         if self._secret is None and self._file is None:
             return ""

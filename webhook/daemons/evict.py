@@ -153,7 +153,7 @@ class Worker:
         self._counted_at = 0.0
         self._controller: Controller | None = None
         self._stale_reporter: StaleReporter | None = None
-        self._begun = asyncio.Event()
+        self._controller_ready = asyncio.Event()
         """Set once there is a controller, and a reporter beside it."""
 
     def stages(self) -> Stages:
@@ -175,7 +175,7 @@ class Worker:
         stages.append(Stage(name="inventory", work=self._cache.run, start=self._synced))
         # Before the lease: a standby that takes over knows the cluster and begins at once; our last Events come later.
         stages.append(Stage(name="in-tree", work=self._watch_in_tree, start=self._find_in_tree))
-        stages.append(Stage(name="events", stop=self._tell_the_rest))
+        stages.append(Stage(name="events", stop=self._flush_events))
         stages += self._leadership()
         stages.append(Stage(name="worker", work=self._work, start=self._begin, stop=self._end))
         return Stages(stages)
@@ -222,7 +222,7 @@ class Worker:
 
     async def _find_in_tree(self) -> None:
         """Raises Unsafe if to act beside it would do harm."""
-        in_tree = self._in_tree = await self._looked_for_in_tree()
+        in_tree = self._in_tree = await self._detect_in_tree()
         mode = self._settings.worker.mode
         harm = refusal(mode, in_tree)
         if harm is not None:
@@ -260,12 +260,12 @@ class Worker:
         self._eviction_metrics.set_leader(leads=True)
         runtime.settle_memory()
         controller.start()
-        self._begun.set()
+        self._controller_ready.set()
         log.info("working", extra={"mode": mode.value, "inTree": in_tree.value})
 
     async def _work(self) -> None:
         # A stage's work is begun before its start.
-        await self._begun.wait()
+        await self._controller_ready.wait()
         assert self._controller is not None
         assert self._stale_reporter is not None
         async with asyncio.TaskGroup() as group:
@@ -279,11 +279,11 @@ class Worker:
             await self._controller.stop()
         self._eviction_metrics.set_leader(leads=False)
 
-    async def _tell_the_rest(self) -> None:
+    async def _flush_events(self) -> None:
         if self._controller is not None:
-            await self._controller.tell_the_rest()
+            await self._controller.flush_events()
 
-    async def _looked_for_in_tree(self) -> InTree:
+    async def _detect_in_tree(self) -> InTree:
         """Whether the in-tree controller runs; mode observe writes nothing to find out."""
         worker = self._settings.worker
         if worker.in_tree is not None:
@@ -353,4 +353,4 @@ class Worker:
 
     def _on_hold(self, namespace: str) -> None:
         if self._controller is not None:
-            self._controller.look_again(namespace)
+            self._controller.requeue_waiting(namespace)

@@ -35,7 +35,7 @@ class Confirmation(NamedTuple):
 
     figures: Figures | None = None
     """The impact that was confirmed; None if the rule carries nothing that can be read as a code."""
-    doubt: str = ""
+    code_problem: str = ""
     """Why what the rule carries does not count; empty if it does, or if it carries nothing."""
 
 
@@ -50,12 +50,12 @@ def ceiling_of(
 ) -> Ceiling | None:
     """The ceiling of a rule under a policy; None is no limit. `totals` counts all that could be hit, for shares.
 
-    A confirmation without doubt sets the ceiling, with the policy's tolerance, for as long as its rule exists: a code
-    must be used before it expires, but the eviction may take longer. Without one, it is no longer known who set the
-    rule, so the widest limit that may have applied to it is the ceiling. Where the policy does not enforce, admission
-    refused nothing, so nothing is stopped.
+    A code that counts sets the ceiling to the confirmed numbers plus the policy's tolerance, for as long as the rule
+    exists: it must be used before it expires, but the eviction may take longer. Without one the worker does not know
+    who set the rule, so the ceiling is the highest limit that may have applied. A policy in mode warn or off refused
+    nothing at admission, so there the worker stops nothing.
     """
-    if confirmation.figures is not None and not confirmation.doubt:
+    if confirmation.figures is not None and not confirmation.code_problem:
         most_confirmed = confirmation.figures.grown(policy.impact.tolerance_percent)
         return Ceiling(most_confirmed.pods, most_confirmed.namespaces)
     if policy.mode is not PolicyMode.ENFORCE:
@@ -65,7 +65,7 @@ def ceiling_of(
     namespaces = _widest([entry.namespaces for entry in limits], lambda: totals().namespaces)
     if pods is None and namespaces is None:
         return None
-    return Ceiling(pods, namespaces, confirmed=False, doubt=confirmation.doubt)
+    return Ceiling(pods, namespaces, confirmed=False, code_problem=confirmation.code_problem)
 
 
 def _widest(limits: Iterable[int | Share | None], total: Callable[[], int]) -> int | None:

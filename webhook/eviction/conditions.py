@@ -133,7 +133,7 @@ def evicted_pods(conditions: Iterable[Condition]) -> int:
     return int(known.message)
 
 
-def began_of(conditions: Iterable[Condition], generation: int) -> datetime | None:
+def announced_at(conditions: Iterable[Condition], generation: int) -> datetime | None:
     """Since when an eviction has been announced in our condition, for this generation of its rule; None: it is not."""
     known = condition_of(conditions, EVICTION)
     if known is None or known.observed_generation != generation:
@@ -144,7 +144,7 @@ def began_of(conditions: Iterable[Condition], generation: int) -> datetime | Non
 # --- the in-tree controller's --------------------------------------------------------------------
 
 
-class WouldHit(NamedTuple):
+class ImpactForecast(NamedTuple):
     """What a rule of effect None would do (E-40)."""
 
     devices: int
@@ -154,7 +154,7 @@ class WouldHit(NamedTuple):
 
 
 def in_tree_condition(
-    effect: str, pending: int, namespaces: int, evicted: int, would: WouldHit | None = None
+    effect: str, pending: int, namespaces: int, evicted: int, forecast: ImpactForecast | None = None
 ) -> ConditionState:
     """EvictionInProgress, word by word (E-39 to E-42).
 
@@ -168,12 +168,12 @@ def in_tree_condition(
     elif effect == NO_EXECUTE:
         reason, message = "Completed" if evicted else "NotStarted", ""
     elif effect == NONE:
-        assert would is not None
+        assert forecast is not None
         reason = "NoEffect"
         message = (
-            f"{_number(would.devices, 'published device')} selected. "
-            f"{_number(would.allocated, 'allocated device')} selected. "
-            f"{_number(would.pods, 'pod')} would be evicted in {_different(would.namespaces)} if the effect was "
+            f"{_number(forecast.devices, 'published device')} selected. "
+            f"{_number(forecast.allocated, 'allocated device')} selected. "
+            f"{_number(forecast.pods, 'pod')} would be evicted in {_different(forecast.namespaces)} if the effect was "
             "NoExecute. This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
         )
     if evicted:

@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NoReturn, assert_never
 
 from webhook.eviction.core import RETRY_MOST_SECONDS, Core, ItemKind, WorkItem
-from webhook.eviction.event_messages import Kind
+from webhook.eviction.event_messages import PodEventKind
 from webhook.eviction.evictor import PodEvictor
 from webhook.eviction.limits import OVERALL, NamespaceLimit, OwnerLimit
 from webhook.eviction.modes import InTree
@@ -69,9 +69,9 @@ class Controller:
         if self.started and self.planner.replan_all():
             self._retry_blocked()
 
-    def look_again(self, namespace: str | None = None) -> None:
+    def requeue_waiting(self, namespace: str | None = None) -> None:
         """Holds of a namespace, or the wall clock, have changed."""
-        self.planner.look_again(namespace)
+        self.planner.requeue_waiting(namespace)
 
     def catch_up(self) -> None:
         """Plans for one time slice."""
@@ -118,7 +118,7 @@ class Controller:
         for name in tuple(self._deps.inventory.rules):
             await self.rules.sync(name, last=True)
 
-    async def tell_the_rest(self) -> None:
+    async def flush_events(self) -> None:
         """Writes the Events that wait, for a bounded time; for after `stop`, when `run` was cancelled."""
         await self._core.recorder.finish()
 
@@ -155,7 +155,7 @@ class Controller:
             offset = clock.now().timestamp() - clock.seconds()
             if abs(offset - known) >= _CLOCK_SECONDS:
                 log.warning("the wall clock was set", extra={"delaySeconds": round(offset - known, 3)})
-                self.look_again()
+                self.requeue_waiting()
             known = offset
             self._core.limiter.forget_idle(clock.seconds())
 
@@ -209,12 +209,12 @@ class Controller:
         delay = (deps.clock.now() - plan.eviction.due).total_seconds()
         deps.metrics.count_evicted(delay)
         log.info("pod evicted", extra={**_log_fields(plan), "delaySeconds": round(delay, 3)})
-        self._core.recorder.tell_of_pod(Kind.EVICTED, plan)
+        self._core.recorder.record_pod_event(PodEventKind.EVICTED, plan)
 
     def _retry_refused(self, plan: PodPlan, outcome: EvictionOutcome) -> None:
         item = WorkItem(ItemKind.POD, plan.uid)
         if outcome.result is EvictionResult.BLOCKED:
-            self._core.recorder.tell_of_pod(Kind.BLOCKED, plan, outcome.text)
+            self._core.recorder.record_pod_event(PodEventKind.BLOCKED, plan, outcome.text)
             self._retry(item, max(outcome.retry_after_seconds, self._deps.settings.blocked_seconds))
             return
         seconds = self._retry(item, outcome.retry_after_seconds)

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.eviction.conditions import began_of
+from webhook.eviction.conditions import announced_at
 from webhook.eviction.modes import scope_of
 from webhook.eviction.plans import Plans
 from webhook.eviction.rate_limiter import RateLimiter
 from webhook.eviction.ready_queue import ReadyQueue
-from webhook.eviction.recorder import Teller
+from webhook.eviction.recorder import EvictionRecorder
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.evictions import Evictions
 
@@ -68,13 +68,13 @@ class Core:
     limiter: RateLimiter
     ready: ReadyQueue
     queue: WorkQueue[WorkItem]
-    recorder: Teller
+    recorder: EvictionRecorder
 
     @classmethod
     def build(cls, deps: Dependencies, in_tree: InTree) -> Core:
         """One core for one worker. `in_tree`: whether the in-tree controller runs."""
         scope = scope_of(deps.mode, in_tree)
-        evictions = Evictions(deps.inventory, scope, lambda rule: began_of(rule.conditions, rule.generation))
+        evictions = Evictions(deps.inventory, scope, lambda rule: announced_at(rule.conditions, rule.generation))
         plans = Plans(deps.inventory, evictions, deps.profile_of)
         limiter = RateLimiter(plans, deps.inventory.rules, lambda position: deps.profiles().all[position])
         return cls(
@@ -86,5 +86,5 @@ class Core:
             limiter=limiter,
             ready=ReadyQueue(limiter),
             queue=WorkQueue(clock=deps.clock.seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS),
-            recorder=Teller(deps),
+            recorder=EvictionRecorder(deps),
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.api.meta import format_time
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Disruption, Note
+from webhook.eviction.ports import Disruption, EvictionEvent
 
 if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
@@ -18,7 +18,7 @@ _REASONS_MOST: Final = 3
 _IN_TREE_REASON: Final = "DeviceTaintManagerEviction"
 
 
-class Kind(StrEnum):
+class PodEventKind(StrEnum):
     """What an Event about a pod says; the values are its reasons."""
 
     SCHEDULED = "EvictionScheduled"
@@ -28,34 +28,34 @@ class Kind(StrEnum):
     EVICTED = "Evicted"
 
 
-_IN_TREE_TEXTS: Final = {Kind.EVICTED: "Marking for deletion", Kind.CANCELLED: "Cancelling deletion"}
+_IN_TREE_TEXTS: Final = {PodEventKind.EVICTED: "Marking for deletion", PodEventKind.CANCELLED: "Cancelling deletion"}
 _ACTIONS: Final = {
-    Kind.SCHEDULED: "Schedule",
-    Kind.CANCELLED: "Cancel",
-    Kind.HELD: "Hold",
-    Kind.BLOCKED: "Evict",
-    Kind.EVICTED: "Evict",
+    PodEventKind.SCHEDULED: "Schedule",
+    PodEventKind.CANCELLED: "Cancel",
+    PodEventKind.HELD: "Hold",
+    PodEventKind.BLOCKED: "Evict",
+    PodEventKind.EVICTED: "Evict",
 }
 
 
-def pod_note(mode: Mode, kind: Kind, plan: PodPlan, text: str = "") -> Note:
+def pod_event(mode: Mode, kind: PodEventKind, plan: PodPlan, text: str = "") -> EvictionEvent:
     """An Event about a pod; `text` comes from elsewhere: the budget's refusal, the annotation."""
     if mode is Mode.REPLACEMENT and kind in _IN_TREE_TEXTS:
-        return Note(plan.ref, _IN_TREE_REASON, _ACTIONS[kind], _IN_TREE_TEXTS[kind])
+        return EvictionEvent(plan.ref, _IN_TREE_REASON, _ACTIONS[kind], _IN_TREE_TEXTS[kind])
     why = _why(plan)
     match kind:
-        case Kind.SCHEDULED:
+        case PodEventKind.SCHEDULED:
             verb = "would be evicted" if mode is Mode.OBSERVE else "to be evicted"
             words = f"{verb} at {format_time(plan.eviction.due)} because of {why}"
-        case Kind.CANCELLED:
+        case PodEventKind.CANCELLED:
             words = "not to be evicted any more"
-        case Kind.HELD:
+        case PodEventKind.HELD:
             words = f"due because of {why}, and held: {text}"
-        case Kind.BLOCKED:
+        case PodEventKind.BLOCKED:
             words = f"due because of {why}, and not evicted yet: {text}"
-        case Kind.EVICTED:
+        case PodEventKind.EVICTED:
             words = f"evicted because of {why}"
-    return Note(plan.ref, kind.value, _ACTIONS[kind], words, warning=kind is Kind.BLOCKED)
+    return EvictionEvent(plan.ref, kind.value, _ACTIONS[kind], words, warning=kind is PodEventKind.BLOCKED)
 
 
 def _why(plan: PodPlan) -> str:
@@ -76,9 +76,11 @@ _RULE_REASONS: Final = {
 }
 
 
-def rule_note(rule: DeviceTaintRule, state: ConditionReason, message: str) -> Note:
+def rule_event(rule: DeviceTaintRule, state: ConditionReason, message: str) -> EvictionEvent:
     """An Event about a rule whose condition has another reason now."""
-    return Note(rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in {"Blocked", "Stopped"})
+    return EvictionEvent(
+        rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in {"Blocked", "Stopped"}
+    )
 
 
 def disruption_of(mode: Mode) -> Disruption:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from webhook.eviction.planner import Planner
     from webhook.eviction.plans import PodPlan
 
-_UNTIL_NEWS: Final = Idle(math.inf)
-_DOUBT_SECONDS: Final = 0.2
+_UNTIL_WOKEN: Final = Idle(math.inf)
+_UNTRUSTED_POLL_SECONDS: Final = 0.2
 """How often to look whether the inventory can be trusted again."""
 
 
@@ -40,8 +40,8 @@ class PodEvictor:
     def __init__(self, core: Core, planner: Planner) -> None:
         self._core = core
         self._planner = planner
-        self._news = asyncio.Event()
-        self._one_waits = asyncio.Lock()
+        self._woken = asyncio.Event()
+        self._turn_lock = asyncio.Lock()
         """One task waits for a turn, the others for that one: news wake one task, however many there are."""
         self._stopping = False
         self._unsure: set[str] = set()
@@ -49,7 +49,7 @@ class PodEvictor:
 
     def wake(self) -> None:
         """The ready queue may let a pod go that it did not let go before."""
-        self._news.set()
+        self._woken.set()
 
     def stop(self) -> None:
         """No further turn, and no further request."""
@@ -58,18 +58,18 @@ class PodEvictor:
     async def next_turn(self) -> str:
         """The uid of the next pod, taken from the ready queue; its tokens and places are reserved from here on."""
         core = self._core
-        async with self._one_waits:
+        async with self._turn_lock:
             while True:
                 if self._stopping or not core.deps.trusted():
-                    await asyncio.sleep(_DOUBT_SECONDS)
+                    await asyncio.sleep(_UNTRUSTED_POLL_SECONDS)
                     continue
-                popped = _UNTIL_NEWS if self._planner.behind else core.ready.pop(core.deps.clock.seconds())
+                popped = _UNTIL_WOKEN if self._planner.behind else core.ready.pop(core.deps.clock.seconds())
                 if isinstance(popped, str):
                     return popped
-                self._news.clear()
+                self._woken.clear()
                 try:
                     async with asyncio.timeout(None if math.isinf(popped.seconds) else popped.seconds):
-                        await self._news.wait()
+                        await self._woken.wait()
                 except TimeoutError:
                     continue
 
@@ -77,13 +77,13 @@ class PodEvictor:
         """Evicts the pod of a turn, unless it is not to be evicted any more."""
         core, writer = self._core, self._core.deps.writer
         plan = core.plans.scheduled[uid]
-        step = recheck(core, plan, core.deps.clock.now()) if self._certain else None
+        step = recheck(core, plan, core.deps.clock.now()) if self._may_act else None
         if not isinstance(step, Evict):
             return Attempt(plan)
         if not await writer.prepare(plan.ref, delete=step.delete, unsure=uid in self._unsure):
             self._unsure.discard(uid)
             return Attempt(plan, EvictionOutcome(EvictionResult.GONE))
-        step = recheck(core, plan, core.deps.clock.now()) if self._certain else None  # to prepare took time
+        step = recheck(core, plan, core.deps.clock.now()) if self._may_act else None  # to prepare took time
         if not isinstance(step, Evict):
             return Attempt(plan)
         if step.delete:
@@ -95,6 +95,6 @@ class PodEvictor:
         return Attempt(plan, outcome)
 
     @property
-    def _certain(self) -> bool:
+    def _may_act(self) -> bool:
         """Whether all that has changed is known and planned, and this process may still act on it."""
         return not self._stopping and not self._planner.behind and self._core.deps.trusted()

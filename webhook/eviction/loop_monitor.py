@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BEAT_SECONDS: Final = 0.25
-HELD_SECONDS: Final = 2.0
+STALL_SECONDS: Final = 2.0
 """A pause between two beats that counts as being held up: longer than anything that we do in one go."""
-READ_SECONDS: Final = 1.0
+CATCH_UP_SECONDS: Final = 1.0
 """How long after that everything that has come meanwhile is read for certain."""
 
 
@@ -30,13 +30,13 @@ class LoopMonitor:
         """`clock` gives any seconds."""
         self._clock = clock
         self._beat_at = clock()
-        self._held_until = -math.inf
+        self._stalled_until = -math.inf
 
     @property
     def steady(self) -> bool:
         """Whether nothing held us up just now; what is asked right after it, before anything else runs, is told so."""
         now = self._clock()
-        return now - self._beat_at < HELD_SECONDS and now - self._held_until >= READ_SECONDS
+        return now - self._beat_at < STALL_SECONDS and now - self._stalled_until >= CATCH_UP_SECONDS
 
     async def run(self) -> NoReturn:
         """Beats until it is cancelled."""
@@ -47,7 +47,7 @@ class LoopMonitor:
     def _beat(self) -> None:
         now = self._clock()
         seconds = now - self._beat_at
-        if seconds >= HELD_SECONDS:
-            self._held_until = now
+        if seconds >= STALL_SECONDS:
+            self._stalled_until = now
             log.warning("event loop blocked", extra={"delaySeconds": round(seconds, 3)})
         self._beat_at = now

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.core import ItemKind, WorkItem
-from webhook.eviction.event_messages import Kind
+from webhook.eviction.event_messages import PodEventKind
 from webhook.eviction.pending import PendingSet
-from webhook.eviction.step import Evict, Nothing, Why, hold_of, recheck
+from webhook.eviction.step import Evict, NoAction, StepReason, hold_of, recheck
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.state import key_of
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from webhook.eviction.step import Wait
     from webhook.inventory.state import Held
 
-_AT_ONCE: Final = 256
+_AT_ONCE_MOST: Final = 256
 """Pods that are planned in the same turn of the loop as the change that hits them: a few milliseconds."""
-_STRIDE: Final = 64
+_BATCH_SIZE: Final = 64
 
 
 class Planner:
@@ -51,7 +51,7 @@ class Planner:
         """Pods for the ready queue, by uid; pushed once all is planned, so that the first out is the first of all."""
         self._unchecked: dict[str, None] = {}
         """Names of rules whose ceiling is to be checked."""
-        self._news = asyncio.Event()
+        self._work_left = asyncio.Event()
 
     @property
     def open(self) -> bool:
@@ -79,7 +79,7 @@ class Planner:
 
     def observe(self, old: Held | None, new: Held | None) -> bool:
         """One object has changed, and the inventory has it already."""
-        self.hit(self._core.evictions.touched(old, new))
+        self.mark_claims(self._core.evictions.touched(old, new))
         match new if new is not None else old:
             case Pod() as pod:
                 self.pods.add((key_of(pod.meta),))
@@ -101,24 +101,24 @@ class Planner:
         known = old if isinstance(old, DeviceTaintRule) and old.meta.uid == new.meta.uid else None
         if known is not None and _without_status(known) == _without_status(new):
             return
-        self.check(new.meta.name)
+        self.mark_rule(new.meta.name)
         core.queue.add(WorkItem(ItemKind.RULE, new.meta.name))
         core.limiter.forget_groups()
         if known is not None and own_rate(known) != own_rate(new):
             self.to_enqueue.add([plan.uid for plan in core.plans.of_rule(new.meta.uid)])
-        if self._rules.judge_again(known, new):
-            self.hit(core.evictions.resume(new))
+        if self._rules.reset_stop(known, new):
+            self.mark_claims(core.evictions.resume(new))
 
     def replan_all(self) -> bool:
         """The policy has changed, and with it perhaps profiles and limits."""
         for name, rule in self._core.deps.inventory.rules.items():
-            self.check(name)
-            if self._rules.judge_again(rule, rule):
+            self.mark_rule(name)
+            if self._rules.reset_stop(rule, rule):
                 self._core.evictions.resume(rule)
         self.pods.add(self._core.deps.inventory.pods)
         return self.begin()
 
-    def look_again(self, namespace: str | None) -> None:
+    def requeue_waiting(self, namespace: str | None) -> None:
         """Holds of a namespace, or the wall clock, have changed: what waits may be due. None: of every namespace."""
         for uid, plan in self._core.plans.scheduled.items():
             if namespace in (None, plan.pod.meta.namespace) and uid not in self._core.ready:
@@ -126,18 +126,18 @@ class Planner:
 
     # --- what is to be planned -------------------------------------------------------------------
 
-    def hit(self, claims: AbstractSet[str]) -> None:
+    def mark_claims(self, claims: AbstractSet[str]) -> None:
         """The pods of these claims, by `namespace/name`, are to be planned again.
 
         If that is most claims, all pods are, in their order: faster than finding out which ones are not concerned.
         """
         inventory = self._core.deps.inventory
-        if len(claims) >= _AT_ONCE and 2 * len(claims) > len(inventory.claims):
+        if len(claims) >= _AT_ONCE_MOST and 2 * len(claims) > len(inventory.claims):
             self.pods.add(inventory.pods)
         else:
             self.claims.add(claims)
 
-    def check(self, rule: str) -> None:
+    def mark_rule(self, rule: str) -> None:
         """Whether the rule of this name hits more than its ceiling is to be checked."""
         self._unchecked[rule] = None
 
@@ -145,9 +145,9 @@ class Planner:
 
     def begin(self) -> bool:
         """Plans at once if few pods are concerned, else leaves it to `catch_up`. Returns whether nothing is left."""
-        done = self.pending_count <= _AT_ONCE and self.catch_up()
+        done = self.pending_count <= _AT_ONCE_MOST and self.catch_up()
         if not done:
-            self._news.set()
+            self._work_left.set()
         return done
 
     def catch_up(self) -> bool:
@@ -159,32 +159,32 @@ class Planner:
         timeslice.begin()
         while not timeslice.over:
             if len(self.claims):
-                self.pods.add(self._core.deps.inventory.pods_using(self.claims.take(_STRIDE)))
+                self.pods.add(self._core.deps.inventory.pods_using(self.claims.take(_BATCH_SIZE)))
             elif len(self.pods):
-                self._follow(self._core.plans.replan(self.pods.take(_STRIDE)))
+                self._apply(self._core.plans.replan(self.pods.take(_BATCH_SIZE)))
             elif self._unchecked:
                 self._check_ceiling(self._unchecked.popitem()[0])
             elif self._due:
                 self._push_due()
             elif len(self.to_enqueue):
-                self._enqueue(self.to_enqueue.take(_STRIDE))
+                self._enqueue(self.to_enqueue.take(_BATCH_SIZE))
             else:
                 break
         return not self.open
 
     async def wait(self) -> None:
         """Returns once `begin` has left something to plan."""
-        await self._news.wait()
-        self._news.clear()
+        await self._work_left.wait()
+        self._work_left.clear()
 
     def _check_ceiling(self, name: str) -> None:
         rule = self._core.deps.inventory.rules.get(name)
-        if rule is not None and self._rules.beyond_ceiling(rule):
+        if rule is not None and self._rules.stop_above_ceiling(rule):
             self._core.queue.add(WorkItem(ItemKind.RULE, name))
-            self.hit(self._core.evictions.suspend(rule))
+            self.mark_claims(self._core.evictions.suspend(rule))
 
     def _push_due(self) -> None:
-        for _ in range(min(_STRIDE, len(self._due))):
+        for _ in range(min(_BATCH_SIZE, len(self._due))):
             self._core.ready.push(self._core.limiter.ready_pod(self._due.popitem()[1]))
 
     def _enqueue(self, uids: Iterable[str]) -> None:
@@ -194,13 +194,13 @@ class Planner:
             if plan is not None and not self.enqueue(plan, now):
                 self._core.queue.add(WorkItem(ItemKind.POD, uid))
 
-    def _follow(self, changes: Changes) -> None:
+    def _apply(self, changes: Changes) -> None:
         """Plans were made, changed or dropped."""
         core, seconds = self._core, self._core.deps.settings.condition_seconds
         planned, cancelled, gone = changes
         hitting = {rule for plan in planned for rule in plan.eviction.rules}
         for _, name in hitting:
-            self.check(name)
+            self.mark_rule(name)
         for _, name in hitting.union(*[plan.eviction.rules for plan in (*cancelled, *gone)]):
             core.queue.add_after(WorkItem(ItemKind.RULE, name), seconds)
         now = core.deps.clock.now()
@@ -215,7 +215,7 @@ class Planner:
             core.ready.discard(plan.uid)
         for plan in cancelled:
             core.deps.metrics.count_cancelled()
-            core.recorder.tell_of_pod(Kind.CANCELLED, plan)
+            core.recorder.record_pod_event(PodEventKind.CANCELLED, plan)
 
     # --- one pod ---------------------------------------------------------------------------------
 
@@ -251,20 +251,20 @@ class Planner:
             plan.budgeted = budgeted
         return True
 
-    def _delay(self, step: Nothing | Wait, plan: PodPlan) -> None:
+    def _delay(self, step: NoAction | Wait, plan: PodPlan) -> None:
         """The pod is not evicted now: it leaves the ready queue, and comes again when its wait is over."""
         core, item = self._core, WorkItem(ItemKind.POD, plan.uid)
         core.ready.discard(plan.uid)
-        if isinstance(step, Nothing):
+        if isinstance(step, NoAction):
             core.queue.forget(item)
-            if step.why is Why.OBSERVED:
-                core.recorder.tell_of_pod(Kind.SCHEDULED, plan)
+            if step.reason is StepReason.OBSERVED:
+                core.recorder.record_pod_event(PodEventKind.SCHEDULED, plan)
             return
         core.queue.add_after(item, step.seconds)
-        if step.why is Why.HELD:
-            core.recorder.tell_of_pod(Kind.HELD, plan, hold_of(core, plan) or "")
-        elif step.seconds > core.deps.settings.told_after_seconds:
-            core.recorder.tell_of_pod(Kind.SCHEDULED, plan)
+        if step.reason is StepReason.HELD:
+            core.recorder.record_pod_event(PodEventKind.HELD, plan, hold_of(core, plan) or "")
+        elif step.seconds > core.deps.settings.announce_after_seconds:
+            core.recorder.record_pod_event(PodEventKind.SCHEDULED, plan)
 
 
 def _without_status(rule: DeviceTaintRule) -> tuple[object, ...]:

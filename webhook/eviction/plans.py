@@ -33,7 +33,7 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
     budgeted: bool = False
     blocked_since: datetime | None = None
     """When a disruption budget first said no; anew after a restart, which errs on the gentle side."""
-    told: str = ""
+    last_event: str = ""
     """The reason of the last Event about it, so that none comes twice."""
 
     @property
@@ -139,16 +139,16 @@ class Plans:
         self.scheduled: dict[str, PodPlan] = {}
         self.evicted: dict[str, PodRef] = {}
         """Evicted by us, and not yet seen to go."""
-        self.changes = 0
+        self.revision = 0
         """How many plans came, went or became others so far: whoever looks at all of them in pieces compares it."""
         self.under_way = UnderWay()
-        self._begun: set[str] = set()
+        self._requested: set[str] = set()
         self._known: dict[str, Pod] = {}
         """The pods that something here is about, as they were last seen, by `namespace/name`."""
         self._hits: dict[str, _Hits] = {}
         """By uid of the rule."""
         self._owned: dict[str, set[str]] = {}
-        self._missing: dict[str, set[str]] = {}
+        self._unavailable: dict[str, set[str]] = {}
         self._replacements: dict[str, list[str]] = {}
         self.freed: set[Freed] = set()
         """What has happened since it was last emptied that may let blocked pods go."""
@@ -165,15 +165,15 @@ class Plans:
         hits = self._hits.get(rule_uid)
         return (0, 0) if hits is None else (len(hits.pods), len(hits.namespaces))
 
-    def missing(self, owner: str) -> int:
+    def unavailable(self, owner: str) -> int:
         """How many pods of an owner are not there for it."""
-        return len(self._missing.get(owner, ()))
+        return len(self._unavailable.get(owner, ()))
 
-    def is_missing(self, owner: str, uid: str) -> bool:
+    def is_unavailable(self, owner: str, uid: str) -> bool:
         """Whether this one is among them, so that its going costs nothing more."""
-        return uid in self._missing.get(owner, ())
+        return uid in self._unavailable.get(owner, ())
 
-    def size_of(self, owner: str) -> int:
+    def pod_count(self, owner: str) -> int:
         """How many pods an owner has, as far as they use devices, with the places that wait for a replacement."""
         return len(self._owned.get(owner, ())) + len(self._replacements.get(owner, ()))
 
@@ -230,7 +230,7 @@ class Plans:
                 return
             self._unlist(plan)
             plan.eviction, plan.profile = eviction, profile
-        self.changes += 1
+        self.revision += 1
         for rule, _ in eviction.rules:
             hits = self._hits.get(rule)
             if hits is None:
@@ -245,7 +245,7 @@ class Plans:
             dropped.append(plan)
 
     def _unlist(self, plan: PodPlan) -> None:
-        self.changes += 1
+        self.revision += 1
         for rule, _ in plan.eviction.rules:
             hits = self._hits[rule]
             hits.discard(plan.uid, plan.pod.meta.namespace)
@@ -258,8 +258,8 @@ class Plans:
         del self._known[key]
         self._drop(uid, changes.gone)
         # The watch may be faster than the answer to our request.
-        was_ours = self.evicted.pop(uid, None) is not None or uid in self._begun
-        self._begun.discard(uid)
+        was_ours = self.evicted.pop(uid, None) is not None or uid in self._requested
+        self._requested.discard(uid)
         if self.under_way.discard(uid):
             self.freed.add(NamespaceLimit(pod.meta.namespace))
         if not owner:
@@ -289,16 +289,16 @@ class Plans:
             if pending:
                 self._replaced(owner, pending.pop())
         if pod.deleting or not (pod.ready or pod.finished) or uid in self.under_way:
-            self._missing.setdefault(owner, set()).add(uid)
-        elif owner in self._missing:
+            self._unavailable.setdefault(owner, set()).add(uid)
+        elif owner in self._unavailable:
             self._mark_available(owner, uid)
 
     def _mark_available(self, owner: str, uid: str) -> None:
-        missing = self._missing.get(owner)
+        missing = self._unavailable.get(owner)
         if missing is not None and uid in missing:
             missing.discard(uid)
             if not missing:
-                del self._missing[owner]
+                del self._unavailable[owner]
             self.freed.add(OwnerLimit(owner))
 
     def _replaced(self, owner: str, gone_uid: str) -> None:
@@ -316,14 +316,14 @@ class Plans:
     def begin(self, uid: str) -> None:
         """Its eviction is asked for."""
         plan = self.scheduled[uid]
-        self._begun.add(uid)
+        self._requested.add(uid)
         self.under_way.add(uid, plan.pod.meta.namespace)
         if plan.owner:
-            self._missing.setdefault(plan.owner, set()).add(uid)
+            self._unavailable.setdefault(plan.owner, set()).add(uid)
 
     def succeed(self, uid: str, ref: PodRef) -> None:
         """It was evicted; what is to be done about it is to wait until it is gone."""
-        self._begun.discard(uid)
+        self._requested.discard(uid)
         known = self._known.get(str(ref))
         if known is None or known.meta.uid != uid:
             self._end(uid, ref)  # it went faster than the answer came
@@ -333,7 +333,7 @@ class Plans:
 
     def fail(self, uid: str, ref: PodRef) -> None:
         """It was not."""
-        self._begun.discard(uid)
+        self._requested.discard(uid)
         self._end(uid, ref)
 
     def _end(self, uid: str, ref: PodRef) -> None:

@@ -60,7 +60,7 @@ class WriteFailure(NamedTuple):
     """What the server or the client said."""
 
 
-class Note(NamedTuple):
+class EvictionEvent(NamedTuple):
     """An Event: about a pod, or a rule (by name and uid)."""
 
     about: PodRef | DeviceTaintRule
@@ -100,7 +100,7 @@ class ClusterWriter(Protocol):
         """Deletes it, likewise."""
         ...
 
-    async def tell(self, note: Note) -> None:
+    async def write_event(self, event: EvictionEvent) -> None:
         """Writes an Event, if it can."""
         ...
 
@@ -131,7 +131,7 @@ class Ceiling(NamedTuple):
     pods: int | None = None
     namespaces: int | None = None
     confirmed: bool = True
-    doubt: str = ""
+    code_problem: str = ""
     """Why the code that the rule carries does not count, if it carries one."""
 
     def exceeded_by(self, pods: int, namespaces: int) -> str:
@@ -145,7 +145,7 @@ class Ceiling(NamedTuple):
     def _most(self, number: int) -> str:
         if self.confirmed:
             return f"at most {number} were confirmed"
-        why = f"its code does not count: {self.doubt}" if self.doubt else "nothing confirmed"
+        why = f"its code does not count: {self.code_problem}" if self.code_problem else "nothing confirmed"
         return f"the limit is {number} and {why}"
 
 

@@ -61,7 +61,7 @@ class Profiles:
         return self.all[-1]
 
 
-def unavailable_most(limit: int | Share | None, pods: int) -> int | None:
+def max_unavailable(limit: int | Share | None, pods: int) -> int | None:
     """How many pods of an owner may be missing, of so many that it has; None is no limit.
 
     Shares are rounded up, as in PodDisruptionBudgets: an owner can always spare one.

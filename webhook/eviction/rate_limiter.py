@@ -13,7 +13,7 @@ import msgspec
 
 from webhook.api.rules import own_rate
 from webhook.eviction.limits import OVERALL, NamespaceLimit, OwnerLimit
-from webhook.eviction.profiles import unavailable_most
+from webhook.eviction.profiles import max_unavailable
 from webhook.eviction.ready_queue import ReadyPod
 from webhook.flowcontrol.token_bucket import Rate, TokenBucket
 
@@ -222,9 +222,9 @@ class RateLimiter:
         namespace = plan.pod.meta.namespace
         if settings.per_namespace is not None and plans.under_way.count(namespace) >= settings.per_namespace:
             return NamespaceLimit(namespace)
-        if plan.owner and not plan.budgeted and not plans.is_missing(plan.owner, item.uid):
-            most = unavailable_most(settings.per_owner_unavailable, plans.size_of(plan.owner))
-            if most is not None and plans.missing(plan.owner) >= most:
+        if plan.owner and not plan.budgeted and not plans.is_unavailable(plan.owner, item.uid):
+            most = max_unavailable(settings.per_owner_unavailable, plans.pod_count(plan.owner))
+            if most is not None and plans.unavailable(plan.owner) >= most:
                 return OwnerLimit(plan.owner)
         return None
 

@@ -12,18 +12,18 @@ from webhook.eviction.conditions import (
     IN_TREE,
     ConditionReason,
     ConditionState,
+    ImpactForecast,
     Progress,
-    WouldHit,
     condition_of,
     evicted_pods_condition,
     eviction_condition,
     in_tree_condition,
     updated,
 )
-from webhook.eviction.event_messages import rule_note
+from webhook.eviction.event_messages import rule_event
 from webhook.eviction.expiry import CONTESTED, Expiry, contested_condition, expiry_of
 from webhook.eviction.modes import Mode
-from webhook.eviction.step import Wait, Why, exemption, facts_of, next_step
+from webhook.eviction.step import StepReason, Wait, exemption, facts_of, next_step
 from webhook.eviction.tally import Tally, code_of
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.impact import Taint, impact_of
@@ -49,15 +49,15 @@ _NOT_ASKED: Final = "eviction is not asked for any more"
 class _RuleState:
     """What is remembered of a rule."""
 
-    __slots__ = ("announced", "generation", "seen_at", "stopped", "tally", "would", "written_at")
+    __slots__ = ("forecast", "generation", "last_reason", "seen_at", "stopped", "tally", "written_at")
 
     def __init__(self, rule: DeviceTaintRule) -> None:
         self.tally = Tally(rule)
         self.generation: int | None = None
         self.seen_at = 0.0
         self.stopped = ""
-        self.announced = ""
-        self.would: WouldHit | None = None
+        self.last_reason = ""
+        self.forecast: ImpactForecast | None = None
         self.written_at: float | None = None
 
 
@@ -90,7 +90,7 @@ class RuleStatusUpdater:
 
     # --- ceilings --------------------------------------------------------------------------------
 
-    def beyond_ceiling(self, rule: DeviceTaintRule) -> bool:
+    def stop_above_ceiling(self, rule: DeviceTaintRule) -> bool:
         """Whether the rule hits more than it may and was not stopped yet; it is from now on, until it changes."""
         state = self._state_of(rule)
         ceiling = self._deps.ceiling_of(rule) if not state.stopped else None
@@ -104,7 +104,7 @@ class RuleStatusUpdater:
             log.error("eviction stopped", extra={"rule": rule.meta.name, "error": state.stopped})
         return bool(state.stopped)
 
-    def judge_again(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> bool:
+    def reset_stop(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> bool:
         """The rule, a limit or the key has changed: what stopped it is to be found out again. Gives whether it was."""
         state, ceiling = self._state_of(rule), self._deps.ceiling_of(rule)
         state.tally.follow(old, rule, code_of(rule) if ceiling is not None and ceiling.confirmed else "")
@@ -125,7 +125,7 @@ class RuleStatusUpdater:
         state, now = self._state_of(rule), self._deps.clock.seconds()
         fresh = state.generation != generation
         if fresh:
-            state.generation, state.seen_at, state.would = generation, now, None
+            state.generation, state.seen_at, state.forecast = generation, now, None
             known = condition_of(rule.conditions, EVICTION)
             if known is not None and known.observed_generation == generation and known.status == "False":
                 state.seen_at -= self._deps.settings.settle_seconds  # said before a restart, and so settled
@@ -134,12 +134,12 @@ class RuleStatusUpdater:
             return _SOON_SECONDS
         period = self._deps.settings.condition_seconds
         if not (fresh or last) and state.written_at is not None and now - state.written_at < period:
-            return _sooner(period - (now - state.written_at), expiring.again_seconds)
+            return _earliest(period - (now - state.written_at), expiring.recheck_seconds)
         due = await self._conditions(rule, state, generation)
         if due is None:
             return _SOON_SECONDS
         if await self._write(rule, state, due.conditions):
-            return _sooner(due.again_seconds, expiring.again_seconds)
+            return _earliest(due.recheck_seconds, expiring.recheck_seconds)
         state.generation = None if fresh else generation  # it was not written, so it is still the first time
         return _FAILED_SECONDS
 
@@ -154,18 +154,18 @@ class RuleStatusUpdater:
             return False
         state.written_at = self._deps.clock.seconds()
         ours = condition_of(conditions, EVICTION)
-        if ours is not None and ours.reason != state.announced:
-            state.announced = ours.reason
-            self._core.recorder.tell(rule_note(rule, ConditionReason(ours.reason), ours.message))
+        if ours is not None and ours.reason != state.last_reason:
+            state.last_reason = ours.reason
+            self._core.recorder.record(rule_event(rule, ConditionReason(ours.reason), ours.message))
         return True
 
-    async def _conditions(self, rule: DeviceTaintRule, state: _RuleState, generation: int) -> _DueConditions | None:
+    async def _conditions(self, rule: DeviceTaintRule, state: _RuleState, generation: int) -> _ConditionsToWrite | None:
         """All of our conditions on the rule; None if too much changed during the count."""
-        changes = self._plans.changes
+        revision = self._plans.revision
         progress, again = await self._progress(rule, state)
         if self._deps.inventory.rules.get(rule.meta.name) is not rule:
             return None
-        if not progress.pending and self._plans.changes != changes:
+        if not progress.pending and self._plans.revision != revision:
             return None  # somebody may have come whom it did not count
         now = self._deps.clock.now()
         conditions: list[Condition] = []
@@ -176,7 +176,7 @@ class RuleStatusUpdater:
         if self._deps.mode is Mode.REPLACEMENT:
             known = condition_of(rule.conditions, IN_TREE)
             conditions.append(
-                updated(known, IN_TREE, self._in_tree(rule, state, progress), generation, now, any_change=True)
+                updated(known, IN_TREE, self._in_tree_state(rule, state, progress), generation, now, any_change=True)
             )
         contested = condition_of(rule.conditions, CONTESTED)
         if contested is not None:
@@ -186,7 +186,7 @@ class RuleStatusUpdater:
             fresh = evicted_pods_condition(progress.evicted)
             conditions.append(updated(known, EVICTED_PODS, fresh, generation, now))
         may_change = ours is not None and (progress.pending > 0 or not progress.settled)
-        return _DueConditions(conditions, again if may_change else None)
+        return _ConditionsToWrite(conditions, again if may_change else None)
 
     def _eviction_state(self, rule: DeviceTaintRule, state: _RuleState, progress: Progress) -> ConditionState | None:
         """Our condition, if the rule has anything to do with us."""
@@ -202,14 +202,14 @@ class RuleStatusUpdater:
             return ConditionState("False", ConditionReason.NOTHING_TO_DO.value, _NOT_ASKED)
         return None
 
-    def _in_tree(self, rule: DeviceTaintRule, state: _RuleState, progress: Progress) -> ConditionState:
+    def _in_tree_state(self, rule: DeviceTaintRule, state: _RuleState, progress: Progress) -> ConditionState:
         effect = rule.taint.effect
-        if effect == NONE and state.would is None:
+        if effect == NONE and state.forecast is None:
             inventory = self._deps.inventory
             taint = Taint.of_rule(rule, in_tree=False).as_if_evicting(in_tree=False)
             impact = impact_of(inventory, rule.selector, taint, self._deps.clock.now())
-            state.would = WouldHit(impact.devices, impact.allocated, len(impact.pods), len(impact.namespaces))
-        return in_tree_condition(effect, progress.pending, progress.namespaces, state.tally.evicted, state.would)
+            state.forecast = ImpactForecast(impact.devices, impact.allocated, len(impact.pods), len(impact.namespaces))
+        return in_tree_condition(effect, progress.pending, progress.namespaces, state.tally.evicted, state.forecast)
 
     async def _progress(self, rule: DeviceTaintRule, state: _RuleState) -> tuple[Progress, float | None]:
         timeslice = TimeSlice(clock=self._deps.clock.seconds)
@@ -230,7 +230,7 @@ class RuleStatusUpdater:
             pending += 1
             namespaces.add(plan.pod.meta.namespace)
             step = next_step(facts, now)
-            if isinstance(step, Wait) and step.why is Why.EARLY:
+            if isinstance(step, Wait) and step.reason is StepReason.EARLY:
                 next_due = plan.eviction.due if next_due is None else min(next_due, plan.eviction.due)
                 continue
             due += 1
@@ -255,37 +255,37 @@ class RuleStatusUpdater:
 
     # --- expiry ----------------------------------------------------------------------------------
 
-    async def _expire(self, rule: DeviceTaintRule) -> _Expiring:
+    async def _expire(self, rule: DeviceTaintRule) -> _ExpiryStep:
         """Takes an expired rule back, once."""
         if not self._deps.mode.acts:
-            return _Expiring()
+            return _ExpiryStep()
         what, seconds = expiry_of(rule, self._deps.clock.now())
         match what:
             case Expiry.NONE:
-                return _Expiring()
+                return _ExpiryStep()
             case Expiry.LATER:
-                return _Expiring(again_seconds=seconds)
+                return _ExpiryStep(recheck_seconds=seconds)
             case Expiry.CONTESTED:
-                await self._contest(rule, restored=True)
-                return _Expiring()
+                await self._write_contested(rule, restored=True)
+                return _ExpiryStep()
             case Expiry.TAKE_BACK:
                 return await self._take_back(rule)
 
-    async def _take_back(self, rule: DeviceTaintRule) -> _Expiring:
+    async def _take_back(self, rule: DeviceTaintRule) -> _ExpiryStep:
         writer = self._deps.writer
         delete = self._deps.settings.delete_expired
         if delete and rule.deleting:
-            return _Expiring()  # done already; its finalizers are the affair of others
+            return _ExpiryStep()  # done already; its finalizers are the affair of others
         failure = await (writer.delete_rule(rule) if delete else writer.downgrade(rule))
         if failure is not None:
             log.warning("expired rule not taken back", extra={"rule": rule.meta.name, "error": failure.message})
-            return _Expiring(again_seconds=_FAILED_SECONDS)
+            return _ExpiryStep(recheck_seconds=_FAILED_SECONDS)
         log.info("expired rule taken back", extra={"rule": rule.meta.name, "deleted": delete})
         if not delete:
-            await self._contest(rule, restored=False)
-        return _Expiring(changed=True)
+            await self._write_contested(rule, restored=False)
+        return _ExpiryStep(changed=True)
 
-    async def _contest(self, rule: DeviceTaintRule, *, restored: bool) -> None:
+    async def _write_contested(self, rule: DeviceTaintRule, *, restored: bool) -> None:
         known = condition_of(rule.conditions, CONTESTED)
         generation = rule.generation
         fresh = contested_condition(rule, restored=restored)
@@ -299,20 +299,20 @@ class RuleStatusUpdater:
             log.warning("conditions not written", extra={"rule": rule.meta.name, "error": failure.message})
 
 
-class _DueConditions(NamedTuple):
+class _ConditionsToWrite(NamedTuple):
     """What is to be written, and when it may have changed by itself, in seconds; None: only by a change."""
 
     conditions: list[Condition]
-    again_seconds: float | None
+    recheck_seconds: float | None
 
 
-class _Expiring(NamedTuple):
+class _ExpiryStep(NamedTuple):
     """What expiry came to: the rule was changed, or is to be looked at again."""
 
     changed: bool = False
-    again_seconds: float | None = None
+    recheck_seconds: float | None = None
 
 
-def _sooner(one: float | None, other: float | None) -> float | None:
+def _earliest(one: float | None, other: float | None) -> float | None:
     waits = [seconds for seconds in (one, other) if seconds is not None]
     return min(waits, default=None)

@@ -29,11 +29,11 @@ class WorkerSettings:
     """The least wait after a disruption budget said no."""
     replacement_seconds: float = 5.0
     """How long the place of an evicted pod counts as empty while no other pod of its owner has come."""
-    told_after_seconds: float = 5.0
+    announce_after_seconds: float = 5.0
     """Who is due sooner gets no Event of its own that it is planned: the next one tells that it went."""
-    notes_most: int = 1000
+    events_most: int = 1000
     """Events that wait to be written; more are dropped."""
-    last_notes_seconds: float = 10.0
+    flush_seconds: float = 10.0
     """How long those that wait at the end are still written: a Pod has 30 s to end, and evictions come first."""
     report_seconds: float = 3600.0
     """Between two reports of what looks forgotten."""

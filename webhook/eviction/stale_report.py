@@ -26,7 +26,7 @@ class StaleReporter:
         self._deps = deps
         self._thresholds = thresholds
         self._idle_since: dict[str, datetime] = {}
-        self._told_at: float | None = None
+        self._reported_at: float | None = None
 
     def look(self) -> None:
         """Looks once, and tells if it is time to."""
@@ -39,9 +39,9 @@ class StaleReporter:
         counts = {name: len(names) for name, names in found._asdict().items()}
         deps.metrics.set_forgotten(counts)
         seconds = deps.clock.seconds()
-        if self._told_at is not None and seconds - self._told_at < deps.settings.report_seconds:
+        if self._reported_at is not None and seconds - self._reported_at < deps.settings.report_seconds:
             return
-        self._told_at = seconds
+        self._reported_at = seconds
         if any(counts.values()):
             log.warning(
                 "taints that look forgotten",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from webhook.eviction.plans import PodPlan
 
 
-class Why(StrEnum):
+class StepReason(StrEnum):
     """Why nothing is done now."""
 
     SAFE = "no taint makes it go"
@@ -33,17 +33,17 @@ class Why(StrEnum):
     HELD = "it is held"
 
 
-class Nothing(msgspec.Struct, frozen=True):
+class NoAction(msgspec.Struct, frozen=True):
     """Nothing to do, until something changes."""
 
-    why: Why
+    reason: StepReason
 
 
 class Wait(msgspec.Struct, frozen=True):
     """Nothing to do for so long."""
 
     seconds: float
-    why: Why
+    reason: StepReason
 
 
 class Evict(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Evict(msgspec.Struct, frozen=True):
     grace_period_seconds: int | None = None
 
 
-Step: TypeAlias = Nothing | Wait | Evict
+Step: TypeAlias = NoAction | Wait | Evict
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
@@ -78,7 +78,7 @@ def recheck(core: Core, plan: PodPlan, now: datetime) -> Step:
     Asked three times: when the pod is planned, when its turn comes, and right before its request is sent.
     """
     if core.plans.scheduled.get(plan.uid) is not plan:
-        return Nothing(Why.SAFE)  # dropped, or planned again since
+        return NoAction(StepReason.SAFE)  # dropped, or planned again since
     return next_step(facts_of(core, plan), now)
 
 
@@ -97,50 +97,50 @@ def hold_of(core: Core, plan: PodPlan) -> str | None:
 
 def next_step(facts: Facts, now: datetime) -> Step:
     """What to do about the pod now."""
-    why, profile = _never(facts), facts.profile
-    if why is not None or facts.eviction is None:
-        return Nothing(why or Why.SAFE)
-    due = _after(facts.eviction.due, profile.grace_seconds)
+    reason, profile = _why_not(facts), facts.profile
+    if reason is not None or facts.eviction is None:
+        return NoAction(reason or StepReason.SAFE)
+    due = _plus(facts.eviction.due, profile.grace_seconds)
     if now < due:
-        return Wait((due - now).total_seconds(), Why.EARLY)
+        return Wait((due - now).total_seconds(), StepReason.EARLY)
     if facts.hold is not None:
-        end = _after(due, profile.max_hold_seconds)
+        end = _plus(due, profile.max_hold_seconds)
         if now < end:
-            return Wait((end - now).total_seconds(), Why.HELD)
-    return Evict(_by_delete(facts.blocked_since, profile, now), profile.grace_period_seconds)
+            return Wait((end - now).total_seconds(), StepReason.HELD)
+    return Evict(_uses_delete(facts.blocked_since, profile, now), profile.grace_period_seconds)
 
 
-def _never(facts: Facts) -> Why | None:
+def _why_not(facts: Facts) -> StepReason | None:
     """Why the pod is not evicted, whatever the time."""
     pod = facts.pod
     if pod is None or pod.deleting or pod.finished:
-        return Why.GONE
+        return StepReason.GONE
     if facts.eviction is None:
-        return Why.SAFE
+        return StepReason.SAFE
     if facts.evicted:
-        return Why.DONE
-    return exemption(pod, facts.profile) or (None if facts.acts else Why.OBSERVED)
+        return StepReason.DONE
+    return exemption(pod, facts.profile) or (None if facts.acts else StepReason.OBSERVED)
 
 
-def exemption(pod: Pod, profile: EvictionProfile) -> Why | None:
+def exemption(pod: Pod, profile: EvictionProfile) -> StepReason | None:
     """Why a pod of this sort is never evicted, or None."""
     if pod.mirror:
-        return Why.MIRROR
+        return StepReason.MIRROR
     if pod.owner is not None and pod.owner.kind == DAEMON_SET and not profile.evict_daemon_sets:
-        return Why.DAEMON
+        return StepReason.DAEMON
     return None
 
 
-def _by_delete(blocked_since: datetime | None, profile: EvictionProfile, now: datetime) -> bool:
+def _uses_delete(blocked_since: datetime | None, profile: EvictionProfile, now: datetime) -> bool:
     """Whether budgets have been asked long enough; with a deadline of nothing they are not asked at all."""
     if not profile.delete_after_deadline:
         return False
     if not profile.deadline_seconds:
         return True
-    return blocked_since is not None and now >= _after(blocked_since, profile.deadline_seconds)
+    return blocked_since is not None and now >= _plus(blocked_since, profile.deadline_seconds)
 
 
-def _after(time: datetime, seconds: float) -> datetime:
+def _plus(time: datetime, seconds: float) -> datetime:
     if not seconds:
         return time
     try:

@@ -19,14 +19,14 @@ class Tally:
     code is taken away is not judged, and one that is not proved may never have been: neither changes anything.
     """
 
-    __slots__ = ("_code", "_done", "_spent", "before", "evicted")
+    __slots__ = ("_code", "_discounted", "_spent", "before", "evicted")
 
     def __init__(self, rule: DeviceTaintRule) -> None:
         self.before = evicted_pods(rule.conditions)
         """What the rule's condition said when this process first saw the rule."""
         self.evicted = 0
         """Since then."""
-        self._done = 0
+        self._discounted = 0
         """How many of all do not count any more."""
         # Whether it was proved or not: with a key that comes late nothing has changed since the last leader.
         self._code = code_of(rule)
@@ -40,16 +40,16 @@ class Tally:
     @property
     def counting(self) -> int:
         """Those that count."""
-        return self.total - self._done
+        return self.total - self._discounted
 
     def follow(self, old: DeviceTaintRule | None, rule: DeviceTaintRule, proved: str) -> None:
         """The rule is as it is now, and was `old` if that is known. `proved`: its code, or empty while not proved."""
-        judged_anew = old is not None and _judged(old) != _judged(rule)
-        if not judged_anew and proved in ("", self._code):
+        rejudged = old is not None and _judged(old) != _judged(rule)
+        if not rejudged and proved in ("", self._code):
             return
         if self._code:
             self._spent[self._code] = self.counting
-        self._done = self.total - self._spent.get(proved, 0)
+        self._discounted = self.total - self._spent.get(proved, 0)
         self._code = proved
 
 

@@ -92,15 +92,15 @@ _Sort = tuple[tuple[int, ...], tuple["DeviceToleration", ...], bool]
 class Evictions:
     """Which pods the inventory says must be evicted. Report each change here once the inventory has applied it.
 
-    `began_of` returns when the eviction that a rule asks for was announced; None: not yet, so it evicts no pod.
+    `announced_at` returns when the eviction that a rule asks for was announced; None: not yet, so it evicts no pod.
     """
 
     def __init__(
-        self, inventory: Inventory, scope: EvictionScope, began_of: Callable[[DeviceTaintRule], datetime | None]
+        self, inventory: Inventory, scope: EvictionScope, announced_at: Callable[[DeviceTaintRule], datetime | None]
     ) -> None:
         self._inventory = inventory
         self._scope = scope
-        self._began_of = began_of
+        self._announced_at = announced_at
         self._suspended: set[str] = set()
         self._acting: dict[str, _Acting] = {}
         self._at: dict[tuple[str | None, ...], tuple[_Acting, ...]] = {}
@@ -129,7 +129,7 @@ class Evictions:
                 return _NO_CLAIMS
 
     def refresh(self, name: str) -> AbstractSet[str]:
-        """The claims touched by what is known of a rule now: its fields, `began_of`, and whether it is suspended."""
+        """The claims touched by what is known of a rule now: its fields, `announced_at`, and if it is suspended."""
         before = self._acting.pop(name, None)
         rule = self._inventory.rules.get(name)
         after = None if rule is None else self._acting_of(rule)
@@ -173,7 +173,7 @@ class Evictions:
             taint = Taint(rule.taint, self._scope.no_execute)
         else:
             taint = Taint.of_rule(rule, in_tree=False)
-            not_before = self._began_of(rule)
+            not_before = self._announced_at(rule)
             if not_before is None:
                 return None
         names = DeviceNames(rule.selector.driver, rule.selector.pool, rule.selector.device)

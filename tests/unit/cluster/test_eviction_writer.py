@@ -15,7 +15,7 @@ from webhook.api.rules import Condition
 from webhook.cluster.client.errors import ClusterError, Unavailable
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
-from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult, Note, PodRef
+from webhook.eviction.ports import Disruption, EvictionEvent, EvictionOutcome, EvictionResult, PodRef
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -299,8 +299,8 @@ def test_events_are_about_pods_and_rules() -> None:
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             peer.answers.extend([Answer({}, 201), Answer({}, 201)])
-            await writer(cluster).tell(Note(POD, "Evicted", "Evict", "why"))
-            await writer(cluster).tell(Note(rule(), "EvictionStopped", "Evict", "why", warning=True))
+            await writer(cluster).write_event(EvictionEvent(POD, "Evicted", "Evict", "why"))
+            await writer(cluster).write_event(EvictionEvent(rule(), "EvictionStopped", "Evict", "why", warning=True))
             pod, about = (request.json for request in peer.requests)
             assert (pod["regarding"]["kind"], pod["regarding"]["uid"], pod["type"]) == ("Pod", "u1", "Normal")
             assert (about["regarding"]["kind"], about["metadata"]["namespace"]) == ("DeviceTaintRule", "default")

@@ -51,7 +51,7 @@ def worker_key(folder: Path, key: bytes = SECRET) -> CodeKey:
 
 def with_file(folder: Path, key: bytes = SECRET) -> Callable[[DeviceTaintRule], str]:
     """What is said of rules by a worker that has the key in a file."""
-    return worker_key(folder, key).doubt_of
+    return worker_key(folder, key).code_problem_of
 
 
 async def _start(key: CodeKey) -> None:
@@ -62,11 +62,11 @@ async def _start(key: CodeKey) -> None:
 
 def test_code_is_proved_by_the_key_however_old_it_is(tmp_path: Path) -> None:
     """R5."""
-    doubt_of = with_file(tmp_path)
+    code_problem_of = with_file(tmp_path)
     for value in (rule(), rule(effect="NoSchedule", evict=True), rule(selector=DeviceSelector(device="gpu-0"))):
-        assert doubt_of(coded(value)) == ""
-        assert doubt_of(coded(value, backdated=True)) == ""
-        assert doubt_of(coded(value, b"x" * 32)) == FORGED
+        assert code_problem_of(coded(value)) == ""
+        assert code_problem_of(coded(value, backdated=True)) == ""
+        assert code_problem_of(coded(value, b"x" * 32)) == FORGED
 
 
 @pytest.mark.parametrize(
@@ -113,16 +113,16 @@ def test_until_the_key_is_known_no_code_is_proved_and_then_it_is(caplog: pytest.
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = lambda _: Answer(status(403, "may not"), 403)
             settings = parse_evict("program", ["--mode=delegated"], {})
-            key = CodeKey(settings, cluster, lambda: known.append(key.doubt_of(coded(rule()))))
+            key = CodeKey(settings, cluster, lambda: known.append(key.code_problem_of(coded(rule()))))
             secrets = key._secret
             assert secrets is not None
             await secrets.look()
             assert "may not" in (key.problem or "")
-            assert key.doubt_of(coded(rule())) == NO_KEY
+            assert key.code_problem_of(coded(rule())) == NO_KEY
             peer.otherwise = lambda _: Answer(secret)
             await secrets.look()
             assert "is empty" in (key.problem or "")
-            assert key.doubt_of(coded(rule())) == NO_KEY
+            assert key.code_problem_of(coded(rule())) == NO_KEY
             secret["data"] = {"key": base64.b64encode(SECRET).decode()}
             await secrets.look()
             assert (key.problem, known) == (None, [""])
@@ -136,7 +136,7 @@ def test_worker_that_does_not_act_needs_no_key_and_takes_codes_as_they_are_writt
     settings = parse_evict("program", ["--mode=observe"], {})
     key = CodeKey(settings, NO_CLUSTER, lambda: None)
     assert (key.stages(), key.problem) == ([], None)
-    assert key.doubt_of(coded(rule(), b"x" * 32)) == ""
+    assert key.code_problem_of(coded(rule(), b"x" * 32)) == ""
     assert key.confirmation_of(coded(rule(), b"x" * 32)) == Confirmation(HIT.numbers)
 
 

@@ -46,9 +46,9 @@ def test_code_that_is_not_proved_is_no_ceiling(mode: PolicyMode) -> None:
     made_up = Confirmation(Numbers(999_999_999, 999_999_999, 999_999_999, 999_999_999), "it was made up")
     limited = policy(ImpactLimits(pods=7), mode=mode)
     found = ceiling_of(rule(), limited, no_totals, made_up)
-    limits = Ceiling(7, None, confirmed=False, doubt="it was made up")
+    limits = Ceiling(7, None, confirmed=False, code_problem="it was made up")
     assert found == (limits if mode is PolicyMode.ENFORCE else None)
-    assert ceiling_of(rule(), policy(ImpactLimits(pods=7)), no_totals) == limits._replace(doubt="")
+    assert ceiling_of(rule(), policy(ImpactLimits(pods=7)), no_totals) == limits._replace(code_problem="")
 
 
 def test_annotation_that_is_no_code_confirms_nothing() -> None:

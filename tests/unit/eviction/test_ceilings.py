@@ -121,8 +121,8 @@ def test_rule_that_is_narrowed_is_not_stopped_for_what_it_hit_before(monkeypatch
     crowd(world, 6)
     before = rule()
     world.add(before)
-    monkeypatch.setattr(planner, "_AT_ONCE", -1)
-    monkeypatch.setattr(planner, "_STRIDE", 1)
+    monkeypatch.setattr(planner, "_AT_ONCE_MOST", -1)
+    monkeypatch.setattr(planner, "_BATCH_SIZE", 1)
     world.clock.step = 0.004
     world.change(before, rule(selector=DeviceSelector(device="pod-003"), generation=2))
     world.catch_up()
@@ -231,10 +231,12 @@ def test_key_that_is_known_late_begins_no_new_count_and_lets_go_on() -> None:
 
 def test_code_that_does_not_count_is_named_where_the_rule_stops() -> None:
     """R5."""
-    doubt = "it cannot be verified, as the key is not known"
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=1, confirmed=False, doubt=doubt))
+    code_problem = "it cannot be verified, as the key is not known"
+    world = World(
+        Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=1, confirmed=False, code_problem=code_problem)
+    )
     crowd(world, 2)
     world.add(rule())
     world.advance(30)
-    told = f"hits 2 pods, the limit is 1 and its code does not count: {doubt}; 0 pods evicted"
+    told = f"hits 2 pods, the limit is 1 and its code does not count: {code_problem}; 0 pods evicted"
     assert world.condition("rule") == ("False", "Stopped", told)

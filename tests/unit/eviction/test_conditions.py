@@ -16,16 +16,16 @@ from webhook.eviction.conditions import (
     IN_TREE,
     ConditionReason,
     ConditionState,
+    ImpactForecast,
     Progress,
-    WouldHit,
-    began_of,
+    announced_at,
     evicted_pods,
     evicted_pods_condition,
     eviction_condition,
     in_tree_condition,
     updated,
 )
-from webhook.eviction.event_messages import Kind, disruption_of, pod_note, rule_note
+from webhook.eviction.event_messages import PodEventKind, disruption_of, pod_event, rule_event
 from webhook.eviction.modes import InTree, Mode, advice, refusal, scope_of
 from webhook.eviction.plans import PodPlan
 from webhook.eviction.ports import Disruption, PodRef
@@ -83,18 +83,18 @@ def test_in_tree_condition(
     ("would", "expected"),
     [
         (
-            WouldHit(0, 0, 0, 0),
+            ImpactForecast(0, 0, 0, 0),
             (
                 "0 published devices selected. 0 allocated devices selected. 0 pods would be evicted in "
                 "0 different namespaces"
             ),
         ),
         (
-            WouldHit(1, 1, 1, 1),
+            ImpactForecast(1, 1, 1, 1),
             "1 published device selected. 1 allocated device selected. 1 pod would be evicted in 1 namespace",
         ),
         (
-            WouldHit(2, 3, 4, 5),
+            ImpactForecast(2, 3, 4, 5),
             (
                 "2 published devices selected. 3 allocated devices selected. 4 pods would be evicted in "
                 "5 different namespaces"
@@ -102,7 +102,7 @@ def test_in_tree_condition(
         ),
     ],
 )
-def test_in_tree_condition_of_effect_none(would: WouldHit, expected: str) -> None:
+def test_in_tree_condition_of_effect_none(would: ImpactForecast, expected: str) -> None:
     """E-40."""
     told = f"{expected} if the effect was NoExecute. {END}"
     assert in_tree_condition("None", 0, 0, 0, would) == ("False", "NoEffect", told)
@@ -181,22 +181,22 @@ def test_time_of_the_in_tree_condition_moves_with_any_change() -> None:
 
 def test_announcement_counts_for_its_generation() -> None:
     conditions = (Condition(EVICTION, "False", "NothingToDo", "", 3, NOW),)
-    assert began_of(conditions, 3) == NOW
-    assert began_of(conditions, 4) is None
-    assert began_of((), 3) is None
+    assert announced_at(conditions, 3) == NOW
+    assert announced_at(conditions, 4) is None
+    assert announced_at((), 3) is None
 
 
 @pytest.mark.parametrize("state", ConditionReason)
 def test_every_state_has_an_event(state: ConditionReason) -> None:
-    assert rule_note(rule(), state, "message").text == "message"
+    assert rule_event(rule(), state, "message").text == "message"
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"), [(Kind.EVICTED, "Marking for deletion"), (Kind.CANCELLED, "Cancelling deletion")]
+    ("kind", "text"), [(PodEventKind.EVICTED, "Marking for deletion"), (PodEventKind.CANCELLED, "Cancelling deletion")]
 )
-def test_events_of_replacement_are_those_that_scripts_know(kind: Kind, text: str) -> None:
+def test_events_of_replacement_are_those_that_scripts_know(kind: PodEventKind, text: str) -> None:
     """E-34."""
-    note = pod_note(Mode.REPLACEMENT, kind, PLAN)
+    note = pod_event(Mode.REPLACEMENT, kind, PLAN)
     assert (note.about, note.reason, note.text, note.warning) == (
         PodRef("ml", "pod", "uid-pod"),
         "DeviceTaintManagerEviction",
@@ -206,15 +206,15 @@ def test_events_of_replacement_are_those_that_scripts_know(kind: Kind, text: str
 
 
 @pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize("kind", Kind)
-def test_other_events_say_why(mode: Mode, kind: Kind) -> None:
-    note = pod_note(mode, kind, PLAN, "a word of somebody else")
-    if mode is Mode.REPLACEMENT and kind in (Kind.EVICTED, Kind.CANCELLED):
+@pytest.mark.parametrize("kind", PodEventKind)
+def test_other_events_say_why(mode: Mode, kind: PodEventKind) -> None:
+    note = pod_event(mode, kind, PLAN, "a word of somebody else")
+    if mode is Mode.REPLACEMENT and kind in (PodEventKind.EVICTED, PodEventKind.CANCELLED):
         return
     assert note.reason == kind.value
-    assert ("DeviceTaintRule rule" in note.text) is (kind is not Kind.CANCELLED)
-    assert ("a word of somebody else" in note.text) is (kind in (Kind.HELD, Kind.BLOCKED))
-    assert note.warning is (kind is Kind.BLOCKED)
+    assert ("DeviceTaintRule rule" in note.text) is (kind is not PodEventKind.CANCELLED)
+    assert ("a word of somebody else" in note.text) is (kind in (PodEventKind.HELD, PodEventKind.BLOCKED))
+    assert note.warning is (kind is PodEventKind.BLOCKED)
 
 
 def test_deletion_is_explained_in_the_words_of_whoever_deletes() -> None:

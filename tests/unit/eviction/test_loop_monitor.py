@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.unit.cluster.peer import run, until
-from webhook.eviction.loop_monitor import HELD_SECONDS, READ_SECONDS, LoopMonitor
+from webhook.eviction.loop_monitor import CATCH_UP_SECONDS, STALL_SECONDS, LoopMonitor
 
 
 class Held:
@@ -30,16 +30,16 @@ def held() -> Held:
 
 def test_a_process_that_has_its_turn_is_steady(held: Held) -> None:
     for _ in range(5):
-        assert held.pass_by(HELD_SECONDS - 0.1)
+        assert held.pass_by(STALL_SECONDS - 0.1)
         held.monitor._beat()
         assert held.monitor.steady
 
 
 def test_held_up_shows_before_the_next_beat_and_for_a_while_after_it(held: Held) -> None:
-    assert not held.pass_by(HELD_SECONDS)
+    assert not held.pass_by(STALL_SECONDS)
     held.monitor._beat()
     assert not held.monitor.steady
-    assert not held.pass_by(READ_SECONDS - 0.1)
+    assert not held.pass_by(CATCH_UP_SECONDS - 0.1)
     assert held.pass_by(0.1)
 
 
@@ -54,7 +54,7 @@ def test_held_up_is_logged_once_with_its_seconds(held: Held, caplog: pytest.LogC
 def test_it_beats_while_the_loop_runs(held: Held) -> None:
     async def test() -> None:
         beating = asyncio.create_task(held.monitor.run())
-        held.seconds += HELD_SECONDS
+        held.seconds += STALL_SECONDS
         await until(lambda: held.monitor._beat_at == held.seconds, "a beat")
         beating.cancel()
         await asyncio.wait([beating])

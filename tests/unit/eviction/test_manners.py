@@ -319,11 +319,11 @@ def test_hold_that_comes_while_a_pod_stands_in_line_is_honoured() -> None:
     world.settle()
     assert world.evicted == ["pod-000"]
     world.holds["ml"] = "stop"
-    world.worker.look_again("ml")
+    world.worker.requeue_waiting("ml")
     world.advance(10)
     assert world.evicted == ["pod-000"]
     del world.holds["ml"]
-    world.worker.look_again("ml")
+    world.worker.requeue_waiting("ml")
     world.advance(2)
     assert world.evicted == ["pod-000", "pod-001"]
 
@@ -425,6 +425,6 @@ def test_wall_clock_set_forward_makes_due_what_is_due_by_it() -> None:
     world.add(claim("pod", tolerates(3600)), pod(), rule())
     world.settle()
     world.clock.wall += timedelta(hours=2)
-    world.worker.look_again()
+    world.worker.requeue_waiting()
     world.settle()
     assert world.evicted == ["pod"]

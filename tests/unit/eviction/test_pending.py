@@ -37,8 +37,8 @@ def test_things_are_in_a_backlog_once() -> None:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_in_slices_the_same_is_planned(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether what came before is decided or not when something new comes."""
-    monkeypatch.setattr(planner, "_AT_ONCE", -1)
-    monkeypatch.setattr(planner, "_STRIDE", 1)
+    monkeypatch.setattr(planner, "_AT_ONCE_MOST", -1)
+    monkeypatch.setattr(planner, "_BATCH_SIZE", 1)
     for caught_up in (False, True):
         world = World(case.mode)
         world.clock.step = 0.004

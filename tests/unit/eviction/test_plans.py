@@ -30,7 +30,7 @@ def test_pod_that_gets_another_owner_counts_for_that_one() -> None:
     for before, after in ((None, orphan), (orphan, old), (old, new), (new, orphan)):
         world.change(before, after)
         plans = world.worker.plans
-        sizes.append([(plans.size_of(f"uid-{name}"), plans.missing(f"uid-{name}")) for name in ("old", "new")])
+        sizes.append([(plans.pod_count(f"uid-{name}"), plans.unavailable(f"uid-{name}")) for name in ("old", "new")])
     assert sizes == [[(0, 0), (0, 0)], [(1, 1), (0, 0)], [(0, 0), (1, 1)], [(0, 0), (0, 0)]]
 
 
@@ -52,7 +52,7 @@ def test_taint_on_most_claims_plans_who_has_them(monkeypatch: pytest.MonkeyPatch
         for each in (world, other):
             each.add(using, pod(f"p{number}"))
     world.add(rule())
-    monkeypatch.setattr(other.worker.planner, "hit", other.worker.planner.claims.add)
+    monkeypatch.setattr(other.worker.planner, "mark_claims", other.worker.planner.claims.add)
     other.add(rule())
     for each in (world, other):
         each.catch_up()

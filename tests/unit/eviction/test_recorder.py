@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from tests.unit.eviction.world import FREE, World
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Note, PodRef
-from webhook.eviction.recorder import Teller
+from webhook.eviction.ports import EvictionEvent, PodRef
+from webhook.eviction.recorder import EvictionRecorder
 
 if TYPE_CHECKING:
     import pytest
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 DROPPED: Final = "device_taint_webhook_eviction_events_dropped_total"
 
 
-def notes(count: int) -> list[Note]:
-    return [Note(PodRef("ml", f"pod-{number}", ""), "Evicted", "Evict", "") for number in range(count)]
+def events(count: int) -> list[EvictionEvent]:
+    return [EvictionEvent(PodRef("ml", f"pod-{number}", ""), "Evicted", "Evict", "") for number in range(count)]
 
 
 def dropped(world: World) -> float | None:
@@ -29,26 +29,26 @@ def test_events_that_wait_at_the_end_are_written() -> None:
 
     async def test() -> None:
         world = World(Mode.REPLACEMENT, FREE)
-        teller, begun, waits = Teller(world.deps), asyncio.Event(), asyncio.Event()
-        written, tell = world.cluster.notes, world.cluster.tell
+        recorder, begun, waits = EvictionRecorder(world.deps), asyncio.Event(), asyncio.Event()
+        written, write = world.cluster.events, world.cluster.write_event
 
-        async def slow(note: Note) -> None:
+        async def slow(event: EvictionEvent) -> None:
             if len(written) == 1:
                 begun.set()
                 await waits.wait()
-            await tell(note)
+            await write(event)
 
-        world.cluster.tell = slow  # type: ignore[method-assign]
-        for note in notes(5):
-            teller.tell(note)
-        task = asyncio.create_task(teller.run())
+        world.cluster.write_event = slow  # type: ignore[method-assign]
+        for event in events(5):
+            recorder.record(event)
+        task = asyncio.create_task(recorder.run())
         await begun.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert len(written) == 1
         waits.set()
-        await teller.finish()
-        assert written == notes(5)
+        await recorder.finish()
+        assert written == events(5)
         assert dropped(world) == 0
 
     asyncio.run(test())
@@ -56,30 +56,30 @@ def test_events_that_wait_at_the_end_are_written() -> None:
 
 def test_events_that_take_too_long_at_the_end_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
-        world = World(Mode.REPLACEMENT, FREE, last_notes_seconds=0.01)
-        teller, tell = Teller(world.deps), world.cluster.tell
+        world = World(Mode.REPLACEMENT, FREE, flush_seconds=0.01)
+        recorder, write = EvictionRecorder(world.deps), world.cluster.write_event
 
-        async def stuck(note: Note) -> None:
+        async def stuck(event: EvictionEvent) -> None:
             await asyncio.Event().wait()
-            await tell(note)
+            await write(event)
 
-        world.cluster.tell = stuck  # type: ignore[method-assign]
-        for note in notes(3):
-            teller.tell(note)
-        await teller.finish()
+        world.cluster.write_event = stuck  # type: ignore[method-assign]
+        for event in events(3):
+            recorder.record(event)
+        await recorder.finish()
         assert dropped(world) == 3
         [record] = caplog.records
         assert (record.message, record.count) == ("events not written", 3)  # type: ignore[attr-defined]
-        await teller.finish()
+        await recorder.finish()
 
     asyncio.run(test())
 
 
 def test_events_beyond_the_most_are_dropped_and_counted() -> None:
-    world = World(Mode.REPLACEMENT, FREE, notes_most=2)
-    teller = Teller(world.deps)
-    for note in notes(5):
-        teller.tell(note)
-    asyncio.run(teller.finish())
-    assert world.cluster.notes == notes(2)
+    world = World(Mode.REPLACEMENT, FREE, events_most=2)
+    recorder = EvictionRecorder(world.deps)
+    for event in events(5):
+        recorder.record(event)
+    asyncio.run(recorder.finish())
+    assert world.cluster.events == events(2)
     assert dropped(world) == 3

@@ -229,7 +229,7 @@ def test_nobody_is_due_before_the_announcement() -> None:
     world.add(claim(), pod(), asking(added=NOW - timedelta(days=1)))
     world.clock.wall += timedelta(seconds=7)
     world.advance(1)
-    [plan_due] = [note for note in world.cluster.notes if note.reason == "Evicted"]
+    [plan_due] = [note for note in world.cluster.events if note.reason == "Evicted"]
     assert plan_due.about == ("ml", "pod", "uid-pod")
     assert world.inventory.rules["rule"].conditions[0].last_transition_time == NOW + timedelta(seconds=7)
 

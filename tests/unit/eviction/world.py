@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from webhook.api.pods import Pod
     from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.eviction.ports import Ceiling, Disruption, Note
+    from webhook.eviction.ports import Ceiling, Disruption, EvictionEvent
     from webhook.inventory.state import Held
 
 BLUNT = EvictionProfile(
@@ -101,7 +101,7 @@ class FakeCluster:
     """Likewise, of every request to evict or delete a pod."""
     request_seconds: float = 0.0
     """How much time passes before each of them, as with a limit on requests."""
-    notes: list[Note] = field(default_factory=list)
+    events: list[EvictionEvent] = field(default_factory=list)
     writes: list[tuple[str, str, str, str]] = field(default_factory=list)
     """(rule, type, reason, message) of each condition written anew."""
     disruptions: list[Disruption] = field(default_factory=list)
@@ -172,8 +172,8 @@ class FakeCluster:
         self.world.remove(rule)
         return None
 
-    async def tell(self, note: Note) -> None:
-        self.notes.append(note)
+    async def write_event(self, event: EvictionEvent) -> None:
+        self.events.append(event)
 
 
 class World:
@@ -259,7 +259,7 @@ class World:
     def relabel(self, namespace: str, **labels: str) -> None:
         """A namespace has these labels now, as its watch says."""
         self.namespaces[namespace] = NamespaceFacts(namespace, labels)
-        self.worker.look_again(namespace)
+        self.worker.requeue_waiting(namespace)
         self.settle()
 
     def change_policy(self, *profiles: EvictionProfile) -> None:
@@ -295,8 +295,8 @@ class World:
             if isinstance(taken, Idle):
                 break
             await worker.evict(taken)
-        while worker._core.recorder._notes:
-            await self.cluster.tell(worker._core.recorder._notes.popleft())
+        while worker._core.recorder._events:
+            await self.cluster.write_event(worker._core.recorder._events.popleft())
 
     def advance(self, seconds: float) -> None:
         """Time passes, and everything happens at its time."""
@@ -344,7 +344,7 @@ class World:
 
     def told(self, reason: str) -> list[str]:
         """Names of what Events with that reason are about."""
-        found = [note.about for note in self.cluster.notes if note.reason == reason]
+        found = [event.about for event in self.cluster.events if event.reason == reason]
         return [about.name if isinstance(about, PodRef) else about.meta.name for about in found]
 
     def sample(self, name: str, **labels: str) -> float | None:

@@ -96,10 +96,10 @@ def test_pod_is_not_deleted_when_its_budget_has_not_been_asked_for_hours() -> No
     world.settle()
     assert world.cluster.requests == [("evict", "ml/pod", 0.0)]
     world.holds["ml"] = "release week"
-    world.worker.look_again("ml")
+    world.worker.requeue_waiting("ml")
     world.advance(7200)
     world.holds.clear()
-    world.worker.look_again("ml")
+    world.worker.requeue_waiting("ml")
     world.advance(1)
     assert verbs(world) == ["evict"]
 
@@ -132,4 +132,4 @@ def test_deadline_survives_that_a_pool_is_published_again() -> None:
 def test_eviction_is_not_cancelled_because_a_pool_is_published_again() -> None:
     """M6: while the newest generation is incomplete the last complete one counts, and no eviction is cancelled."""
     world = republished(30, 4)
-    assert [note.text for note in world.cluster.notes if "Cancel" in note.text] == []
+    assert [note.text for note in world.cluster.events if "Cancel" in note.text] == []
