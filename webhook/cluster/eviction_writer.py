@@ -1,4 +1,4 @@
-"""Every request that the eviction worker makes about pods and rules, and what the answers mean: its port, filled."""
+"""Implements the eviction worker's port `ClusterWriter`: its requests about pods and rules, and what responses mean."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ class _Pod(msgspec.Struct, frozen=True):
 
 _POD: Final = msgspec.json.Decoder(_Pod)
 _ANOTHER: Final = "UID in precondition"
-"""Stands in a 409 because another object has the name; other conflicts are worth another try
+"""In the text of a 409 if another object has the name; other conflicts are worth a retry
 (k8s.io/apiserver pkg/storage/interfaces.go, Preconditions.Check)."""
 
 
 class EvictionWriter:
-    """Acts on pods and rules, always with a UID precondition: another object of the same name is left alone."""
+    """Writes to pods and rules, always with a uid precondition: another object of the same name is left alone."""
 
     def __init__(
         self, cluster: ThrottledCluster, rules: Collection, events: EventWriter, now: Callable[[], datetime]
     ) -> None:
-        """`rules` says in which version DeviceTaintRules are served."""
+        """`rules` finds the served version of DeviceTaintRules."""
         self._cluster = cluster
         self._rules = rules
         self._events = events
         self._now = now
 
     async def prepare(self, pod: PodRef, *, delete: bool, unsure: bool) -> bool:
-        """Reserves the one request of `evict`, or the two of `delete`, after looking at the pod if `unsure`."""
+        """Reserves the one request of `evict`, or the two of `delete`; if `unsure`, it reads the pod first."""
         if unsure:
             path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
             try:
@@ -103,7 +103,7 @@ class EvictionWriter:
         return EvictionOutcome(EvictionResult.EVICTED)
 
     async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> WriteFailure | None:
-        """Server-side apply to the status; it removes conditions of ours that are not among these."""
+        """Server-side apply to the status; conditions of ours that are not among these are removed."""
         try:
             path = await self._rules.path()
             obj = {
@@ -114,14 +114,14 @@ class EvictionWriter:
             }
             await self._cluster.apply(f"{path}/{rule.meta.name}/status", obj)
         except NotFound:
-            return None  # the rule is gone, and the watch will bring that
+            return None  # the rule is gone; the watch will report it
         except ClusterError as error:
             gone = isinstance(error, Conflict) and _ANOTHER in str(error)
             return None if gone else WriteFailure(str(error))
         return None
 
     async def downgrade(self, rule: DeviceTaintRule) -> WriteFailure | None:
-        """A patch with the resource version that was seen."""
+        """A patch with the resource version that was read."""
         identity = {"uid": rule.meta.uid, "resourceVersion": rule.meta.resource_version}
         patch = {"metadata": identity, "spec": {"taint": {"effect": "None"}}}
         try:
@@ -131,7 +131,7 @@ class EvictionWriter:
         return None
 
     async def delete_rule(self, rule: DeviceTaintRule) -> WriteFailure | None:
-        """A deletion with the resource version that was seen."""
+        """A deletion with the resource version that was read."""
         identity = {"uid": rule.meta.uid, "resourceVersion": rule.meta.resource_version}
         try:
             await self._cluster.delete(f"{await self._rules.path()}/{rule.meta.name}", {"preconditions": identity})
@@ -166,7 +166,7 @@ def _outcome(error: ClusterError) -> EvictionOutcome:
         return EvictionOutcome(EvictionResult.GONE)
     if is_disruption_budget(error):
         return EvictionOutcome(EvictionResult.BLOCKED, error.server_message, error.retry_after_seconds)
-    # Without an answer, or with one from a proxy in between, it may have been done.
+    # Without a response, or with one from a proxy, the request may have taken effect.
     unsure = not error.code or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR
     return EvictionOutcome(EvictionResult.FAILED, str(error), error.retry_after_seconds, unsure)
 

@@ -1,4 +1,4 @@
-"""Whether the in-tree eviction controller is at work: no API says so, but it writes a status to a canary rule."""
+"""Detects the in-tree eviction controller: no API shows it, but it writes a status to a canary rule."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ async def find_in_tree(
     removal_seconds: float = REMOVAL_SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> InTree:
-    """Whether the in-tree controller is at work: a canary rule of effect None, deleted at once. Raises ClusterError.
+    """Whether the in-tree controller is running. Creates and deletes a canary rule of effect None. Raises ClusterError.
 
-    `suffix` ends its name, so that several processes may look at the same time.
-    UNKNOWN where rules are not served, or have no status or effect None, so that nothing could be seen.
+    `suffix` ends the rule's name, so that several processes can probe at the same time.
+    UNKNOWN where rules are not served, or have no status or effect None, so that nothing could be observed.
     """
     try:
         collection = await rules.path()
@@ -70,7 +70,7 @@ _INVALID: Final = frozenset({400, 422})
 
 
 async def _create(cluster: ThrottledCluster, collection: str, name: str) -> bool:
-    """Whether the server takes such a rule. Raises ClusterError if it is not for the rule that it does not."""
+    """Whether the server accepts such a rule. Raises ClusterError if it refuses for another reason than the rule."""
     rule = {
         "apiVersion": f"{GROUP}/{collection.split('/')[3]}",
         "kind": "DeviceTaintRule",
@@ -103,9 +103,9 @@ async def _watch(cluster: ThrottledCluster, path: str, until: float, clock: Call
 
 
 async def _remove(cluster: ThrottledCluster, path: str, seconds: float) -> None:
-    """Returns once the canary is gone or `seconds` have passed, also if we are cancelled meanwhile.
+    """Returns once the canary is gone or `seconds` have passed, even if the task is cancelled meanwhile.
 
-    The answer that the canary is for ends `replacement`, and cancels the task that is about to delete the canary.
+    If the controller is found, mode `replacement` ends, which cancels the task that is about to delete the canary.
     """
     cancelled: asyncio.CancelledError | None = None
     removal = asyncio.create_task(_try_to_remove(cluster, path, seconds))

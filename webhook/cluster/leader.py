@@ -101,7 +101,7 @@ class Leadership:
 
     @property
     def holds(self) -> bool:
-        """Whether this process leads and no other candidate can; right also just after it was suspended."""
+        """Whether this process leads and no other candidate can; correct even right after it was suspended."""
         return self.acquired.is_set() and not self._taken and self._left_seconds() > 0
 
     async def run(self) -> NoReturn:
@@ -137,7 +137,7 @@ class Leadership:
             await asyncio.sleep(min(wait, expires_in) if expires_in > 0 else wait)
 
     async def _renew(self) -> NoReturn:
-        """Renews until that fails for too long. No request is made after the deadline, whatever held us up."""
+        """Renews until that fails for too long. No request is made after the deadline, even after a stall."""
         while self.holds:
             await asyncio.sleep(min(self._settings.retry_seconds, self._left_seconds()))
             if self.holds:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEY_BYTES: Final = 32
-"""As long as what HMAC-SHA256 makes of it."""
+"""As long as the output of HMAC-SHA256."""
 _ATTEMPTS: Final = 5
-"""Each Conflict means that another writer was faster, most likely with a key; a few in a row are no coincidence."""
+"""Attempts to write the key. A Conflict means that another writer was faster, most likely with a key."""
 
 
 class EmptySecret(Exception):  # noqa: N818 -- it says what the Secret is
@@ -71,13 +71,13 @@ class KeySecret:
         self.key: bytes | None = None
         """The key; None while there is none. The last good one stays when the Secret goes away or breaks."""
         self.tried = asyncio.Event()
-        """Set after the first look, whether it brought a key or not."""
+        """Set after the first attempt to read the key, whether it found one or not."""
         self.loaded = asyncio.Event()
         """Set once there is a key; never unset."""
 
     @property
     def problem(self) -> str | None:
-        """What the last look ran into, or None."""
+        """The error of the last attempt to read the key, or None."""
         return self._fault.text or None
 
     @property
@@ -87,11 +87,11 @@ class KeySecret:
 
     @property
     def in_place(self) -> bool:
-        """Whether there is a key and, as far as is known, its Secret still holds one: the next replica needs it."""
+        """Whether there is a key and, as far as is known, the Secret still holds one, which the next replica needs."""
         return self.key is not None and not self._lost
 
     async def run(self) -> NoReturn:
-        """Looks again and again; returns only when cancelled."""
+        """Reads the key at intervals; returns only when cancelled."""
         while True:
             await self.look()
             self.tried.set()

@@ -14,9 +14,9 @@ class ClusterSettings:
     """Which cluster."""
 
     kubeconfig: Path | None = None
-    """None: the one that the pod runs in, else the one that kubectl would take."""
+    """None: the cluster that the pod runs in, else the one that kubectl would use."""
     context: str | None = None
-    """Of the kubeconfig; None for its current one."""
+    """Of the kubeconfig; None for its current context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class ReflectorSettings:
     backoff_most_seconds: float = 30.0
     """Where doubling ends; also the longest Retry-After that is honoured."""
     short_watch_seconds: float = 1.0
-    """A watch that ends sooner without a line counts as a failure, else it would be opened again in a circle."""
+    """A watch that ends sooner without a line counts as a failure, else it would be reopened in a loop."""
     stream: bool = False
     """Whether to request the list as the beginning of a watch (sendInitialEvents), where the server can do that.
 
@@ -80,7 +80,7 @@ class NameSettings:
     names_most: int = 16
     """Names of one kind that one call fetches; the rest stay unknown."""
     in_flight_most: int = 32
-    """Requests for one kind that may be in flight; beyond them none is made."""
+    """Requests for one kind that may be in flight; no more are made until one has been answered."""
     request_seconds: float = 5.0
     """For one request. Callers wait for less; the answer is remembered for the next one."""
     absent_seconds: float = 5.0
@@ -98,10 +98,10 @@ class KeySettings:
     namespace: str
     name: str
     absent_seconds: float = 5.0
-    """How often a Secret is looked for that is not there or cannot be used; a replica without its key is not ready."""
+    """How often to retry reading a Secret that is missing or unusable; a replica without its key is not ready."""
     unavailable_seconds: float = 1.0
     """The first wait for an API server that does not answer; each further one doubles it."""
     unavailable_most_seconds: float = 5.0
-    """Where doubling ends: an API server that is back is noticed this soon."""
+    """The longest wait: an API server that is back is noticed this soon."""
     present_seconds: float = 300.0
-    """How often a good one is read again, for it may have been replaced."""
+    """How often a usable key is read again, because it may have been replaced."""

@@ -1,4 +1,4 @@
-"""The key that confirmation codes are proved with, as the worker has it: read, and never written."""
+"""The worker's copy of the key that proves confirmation codes. The worker reads it and never writes it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _FORGED: Final = "it was made for another rule, selector, taint or effect, or wi
 
 
 class CodeKey:
-    """The key, from a file or a Secret. In neither there is none, and codes are taken as they are written."""
+    """The key, from a file or a Secret. If neither is configured, codes are accepted without proof."""
 
     def __init__(self, settings: EvictSettings, cluster: Cluster, on_change: Callable[[], None]) -> None:
-        """`on_change` is called when the key has come, or is another one: what was not proved may be now."""
+        """`on_change` is called when the key was first read or has changed, so that codes are checked again."""
         name = settings.key_secret
         self._file = settings.key_file
         self._key: bytes | None = None
@@ -38,21 +38,21 @@ class CodeKey:
 
     @property
     def problem(self) -> str | None:
-        """Why it is not known, or None."""
+        """Why the key is not known, or None."""
         return None if self._secret is None else self._secret.problem
 
     @property
     def expected(self) -> bool:
-        """Whether a key was named at all."""
+        """Whether a key is configured."""
         return self._secret is not None or self._file is not None
 
     @property
     def in_place(self) -> bool:
-        """Whether it is known, and still where it was read."""
+        """Whether the key is known and its Secret, if it comes from one, still holds it."""
         return self._key is not None if self._secret is None else self._secret.in_place
 
     def confirmation_of(self, rule: DeviceTaintRule) -> Confirmation:
-        """What the code says that the rule carries, and why it does not count if it does not."""
+        """The confirmation code on the rule, and why it does not count, if it does not."""
         text = rule.meta.annotations.get(CONFIRM_IMPACT, "")
         if not text:
             return NOT_CONFIRMED
@@ -60,7 +60,7 @@ class CodeKey:
         return Confirmation(None if code is None else code.numbers, self.code_problem_of(rule))
 
     def code_problem_of(self, rule: DeviceTaintRule) -> str:
-        """Why the code that the rule carries is not proved; empty if it is, expired or not."""
+        """Why the code on the rule is not proved; empty if it is. Expiry does not matter."""
         if self._secret is None and self._file is None:
             return ""
         key = self._key if self._secret is None else self._secret.key
@@ -69,7 +69,7 @@ class CodeKey:
         return "" if is_proved(rule, key) else _FORGED
 
     def stages(self) -> list[Stage]:
-        """The first look is waited for, and no more than that: until the key is known no code counts."""
+        """The start waits for one attempt to read the key; until the key is known, no code counts."""
         if self._secret is not None:
             return [Stage(name="key", work=self._secret.run, start=self._looked)]
         return [] if self._file is None else [Stage(name="key", start=self._read)]

@@ -74,11 +74,11 @@ _KNOWN: Final = (OSError, NoCredentials, LeadershipLost)
 
 
 class Unsafe(Exception):  # noqa: N818 -- it says what it would be
-    """Going on would do harm; the text says why, and what to do."""
+    """The worker must not run here; the text says why, and what to do."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Works until a signal. 2 for unusable flags and files, no cluster, and modes that would do harm here."""
+    """Runs until a signal. Returns 2 for unusable flags and files, no cluster, and modes that must not run here."""
     try:
         settings = parse_evict(program(), arguments, os.environ)
         faults = faults_of(settings)
@@ -154,10 +154,10 @@ class Worker:
         self._controller: Controller | None = None
         self._stale_reporter: StaleReporter | None = None
         self._controller_ready = asyncio.Event()
-        """Set once there is a controller, and a reporter beside it."""
+        """Set once the controller and the stale reporter are built."""
 
     def stages(self) -> Stages:
-        """In the order in which they start; only the leader starts those after the lease."""
+        """All stages in start order; only the leader starts those after the lease."""
         self._checks.add("policy", lambda: self._policy_loader.problem or self._policy.problem)
         self._checks.add("inventory", lambda: self._cache.problem)
         self._checks.inform("key", lambda: self._key.problem)
@@ -173,7 +173,7 @@ class Worker:
         stages += [Stage(name=name, work=cache.reflector.run) for name, cache in caches]
         stages.append(Stage(name="pulse", work=self._loop_monitor.run))
         stages.append(Stage(name="inventory", work=self._cache.run, start=self._synced))
-        # Before the lease: a standby that takes over knows the cluster and begins at once; our last Events come later.
+        # Before the lease, so that a standby has its caches and begins at once; stopped after it, so Events come last.
         stages.append(Stage(name="in-tree", work=self._watch_in_tree, start=self._find_in_tree))
         stages.append(Stage(name="events", stop=self._flush_events))
         stages += self._leadership()
@@ -214,14 +214,14 @@ class Worker:
     # --- the worker ------------------------------------------------------------------------------
 
     async def _synced(self) -> None:
-        """Everything that plans depend on is known. Budgets are not waited for: without them the worker is gentler."""
+        """Returns once everything that plans depend on is known, except budgets: without them the worker is gentler."""
         await self._cache.synced()
         await self._namespaces.reflector.synced.wait()
         await self._in_tree_writes.reflector.synced.wait()
         log.info("ready", extra={"version": __version__, "mode": self._settings.worker.mode.value})
 
     async def _find_in_tree(self) -> None:
-        """Raises Unsafe if to act beside it would do harm."""
+        """Detects the in-tree controller. Raises Unsafe if the mode must not run beside it."""
         in_tree = self._in_tree = await self._detect_in_tree()
         mode = self._settings.worker.mode
         harm = refusal(mode, in_tree)
@@ -238,7 +238,7 @@ class Worker:
             )
 
     async def _watch_in_tree(self) -> None:
-        """Ends the process in mode replacement when the in-tree controller turns out to run after all."""
+        """Ends the process in mode replacement if the in-tree controller is running after all."""
         await self._in_tree_writes.seen.wait()
         harm = refusal(self._settings.worker.mode, InTree.ACTIVE)
         if harm is not None:
@@ -264,7 +264,7 @@ class Worker:
         log.info("working", extra={"mode": mode.value, "inTree": in_tree.value})
 
     async def _work(self) -> None:
-        # A stage's work is begun before its start.
+        # The work of a stage begins before its start.
         await self._controller_ready.wait()
         assert self._controller is not None
         assert self._stale_reporter is not None
@@ -284,7 +284,7 @@ class Worker:
             await self._controller.flush_events()
 
     async def _detect_in_tree(self) -> InTree:
-        """Whether the in-tree controller runs; mode observe writes nothing to find out."""
+        """Whether the in-tree controller runs. Mode observe creates no canary; it believes the policy."""
         worker = self._settings.worker
         if worker.in_tree is not None:
             return worker.in_tree
@@ -331,7 +331,7 @@ class Worker:
         )
 
     def _totals(self) -> Numbers:
-        """What shares in limits refer to, at most a minute old: counting is slow, and the result hardly changes."""
+        """The totals for limits given as shares, at most a minute old: counting is slow, and they hardly change."""
         now = self._clock.seconds()
         if self._counted is None or now - self._counted_at > _COUNTED_SECONDS:
             self._counted, self._counted_at = totals(self._cache.inventory), now
@@ -345,7 +345,7 @@ class Worker:
         classes = classes_of(self._cache.inventory, pod) if profiles.ask_for_classes else ()
         return profiles.of(pod, self._namespaces.facts_of(pod.meta.namespace), classes)
 
-    # --- news ------------------------------------------------------------------------------------
+    # --- changes ---------------------------------------------------------------------------------
 
     def _replan_all(self) -> None:
         if self._controller is not None:

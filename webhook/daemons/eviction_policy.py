@@ -1,4 +1,4 @@
-"""The policy as the eviction worker uses it: compiled profiles, and whether policy loaded: evictions may resume."""
+"""The policy as the eviction worker uses it: compiled profiles, and whether evictions are allowed."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class EvictionPolicy:
         self._logged = ""
         """The problem that the log names; empty if there is none."""
         self.usable = asyncio.Event()
-        """Set while policy loaded: evictions may resume."""
+        """Set while a policy is loaded, so that evictions may run."""
         self.profiles = Profiles(policies.active.policy.eviction)
-        """Of the policy in use."""
+        """The profiles of the policy in use."""
         policies.subscribe(self._changed)
 
     @property
@@ -42,7 +42,7 @@ class EvictionPolicy:
     def problem(self) -> str | None:
         """Why nothing is evicted, or None.
 
-        The built-in policy has no limits of its own, so it holds only where a cluster has no policy at all.
+        The built-in policy has no limits of its own, so it applies only where a cluster has no policy at all.
         """
         state = self._policies.state
         if not state.loaded:
@@ -52,7 +52,7 @@ class EvictionPolicy:
         return None
 
     async def acquired(self) -> None:
-        """Returns once policy loaded: evictions may resume."""
+        """Returns once a policy is loaded, so that evictions may run."""
         await self.usable.wait()
 
     def _changed(self, old: PolicyState, new: PolicyState) -> None:

@@ -1,7 +1,7 @@
 """Files that the flags of a workload name, looked at before it starts.
 
 While a workload runs, a file that becomes unusable leaves the last good one in use. At the start there is none: going
-on would mean to run without the requested policy, or to wait for a directory that does not exist.
+on would mean running without the requested policy, or waiting for a directory that does not exist.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What `audit` would list, counted from time to time by the worker that leads: metrics, and a line of the log.
+"""Counts what `audit` would list, at intervals and only in the leader: metrics, and a log line.
 
-A rule that is to come, or an exception that ends, is known before it bites. Authors of templates are believed: the
-worker may not read the key.
+So the effect of a new rule, or of an exception that ends, is known in advance. Authors of templates are not verified:
+the worker may not read the key.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ log = logging.getLogger(__name__)
 
 _KINDS: Final = {"resourceclaimtemplates": "ResourceClaimTemplate", "resourceclaims": "ResourceClaim"}
 _AT_ONCE: Final = 20
-"""Objects between two looks at the clock."""
+"""Objects between two checks of the clock."""
 _SHARE: Final = 0.2
-"""Of one core's time; evictions go first."""
+"""Share of one core's time; evictions come first."""
 _NAMED_MOST: Final = 20
 
 
 def periodic_audit(cluster: Cluster, sources: AuditSources, metrics: AuditMetrics, seconds: float) -> PeriodicAudit:
-    """Of everything in the cluster, in the versions that it serves."""
+    """The audit of one cluster, in the versions that it serves."""
     collections = {
         resource: ServedCollection(cluster, GROUP, SERVED_VERSIONS, resource) for resource in ("deviceclasses", *_KINDS)
     }
@@ -52,7 +52,7 @@ def periodic_audit(cluster: Cluster, sources: AuditSources, metrics: AuditMetric
 
 
 class AuditSources(NamedTuple):
-    """What a pass judges by, besides what it reads from the cluster."""
+    """What a pass needs, besides what it reads from the cluster."""
 
     policies: PolicyStore
     namespace: Callable[[str], NamespaceFacts | None]
@@ -62,7 +62,7 @@ class AuditSources(NamedTuple):
 
 
 class _Names:
-    """Namespaces as the worker knows them, and the classes that were there when the pass began."""
+    """Namespaces from the worker's cache, and the device classes that existed when the pass began."""
 
     def __init__(
         self, namespace: Callable[[str], NamespaceFacts | None], drivers: Mapping[str, frozenset[str] | None]
@@ -75,7 +75,7 @@ class _Names:
 
 
 class PeriodicAudit:
-    """One pass over templates and claims at each interval, and when the policy has changed."""
+    """Makes one pass over templates and claims at each interval, and when the policy has changed."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class PeriodicAudit:
         sources.policies.subscribe(self._changed)
 
     async def run(self) -> NoReturn:
-        """Until it is cancelled. A pass that fails is counted and logged, and the next one comes in its time."""
+        """Makes passes until it is cancelled. A failed pass is counted and logged; the next one comes at its time."""
         while True:
             self._policy_changed.clear()
             try:
@@ -151,7 +151,7 @@ def _named_drivers(item: dict[str, Any]) -> tuple[str, frozenset[str] | None]:
 
 
 def _counted(found: Iterable[AtRest], counts: Counter[tuple[str, str, str]]) -> bool:
-    """Adds an object's findings, of one sort once; says whether there were any."""
+    """Adds an object's findings, each kind once; returns whether there were any."""
     sorts = {(each.resource, each.reason.value, each.finding.rule or "") for each in found}
     counts.update(sorts)
     return bool(sorts)

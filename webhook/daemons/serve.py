@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Serves until a signal. 2 for flags and files that cannot be used, and addresses that cannot be listened on."""
+    """Serves until a signal. Returns 2 for unusable flags and files, and for addresses that cannot be bound."""
     try:
         settings = parse_serve(program(), arguments, os.environ)
         faults = _faults(settings)
@@ -116,7 +116,7 @@ def build(settings: ServeSettings) -> Stages:
 
 
 def _probe_stages(settings: ServeSettings, metrics: Metrics, checks: Checks) -> Iterator[Stage]:
-    """The ports for probes and metrics, as far as they are wanted."""
+    """The ports for probes and metrics, as far as they are configured."""
     # Connections of probes may be closed at any time, so these ports do not wait for a last request.
     probing = replace(settings.listener, drain_idle_seconds=0.0)
     for name, address, handler in (

@@ -83,7 +83,7 @@ def cluster_of(settings: ServeSettings) -> Cluster | None:
 
 
 def cluster_credentials(settings: ClusterSettings) -> Credentials:
-    """How a workload gets to its cluster: as the flags say; in a pod by its service account; else as kubectl does."""
+    """How a workload reaches its cluster: by its flags, in a pod by its service account, else as kubectl does."""
     from webhook.cluster.client.credentials import find_credentials  # noqa: PLC0415 -- as above
 
     kubeconfig = None if settings.kubeconfig is None else str(settings.kubeconfig)
@@ -106,7 +106,7 @@ def _warn_by(events: EventRecorder) -> Tell:
 
 
 def _no_event(_reason: str, _note: str) -> None:
-    """There is no object for an Event to be about."""
+    """Drops the Event: there is no object that it could be about."""
 
 
 def _cluster_stages(

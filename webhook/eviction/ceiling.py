@@ -1,4 +1,4 @@
-"""The most that a rule may hit before the worker stops: what was confirmed, else what the policy allows."""
+"""The most that a rule may hit before the worker stops it: the confirmed impact, else the policy's limits."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 
 class Figures(Protocol):
-    """Numbers of pods and namespaces that a taint hits, or could hit."""
+    """Numbers of pods and namespaces that a taint hits, or at most could hit."""
 
     @property
     def pods(self) -> int:
-        """How many pods."""
+        """Number of pods."""
 
     @property
     def namespaces(self) -> int:
-        """In how many namespaces they are."""
+        """Number of namespaces that have these pods."""
 
     def grown(self, percent: float) -> Figures:
-        """The same, larger by this share; rounded down."""
+        """The numbers increased by `percent`, rounded down."""
 
 
 class Confirmation(NamedTuple):
-    """What the confirmation code of a rule says, and whether it counts."""
+    """The confirmation code of a rule: the impact it confirms, and whether it counts."""
 
     figures: Figures | None = None
-    """The impact that was confirmed; None if the rule carries nothing that can be read as a code."""
+    """The confirmed impact; None if the annotation is missing or is not a code."""
     code_problem: str = ""
-    """Why what the rule carries does not count; empty if it does, or if it carries nothing."""
+    """Why the annotation does not count; empty if it does, or if there is none."""
 
 
 NOT_CONFIRMED: Final = Confirmation()

@@ -1,7 +1,7 @@
 """The conditions of a rule: ours, and in mode replacement the in-tree controller's. Pure.
 
-Messages are for people, and no code reads them again. What the worker has to know after a restart stands in fields of
-its own (ADR 13): how many pods were evicted in condition EvictedPods, whose message is that number and nothing else.
+Messages are for people; no code parses them. What the worker needs after a restart has a place of its own (ADR 13):
+the number of evicted pods is the whole message of condition EvictedPods.
 
 Source of the in-tree controller's condition: `semantics.md` E-36 to E-44; users' scripts read it.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EVICTION: Final = f"{OWN_GROUP}/Eviction"
 EVICTED_PODS: Final = f"{OWN_GROUP}/EvictedPods"
-"""Only on rules for which a pod was evicted; its message is the count since the rule was created, in digits."""
+"""Set once a pod was evicted for the rule; the message is the count since the rule was created, in digits."""
 IN_TREE: Final = "EvictionInProgress"
 _TRUE: Final = "True"
 _FALSE: Final = "False"
@@ -33,7 +33,7 @@ _DIGITS_MOST: Final = 9
 
 
 class ConditionState(NamedTuple):
-    """What a condition says, without its type, time and generation."""
+    """A condition without its type, time and generation."""
 
     status: str
     reason: str
@@ -41,7 +41,7 @@ class ConditionState(NamedTuple):
 
 
 class ConditionReason(StrEnum):
-    """Reasons of condition devicetaint.io/Eviction. The first four stand while work remains."""
+    """Reasons of condition devicetaint.io/Eviction. The first four mean that work remains."""
 
     EVICTING = "Evicting"
     BLOCKED = "Blocked"
@@ -59,11 +59,11 @@ _WORKING: Final = frozenset(
 
 
 class Progress(NamedTuple):
-    """How far the eviction for a rule is. Counts are of pods; blocked and held ones are pending too.
+    """Progress of the eviction for one rule. Counts are of pods; blocked and held pods are pending too.
 
-    `blocked` is by a disruption budget, or by an API server that says no; `skipped` are those whose sort is never
-    evicted. `next_due` is that of the pods which are not due yet; `settled`: the rule is known for long enough that
-    whatever was allocated before it is known too.
+    `blocked`: a disruption budget, or another error of the API server, refused the last attempt. `skipped`: pods that
+    are never evicted, such as those of DaemonSets. `next_due`: the earliest due time of the pods not due yet.
+    `settled`: enough time has passed since the rule appeared for the caches to know every allocation made before it.
     """
 
     pending: int = 0
@@ -79,7 +79,7 @@ class Progress(NamedTuple):
 
 
 def eviction_condition(progress: Progress, *, acts: bool, stopped: str = "") -> ConditionState:
-    """Our condition; `stopped` says why no pod is evicted, if that is so."""
+    """Our condition; `stopped` is why no pod is evicted for the rule, or empty."""
     state = _state(progress, acts=acts, stopped=stopped)
     message = "; ".join(_parts(progress, acts=acts, stopped=stopped))
     return ConditionState(_TRUE if state in _WORKING else _FALSE, state.value, message[:_MESSAGE_MOST])
@@ -121,12 +121,12 @@ def _parts(progress: Progress, *, acts: bool, stopped: str) -> Iterable[str]:
 
 
 def evicted_pods_condition(evicted: int) -> ConditionState:
-    """The count of evicted pods, for `evicted_pods` and for scripts."""
+    """Condition EvictedPods; `evicted_pods` and scripts read its message."""
     return ConditionState(_TRUE, "PodsEvicted", str(evicted))
 
 
 def evicted_pods(conditions: Iterable[Condition]) -> int:
-    """How many pods had been evicted for the rule when its conditions were written: progress survives a restart."""
+    """Number of pods evicted for the rule, read from its conditions, so that progress survives a restart."""
     known = condition_of(conditions, EVICTED_PODS)
     if known is None or not known.message.isdecimal() or len(known.message) > _DIGITS_MOST:
         return 0
@@ -134,7 +134,7 @@ def evicted_pods(conditions: Iterable[Condition]) -> int:
 
 
 def announced_at(conditions: Iterable[Condition], generation: int) -> datetime | None:
-    """Since when an eviction has been announced in our condition, for this generation of its rule; None: it is not."""
+    """When our condition first announced an eviction for this generation of the rule; None if it has not yet."""
     known = condition_of(conditions, EVICTION)
     if known is None or known.observed_generation != generation:
         return None
@@ -145,7 +145,7 @@ def announced_at(conditions: Iterable[Condition], generation: int) -> datetime |
 
 
 class ImpactForecast(NamedTuple):
-    """What a rule of effect None would do (E-40)."""
+    """What a rule of effect None would hit with effect NoExecute (E-40)."""
 
     devices: int
     allocated: int
@@ -156,9 +156,9 @@ class ImpactForecast(NamedTuple):
 def in_tree_condition(
     effect: str, pending: int, namespaces: int, evicted: int, forecast: ImpactForecast | None = None
 ) -> ConditionState:
-    """EvictionInProgress, word by word (E-39 to E-42).
+    """EvictionInProgress, with exactly the in-tree controller's texts (E-39 to E-42).
 
-    `evicted` counts since this process started, as there. `would` is needed for effect None.
+    `evicted` counts since this process started, as in the in-tree controller. Effect None requires a `forecast`.
     """
     status, reason, message = _FALSE, "OtherEffect", "Eviction only happens for the NoExecute effect."
     if effect == NO_EXECUTE and pending:
@@ -202,10 +202,10 @@ def updated(
     *,
     any_change: bool = False,
 ) -> Condition:
-    """The condition as it is to be written; the known one itself if nothing is new.
+    """The condition to write; `known` itself if nothing has changed.
 
-    lastTransitionTime moves with the status or the generation, or, as the in-tree controller has it (E-38), with
-    `any_change`.
+    lastTransitionTime changes with the status or the generation; with `any_change` it changes with any field, as in
+    the in-tree controller (E-38).
     """
     fresh = Condition(kind, state.status, state.reason, state.message, generation, now)
     if known is None:
@@ -217,5 +217,5 @@ def updated(
 
 
 def condition_of(conditions: Iterable[Condition], kind: str) -> Condition | None:
-    """The condition of that type, if there is one."""
+    """The condition of type `kind`, or None."""
     return next((condition for condition in conditions if condition.type == kind), None)

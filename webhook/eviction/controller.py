@@ -1,9 +1,9 @@
-"""The worker: plans at each change without waiting, evicts what is due, and keeps the conditions of rules up to date.
+"""The worker: plans evictions at each change, evicts pods that are due, and keeps the conditions of rules up to date.
 
 It builds the parts, runs their tasks, and reacts to what they return. `observe` never awaits, so plans need no lock. A
-change that hits a few hundred pods is planned before `observe` returns. What hits more is planned in time slices; until
-all of it is planned no pod is evicted and no condition written, so the worker acts on all changes together, in whatever
-order they come. Which item waits in which queue: see `core`.
+change that hits up to a few hundred pods is planned before `observe` returns. A larger one is planned in time slices,
+and until it is planned in full no pod is evicted and no condition is written. So the order in which changes arrive
+makes no difference. Which item waits in which queue: see `core`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ log = logging.getLogger(__name__)
 _SOON_SECONDS: Final = 0.2
 _STOP_POLL_SECONDS: Final = 0.05
 _CLOCK_SECONDS: Final = 1.0
-"""How often the two clocks are compared, and by how much they must differ before the wall clock counts as set."""
+"""How often the wall clock is compared with the monotonic clock, and the drift that means it was set."""
 
 
 class Controller:
-    """One worker; it does nothing before `start`, which the leader calls."""
+    """One worker. It does nothing before `start`, which only the leader calls."""
 
     def __init__(self, deps: Dependencies, in_tree: InTree = InTree.UNKNOWN) -> None:
         core = Core.build(deps, in_tree)
@@ -54,32 +54,32 @@ class Controller:
     # --- changes: nothing here awaits ------------------------------------------------------------
 
     def start(self) -> None:
-        """Plans everything from what the inventory holds now; from here on `observe` keeps it up to date."""
+        """Plans all pods in the inventory; from here on `observe` keeps the plans up to date."""
         self.started = True
         if self.planner.start():
             self._retry_blocked()
 
     def observe(self, old: Held | None, new: Held | None) -> None:
-        """One object has changed, and the inventory has it already."""
+        """One object has changed; the inventory has applied the change already."""
         if self.started and self.planner.observe(old, new):
             self._retry_blocked()
 
     def replan_all(self) -> None:
-        """The policy has changed."""
+        """Plans all pods again, because the policy has changed."""
         if self.started and self.planner.replan_all():
             self._retry_blocked()
 
     def requeue_waiting(self, namespace: str | None = None) -> None:
-        """Holds of a namespace, or the wall clock, have changed."""
+        """Checks waiting pods again, because the hold of a namespace or the wall clock has changed; None: all pods."""
         self.planner.requeue_waiting(namespace)
 
     def catch_up(self) -> None:
-        """Plans for one time slice."""
+        """Continues planning for one time slice."""
         if self.planner.catch_up():
             self._retry_blocked()
 
     def _retry_blocked(self) -> None:
-        """Pods that were blocked by a limit which has room again may go."""
+        """Unparks pods whose limit has room again."""
         freed = self.plans.freed
         while freed:
             match freed.pop():
@@ -97,7 +97,7 @@ class Controller:
     # --- tasks -----------------------------------------------------------------------------------
 
     async def run(self) -> NoReturn:
-        """Works until it is cancelled."""
+        """Plans and evicts until it is cancelled."""
         settings = self._deps.settings
         async with asyncio.TaskGroup() as group:
             group.create_task(self._plan_pending())
@@ -110,7 +110,7 @@ class Controller:
         raise AssertionError("its tasks do not end")
 
     async def stop(self) -> None:
-        """Begins no further eviction, waits for those in flight, and writes how far it came."""
+        """Starts no further eviction, waits for those in flight, and writes the final conditions."""
         self._evictor.stop()
         while self._core.limiter.any_in_flight:  # noqa: ASYNC110 -- once, for at most as long as a request may take
             await asyncio.sleep(_STOP_POLL_SECONDS)
@@ -119,7 +119,7 @@ class Controller:
             await self.rules.sync(name, last=True)
 
     async def flush_events(self) -> None:
-        """Writes the Events that wait, for a bounded time; for after `stop`, when `run` was cancelled."""
+        """Writes the queued Events, for a limited time. Call it after `stop`, once `run` was cancelled."""
         await self._core.recorder.finish()
 
     async def _plan_pending(self) -> NoReturn:
@@ -144,10 +144,10 @@ class Controller:
             finally:
                 self.queue.done(item)
             if await self.planner.timeslice.pause():
-                self._evictor.wake()  # no pod had its turn during the pause
+                self._evictor.wake()  # no pod was evicted during the pause
 
     async def _watch_clock(self) -> NoReturn:
-        """Waits are counted on the monotonic clock; when the wall clock is set, they are counted again."""
+        """Recomputes waits when the wall clock was set: due times are wall-clock times, waits are monotonic."""
         clock = self._deps.clock
         known = clock.now().timestamp() - clock.seconds()
         while True:
@@ -162,7 +162,7 @@ class Controller:
     # --- one item, one pod -----------------------------------------------------------------------
 
     async def handle(self, item: WorkItem) -> None:
-        """Looks at what an item of the work queue is about."""
+        """Handles one item of the work queue."""
         match item.kind:
             case ItemKind.POD:
                 plan = self.plans.scheduled.get(item.name)
@@ -181,7 +181,7 @@ class Controller:
                 self._retry_blocked()
 
     async def evict(self, uid: str) -> None:
-        """The turn of one pod, and what follows from it: other pods, a retry, the conditions of its rules."""
+        """Evicts one pod, then wakes other pods, schedules a retry, or updates the conditions of its rules."""
         attempt = await self._evictor.evict(uid)
         plan, outcome = attempt
         evicted = attempt.result is EvictionResult.EVICTED
@@ -222,9 +222,9 @@ class Controller:
         log.warning("pod not evicted", extra=fields)
 
     def _retry(self, item: WorkItem, at_least_seconds: float) -> float:
-        """Tries a pod again after a wait that grows with each failure; returns the wait, in seconds."""
+        """Queues a pod for a retry with exponential backoff; returns the wait in seconds."""
         if item.name not in self.plans.scheduled:
-            return 0.0  # no taint evicts it any more
+            return 0.0  # no taint evicts it now
         return self.queue.add_rate_limited(item, min(at_least_seconds, RETRY_MOST_SECONDS))
 
 

@@ -5,13 +5,13 @@ Where things wait:
 | what | where | until |
 |---|---|---|
 | a claim or pod that a change has hit and that is not planned yet | pending sets of the planner | its time slice |
-| a pod that is due | `ready`, behind its rate or the limit that blocks it | rates and limits let it go |
+| a pod that is due | `ready`, by its rate or the limit that blocks it | rates and limits allow it |
 | a pod that is not due, is held, or is to be retried | `queue`, as POD | its delay is over |
 | a rule whose conditions are to be written | `queue`, as RULE | the next write is allowed |
-| an owner whose evicted pod has no replacement yet | `queue`, as OWNER | the replacement has had its time |
+| an owner whose evicted pod has no replacement yet | `queue`, as OWNER | the wait for a replacement is over |
 | an Event | `recorder` | it is written |
 
-The plans are the truth. What waits in a queue is a hint, and is looked at again when it comes out.
+The plans are the source of truth. An item in a queue is a hint; its plan is checked again when it is popped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RETRY_MOST_SECONDS: Final = 10.0
 
 
 class ItemKind(StrEnum):
-    """What an item of the work queue is about."""
+    """The kind of object that an item of the work queue refers to."""
 
     POD = "pod"
     RULE = "rule"
@@ -55,7 +55,7 @@ class WorkItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
-    """What planner, evictor, rule status and controller work on."""
+    """What planner, evictor, rule status and controller share."""
 
     deps: Dependencies
     scope: EvictionScope
@@ -63,7 +63,7 @@ class Core:
     acts: bool
     """False in mode observe."""
     evictions: Evictions
-    """From taints to due times."""
+    """Computes due times from taints."""
     plans: Plans
     limiter: RateLimiter
     ready: ReadyQueue
@@ -72,7 +72,7 @@ class Core:
 
     @classmethod
     def build(cls, deps: Dependencies, in_tree: InTree) -> Core:
-        """One core for one worker. `in_tree`: whether the in-tree controller runs."""
+        """Builds the core of one worker. `in_tree`: whether the in-tree controller runs."""
         scope = scope_of(deps.mode, in_tree)
         evictions = Evictions(deps.inventory, scope, lambda rule: announced_at(rule.conditions, rule.generation))
         plans = Plans(deps.inventory, evictions, deps.profile_of)

@@ -1,4 +1,4 @@
-"""What the worker is put together from: ports, and questions to those who know more."""
+"""What the worker is built from: ports, settings, and functions that other rooms provide."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 def _no_ceiling(_: DeviceTaintRule) -> Ceiling | None:
-    """Nothing was confirmed."""
+    """No rule has a ceiling."""
     return None
 
 
 def _always() -> bool:
-    """Whoever asks looks at files, or at a test's own world."""
+    """For inventories that do not follow a cluster: files, tests."""
     return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
-    """Everything that the parts of the worker share."""
+    """What the daemon passes to the worker; all parts share it."""
 
     inventory: Inventory
     writer: ClusterWriter
@@ -40,16 +40,16 @@ class Dependencies:
     clock: Clock
     metrics: EvictionMetrics
     profiles: Callable[[], Profiles]
-    """Asked each time, as the policy may change."""
+    """Called at each use, because the policy may change."""
     profile_of: Callable[[Pod], Profile]
     random: Callable[[], float]
     trusted: Callable[[], bool] = _always
-    """Whether the inventory follows the cluster now; nobody is evicted by what may be out of date."""
+    """Whether the inventory is current; while it may be stale, no pod is evicted."""
     ceiling_of: Callable[[DeviceTaintRule], Ceiling | None] = _no_ceiling
     """The most that a rule may hit; None is no limit."""
     settings: WorkerSettings = field(default_factory=WorkerSettings)
 
     @property
     def mode(self) -> Mode:
-        """How the worker works."""
+        """The mode the worker runs in."""
         return self.settings.mode

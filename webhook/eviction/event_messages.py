@@ -1,4 +1,4 @@
-"""Events about pods and rules. Pure; in mode replacement with the in-tree controller's texts (E-34)."""
+"""Texts of Events about pods and rules; mode replacement uses the in-tree controller's (E-34). Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IN_TREE_REASON: Final = "DeviceTaintManagerEviction"
 
 
 class PodEventKind(StrEnum):
-    """What an Event about a pod says; the values are its reasons."""
+    """Kinds of Events about a pod; the values are the Event reasons."""
 
     SCHEDULED = "EvictionScheduled"
     CANCELLED = "EvictionCancelled"
@@ -39,7 +39,7 @@ _ACTIONS: Final = {
 
 
 def pod_event(mode: Mode, kind: PodEventKind, plan: PodPlan, text: str = "") -> EvictionEvent:
-    """An Event about a pod; `text` comes from elsewhere: the budget's refusal, the annotation."""
+    """An Event about a pod; `text` is the API server's refusal or the text of `/hold`, for the kinds that quote it."""
     if mode is Mode.REPLACEMENT and kind in _IN_TREE_TEXTS:
         return EvictionEvent(plan.ref, _IN_TREE_REASON, _ACTIONS[kind], _IN_TREE_TEXTS[kind])
     why = _why(plan)
@@ -77,14 +77,14 @@ _RULE_REASONS: Final = {
 
 
 def rule_event(rule: DeviceTaintRule, state: ConditionReason, message: str) -> EvictionEvent:
-    """An Event about a rule whose condition has another reason now."""
+    """An Event about a rule, written when the reason of its condition changes."""
     return EvictionEvent(
         rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in {"Blocked", "Stopped"}
     )
 
 
 def disruption_of(mode: Mode) -> Disruption:
-    """Condition DisruptionTarget as set right before a DELETE (E-30 in mode replacement)."""
+    """Condition DisruptionTarget as set right before a DELETE; in mode replacement the in-tree one (E-30)."""
     if mode is Mode.REPLACEMENT:
         return Disruption("DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint")
     return Disruption("DeletionByDeviceTaintWebhook", "deleting because of a device taint")

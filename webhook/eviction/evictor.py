@@ -1,4 +1,4 @@
-"""Evicts pods in the order in which the ready queue lets them go: one request for each, rechecked before it is sent."""
+"""Evicts pods in the order in which the ready queue pops them: one request per pod, rechecked before it is sent."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ if TYPE_CHECKING:
 
 _UNTIL_WOKEN: Final = Idle(math.inf)
 _UNTRUSTED_POLL_SECONDS: Final = 0.2
-"""How often to look whether the inventory can be trusted again."""
+"""How often to check whether the inventory can be trusted again."""
 
 
 class Attempt(NamedTuple):
-    """What came of the turn of a pod."""
+    """Result of one attempt to evict a pod."""
 
     plan: PodPlan
     outcome: EvictionOutcome | None = None
-    """None: no request was made, as the pod is not to be evicted now, or that cannot be told."""
+    """None if no request was made: the pod must not be evicted now, or the inventory cannot be trusted."""
 
     @property
     def result(self) -> EvictionResult | None:
-        """What became of the request; None if none was made."""
+        """The result of the request; None if none was made."""
         return None if self.outcome is None else self.outcome.result
 
 
 class PodEvictor:
-    """Any number of tasks may take turns: `next_turn`, then `evict`."""
+    """Any number of tasks may call `next_turn` and then `evict` with what it returns."""
 
     def __init__(self, core: Core, planner: Planner) -> None:
         self._core = core
         self._planner = planner
         self._woken = asyncio.Event()
         self._turn_lock = asyncio.Lock()
-        """One task waits for a turn, the others for that one: news wake one task, however many there are."""
+        """Only its holder waits for the next pod, so that one wake-up wakes one task, however many there are."""
         self._stopping = False
         self._unsure: set[str] = set()
-        """Pods, by uid, whose last request may have been carried out although it failed."""
+        """Uids of pods whose last request failed but may have taken effect."""
 
     def wake(self) -> None:
-        """The ready queue may let a pod go that it did not let go before."""
+        """Polls the ready queue again, because a pod may have become evictable."""
         self._woken.set()
 
     def stop(self) -> None:
-        """No further turn, and no further request."""
+        """No request is sent from here on."""
         self._stopping = True
 
     async def next_turn(self) -> str:
-        """The uid of the next pod, taken from the ready queue; its tokens and places are reserved from here on."""
+        """Pops the next pod and returns its uid. Its rate tokens and its place in the limits are reserved."""
         core = self._core
         async with self._turn_lock:
             while True:
@@ -74,7 +74,7 @@ class PodEvictor:
                     continue
 
     async def evict(self, uid: str) -> Attempt:
-        """Evicts the pod of a turn, unless it is not to be evicted any more."""
+        """Evicts a pod that `next_turn` returned, unless it must no longer be evicted."""
         core, writer = self._core, self._core.deps.writer
         plan = core.plans.scheduled[uid]
         step = recheck(core, plan, core.deps.clock.now()) if self._may_act else None
@@ -83,7 +83,7 @@ class PodEvictor:
         if not await writer.prepare(plan.ref, delete=step.delete, unsure=uid in self._unsure):
             self._unsure.discard(uid)
             return Attempt(plan, EvictionOutcome(EvictionResult.GONE))
-        step = recheck(core, plan, core.deps.clock.now()) if self._may_act else None  # to prepare took time
+        step = recheck(core, plan, core.deps.clock.now()) if self._may_act else None  # `prepare` took time
         if not isinstance(step, Evict):
             return Attempt(plan)
         if step.delete:
@@ -96,5 +96,5 @@ class PodEvictor:
 
     @property
     def _may_act(self) -> bool:
-        """Whether all that has changed is known and planned, and this process may still act on it."""
+        """Whether every known change is planned, the inventory is current, and the worker is not stopping."""
         return not self._stopping and not self._planner.behind and self._core.deps.trusted()

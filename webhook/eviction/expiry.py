@@ -1,7 +1,7 @@
-"""The life of a rule: what happens when it expires, and which taints look forgotten. Pure.
+"""Expiry of rules, and taints that look forgotten. Pure.
 
-An expired rule is taken back once. If somebody restores it, that is said and left: a tool that keeps restoring it and a
-worker that keeps taking it back would evict in a circle.
+An expired rule is taken back once. If it is restored after that, the worker reports it and leaves it alone: a GitOps
+tool that restores the rule and a worker that takes it back would otherwise evict in a loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from webhook.inventory.state import Inventory
 
 CONTESTED: Final = f"{OWN_GROUP}/ExpiryContested"
-"""Type of the condition: False once an expired rule was taken back, True when somebody restored it."""
+"""Condition type: False once an expired rule was taken back, True if it was restored after that."""
 _HARD: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
 
@@ -39,14 +39,14 @@ class Expiry(StrEnum):
 
 
 def expiry_of(rule: DeviceTaintRule, now: datetime) -> tuple[Expiry, float]:
-    """What is to be done, and the seconds until then where it is later."""
+    """What to do now, and for LATER the seconds until the rule expires."""
     expires = parse_time(rule.meta.annotations.get(EXPIRES_AT, ""))
     if expires is None or rule.taint.effect not in _HARD:
         return Expiry.NONE, 0.0
     if now < expires:
         return Expiry.LATER, (expires - now).total_seconds()
     known = condition_of(rule.conditions, CONTESTED)
-    # The condition is written for an expiry that has passed, so one from before it was written is dealt with (ADR 13).
+    # The condition is written once an expiry has passed, so an earlier expiry has been handled already (ADR 13).
     handled_at = None if known is None else known.last_transition_time
     if handled_at is not None and handled_at >= expires:
         return Expiry.CONTESTED, 0.0
@@ -54,7 +54,7 @@ def expiry_of(rule: DeviceTaintRule, now: datetime) -> tuple[Expiry, float]:
 
 
 def contested_condition(rule: DeviceTaintRule, *, restored: bool) -> ConditionState:
-    """That condition: the rule was taken back, or was `restored` since."""
+    """Condition ExpiryContested: the expired rule was taken back, or was `restored` after that."""
     expires = parse_time(rule.meta.annotations.get(EXPIRES_AT, ""))
     when = "" if expires is None else format_time(expires)
     if restored:
@@ -64,27 +64,27 @@ def contested_condition(rule: DeviceTaintRule, *, restored: bool) -> ConditionSt
 
 
 class Thresholds(NamedTuple):
-    """From when on something counts as forgotten."""
+    """Ages from which taints count as forgotten."""
 
     idle_days: float = 14.0
     slice_taint_hours: float = 72.0
 
 
 class StaleTaints(NamedTuple):
-    """What looks as if nobody thought of it any more, by name."""
+    """Names of rules and slice taints that look forgotten."""
 
     rules_without_devices: tuple[str, ...] = ()
-    """No device they select is published or allocated."""
+    """Rules that select no published or allocated device."""
     idle_rules: tuple[str, ...] = ()
-    """Nobody has used a device they select for days."""
+    """Rules whose devices have not been in use for days."""
     old_slice_taints: tuple[tuple[str, str, str, str], ...] = ()
-    """Driver, pool, device and key."""
+    """Slice taints as (driver, pool, device, key)."""
 
 
 def find_stale(
     inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime, thresholds: Thresholds
 ) -> StaleTaints:
-    """What to report; `idle_since` says by uid since when no device of a rule has been in use, as far as known."""
+    """What to report. `idle_since`, by the uid of the rule: since when none of its devices has been in use."""
     bound = now - timedelta(days=thresholds.idle_days)
     hard = [rule for rule in sorted(inventory.rules.values(), key=lambda rule: rule.meta.name) if _is_hard(rule)]
     return StaleTaints(
@@ -95,7 +95,7 @@ def find_stale(
 
 
 def in_use(inventory: Inventory, rule: DeviceTaintRule) -> bool:
-    """Whether somebody has a device that the rule selects."""
+    """Whether a device that the rule selects is allocated; true if the selector cannot be judged."""
     selector = rule.selector
     if selector is None:
         return False

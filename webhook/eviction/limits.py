@@ -1,4 +1,4 @@
-"""The limits of a profile that can block a pod although its rates would let it go. Source: the policy's profiles."""
+"""The concurrency limits of a profile, which can block a pod that its rates would allow. Source: policy profiles."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import msgspec
 
 
 class OverallLimit(msgspec.Struct, frozen=True):
-    """The profile's `overall`: pods on their way out at the same time."""
+    """The profile's `overall`: evictions under way at the same time."""
 
 
 class NamespaceLimit(msgspec.Struct, frozen=True):
-    """The profile's `perNamespace`."""
+    """The profile's `perNamespace`: evictions under way in one namespace."""
 
     namespace: str
 
 
 class OwnerLimit(msgspec.Struct, frozen=True):
-    """The profile's `perOwnerUnavailable`."""
+    """The profile's `perOwnerUnavailable`: unavailable pods of one owner."""
 
     owner: str
-    """By uid."""
+    """Its uid."""
 
 
 Limit: TypeAlias = OverallLimit | NamespaceLimit | OwnerLimit
-"""What can block a pod that is due and whose rates would let it go."""
+"""A limit that can block a pod which is due."""
 OVERALL: Final = OverallLimit()

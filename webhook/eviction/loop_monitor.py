@@ -1,7 +1,8 @@
-"""Whether this process has had its turn all the time: what it knows is older than it believes if it was held up.
+"""Detects stalls of the event loop, after which the caches are older than they look.
 
-A container may be frozen, a machine suspended, a loop blocked. Who goes on after that first does what was due
-meanwhile, and only then reads what the watches have to say, or that they are gone.
+A container may be frozen, a machine suspended, or the loop blocked. A process that resumes first runs the timers that
+expired meanwhile, and reads only then what its watches have received, or that they were closed. Until it has read that,
+it must not evict.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ log = logging.getLogger(__name__)
 
 _BEAT_SECONDS: Final = 0.25
 STALL_SECONDS: Final = 2.0
-"""A pause between two beats that counts as being held up: longer than anything that we do in one go."""
+"""A gap between two beats that counts as a stall: longer than any single step of the worker."""
 CATCH_UP_SECONDS: Final = 1.0
-"""How long after that everything that has come meanwhile is read for certain."""
+"""How long after a stall everything received meanwhile has been read for certain."""
 
 
 class LoopMonitor:
-    """Beats while the loop runs."""
+    """Beats while the event loop runs; a missing beat is a stall."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` gives any seconds."""
+        """`clock` returns seconds that only go forward, from any origin."""
         self._clock = clock
         self._beat_at = clock()
         self._stalled_until = -math.inf
 
     @property
     def steady(self) -> bool:
-        """Whether nothing held us up just now; what is asked right after it, before anything else runs, is told so."""
+        """Whether there was no stall just now. It is false right after one, even before the next beat."""
         now = self._clock()
         return now - self._beat_at < STALL_SECONDS and now - self._stalled_until >= CATCH_UP_SECONDS
 

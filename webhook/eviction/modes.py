@@ -1,4 +1,4 @@
-"""The four ways to work, which taints are ours in each, and which combinations would do harm. Pure."""
+"""The worker's four modes, the taints it acts on in each, and the combinations that would do harm. Pure."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ class Mode(StrEnum):
     """What the worker does."""
 
     OBSERVE = "observe"
-    """Plans and tells; touches no pod."""
+    """Plans and reports; evicts no pod."""
     DELEGATED = "delegated"
-    """Empties the devices of NoSchedule rules that ask for it with `/evict`."""
+    """Empties the devices of NoSchedule rules that request it with `/evict`."""
     SUPPLEMENT = "supplement"
-    """Evicts whom the in-tree controller misses: pods whose device came through an extended resource."""
+    """Evicts pods that the in-tree controller misses: those whose device came through an extended resource."""
     REPLACEMENT = "replacement"
-    """Carries out every NoExecute taint, in clusters without the in-tree controller, and `/evict` as well."""
+    """Acts on every NoExecute taint and on `/evict`, in clusters without the in-tree controller."""
 
     @property
     def acts(self) -> bool:
-        """Whether pods are evicted."""
+        """Whether this mode evicts pods."""
         return self is not Mode.OBSERVE
 
 
 class InTree(StrEnum):
-    """Whether the in-tree controller is at work, as told or found out."""
+    """Whether the in-tree controller is running, as configured or detected."""
 
     ACTIVE = "active"
     ABSENT = "absent"
@@ -36,7 +36,7 @@ class InTree(StrEnum):
 
 
 def scope_of(mode: Mode, in_tree: InTree) -> EvictionScope:
-    """Which taints the worker looks at. Only `observe` depends on whether the in-tree controller is at work."""
+    """The taints that the worker acts on. Only `observe` depends on whether the in-tree controller is running."""
     match mode:
         case Mode.OBSERVE:
             return EvictionScope(Evictor.OURS if in_tree is InTree.ABSENT else Evictor.IN_TREE, asked=True)
@@ -51,7 +51,7 @@ def scope_of(mode: Mode, in_tree: InTree) -> EvictionScope:
 
 
 def refusal(mode: Mode, in_tree: InTree) -> str | None:
-    """Why the mode must not act beside this in-tree controller, or None."""
+    """Why the mode must not run beside the in-tree controller, or None."""
     if mode is not Mode.REPLACEMENT:
         return None
     if in_tree is InTree.ACTIVE:
@@ -68,7 +68,7 @@ def refusal(mode: Mode, in_tree: InTree) -> str | None:
 
 
 def advice(mode: Mode, in_tree: InTree) -> str | None:
-    """What is most likely not meant, though it does no harm."""
+    """A warning about a harmless combination that is most likely a mistake, or None."""
     if in_tree is InTree.ABSENT and mode in (Mode.DELEGATED, Mode.SUPPLEMENT):
         return "nobody carries out NoExecute here: the in-tree controller is absent, and only mode replacement would"
     return None

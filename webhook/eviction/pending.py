@@ -1,4 +1,4 @@
-"""Pods that are still to be planned."""
+"""Keys that wait to be planned."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 class PendingSet:
-    """Things to be looked at anew, each once, the last first.
+    """Keys of claims or pods, each once; the key added last is taken first.
 
-    Many that are neighbours, as whoever adds them has them, are in memory as well: it pays to take them together.
+    Keys that are added together often refer to objects that are close in memory, so taking them together is faster.
     """
 
     def __init__(self) -> None:
@@ -21,9 +21,9 @@ class PendingSet:
         return len(self._keys)
 
     def add(self, keys: Iterable[str]) -> None:
-        """Also these."""
+        """Adds keys; a key that is in the set already keeps its place."""
         self._keys.update(dict.fromkeys(keys))
 
     def take(self, most: int) -> list[str]:
-        """Some of them, which are in it no longer."""
+        """Removes at most `most` keys and returns them."""
         return [self._keys.popitem()[0] for _ in range(min(most, len(self._keys)))]

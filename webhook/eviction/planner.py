@@ -1,6 +1,6 @@
-"""Brings plans up to date with what changed and sends each pod to where it waits, so that no pod is evicted too soon.
+"""Updates the plans after each change, and puts each planned pod into the queue where it waits.
 
-Changes that hit few pods are planned at once, others in time slices. `behind` is true until all of it is planned.
+Changes that hit few pods are planned at once, others in time slices. `behind` is true until everything is planned.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
     from webhook.inventory.state import Held
 
 _AT_ONCE_MOST: Final = 256
-"""Pods that are planned in the same turn of the loop as the change that hits them: a few milliseconds."""
+"""Up to this many pods are planned before the event loop runs anything else, which takes a few milliseconds."""
 _BATCH_SIZE: Final = 64
 
 
 class Planner:
-    """Collects what is to be planned (`hit`, `check`, the pending sets), then plans it: `begin` and `catch_up`."""
+    """Collects work (`mark_claims`, `mark_rule`, the pending sets), then does it (`begin`, `catch_up`)."""
 
     def __init__(self, core: Core, rules: RuleStatusUpdater) -> None:
         self._core = core
         self._rules = rules
         self.timeslice = TimeSlice(clock=core.deps.clock.seconds)
-        """Shared with those who handle the work queue: together they get one slice."""
+        """Shared with the tasks that handle the work queue, so that both together take one slice."""
         self.claims = PendingSet()
-        """Claims whose pods are to be planned again."""
+        """Claims, by `namespace/name`, whose pods are to be planned again."""
         self.pods = PendingSet()
-        """Pods that are, by `namespace/name`."""
+        """Pods, by `namespace/name`, that are to be planned again."""
         self.to_enqueue = PendingSet()
-        """Planned pods, by uid, that are to be sent to a queue."""
+        """Planned pods, by uid, that are to be put into a queue."""
         self._due: dict[str, PodPlan] = {}
-        """Pods for the ready queue, by uid; pushed once all is planned, so that the first out is the first of all."""
+        """Pods for the ready queue, by uid. Pushed once all are planned, so the first popped is the first of all."""
         self._unchecked: dict[str, None] = {}
         """Names of rules whose ceiling is to be checked."""
         self._work_left = asyncio.Event()
@@ -60,25 +60,25 @@ class Planner:
 
     @property
     def behind(self) -> bool:
-        """Whether something that is known is not planned yet: then no pod is evicted and no condition written."""
+        """Whether a known change is not planned yet; until it is, no pod is evicted and no condition is written."""
         return self.open or self.timeslice.paused
 
     @property
     def pending_count(self) -> int:
-        """Roughly how many pods are left to plan."""
+        """Roughly the number of pods left to plan; a pending claim counts as one."""
         return len(self.claims) + len(self.pods) + len(self._due) + len(self.to_enqueue)
 
     # --- what has changed ------------------------------------------------------------------------
 
     def start(self) -> bool:
-        """Plans everything that the inventory holds. Returns whether nothing is left to plan, as the next two do."""
+        """Plans all pods in the inventory. Returns whether planning is complete, as the next two methods do."""
         for name in self._core.deps.inventory.rules:
             self._core.queue.add(WorkItem(ItemKind.RULE, name))
         self.pods.add(self._core.evictions.everything())
         return self.begin()
 
     def observe(self, old: Held | None, new: Held | None) -> bool:
-        """One object has changed, and the inventory has it already."""
+        """Plans for the change of one object, which the inventory has applied already."""
         self.mark_claims(self._core.evictions.touched(old, new))
         match new if new is not None else old:
             case Pod() as pod:
@@ -92,7 +92,7 @@ class Planner:
         return self.begin()
 
     def _observe_rule(self, old: Held | None, new: Held | None) -> None:
-        """A rule was created, changed or removed. A change of its status alone is our own."""
+        """A rule was created, changed or removed. Changes of its status alone are ignored: the worker writes them."""
         core = self._core
         if isinstance(old, DeviceTaintRule) and (new is None or new.meta.uid != old.meta.uid):
             self._rules.forget(old)
@@ -110,7 +110,7 @@ class Planner:
             self.mark_claims(core.evictions.resume(new))
 
     def replan_all(self) -> bool:
-        """The policy has changed, and with it perhaps profiles and limits."""
+        """Plans all pods again: the policy has changed, and profiles and limits may have changed with it."""
         for name, rule in self._core.deps.inventory.rules.items():
             self.mark_rule(name)
             if self._rules.reset_stop(rule, rule):
@@ -119,7 +119,7 @@ class Planner:
         return self.begin()
 
     def requeue_waiting(self, namespace: str | None) -> None:
-        """Holds of a namespace, or the wall clock, have changed: what waits may be due. None: of every namespace."""
+        """Queues the waiting pods of a namespace (None: of all) again: its hold or the wall clock has changed."""
         for uid, plan in self._core.plans.scheduled.items():
             if namespace in (None, plan.pod.meta.namespace) and uid not in self._core.ready:
                 self._core.queue.add(WorkItem(ItemKind.POD, uid))
@@ -127,9 +127,9 @@ class Planner:
     # --- what is to be planned -------------------------------------------------------------------
 
     def mark_claims(self, claims: AbstractSet[str]) -> None:
-        """The pods of these claims, by `namespace/name`, are to be planned again.
+        """Marks the pods of these claims, by `namespace/name`, to be planned again.
 
-        If that is most claims, all pods are, in their order: faster than finding out which ones are not concerned.
+        If these are most of the claims, all pods are marked, which is faster than looking up the pods of each claim.
         """
         inventory = self._core.deps.inventory
         if len(claims) >= _AT_ONCE_MOST and 2 * len(claims) > len(inventory.claims):
@@ -138,22 +138,22 @@ class Planner:
             self.claims.add(claims)
 
     def mark_rule(self, rule: str) -> None:
-        """Whether the rule of this name hits more than its ceiling is to be checked."""
+        """Marks a rule, by name, to be checked against its ceiling."""
         self._unchecked[rule] = None
 
     # --- planning --------------------------------------------------------------------------------
 
     def begin(self) -> bool:
-        """Plans at once if few pods are concerned, else leaves it to `catch_up`. Returns whether nothing is left."""
+        """Plans at once if few pods are pending, else leaves the work to `catch_up`. Returns whether all is planned."""
         done = self.pending_count <= _AT_ONCE_MOST and self.catch_up()
         if not done:
             self._work_left.set()
         return done
 
     def catch_up(self) -> bool:
-        """Plans for one time slice; returns whether nothing is left.
+        """Plans for one time slice; returns whether all is planned.
 
-        No pod enters the ready queue before all are planned and every rule above its ceiling is stopped.
+        No pod enters the ready queue before all pods are planned and every rule above its ceiling is stopped.
         """
         timeslice = self.timeslice
         timeslice.begin()
@@ -173,7 +173,7 @@ class Planner:
         return not self.open
 
     async def wait(self) -> None:
-        """Returns once `begin` has left something to plan."""
+        """Returns once `begin` has left work to `catch_up`."""
         await self._work_left.wait()
         self._work_left.clear()
 
@@ -195,7 +195,7 @@ class Planner:
                 self._core.queue.add(WorkItem(ItemKind.POD, uid))
 
     def _apply(self, changes: Changes) -> None:
-        """Plans were made, changed or dropped."""
+        """Puts changed plans into their queues, and removes dropped ones from them."""
         core, seconds = self._core, self._core.deps.settings.condition_seconds
         planned, cancelled, gone = changes
         hitting = {rule for plan in planned for rule in plan.eviction.rules}
@@ -220,9 +220,9 @@ class Planner:
     # --- one pod ---------------------------------------------------------------------------------
 
     def enqueue(self, plan: PodPlan, now: datetime) -> bool:
-        """Sends a pod to the ready queue or the work queue; False if `enqueue_budgeted` has to ask for its budgets."""
+        """Puts a pod into the ready or the work queue; false if `enqueue_budgeted` must look up its budgets first."""
         if self._core.limiter.in_flight(plan.uid):
-            return True  # comes again when its request has been answered
+            return True  # queued again when its request has been answered
         step = recheck(self._core, plan, now)
         if not isinstance(step, Evict):
             self._delay(step, plan)
@@ -233,17 +233,17 @@ class Planner:
         return True
 
     async def enqueue_budgeted(self, plan: PodPlan) -> None:
-        """Asks for the disruption budgets of a pod that is due, and puts it into the ready queue."""
+        """Looks up the disruption budgets of a pod that is due, then puts it into the ready queue."""
         plan.budgeted = await self._core.deps.budgets.covers(plan.pod)
-        if self._core.plans.scheduled.get(plan.uid) is plan:  # else it was dropped, or planned again and comes again
+        if self._core.plans.scheduled.get(plan.uid) is plan:  # else it was dropped or planned again
             self._core.ready.push(self._core.limiter.ready_pod(plan))
 
     def _is_due(self, plan: PodPlan, now: datetime) -> bool:
         return not self._core.limiter.in_flight(plan.uid) and isinstance(recheck(self._core, plan, now), Evict)
 
     def _budget_known(self, plan: PodPlan) -> bool:
-        """Whether it is known, or makes no difference, if the pod has a disruption budget."""
-        # Only a pod without a budget is held back by the limit of its owner.
+        """Whether the worker knows if the pod has a disruption budget, or need not know."""
+        # The limit of the owner only applies to pods without a budget.
         if plan.pod.owner is not None and plan.profile.settings.per_owner_unavailable is not None:
             budgeted = self._core.deps.budgets.known(plan.pod)
             if budgeted is None:
@@ -252,7 +252,7 @@ class Planner:
         return True
 
     def _delay(self, step: NoAction | Wait, plan: PodPlan) -> None:
-        """The pod is not evicted now: it leaves the ready queue, and comes again when its wait is over."""
+        """Removes a pod from the ready queue and, if it has to wait, adds it to the work queue with that delay."""
         core, item = self._core, WorkItem(ItemKind.POD, plan.uid)
         core.ready.discard(plan.uid)
         if isinstance(step, NoAction):

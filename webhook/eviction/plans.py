@@ -1,4 +1,4 @@
-"""Who is to be evicted: the schedule, which is the truth, and what limits need to know of pods. No I/O, no clock."""
+"""The plans: which pods are to be evicted and when, and the counts of pods that limits need. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 
 
 class PodPlan(msgspec.Struct, eq=False, gc=False):
-    """One pod that has to go."""
+    """The planned eviction of one pod."""
 
     key: str
-    """Its `namespace/name`."""
+    """The pod's `namespace/name`."""
     uid: str
     pod: Pod
-    """As it was when it was last looked at."""
+    """The pod as it was when it was last planned."""
     eviction: Eviction
     profile: Profile
     budgeted: bool = False
     blocked_since: datetime | None = None
-    """When a disruption budget first said no; anew after a restart, which errs on the gentle side."""
+    """When a disruption budget first refused; unset after a restart, which delays a DELETE rather than hastens it."""
     last_event: str = ""
-    """The reason of the last Event about it, so that none comes twice."""
+    """The reason of the last Event about the pod, so that none is repeated."""
 
     @property
     def ref(self) -> PodRef:
-        """The pod, for those who act on it."""
+        """Identifies the pod in requests."""
         return PodRef(self.pod.meta.namespace, self.pod.meta.name, self.uid)
 
     @property
     def owner(self) -> str:
-        """The uid of its controller; empty if nobody controls it."""
+        """The uid of the pod's controller; empty if it has none."""
         return _owner_of(self.pod)
 
 
@@ -52,29 +52,29 @@ def _owner_of(pod: Pod) -> str:
 
 
 class ReplacementPending(msgspec.Struct, frozen=True):
-    """An evicted pod of an owner is gone: until another takes its place, or that has taken too long, it is missing."""
+    """An owner's evicted pod is gone; it counts as unavailable until it is replaced or the wait for that is over."""
 
     owner: str
     """By uid."""
 
 
 Freed: TypeAlias = NamespaceLimit | OwnerLimit | ReplacementPending
-"""A limit that has more room than before, or will have in a while."""
+"""A limit that has room again, or will have once the wait for a replacement is over."""
 
 
 class Changes(NamedTuple):
-    """What became of pods."""
+    """The result of planning pods."""
 
     planned: list[PodPlan]
-    """New, or others than before."""
+    """New or changed plans."""
     cancelled: list[PodPlan]
-    """Dropped, while the pod is there."""
+    """Dropped although the pod still exists."""
     gone: list[PodPlan]
-    """Dropped, as the pod is gone or on its way."""
+    """Dropped because the pod is gone, finished or being deleted."""
 
 
 class _Hits:
-    """The pods that a rule is a reason for."""
+    """The planned pods that a rule hits: uids, and counts by namespace."""
 
     __slots__ = ("namespaces", "pods")
 
@@ -83,12 +83,12 @@ class _Hits:
         self.namespaces: dict[str, int] = {}
 
     def add(self, uid: str, namespace: str) -> None:
-        """One more; it was not there."""
+        """Adds a pod, which must be new."""
         self.pods[uid] = None
         self.namespaces[namespace] = self.namespaces.get(namespace, 0) + 1
 
     def discard(self, uid: str, namespace: str) -> None:
-        """One less; it was there."""
+        """Removes a pod, which must be present."""
         del self.pods[uid]
         self.namespaces[namespace] -= 1
         if not self.namespaces[namespace]:
@@ -96,7 +96,7 @@ class _Hits:
 
 
 class UnderWay:
-    """Evictions from when they are asked for until their pods are gone, in all and by namespace. Pods go by uid."""
+    """Evictions from the request until the pod is gone, by uid of the pod; counted in all and by namespace."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, str] = {}
@@ -109,17 +109,17 @@ class UnderWay:
         return uid in self._namespaces
 
     def count(self, namespace: str) -> int:
-        """Of one namespace."""
+        """Number of evictions under way in a namespace."""
         return self._counts.get(namespace, 0)
 
     def add(self, uid: str, namespace: str) -> None:
-        """One begins, or was found to be under way; a second time changes nothing."""
+        """An eviction has begun, or was found to be under way. Adding it twice changes nothing."""
         if uid not in self._namespaces:
             self._namespaces[uid] = namespace
             self._counts[namespace] = self._counts.get(namespace, 0) + 1
 
     def discard(self, uid: str) -> bool:
-        """The pod is gone, or is not evicted after all; gives whether it was under way."""
+        """The pod is gone or was not evicted after all; returns whether its eviction was under way."""
         namespace = self._namespaces.pop(uid, None)
         if namespace is None:
             return False
@@ -130,7 +130,7 @@ class UnderWay:
 
 
 class Plans:
-    """Every plan, and who is missing already. Pods go by uid."""
+    """All plans, and the unavailable pods of each owner. Pods and owners are identified by uid."""
 
     def __init__(self, inventory: Inventory, evictions: Evictions, profile_of: Callable[[Pod], Profile]) -> None:
         self._inventory = inventory
@@ -138,49 +138,49 @@ class Plans:
         self._profile_of = profile_of
         self.scheduled: dict[str, PodPlan] = {}
         self.evicted: dict[str, PodRef] = {}
-        """Evicted by us, and not yet seen to go."""
+        """Pods that we evicted and that the watch still shows."""
         self.revision = 0
-        """How many plans came, went or became others so far: whoever looks at all of them in pieces compares it."""
+        """Grows with each plan that is added, changed or dropped, so that a reader that pauses notices changes."""
         self.under_way = UnderWay()
         self._requested: set[str] = set()
         self._known: dict[str, Pod] = {}
-        """The pods that something here is about, as they were last seen, by `namespace/name`."""
+        """The pods tracked here, as they were last observed, by `namespace/name`."""
         self._hits: dict[str, _Hits] = {}
-        """By uid of the rule."""
+        """By the uid of the rule."""
         self._owned: dict[str, set[str]] = {}
         self._unavailable: dict[str, set[str]] = {}
         self._replacements: dict[str, list[str]] = {}
         self.freed: set[Freed] = set()
-        """What has happened since it was last emptied that may let blocked pods go."""
+        """Limits that got room since the controller last emptied this set."""
 
-    # --- questions -------------------------------------------------------------------------------
+    # --- queries ---------------------------------------------------------------------------------
 
     def of_rule(self, rule_uid: str) -> list[PodPlan]:
-        """The plans that a rule is a reason for."""
+        """The plans of the pods that a rule hits."""
         hits = self._hits.get(rule_uid)
         return [] if hits is None else [self.scheduled[uid] for uid in hits.pods]
 
     def counts_of(self, rule_uid: str) -> tuple[int, int]:
-        """How many pods those are, and in how many namespaces."""
+        """Number of pods that a rule hits, and number of their namespaces."""
         hits = self._hits.get(rule_uid)
         return (0, 0) if hits is None else (len(hits.pods), len(hits.namespaces))
 
     def unavailable(self, owner: str) -> int:
-        """How many pods of an owner are not there for it."""
+        """Number of unavailable pods of an owner: not ready, being deleted, or evicted and not replaced yet."""
         return len(self._unavailable.get(owner, ()))
 
     def is_unavailable(self, owner: str, uid: str) -> bool:
-        """Whether this one is among them, so that its going costs nothing more."""
+        """Whether a pod counts as unavailable already, so that its eviction does not raise the count."""
         return uid in self._unavailable.get(owner, ())
 
     def pod_count(self, owner: str) -> int:
-        """How many pods an owner has, as far as they use devices, with the places that wait for a replacement."""
+        """Number of pods of an owner that use devices, plus evicted ones that are not replaced yet."""
         return len(self._owned.get(owner, ())) + len(self._replacements.get(owner, ()))
 
     # --- changes ---------------------------------------------------------------------------------
 
     def replan(self, keys: Iterable[str]) -> Changes:
-        """Looks at pods anew, by `namespace/name`; gives what has changed."""
+        """Plans these pods again, by `namespace/name`; returns the plans that changed."""
         changes = Changes([], [], [])
         pods, all_known = self._inventory.pods, self._known
         for key in keys:
@@ -192,7 +192,7 @@ class Plans:
         return changes
 
     def _observe(self, key: str, known: Pod | None, pod: Pod | None, changes: Changes) -> None:
-        """A pod is new here, or another than it was, or gone."""
+        """Updates the tracked pod and its owner after it was created, changed, replaced or removed."""
         if known is not None and (pod is None or pod.meta.uid != known.meta.uid):
             self._forget(key, known, changes)
             known = None
@@ -220,7 +220,7 @@ class Plans:
         profile = self._profile_of(pod)
         plan = self.scheduled.get(uid)
         if plan is None:
-            if pod.owner is None:  # else it is known already
+            if pod.owner is None:  # else `_observe` tracks it already
                 self._known[key] = pod
             plan = self.scheduled[uid] = PodPlan(key, uid, pod, eviction, profile)
         else:
@@ -253,11 +253,11 @@ class Plans:
                 del self._hits[rule]
 
     def _forget(self, key: str, pod: Pod, changes: Changes) -> None:
-        """The pod is gone."""
+        """Drops a pod that no longer exists."""
         uid, owner = pod.meta.uid, _owner_of(pod)
         del self._known[key]
         self._drop(uid, changes.gone)
-        # The watch may be faster than the answer to our request.
+        # The watch may be faster than the response to our request.
         was_ours = self.evicted.pop(uid, None) is not None or uid in self._requested
         self._requested.discard(uid)
         if self.under_way.discard(uid):
@@ -266,7 +266,7 @@ class Plans:
             return
         self._remove_owned(owner, uid)
         if was_ours:
-            # Its replacement may not be there yet: until it is, or some time has passed, the place counts as empty.
+            # Until a replacement exists, or the wait for it is over, the pod counts as unavailable.
             self._replacements.setdefault(owner, []).append(uid)
             self.freed.add(ReplacementPending(owner))
         else:
@@ -307,14 +307,14 @@ class Plans:
         self._mark_available(owner, gone_uid)
 
     def expire_replacements(self, owner: str) -> None:
-        """No replacement came in time: the places of an owner's evicted pods do not count any more."""
+        """The wait for replacements is over: an owner's evicted pods no longer count as unavailable."""
         for gone_uid in self._replacements.pop(owner, []):
             self._mark_available(owner, gone_uid)
 
     # --- evictions -------------------------------------------------------------------------------
 
     def begin(self, uid: str) -> None:
-        """Its eviction is asked for."""
+        """The eviction of the pod is about to be requested."""
         plan = self.scheduled[uid]
         self._requested.add(uid)
         self.under_way.add(uid, plan.pod.meta.namespace)
@@ -322,17 +322,17 @@ class Plans:
             self._unavailable.setdefault(plan.owner, set()).add(uid)
 
     def succeed(self, uid: str, ref: PodRef) -> None:
-        """It was evicted; what is to be done about it is to wait until it is gone."""
+        """The pod was evicted, or is gone. Its plan is dropped; its eviction is under way until the pod is gone."""
         self._requested.discard(uid)
         known = self._known.get(str(ref))
         if known is None or known.meta.uid != uid:
-            self._end(uid, ref)  # it went faster than the answer came
+            self._end(uid, ref)  # the watch was faster than the response
             return
         self.evicted[uid] = ref
         self._drop(uid, [])
 
     def fail(self, uid: str, ref: PodRef) -> None:
-        """It was not."""
+        """The pod was not evicted."""
         self._requested.discard(uid)
         self._end(uid, ref)
 

@@ -1,4 +1,4 @@
-"""What the worker needs of the cluster, in this room's words; the room `cluster` fills it. Answers, never errors."""
+"""What the worker needs from the cluster; room `cluster` implements it. Methods return results and never raise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PodRef(NamedTuple):
-    """One pod, and none of its namesakes."""
+    """One pod; the uid tells it from later pods of the same name."""
 
     namespace: str
     name: str
@@ -25,43 +25,43 @@ class PodRef(NamedTuple):
 
 
 class Disruption(NamedTuple):
-    """Pod condition DisruptionTarget, as it is set right before a DELETE of ours."""
+    """Pod condition DisruptionTarget, as set right before our own DELETE."""
 
     reason: str
     message: str
 
 
 class EvictionResult(StrEnum):
-    """What became of a request to evict."""
+    """Result of a request to evict or delete a pod."""
 
     EVICTED = "evicted"
     GONE = "gone"
-    """It was not there any more, or another pod of its name is."""
+    """The pod no longer exists; another pod may have its name."""
     BLOCKED = "blocked"
-    """By a disruption budget."""
+    """A disruption budget refused."""
     FAILED = "failed"
-    """Refused, or not answered."""
+    """Any other error, or no answer."""
 
 
 class EvictionOutcome(NamedTuple):
-    """The result, what the server said, and how long it wants to be left alone."""
+    """The result, the server's message, and how long it asks to wait before a retry."""
 
     result: EvictionResult
     text: str = ""
     retry_after_seconds: float = 0.0
     unsure: bool = False
-    """Nobody knows whether it was done all the same."""
+    """The request failed, but the server may have carried it out."""
 
 
 class WriteFailure(NamedTuple):
-    """A write to a rule that was not carried out."""
+    """A write to a rule that failed."""
 
     message: str
-    """What the server or the client said."""
+    """The error of the server or the client."""
 
 
 class EvictionEvent(NamedTuple):
-    """An Event: about a pod, or a rule (by name and uid)."""
+    """An Event about a pod or a rule."""
 
     about: PodRef | DeviceTaintRule
     reason: str
@@ -71,37 +71,37 @@ class EvictionEvent(NamedTuple):
 
 
 class ClusterWriter(Protocol):
-    """Everything that the worker does to the cluster."""
+    """Every write of the worker to the cluster."""
 
     async def prepare(self, pod: PodRef, *, delete: bool, unsure: bool) -> bool:
-        """Returns once the pod may be asked for at once: what is decided then is not out of date when it is done.
+        """Waits for the client's rate limit, so that no request waits between the last recheck and its sending.
 
-        No if it need not be any more: what was done before, `unsure` whether it was, has been done.
+        `unsure`: the previous request may have taken effect. Returns false if it has: the pod is gone or deleted.
         """
         ...
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
-        """Asks the Eviction API for this very pod."""
+        """Requests an eviction through the Eviction API, with the uid as precondition."""
         ...
 
     async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:
-        """Deletes this very pod, after saying so in its conditions."""
+        """Sets condition DisruptionTarget, then deletes the pod, with the uid as precondition."""
         ...
 
     async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> WriteFailure | None:
-        """Makes these all of our conditions on this very rule; None if that went well, or if the rule is gone."""
+        """Replaces all of our conditions on the rule; None on success, or if the rule is gone."""
         ...
 
     async def downgrade(self, rule: DeviceTaintRule) -> WriteFailure | None:
-        """Sets the effect to None, unless the rule has changed meanwhile; None if that went well."""
+        """Sets the effect to None, unless the rule has changed since it was read; None on success."""
         ...
 
     async def delete_rule(self, rule: DeviceTaintRule) -> WriteFailure | None:
-        """Deletes it, likewise."""
+        """Deletes the rule, unless it has changed since it was read; None on success, or if the rule is gone."""
         ...
 
     async def write_event(self, event: EvictionEvent) -> None:
-        """Writes an Event, if it can."""
+        """Writes an Event; a failure is only logged."""
         ...
 
 
@@ -109,33 +109,33 @@ class PodBudgets(Protocol):
     """Which pods have a disruption budget."""
 
     def known(self, pod: Pod) -> bool | None:
-        """Whether one selects the pod; None if `covers` has to ask for that."""
+        """Whether a budget selects the pod; None if that needs a request, which `covers` makes."""
         ...
 
     async def covers(self, pod: Pod) -> bool:
-        """Whether one selects the pod; no, where that cannot be told."""
+        """Whether a budget selects the pod; false if that cannot be found out."""
         ...
 
 
 class NamespaceHolds(Protocol):
-    """What annotations of namespaces say."""
+    """Annotation `/hold` of namespaces."""
 
     def hold_of(self, namespace: str) -> str | None:
-        """The text of `/hold`, if it has one."""
+        """The text of `/hold` on the namespace, or None."""
         ...
 
 
 class Ceiling(NamedTuple):
-    """The most that a rule may hit: what somebody confirmed, or what the policy lets pass. None is no limit."""
+    """The most that a rule may hit: the confirmed impact, or the policy's limits. None is no limit."""
 
     pods: int | None = None
     namespaces: int | None = None
     confirmed: bool = True
     code_problem: str = ""
-    """Why the code that the rule carries does not count, if it carries one."""
+    """Why the confirmation code on the rule does not count; empty if it does, or if there is none."""
 
     def exceeded_by(self, pods: int, namespaces: int) -> str:
-        """What is above it, in words; empty if nothing is."""
+        """A sentence part that names the exceeded limit; empty if none is exceeded."""
         if self.pods is not None and pods > self.pods:
             return f"hits {pods} pods, {self._most(self.pods)}"
         if self.namespaces is not None and namespaces > self.namespaces:
@@ -150,7 +150,7 @@ class Ceiling(NamedTuple):
 
 
 class Clock(Protocol):
-    """Both sorts of time."""
+    """Wall-clock and monotonic time."""
 
     def now(self) -> datetime:
         """Wall-clock time in UTC, for what the API says."""

@@ -1,4 +1,4 @@
-"""The policy's eviction profiles: the first that matches a pod holds."""
+"""The policy's eviction profiles: the first one that matches a pod applies."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
 
 
 class Profile(NamedTuple):
-    """A profile and its place in the policy, by which it is known there."""
+    """A profile with its position in the policy, which identifies it."""
 
     position: int
     settings: EvictionProfile
 
 
 def classes_of(inventory: Inventory, pod: Pod) -> frozenset[str]:
-    """The classes of the devices that a pod uses."""
+    """The device classes of a pod's allocated devices."""
     claims = [inventory.claims[key] for key in claim_keys(pod) if key in inventory.claims]
     return frozenset[str]().union(*[allocated_classes(claim) for claim in claims])
 
 
 class Profiles:
-    """All of them, compiled."""
+    """All profiles, compiled."""
 
     def __init__(self, profiles: Sequence[EvictionProfile]) -> None:
         self.all = tuple(Profile(position, settings) for position, settings in enumerate(profiles))
         self._only = self.all[0] if len(self.all) == 1 else None
         self._names = [None if each.namespaces is None else NamespaceMatcher(each.namespaces) for each in profiles]
         self.ask_for_classes = any(each.device_classes for each in profiles)
-        """Whether the classes of a pod's devices make a difference."""
+        """Whether any profile matches on device classes."""
         self._classes = [TextSet(each.device_classes) if each.device_classes else None for each in profiles]
 
     def of(self, pod: Pod, namespace: NamespaceFacts | None, device_classes: Iterable[str] = ()) -> Profile:
         """The profile for a pod; `device_classes` are those of its claims.
 
-        What is not known fits no profile that asks for it; the last one asks for nothing.
+        A profile that needs an unknown fact does not match. The last profile matches every pod.
         """
         if self._only is not None:
             return self._only
@@ -62,9 +62,9 @@ class Profiles:
 
 
 def max_unavailable(limit: int | Share | None, pods: int) -> int | None:
-    """How many pods of an owner may be missing, of so many that it has; None is no limit.
+    """How many of an owner's `pods` may be unavailable at the same time; None is no limit.
 
-    Shares are rounded up, as in PodDisruptionBudgets: an owner can always spare one.
+    Shares are rounded up, as in PodDisruptionBudgets, so at least one pod may always be unavailable.
     """
     if isinstance(limit, Share):
         return max(math.ceil(pods * limit.percent / 100), 1)

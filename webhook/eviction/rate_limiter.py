@@ -1,6 +1,6 @@
-"""Whether a pod that is due may go now: rates of its taints, the minute of its profile, and how many are missing.
+"""Whether a pod that is due may be evicted now: rates of its taints, `maxPerMinute`, and concurrency limits.
 
-What the line asks, answered from the plans. No I/O; seconds come in as arguments.
+It answers the ready queue from the plans. No I/O; the time is an argument, in seconds.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 MINUTE_SECONDS: Final = 60.0
 TAINT_BURST: Final = 10
-"""Of a taint that brings a rate of its own (N-13)."""
+"""Burst size of a taint with its own rate (N-13)."""
 _REMEMBERED_MOST: Final = 1024
 _ASK_AGAIN_SECONDS: Final = 0.1
-"""While all that a minute has left is under way: nobody knows for how long."""
+"""How often to retry while the requests in flight use up `maxPerMinute`."""
 
 
 class Buckets:
-    """A bucket for each taint that evicts; of several the highest rate wins (N-14). Keys are the caller's."""
+    """A token bucket per taint; if several hit a pod, the highest rate applies (N-14). The caller chooses the keys."""
 
     def __init__(self) -> None:
         self._buckets: dict[object, TokenBucket] = {}
@@ -44,24 +44,24 @@ class Buckets:
         return len(self._buckets)
 
     def wait_seconds(self, rates: Iterable[tuple[object, Rate]], now: float) -> float:
-        """The smallest wait that any of the buckets gives; 0 without any."""
+        """The shortest wait of these buckets, in seconds; 0 without buckets."""
         waits = [self._bucket(key, rate, now).wait_seconds(now) for key, rate in rates]
         return min(waits, default=0.0)
 
     def take(self, rates: Iterable[tuple[object, Rate]], now: float) -> None:
-        """One eviction under all of these taints."""
+        """Takes a token for one eviction from each of these buckets."""
         for key, rate in rates:
             self._bucket(key, rate, now).take(now)
 
     def give_back(self, rates: Iterable[tuple[object, Rate]]) -> None:
-        """It did not happen."""
+        """Returns the tokens of an eviction that did not happen."""
         for key, _ in rates:
             bucket = self._buckets.get(key)
             if bucket is not None:
                 bucket.give_back()
 
     def forget_idle(self, now: float) -> None:
-        """Drops those that are as good as new."""
+        """Drops full buckets; a new one would be the same."""
         for key in [key for key, bucket in self._buckets.items() if bucket.full(now)]:
             del self._buckets[key]
 
@@ -75,10 +75,10 @@ class Buckets:
 
 
 class SlidingMinute:
-    """At most so many evictions in any minute.
+    """Limits evictions in any minute (`maxPerMinute`).
 
-    One that is under way counts, and one that is done counts for a minute from when its answer was there: whenever
-    the API server carried it out in between, no minute of its clock has more.
+    A request in flight counts, and a completed one counts for a minute from its response. So whenever the API server
+    carried them out, no minute of its clock has more evictions than the limit.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class SlidingMinute:
         self._under_way = 0
 
     def wait_seconds(self, limit: int, now: float) -> float:
-        """Until one more may begin; infinite while only those under way are in its way."""
+        """Seconds until one more may begin; infinite if that depends on requests in flight."""
         while self._done and now - self._done[0] >= MINUTE_SECONDS:
             self._done.popleft()
         over = len(self._done) + self._under_way - limit + 1
@@ -97,18 +97,18 @@ class SlidingMinute:
         return self._done[over - 1] + MINUTE_SECONDS - now
 
     def begin(self) -> None:
-        """One is under way."""
+        """One request is in flight."""
         self._under_way += 1
 
     def end(self, now: float, *, evicted: bool) -> None:
-        """It is done, or came to nothing."""
+        """A request was answered; it counts for another minute if a pod was `evicted`."""
         self._under_way -= 1
         if evicted:
             self._done.append(now)
 
 
 class BucketKey(NamedTuple):
-    """The taint, as one that stays the same while it is only changed (N-17), and whose rate holds."""
+    """Identifies a token bucket: the taint, whatever changes on its rule (N-17), and the source of the rate."""
 
     taint: Hashable
     rule: str
@@ -117,14 +117,14 @@ class BucketKey(NamedTuple):
 
 
 class RateGroup(msgspec.Struct, frozen=True, cache_hash=True):
-    """Pods that share all rates."""
+    """Identifies pods that share all rates."""
 
     profile: int
     buckets: tuple[BucketKey, ...]
 
 
 class _SharedRates(NamedTuple):
-    """What pods with the same Eviction and profile have in common."""
+    """The rates and the due time of all pods with the same Eviction and profile."""
 
     eviction: Eviction
     group: RateGroup
@@ -132,7 +132,7 @@ class _SharedRates(NamedTuple):
 
 
 class RateLimiter:
-    """The limits in force."""
+    """Applies the rates and limits of profiles and rules to planned pods."""
 
     def __init__(
         self, plans: Plans, rules: Mapping[str, DeviceTaintRule], profile_at: Callable[[int], Profile]
@@ -144,24 +144,24 @@ class RateLimiter:
         self._minutes: dict[int, SlidingMinute] = {}
         self._reserved: dict[str, tuple[RateGroup, list[tuple[Hashable, Rate]]]] = {}
         self._shared: dict[tuple[int, int], _SharedRates] = {}
-        """By id of the Eviction, and profile."""
+        """By the id() of the Eviction and the position of the profile."""
 
     @property
     def any_in_flight(self) -> bool:
-        """Whether what becomes of anybody is not known yet."""
+        """Whether any request has not been answered yet."""
         return bool(self._reserved)
 
     def in_flight(self, uid: str) -> bool:
-        """Whether somebody is at it, and what will become of it is not known yet."""
+        """Whether the request for this pod has not been answered yet."""
         return uid in self._reserved
 
     def ready_pod(self, plan: PodPlan) -> ReadyPod:
-        """Where a pod that is due stands in line."""
+        """The item of the ready queue for a pod that is due."""
         shared = self._shared_of(plan)
         return ReadyPod(plan.uid, (plan.pod.priority, shared.due_seconds, plan.key), shared.group)
 
     def _shared_of(self, plan: PodPlan) -> _SharedRates:
-        """Pods that fare alike share one Eviction, so it is worked out once for all of them."""
+        """Pods with equal taints and tolerations share one Eviction, so this is computed once for all of them."""
         eviction, profile = plan.eviction, plan.profile
         key = (id(eviction), profile.position)
         known = self._shared.get(key)
@@ -175,7 +175,7 @@ class RateLimiter:
         return shared
 
     def forget_groups(self) -> None:
-        """A rule has changed, and perhaps its rate."""
+        """Drops cached groups, because a rule and its rate may have changed."""
         self._shared.clear()
 
     def _key(self, reason: EvictionReason, profile: Profile) -> BucketKey:
@@ -183,7 +183,7 @@ class RateLimiter:
         if reason.rule:
             rule = self._rules.get(reason.rule)
             own = own_rate(rule) if rule is not None else None
-            # with a rate of its own it is one bucket, whatever profiles its pods have
+            # a rule with its own rate has one bucket, whatever the profiles of its pods
             return BucketKey(reason.rule_uid, reason.rule, own, -1 if own is not None else profile.position)
         extras = taint.extras
         own = float(extras.evictions_per_second) if extras is not None and extras.evictions_per_second else None
@@ -201,10 +201,10 @@ class RateLimiter:
             for key in group.buckets
         ]
 
-    # --- what the line asks ----------------------------------------------------------------------
+    # --- for the ready queue ---------------------------------------------------------------------
 
     def wait_seconds(self, group: Hashable, now: float) -> float:
-        """How long the rates and the minute keep everybody of a group waiting."""
+        """How long rates and `maxPerMinute` make the whole group wait, in seconds."""
         assert isinstance(group, RateGroup)
         wait = self._buckets.wait_seconds(self._rates(group), now)
         most = self._profile_at(group.profile).settings.max_per_minute
@@ -214,7 +214,7 @@ class RateLimiter:
         return wait
 
     def blocked_by(self, item: ReadyPod) -> Limit | None:
-        """What else is in the way of this pod: too many under way in all, in its namespace, or of its owner."""
+        """The limit that blocks this pod: evictions under way overall or in its namespace, or unavailable pods."""
         plan, plans = self._plans.scheduled[item.uid], self._plans
         settings = plan.profile.settings
         if settings.overall is not None and len(plans.under_way) >= settings.overall:
@@ -229,7 +229,7 @@ class RateLimiter:
         return None
 
     def reserve(self, item: ReadyPod, now: float) -> None:
-        """The pod goes now."""
+        """Takes the tokens and the places for a pod that is evicted now."""
         assert isinstance(item.group, RateGroup)
         rates = self._rates(item.group)
         self._buckets.take(rates, now)
@@ -238,9 +238,9 @@ class RateLimiter:
         self._plans.begin(item.uid)
 
     def release(self, plan: PodPlan, now: float, *, evicted: bool, gone: bool) -> RateGroup:
-        """The request of a pod was answered, or not made; returns the group whose rates may let more pods go now.
+        """Ends a pod's reservation, whether a request was made or not. Returns its group, which may have room now.
 
-        `evicted`: by this request, so that its tokens are used up; `gone`: the pod is on its way, or not there.
+        `evicted`: this request evicted the pod, so its tokens are used up. `gone`: the pod is evicted or missing.
         """
         group, rates = self._reserved.pop(plan.uid)
         if not evicted:
@@ -250,7 +250,7 @@ class RateLimiter:
         return group
 
     def forget_idle(self, now: float) -> None:
-        """Drops buckets that are as good as new."""
+        """Drops full buckets, to save memory."""
         self._buckets.forget_idle(now)
 
     def _minute(self, profile: int) -> SlidingMinute:

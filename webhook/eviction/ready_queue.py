@@ -1,8 +1,8 @@
-"""Pods that are due, waiting for their turn: lowest priority first, then the oldest due, as far as limits allow.
+"""The queue of pods that are due: lowest priority first, then the earliest due, as far as limits allow.
 
-Pods under the same rates stand in one group, so a rate that is used up is asked once and not once a pod. A pod that
-something else holds up (its namespace, its owner) steps aside for those behind it, and the first of those who stepped
-aside for the same thing comes back when that changes. Pure: what may go is asked from `Gates`.
+Pods with the same rates form a group, so an exhausted rate is checked once per group and not once per pod. A pod that
+a limit blocks (overall, its namespace, its owner) is parked, so that pods behind it can go. When the limit has room,
+the first pod parked for it is unparked. Pure: `ReadyLimits` decides which pod may go.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 _EXAMINED_MOST: Final = 1000
-"""In one go: a deleted rule may have taken everybody out of the line, and one owner may hold up everybody in it."""
+"""Items that one `pop` examines: a deleted rule may leave many stale items, and one limit may block many pods."""
 
 
 Order: TypeAlias = tuple[int, float, str]
-"""Priority, when it is due in seconds, and `namespace/name`: the smaller one goes first."""
+"""Priority, due time as a timestamp, and `namespace/name`; the smallest goes first."""
 
 
 class ReadyPod(msgspec.Struct, frozen=True, gc=False):
-    """Somebody in line. `group`: who shares its rates."""
+    """A pod that is due. Pods with an equal `group` share all rates."""
 
     uid: str
     order: Order
@@ -31,32 +31,32 @@ class ReadyPod(msgspec.Struct, frozen=True, gc=False):
 
 
 class Idle(NamedTuple):
-    """Nobody may go for so long; infinite if only a change can help."""
+    """No pod may go for this many seconds; infinite if it takes a change."""
 
     seconds: float
 
 
 class ReadyLimits(Protocol):
-    """What decides who may go now."""
+    """Rates and limits, which decide whether a pod may go now."""
 
     def wait_seconds(self, group: Hashable, now: float) -> float:
-        """How long the rates of a group keep everybody in it waiting; 0 for not at all."""
+        """How long rates make the whole group wait, in seconds; 0 if they do not."""
 
     def blocked_by(self, item: ReadyPod) -> Hashable | None:
-        """What else is in the way of this one; None if nothing is."""
+        """The limit that blocks this pod, or None."""
 
     def reserve(self, item: ReadyPod, now: float) -> None:
-        """It goes now."""
+        """Reserves tokens and places for a pod that goes now."""
 
 
 class ReadyQueue:
-    """Everybody who is due."""
+    """All pods that are due."""
 
     def __init__(self, limiter: ReadyLimits) -> None:
         self._limits = limiter
         self._items: dict[str, ReadyPod] = {}
         self._groups: dict[Hashable, list[tuple[Order, str]]] = {}
-        """Heaps, as those of `_aside`. Who leaves stays in them until it comes up, or until nobody is left."""
+        """Heaps, like those in `_parked`. They keep a discarded pod until it is popped or the queue is empty."""
         self._active: list[tuple[Order, int, Hashable]] = []
         self._active_tickets: dict[Hashable, int] = {}
         self._throttled: list[tuple[float, int, Hashable]] = []
@@ -72,7 +72,7 @@ class ReadyQueue:
         return uid in self._items
 
     def push(self, item: ReadyPod) -> None:
-        """Somebody joins, or takes another place."""
+        """Adds a pod, or moves it if its order or group has changed."""
         known = self._items.get(item.uid)
         if known == item:
             return
@@ -82,7 +82,7 @@ class ReadyQueue:
             self._unpark_next(item.uid)
 
     def discard(self, uid: str) -> None:
-        """Somebody leaves; what stood aside behind it moves up."""
+        """Removes a pod. If it was unparked before, the next pod parked for the same limit is unparked instead."""
         if self._items.pop(uid, None) is None:
             return
         self._unpark_next(uid)
@@ -90,7 +90,7 @@ class ReadyQueue:
             self._clear()
 
     def _clear(self) -> None:
-        """Nobody stands here any more, so whatever is remembered is of those who have left."""
+        """The queue is empty, so every remaining heap entry is stale."""
         for each in (
             self._groups,
             self._active_tickets,
@@ -107,7 +107,7 @@ class ReadyQueue:
         return item is not None and item.order == order and item.group == group
 
     def unpark(self, limit: Hashable) -> None:
-        """An obstacle may be gone: the first of those who stepped aside for it tries again."""
+        """A limit may have room: the first pod parked for it is queued again."""
         waiting = self._parked.get(limit)
         while waiting:
             order, uid = heapq.heappop(waiting)
@@ -121,14 +121,14 @@ class ReadyQueue:
             return
 
     def wake(self, group: Hashable) -> None:
-        """The rates of a group may allow more than they did."""
+        """The rates of a group may have room: it is tried again before its wait is over."""
         if self._throttled_tickets.pop(group, None) is not None:
             self._activate(group)
 
     def pop(self, now: float) -> str | Idle:
-        """The uid of whoever goes now, who leaves the line; or how long nobody does; 0 if it took too long to find out.
+        """Removes the pod that goes now and returns its uid, or returns how long no pod may go.
 
-        The next call goes on from there.
+        Idle(0) means that it examined as many items as one call may; the next call continues from there.
         """
         self._activate_due(now)
         for _ in range(_EXAMINED_MOST):
@@ -148,7 +148,7 @@ class ReadyQueue:
         return Idle(self._throttled[0][0] - now if self._throttled else math.inf)
 
     def _pop_from(self, group: Hashable, first: Order, now: float) -> str | None:
-        """The first of a group, if they may go; else somebody of another group may be before the next of this one."""
+        """The first pod of a group, if it may go. Else None: another group may come before the next pod of this one."""
         waiting = self._groups[group]
         order, uid = waiting[0]
         if not self._is_current(group, order, uid):
@@ -175,10 +175,10 @@ class ReadyQueue:
         heapq.heappush(self._parked.setdefault(blocked_by, []), (item.order, item.uid))
         limit = self._unparked_from.pop(item.uid, None)
         if limit is not None and limit != blocked_by:
-            self.unpark(limit)  # what it waited for is free: the next one may have nothing else in its way
+            self.unpark(limit)  # that limit has room: another limit may not block the next pod
 
     def _unpark_next(self, uid: str) -> None:
-        """Whoever stood aside for the same thing may be able to go as well."""
+        """The limit that a pod was parked for may have room for the next one, too."""
         limit = self._unparked_from.pop(uid, None)
         if limit is not None:
             self.unpark(limit)

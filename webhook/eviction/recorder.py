@@ -1,4 +1,4 @@
-"""Records Events in the background: an Event is a courtesy, and never delays what it is about."""
+"""Records Events in the background, so that writing them never delays an eviction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class EvictionRecorder:
-    """Takes Events at once, and writes them one after the other."""
+    """Queues Events without waiting, and writes them one after the other."""
 
     def __init__(self, deps: Dependencies) -> None:
         self._deps = deps
@@ -28,21 +28,21 @@ class EvictionRecorder:
         self._events = self._buffer.waiting
 
     def record_pod_event(self, kind: PodEventKind, plan: PodPlan, text: str = "") -> None:
-        """An Event about a pod, unless the last one about it said the same."""
+        """Queues an Event about a pod, unless the last one about it had the same reason."""
         if plan.last_event != kind.value:
             plan.last_event = kind.value
             self.record(pod_event(self._deps.mode, kind, plan, text))
 
     def record(self, event: EvictionEvent) -> None:
-        """Any Event; dropped if too many wait."""
+        """Queues an Event; it is dropped if too many are queued."""
         self._buffer.add(event)
 
     async def run(self) -> NoReturn:
-        """Writes until it is cancelled."""
+        """Writes queued Events until it is cancelled."""
         await self._buffer.run()
 
     async def finish(self) -> None:
-        """Writes what waits, after `run` was cancelled; what is left when time is up is dropped."""
+        """Writes the queued Events after `run` was cancelled; those left after `flush_seconds` are dropped."""
         dropped = await self._buffer.finish(self._deps.settings.flush_seconds)
         if dropped:
             log.warning("events not written", extra={"count": dropped})

@@ -1,4 +1,4 @@
-"""What rules say of their eviction: conditions, ceilings, expiry. It asks the plans and writes through the port."""
+"""Keeps the status of rules up to date: conditions, ceilings, expiry. Reads the plans, writes through the port."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SOON_SECONDS: Final = 0.2
-"""When to look again for something that another watch is about to bring."""
+"""When to check again for a change that a watch is about to bring."""
 _FAILED_SECONDS: Final = 1.0
 _NOT_JUDGED: Final = "the device selector has fields that cannot be judged here, so nobody is evicted for it"
 _WRONG_EFFECT: Final = "devicetaint.io/evict needs effect NoSchedule: with another, new pods would come to the devices"
@@ -47,7 +47,7 @@ _NOT_ASKED: Final = "eviction is not asked for any more"
 
 
 class _RuleState:
-    """What is remembered of a rule."""
+    """What the worker keeps about a rule."""
 
     __slots__ = ("forecast", "generation", "last_reason", "seen_at", "stopped", "tally", "written_at")
 
@@ -62,7 +62,7 @@ class _RuleState:
 
 
 class RuleStatusUpdater:
-    """The rules that are, and what is to be said of them."""
+    """Writes the conditions of rules, stops rules above their ceiling, and takes expired rules back."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -72,11 +72,11 @@ class RuleStatusUpdater:
         self._states: dict[str, _RuleState] = {}
 
     def forget(self, rule: DeviceTaintRule) -> None:
-        """It is gone."""
+        """The rule no longer exists."""
         self._states.pop(rule.meta.uid, None)
 
     def count_evicted(self, uids: Iterable[str]) -> None:
-        """One pod was evicted because of these rules."""
+        """Counts one evicted pod for each of these rules, by uid."""
         for uid in uids:
             state = self._states.get(uid)
             if state is not None:
@@ -91,21 +91,21 @@ class RuleStatusUpdater:
     # --- ceilings --------------------------------------------------------------------------------
 
     def stop_above_ceiling(self, rule: DeviceTaintRule) -> bool:
-        """Whether the rule hits more than it may and was not stopped yet; it is from now on, until it changes."""
+        """Stops a rule that hits more than its ceiling, until `reset_stop`; returns whether it was stopped just now."""
         state = self._state_of(rule)
         ceiling = self._deps.ceiling_of(rule) if not state.stopped else None
         if ceiling is None:
             return False
         pods, namespaces = self._plans.counts_of(rule.meta.uid)
         if not pods:
-            return False  # done, for now: there is nothing to stop
+            return False  # there is no eviction to stop
         state.stopped = ceiling.exceeded_by(pods + state.tally.counting, namespaces)
         if state.stopped:
             log.error("eviction stopped", extra={"rule": rule.meta.name, "error": state.stopped})
         return bool(state.stopped)
 
     def reset_stop(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> bool:
-        """The rule, a limit or the key has changed: what stopped it is to be found out again. Gives whether it was."""
+        """Lifts the stop, because the rule, a limit or the key has changed; returns whether the rule was stopped."""
         state, ceiling = self._state_of(rule), self._deps.ceiling_of(rule)
         state.tally.follow(old, rule, code_of(rule) if ceiling is not None and ceiling.confirmed else "")
         was_stopped, state.stopped = bool(state.stopped), ""
@@ -114,9 +114,9 @@ class RuleStatusUpdater:
     # --- conditions ------------------------------------------------------------------------------
 
     async def sync(self, name: str, *, last: bool = False) -> float | None:
-        """Writes what is to be said of a rule now; gives the seconds until it is to be looked at again, if any.
+        """Writes the conditions of a rule if they changed; returns the seconds until it must be checked again, or None.
 
-        `last`: there is no later, so it does not wait until it may be said.
+        `last`: the worker stops, so the conditions are written without waiting for the interval between writes.
         """
         rule = self._deps.inventory.rules.get(name)
         if rule is None:
@@ -128,7 +128,7 @@ class RuleStatusUpdater:
             state.generation, state.seen_at, state.forecast = generation, now, None
             known = condition_of(rule.conditions, EVICTION)
             if known is not None and known.observed_generation == generation and known.status == "False":
-                state.seen_at -= self._deps.settings.settle_seconds  # said before a restart, and so settled
+                state.seen_at -= self._deps.settings.settle_seconds  # reported before a restart, so settled
         expiring = await self._expire(rule)
         if expiring.changed:
             return _SOON_SECONDS
@@ -140,7 +140,7 @@ class RuleStatusUpdater:
             return _SOON_SECONDS
         if await self._write(rule, state, due.conditions):
             return _earliest(due.recheck_seconds, expiring.recheck_seconds)
-        state.generation = None if fresh else generation  # it was not written, so it is still the first time
+        state.generation = None if fresh else generation  # not written, so the generation is still new
         return _FAILED_SECONDS
 
     async def _write(self, rule: DeviceTaintRule, state: _RuleState, conditions: list[Condition]) -> bool:
@@ -160,13 +160,13 @@ class RuleStatusUpdater:
         return True
 
     async def _conditions(self, rule: DeviceTaintRule, state: _RuleState, generation: int) -> _ConditionsToWrite | None:
-        """All of our conditions on the rule; None if too much changed during the count."""
+        """All of our conditions on the rule; None if it has to be counted again, because plans or the rule changed."""
         revision = self._plans.revision
         progress, again = await self._progress(rule, state)
         if self._deps.inventory.rules.get(rule.meta.name) is not rule:
             return None
         if not progress.pending and self._plans.revision != revision:
-            return None  # somebody may have come whom it did not count
+            return None  # it may have missed a pod that was planned meanwhile
         now = self._deps.clock.now()
         conditions: list[Condition] = []
         ours = self._eviction_state(rule, state, progress)
@@ -189,7 +189,7 @@ class RuleStatusUpdater:
         return _ConditionsToWrite(conditions, again if may_change else None)
 
     def _eviction_state(self, rule: DeviceTaintRule, state: _RuleState, progress: Progress) -> ConditionState | None:
-        """Our condition, if the rule has anything to do with us."""
+        """Condition Eviction; None for a rule that this worker does not act on and has not reported on."""
         acts = self._deps.mode.acts
         if is_ours(rule, self._scope):
             stopped = state.stopped if can_judge(rule.selector) or rule.selector is None else _NOT_JUDGED
@@ -256,7 +256,7 @@ class RuleStatusUpdater:
     # --- expiry ----------------------------------------------------------------------------------
 
     async def _expire(self, rule: DeviceTaintRule) -> _ExpiryStep:
-        """Takes an expired rule back, once."""
+        """Takes an expired rule back, once per expiry."""
         if not self._deps.mode.acts:
             return _ExpiryStep()
         what, seconds = expiry_of(rule, self._deps.clock.now())
@@ -275,7 +275,7 @@ class RuleStatusUpdater:
         writer = self._deps.writer
         delete = self._deps.settings.delete_expired
         if delete and rule.deleting:
-            return _ExpiryStep()  # done already; its finalizers are the affair of others
+            return _ExpiryStep()  # deleted already; others have to remove its finalizers
         failure = await (writer.delete_rule(rule) if delete else writer.downgrade(rule))
         if failure is not None:
             log.warning("expired rule not taken back", extra={"rule": rule.meta.name, "error": failure.message})
@@ -300,14 +300,14 @@ class RuleStatusUpdater:
 
 
 class _ConditionsToWrite(NamedTuple):
-    """What is to be written, and when it may have changed by itself, in seconds; None: only by a change."""
+    """Conditions to write, and the seconds until they may differ without a change; None if they cannot."""
 
     conditions: list[Condition]
     recheck_seconds: float | None
 
 
 class _ExpiryStep(NamedTuple):
-    """What expiry came to: the rule was changed, or is to be looked at again."""
+    """Whether expiry changed the rule, and the seconds until it must be checked again."""
 
     changed: bool = False
     recheck_seconds: float | None = None

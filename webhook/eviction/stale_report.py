@@ -1,4 +1,4 @@
-"""Tells from time to time of rules and taints that look forgotten: metrics, and one line of the log."""
+"""Reports rules and taints that look forgotten: metrics every minute, a log line every hour."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOK_SECONDS = 60.0
 
 
 class StaleReporter:
-    """Remembers since when nobody has used what a rule selects; that begins anew with the process."""
+    """Remembers since when the devices of each rule have been unused; a restart loses that."""
 
     def __init__(self, deps: Dependencies, thresholds: Thresholds = Thresholds()) -> None:  # noqa: B008 -- frozen
         self._deps = deps
@@ -29,7 +29,7 @@ class StaleReporter:
         self._reported_at: float | None = None
 
     def look(self) -> None:
-        """Looks once, and tells if it is time to."""
+        """Updates the metrics, and logs a report if the last one is old enough."""
         deps = self._deps
         now = deps.clock.now()
         rules = {rule.meta.uid: rule for rule in deps.inventory.rules.values()}
@@ -54,7 +54,7 @@ class StaleReporter:
             )
 
     async def run(self) -> NoReturn:
-        """Looks every minute, until it is cancelled."""
+        """Calls `look` every minute until it is cancelled."""
         while True:
             self.look()
             await asyncio.sleep(_LOOK_SECONDS)

@@ -1,6 +1,6 @@
 """The next step for one pod at one moment. Pure: the same facts and the same time give the same step.
 
-`recheck` is the rule that the worker goes by wherever it decides about a pod.
+The worker calls `recheck` wherever it decides about a pod.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class StepReason(StrEnum):
-    """Why nothing is done now."""
+    """Why the pod is not evicted now."""
 
     SAFE = "no taint makes it go"
     GONE = "it is gone, being deleted or finished"
@@ -34,20 +34,20 @@ class StepReason(StrEnum):
 
 
 class NoAction(msgspec.Struct, frozen=True):
-    """Nothing to do, until something changes."""
+    """Do nothing until something changes."""
 
     reason: StepReason
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing to do for so long."""
+    """Do nothing for this time."""
 
     seconds: float
     reason: StepReason
 
 
 class Evict(msgspec.Struct, frozen=True):
-    """To be evicted: by a DELETE of ours, or by the Eviction API; with another grace period than its own."""
+    """Evict now: with a DELETE of our own or through the Eviction API; None keeps the pod's own grace period."""
 
     delete: bool = False
     grace_period_seconds: int | None = None
@@ -57,10 +57,10 @@ Step: TypeAlias = NoAction | Wait | Evict
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
-    """What a step depends on, beside the time. `hold`: what the pod's or its namespace's annotation says, if there.
+    """What a step depends on, besides the time. `hold`: the text of `/hold` on the pod or its namespace, if there.
 
-    `blocked_since`: when a disruption budget first said no to the pod; `evicted`: it was evicted, though we may not
-    have seen it go yet.
+    `blocked_since`: when a disruption budget first refused; `evicted`: we evicted the pod, although the watch may still
+    show it.
     """
 
     pod: Pod | None
@@ -73,17 +73,17 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
 
 
 def recheck(core: Core, plan: PodPlan, now: datetime) -> Step:
-    """What to do about a pod by what is known now, whatever put it where it waited (ADR 9).
+    """The next step for a pod by what is known now, whichever queue it comes from (ADR 9).
 
-    Asked three times: when the pod is planned, when its turn comes, and right before its request is sent.
+    It is called when the pod is planned, when it is popped, and right before its request is sent.
     """
     if core.plans.scheduled.get(plan.uid) is not plan:
-        return NoAction(StepReason.SAFE)  # dropped, or planned again since
+        return NoAction(StepReason.SAFE)  # the plan was dropped or replaced meanwhile
     return next_step(facts_of(core, plan), now)
 
 
 def facts_of(core: Core, plan: PodPlan) -> Facts:
-    """Everything that the next step of a pod depends on, as it is now."""
+    """The current facts that the next step of a pod depends on."""
     evicted = plan.uid in core.plans.evicted
     hold = hold_of(core, plan)
     return Facts(plan.pod, plan.eviction, plan.profile.settings, hold, plan.blocked_since, evicted, core.acts)
@@ -96,7 +96,7 @@ def hold_of(core: Core, plan: PodPlan) -> str | None:
 
 
 def next_step(facts: Facts, now: datetime) -> Step:
-    """What to do about the pod now."""
+    """The next step for the pod."""
     reason, profile = _why_not(facts), facts.profile
     if reason is not None or facts.eviction is None:
         return NoAction(reason or StepReason.SAFE)
@@ -111,7 +111,7 @@ def next_step(facts: Facts, now: datetime) -> Step:
 
 
 def _why_not(facts: Facts) -> StepReason | None:
-    """Why the pod is not evicted, whatever the time."""
+    """Why the pod is not evicted at any time, or None."""
     pod = facts.pod
     if pod is None or pod.deleting or pod.finished:
         return StepReason.GONE
@@ -123,7 +123,7 @@ def _why_not(facts: Facts) -> StepReason | None:
 
 
 def exemption(pod: Pod, profile: EvictionProfile) -> StepReason | None:
-    """Why a pod of this sort is never evicted, or None."""
+    """Why a pod of this kind is never evicted, or None."""
     if pod.mirror:
         return StepReason.MIRROR
     if pod.owner is not None and pod.owner.kind == DAEMON_SET and not profile.evict_daemon_sets:
@@ -132,7 +132,7 @@ def exemption(pod: Pod, profile: EvictionProfile) -> StepReason | None:
 
 
 def _uses_delete(blocked_since: datetime | None, profile: EvictionProfile, now: datetime) -> bool:
-    """Whether budgets have been asked long enough; with a deadline of nothing they are not asked at all."""
+    """Whether to delete the pod: a budget has blocked it for the deadline, or the deadline is 0."""
     if not profile.delete_after_deadline:
         return False
     if not profile.deadline_seconds:
@@ -146,4 +146,4 @@ def _plus(time: datetime, seconds: float) -> datetime:
     try:
         return time + timedelta(seconds=seconds)
     except OverflowError:
-        return time  # the end of the calendar already
+        return time  # already at the end of the calendar

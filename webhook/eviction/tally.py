@@ -1,4 +1,4 @@
-"""How many pods have been evicted for a rule, and how many of them count against its ceiling. Pure."""
+"""The number of pods evicted for a rule, and how many of them count against its ceiling. Pure."""
 
 from __future__ import annotations
 
@@ -12,38 +12,39 @@ if TYPE_CHECKING:
 
 
 class Tally:
-    """Of one rule, since it was created.
+    """Counts evicted pods of one rule since it was created.
 
-    What was evicted before admission last judged the rule does not count: another selector or taint, or another code.
-    A code counts from when it is proved, and one that comes back does not allow the same number of pods again. That a
-    code is taken away is not judged, and one that is not proved may never have been: neither changes anything.
+    Pods evicted before admission last judged the rule do not count against the ceiling; admission judges a changed
+    selector, taint or code. A code takes effect once it is proved, and a code that returns does not allow the same
+    number of pods again. Admission does not judge the removal of a code, and may not have judged a code that is not
+    proved, so neither resets the count.
     """
 
     __slots__ = ("_code", "_discounted", "_spent", "before", "evicted")
 
     def __init__(self, rule: DeviceTaintRule) -> None:
         self.before = evicted_pods(rule.conditions)
-        """What the rule's condition said when this process first saw the rule."""
+        """The count in the rule's condition when this process first saw the rule."""
         self.evicted = 0
-        """Since then."""
+        """Pods evicted since then."""
         self._discounted = 0
-        """How many of all do not count any more."""
-        # Whether it was proved or not: with a key that comes late nothing has changed since the last leader.
+        """Pods of `total` that do not count against the ceiling."""
+        # Proved or not: if the key is read late, nothing has changed since the last leader.
         self._code = code_of(rule)
         self._spent: dict[str, int] = {}
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """All pods evicted for the rule."""
         return self.before + self.evicted
 
     @property
     def counting(self) -> int:
-        """Those that count."""
+        """Pods that count against the ceiling."""
         return self.total - self._discounted
 
     def follow(self, old: DeviceTaintRule | None, rule: DeviceTaintRule, proved: str) -> None:
-        """The rule is as it is now, and was `old` if that is known. `proved`: its code, or empty while not proved."""
+        """Follows a change of the rule, from `old` if that is known. `proved`: its code, or empty while not proved."""
         rejudged = old is not None and _judged(old) != _judged(rule)
         if not rejudged and proved in ("", self._code):
             return
@@ -54,10 +55,10 @@ class Tally:
 
 
 def code_of(rule: DeviceTaintRule) -> str:
-    """The code that the rule carries, proved or not; empty for none."""
+    """The rule's confirmation code, proved or not; empty if it has none."""
     return rule.meta.annotations.get(CONFIRM_IMPACT, "")
 
 
 def _judged(rule: DeviceTaintRule) -> tuple[object, ...]:
-    """What admission measures when it changes, codes aside. A later timeAdded it lets pass, so that is not among it."""
+    """The fields whose change admission judges, except codes. It lets a later timeAdded pass, so not that one."""
     return rule.selector, rule.taint.key, rule.taint.value, rule.effective_effect

@@ -1,4 +1,4 @@
-"""Whether the in-tree eviction controller writes the status of rules: then it is at work."""
+"""Detects the in-tree eviction controller by its writes to the status of rules."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class InTreeWrites:
         )
         self.reflector.subscribe(self._changed)
         self.seen = asyncio.Event()
-        """Set once it has written a status after the first list: it is at work."""
+        """Set once it has written a status after the first list, so it is running."""
 
     def _changed(self, old: _RuleWrites | None, new: _RuleWrites | None) -> None:
         if new is None or not new.at or not self.reflector.synced.is_set():
