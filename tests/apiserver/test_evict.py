@@ -138,7 +138,7 @@ def test_replacement_refuses_to_work_beside_the_in_tree_controller(full_plane: C
 def _assert_refused(full_plane: ControlPlane, process: EvictProcess) -> None:
     assert process.process.code == 2
     [stopped] = process.lines("stopped by an error")
-    assert "the in-tree device-taint-eviction-controller is at work" in stopped["error"]
+    assert "the in-tree device-taint-eviction-controller is running" in stopped["error"]
     assert process.lines("working") == []
     [canary] = process.lines("canary")
     wait_until(lambda: full_plane.client.get(f"{RULES}/{canary['rule']}").code == HTTPStatus.NOT_FOUND, "it is gone")
@@ -155,7 +155,7 @@ def test_rule_that_hits_more_than_it_may_stops_until_that_is_confirmed(plane: Co
         process.wait_working()
         rule = ward.taint()
         wait_until(lambda: ward.condition(rule).get("reason") == "Stopped", "it stops")
-        told = "hits 2 pods, the limit is 1 and nothing confirmed; 0 pods evicted"
+        told = "hits 2 pods, the limit is 1 and nothing was confirmed; 0 pods evicted"
         assert ward.condition(rule)["message"] == told
         _confirm(plane, rule, _code_for(plane, rule, KEY))
         unknown = "the limit is 1 and its code does not count: it cannot be verified, as the key is not known"

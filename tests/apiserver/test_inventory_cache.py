@@ -244,7 +244,7 @@ def test_api_server_that_restarts_makes_it_unknown_and_then_the_same_again(plane
         async with following(plane) as followed:
             plane.stop_api_server()
             await until(lambda: followed.cache.sight().inventory is None, "that it is lost")
-            assert "not followed for" in followed.cache.sight().unknown
+            assert "not watched for" in followed.cache.sight().unknown
             await until(lambda: followed.count("inventory_synced") == 0.0, "that a metric says so")
             await until(lambda: "(GET /apis/" in (followed.cache.problem or ""), "with what the request ran into")
             plane.start_api_server()

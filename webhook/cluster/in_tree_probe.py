@@ -86,7 +86,7 @@ async def _create(cluster: ThrottledCluster, collection: str, name: str) -> bool
     except ClusterError as error:
         if error.code not in _INVALID:
             raise
-        log.info("no canary", extra={"error": str(error)})
+        log.info("canary rule refused", extra={"error": str(error)})
         return False
     return True
 
@@ -136,5 +136,5 @@ async def _try_to_remove(cluster: ThrottledCluster, path: str, seconds: float) -
                 await asyncio.sleep(backoff.next_seconds())
     except TimeoutError:
         log.warning(
-            "canary left over, to be deleted by hand", extra={"rule": path.rpartition("/")[2], "error": problem}
+            "canary rule left behind, delete it manually", extra={"rule": path.rpartition("/")[2], "error": problem}
         )

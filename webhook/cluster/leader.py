@@ -125,7 +125,7 @@ class Leadership:
             except Conflict:
                 continue  # our own last renewal was still under way
             except ClusterError as error:
-                log.warning("lease not given back", extra={"error": str(error)})
+                log.warning("lease not released", extra={"error": str(error)})
             return
 
     # --- the loops -------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def _faults(settings: ServeSettings) -> list[str]:
 
 def _error_text(cause: BaseException) -> str:
     if isinstance(cause, NoCredentials):
-        return f"{cause}; or answer without a cluster: --standalone"
+        return f"{cause}; or run without a cluster: --standalone"
     return str(cause)
 
 

@@ -154,7 +154,7 @@ class Controller:
             await asyncio.sleep(_CLOCK_SECONDS)
             offset = clock.now().timestamp() - clock.seconds()
             if abs(offset - known) >= _CLOCK_SECONDS:
-                log.warning("the wall clock was set", extra={"delaySeconds": round(offset - known, 3)})
+                log.warning("wall clock changed", extra={"delaySeconds": round(offset - known, 3)})
                 self.requeue_waiting()
             known = offset
             self._core.limiter.forget_idle(clock.seconds())

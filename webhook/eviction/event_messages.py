@@ -48,11 +48,11 @@ def pod_event(mode: Mode, kind: PodEventKind, plan: PodPlan, text: str = "") -> 
             verb = "would be evicted" if mode is Mode.OBSERVE else "to be evicted"
             words = f"{verb} at {format_time(plan.eviction.due)} because of {why}"
         case PodEventKind.CANCELLED:
-            words = "not to be evicted any more"
+            words = "eviction cancelled"
         case PodEventKind.HELD:
-            words = f"due because of {why}, and held: {text}"
+            words = f"due for eviction because of {why}, but held: {text}"
         case PodEventKind.BLOCKED:
-            words = f"due because of {why}, and not evicted yet: {text}"
+            words = f"due for eviction because of {why}, but blocked: {text}"
         case PodEventKind.EVICTED:
             words = f"evicted because of {why}"
     return EvictionEvent(plan.ref, kind.value, _ACTIONS[kind], words, warning=kind is PodEventKind.BLOCKED)

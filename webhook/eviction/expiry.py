@@ -58,7 +58,7 @@ def contested_condition(rule: DeviceTaintRule, *, restored: bool) -> ConditionSt
     expires = parse_time(rule.meta.annotations.get(EXPIRES_AT, ""))
     when = "" if expires is None else format_time(expires)
     if restored:
-        text = f"expired at {when} and was taken back; somebody restored it, and it is left so: move /expires-at"
+        text = f"expired at {when}, was taken back and then restored; it is left as it is: set a later /expires-at"
         return ConditionState("True", "Restored", text)
     return ConditionState("False", "TakenBack", f"expired at {when}; effect set to None")
 

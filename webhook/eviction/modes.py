@@ -56,13 +56,13 @@ def refusal(mode: Mode, in_tree: InTree) -> str | None:
         return None
     if in_tree is InTree.ACTIVE:
         return (
-            "the in-tree device-taint-eviction-controller is at work, and two evictors must not share taints: run "
+            "the in-tree device-taint-eviction-controller is running, and two evictors must not share taints: run "
             "kube-controller-manager with --controllers=*,-device-taint-eviction-controller, or use mode delegated"
         )
     if in_tree is InTree.UNKNOWN:
         return (
-            "it cannot be told whether the in-tree device-taint-eviction-controller is at work: DeviceTaintRules are "
-            "not served here, or have no status; if it is switched off, say so with --in-tree=absent"
+            "cannot tell whether the in-tree device-taint-eviction-controller is running: DeviceTaintRules are "
+            "not served here, or have no status; if it is disabled, set --in-tree=absent"
         )
     return None
 
@@ -70,5 +70,5 @@ def refusal(mode: Mode, in_tree: InTree) -> str | None:
 def advice(mode: Mode, in_tree: InTree) -> str | None:
     """A warning about a harmless combination that is most likely a mistake, or None."""
     if in_tree is InTree.ABSENT and mode in (Mode.DELEGATED, Mode.SUPPLEMENT):
-        return "nobody carries out NoExecute here: the in-tree controller is absent, and only mode replacement would"
+        return "no pod is evicted for NoExecute here: the in-tree controller is absent, and only mode replacement acts"
     return None

@@ -145,7 +145,7 @@ class Ceiling(NamedTuple):
     def _most(self, number: int) -> str:
         if self.confirmed:
             return f"at most {number} were confirmed"
-        why = f"its code does not count: {self.code_problem}" if self.code_problem else "nothing confirmed"
+        why = f"its code does not count: {self.code_problem}" if self.code_problem else "nothing was confirmed"
         return f"the limit is {number} and {why}"
 
 

@@ -40,10 +40,12 @@ log = logging.getLogger(__name__)
 _SOON_SECONDS: Final = 0.2
 """When to check again for a change that a watch is about to bring."""
 _FAILED_SECONDS: Final = 1.0
-_NOT_JUDGED: Final = "the device selector has fields that cannot be judged here, so nobody is evicted for it"
-_WRONG_EFFECT: Final = "devicetaint.io/evict needs effect NoSchedule: with another, new pods would come to the devices"
-_BEING_DELETED: Final = "the rule is being deleted, so its /evict is no longer followed"
-_NOT_ASKED: Final = "eviction is not asked for any more"
+_NOT_JUDGED: Final = "the device selector has fields that cannot be judged here, so no pod is evicted for this rule"
+_WRONG_EFFECT: Final = (
+    "devicetaint.io/evict needs effect NoSchedule: with any other, new pods are scheduled onto the devices"
+)
+_BEING_DELETED: Final = "the rule is being deleted, so its /evict has no effect"
+_NOT_ASKED: Final = "eviction is no longer requested"
 
 
 class _RuleState:

@@ -95,7 +95,7 @@ class One(Stage):
         """Returns once it has seen that: it looks once a second, and a clock that is set back before was not set."""
 
         def noticed() -> int:
-            return len(self.process.lines("the wall clock was set"))
+            return len(self.process.lines("wall clock changed"))
 
         before = noticed()
         self.process.shift(seconds)

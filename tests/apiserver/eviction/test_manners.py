@@ -225,7 +225,7 @@ def held_pod_stays_until_it_is_held_no_more(stage: Stage) -> None:
     ground.admit("other")
     ground.taint()
     ground.wait_message("Held", "1 pod evicted; 1 pod pending in 1 namespace; 1 held")
-    why = "due because of DeviceTaintRule held-pod-r, and held: ask anna"
+    why = "due for eviction because of DeviceTaintRule held-pod-r, but held: ask anna"
     wait_until(lambda: ("EvictionHeld", why) in ground.told(), "told", seconds=SOON_SECONDS)
     assert ground.gone() == ["other"]
     ground.unhold("held")
@@ -265,7 +265,9 @@ def pod_is_deleted_when_its_budget_says_no_beyond_the_deadline(stage: Stage) -> 
     [mark] = ground.witness.marks(deletion.uid)
     assert mark.reason == "DeletionByDeviceTaintManager"
     assert refused[-1].at < mark.at <= deletion.at
-    blocked = "due because of DeviceTaintRule given-up-r, and not evicted yet: Cannot evict pod as it would violate"
+    blocked = (
+        "due for eviction because of DeviceTaintRule given-up-r, but blocked: Cannot evict pod as it would violate"
+    )
     wait_until(
         lambda: any(reason == "EvictionBlocked" and text.startswith(blocked) for reason, text in ground.told()),
         "told",

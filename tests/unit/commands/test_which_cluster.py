@@ -70,7 +70,7 @@ def test_a3_a_file_that_is_not_there_is_named(
     assert told([*words, "--kubeconfig", "typo"], capsys) == f"{name}: typo: no such file\n"
     assert "no cluster: there is no " in told(words, capsys)
     monkeypatch.setenv("KUBECONFIG", "typo")
-    assert "$KUBECONFIG names typo, which is not there" in told(words, capsys)
+    assert "$KUBECONFIG names typo (not found)" in told(words, capsys)
 
 
 @pytest.mark.parametrize("called", ["kubectl-dtaint", "kubectl-dtaint.exe"])

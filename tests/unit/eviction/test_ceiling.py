@@ -109,5 +109,5 @@ def test_where_nothing_was_refused_nothing_is_stopped(mode: PolicyMode) -> None:
 def test_what_is_above_is_said_in_words() -> None:
     assert Ceiling(3, None).exceeded_by(3, 9) == ""
     assert Ceiling(3, None).exceeded_by(4, 9) == "hits 4 pods, at most 3 were confirmed"
-    told = "hits pods in 9 namespaces, the limit is 8 and nothing confirmed"
+    told = "hits pods in 9 namespaces, the limit is 8 and nothing was confirmed"
     assert Ceiling(None, 8, confirmed=False).exceeded_by(4, 9) == told

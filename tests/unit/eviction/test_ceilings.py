@@ -111,7 +111,7 @@ def test_limit_that_the_policy_raises_or_lowers_holds_at_once() -> None:
     world.worker.replan_all()
     world.advance(60)
     assert world.evicted == ["later"]
-    told = "hits 2 pods, the limit is 0 and nothing confirmed; 1 pod evicted"
+    told = "hits 2 pods, the limit is 0 and nothing was confirmed; 1 pod evicted"
     assert world.condition("rule") == ("False", "Stopped", told)
 
 

@@ -144,7 +144,7 @@ def test_rule_that_does_not_ask_any_more_is_told() -> None:
     known = world.inventory.rules["rule"]
     world.change(known, structs.replace(known, meta=structs.replace(known.meta, annotations={})))
     world.advance(11)
-    assert world.condition("rule") == ("False", "NothingToDo", "eviction is not asked for any more")
+    assert world.condition("rule") == ("False", "NothingToDo", "eviction is no longer requested")
     assert world.planned == {}
 
 
@@ -159,7 +159,7 @@ def test_rule_that_is_being_deleted_evicts_no_further_pod() -> None:
     world.advance(4000)
     assert world.evicted == []
     assert world.told("EvictionCancelled") == ["pod"]
-    being_deleted = "the rule is being deleted, so its /evict is no longer followed"
+    being_deleted = "the rule is being deleted, so its /evict has no effect"
     assert world.condition("rule") == ("False", "NothingToDo", being_deleted)
 
 

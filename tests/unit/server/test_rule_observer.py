@@ -194,7 +194,7 @@ def test_first_lists_are_not_news() -> None:
     replica.sight = Sight(replica.inventory)
     assert replica.victims == []
     replica.watch(None, rule(2))
-    replica.sight = Sight(None, "resourceclaims being read again")
+    replica.sight = Sight(None, "resourceclaims being listed again")
     replica.watch(None, rule(0))
     assert replica.victims == [["u-2"], ["u-0"]]
 

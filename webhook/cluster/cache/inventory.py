@@ -120,14 +120,14 @@ class InventoryCache:
         if not reflector.synced.is_set():
             return f"{reflector.resource} not read yet"
         if not reflector.settled:
-            return f"{reflector.resource} being read again"
+            return f"{reflector.resource} being listed again"
         lost = reflector.lost_seconds
         if lost <= self._stale_seconds:
             return ""
         return (
-            f"{reflector.resource} being read again"
+            f"{reflector.resource} being listed again"
             if lost == inf
-            else f"{reflector.resource} not followed for {lost:.0f} s"
+            else f"{reflector.resource} not watched for {lost:.0f} s"
         )
 
     def _changed(self, old: Held | None, new: Held | None) -> None:

@@ -158,7 +158,9 @@ class Reflector(Generic[V]):
             except Refused as error:
                 if error.code in _NOT_ALLOWED:
                     raise
-                log.info("list comes in pages", extra={"resource": self.resource, "error": str(error)})
+                log.info(
+                    "list not streamed, reading it in pages", extra={"resource": self.resource, "error": str(error)}
+                )
                 self._streams = False
                 return False
             await self._replace(found, version)

@@ -164,7 +164,7 @@ def find_credentials(
         return InCluster(environment, folder)
     missing = " and ".join(paths) or "~/.kube/config"
     missing_file = f"${_VARIABLE} names {missing}" if environment.get(_VARIABLE) else f"there is no {missing}"
-    none = ", which is not there" if environment.get(_VARIABLE) else ""
+    none = " (not found)" if environment.get(_VARIABLE) else ""
     return Nowhere(f"no cluster: {missing_file}{none}, and this is not a pod; name a file with --kubeconfig")
 
 
@@ -195,7 +195,7 @@ def _look_for_plugin(plugin: Any, where: str) -> None:
     if shutil.which(command) is None:
         hint = plugin.get("installHint")
         more = f"; {' '.join(hint.split())}" if isinstance(hint, str) and hint else ""
-        raise NoCredentials(f"{where}: the exec plugin {command} is not there{more}")
+        raise NoCredentials(f"{where}: the exec plugin {command} was not found{more}")
 
 
 async def _loaded(config: Mapping[str, Any], where: str, *, uses_plugin: bool) -> Access:

@@ -69,7 +69,7 @@ def context_of(config: Merged, name: str | None, where: str) -> dict[str, Any]:
         wanted = _text(context, what, where)
         found = config.entries[names].get(wanted)
         if found is None and (wanted or what == "cluster"):
-            raise NoCredentials(f'{where}: context "{name}" names the {what} "{wanted}", which is not there')
+            raise NoCredentials(f'{where}: context "{name}" names the {what} "{wanted}", which does not exist')
         _check_contents(found or {}, _FILES[names], f'{where}: {what} "{wanted}"')
         chosen[names] = [] if found is None else [{"name": wanted, what: found}]
     if not _text(chosen["clusters"][0]["cluster"], "server", where):

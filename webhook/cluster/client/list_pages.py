@@ -113,4 +113,4 @@ def decoded(answer: bytes | msgspec.Raw, path: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise Unavailable(f"GET {path}: not to be read: {error}") from None
+        raise Unavailable(f"GET {path}: cannot be read: {error}") from None

@@ -372,7 +372,7 @@ class Cluster:
                 access = await self._credentials.load()
                 proxy = self._proxy if access == refused else _proxy_for(access)
             except NoCredentials as error:
-                log.warning("credentials not loaded, the old ones stay", extra={"error": str(error)})
+                log.warning("credentials not reloaded, the old ones stay in use", extra={"error": str(error)})
                 return refused
             self._loaded_at = self._tried_at
             if access != refused:

@@ -207,9 +207,9 @@ def test_lost_watch_is_trusted_for_as_long_as_the_settings_say() -> None:
             bench.now[0] += 15.0
             assert bench.cache.sight().inventory is not None
             bench.now[0] += 1.0
-            assert bench.cache.sight() == Sight(None, "resourceslices not followed for 16 s")
+            assert bench.cache.sight() == Sight(None, "resourceslices not watched for 16 s")
             assert bench.count("inventory_synced") == 0.0
-            assert (bench.cache.problem or "").count("not followed for 16 s (") == 3
+            assert (bench.cache.problem or "").count("not watched for 16 s (") == 3
             bench.peer.put(a_claim("b"))
             await bench.peer.start()
             await bench.settles()
@@ -225,7 +225,7 @@ def test_expired_watch_is_not_trusted_for_a_moment() -> None:
             bench.peer.watches.append(Lines())  # the stream that begins the list, and does not go on
             await bench.peer.say_on(bench.peer.path_of(CLAIMS), EXPIRED)
             await until(lambda: watches_of(bench.peer, CLAIMS) == 2, "another stream")
-            assert bench.cache.sight() == Sight(None, "resourceclaims being read again")
+            assert bench.cache.sight() == Sight(None, "resourceclaims being listed again")
             await bench.peer.say_on(bench.peer.path_of(CLAIMS), cut=True)
             await bench.settles()
             assert set(bench.cache.inventory.claims) == {"ml/a", "ml/missed"}

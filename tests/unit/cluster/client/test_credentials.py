@@ -173,7 +173,7 @@ def test_kubeconfig_asks_its_plugin_each_time_it_is_loaded(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("plugin", "why"),
     [
-        ({"command": "/no/such-plugin"}, "the exec plugin /no/such-plugin is not there"),
+        ({"command": "/no/such-plugin"}, "the exec plugin /no/such-plugin was not found"),
         (
             {"command": sys.executable, "args": ["-c", "exit('log in first')"]},
             "exec: process returned 1.*log in first",
@@ -231,7 +231,7 @@ def test_kubeconfig_that_is_not_right_is_named(tmp_path: Path, content: str | No
         pytest.param("", "config: no current-context is set; choose one with --context$", id="empty"),
         pytest.param(
             "{current-context: a, contexts: [{name: a, context: {cluster: c}}]}",
-            'config: context "a" names the cluster "c", which is not there',
+            'config: context "a" names the cluster "c", which does not exist',
             id="no cluster",
         ),
         pytest.param(
@@ -281,7 +281,7 @@ def test_m9_an_unknown_context_is_told_with_those_that_there_are(tmp_path: Path)
     [
         (
             {"command": "no-such-plugin", "installHint": "get it\nhere"},
-            "plugin no-such-plugin is not there; get it here$",
+            "plugin no-such-plugin was not found; get it here$",
         ),
         (
             {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no ticket')"]},
@@ -381,7 +381,7 @@ def test_a_pod_without_its_token_is_told_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environment", "why"),
     [
-        ({"KUBECONFIG": "/no/a:/no/b"}, "no cluster: \\$KUBECONFIG names /no/a and /no/b, which is not there, and"),
+        ({"KUBECONFIG": "/no/a:/no/b"}, "no cluster: \\$KUBECONFIG names /no/a and /no/b \\(not found\\), and"),
         (
             {"HOME": "/no/home"},
             "no cluster: there is no /no/home/.kube/config, and this is not a pod; name a file with",

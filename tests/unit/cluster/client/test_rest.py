@@ -266,7 +266,9 @@ def test_credentials_that_cannot_be_read_again_stay(caplog: pytest.LogCaptureFix
                 await cluster.get("/x")
                 await cluster.get("/x")
                 assert credentials.loads == 2
-                assert [record.message for record in caplog.records] == ["credentials not loaded, the old ones stay"]
+                assert [record.message for record in caplog.records] == [
+                    "credentials not reloaded, the old ones stay in use"
+                ]
 
     run(test())
 
