@@ -15,6 +15,7 @@ from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.unit.cluster.held import held
+from tests.unit.inventory.values import taints_on
 from webhook.api.meta import GROUP
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
@@ -290,7 +291,7 @@ def test_generation_that_is_half_published_is_told_as_such_until_it_is_whole(pla
             plane.publish("next-1", "node-0", generation=2, of=2)
             await until(followed.same, "all of it")
             assert inventory.pools.incomplete == frozenset()
-            assert {taint.key for taint in inventory.taints_on(*pool, "a") if taint.effect == "NoSchedule"} <= {
+            assert {taint.key for taint in taints_on(inventory, *pool, "a") if taint.effect == "NoSchedule"} <= {
                 "next.example.com/a"
             }
 

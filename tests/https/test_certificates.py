@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tests.builders import encoded, make_claim, make_review
 from tests.https.serving import DAY, HOST, SECONDS, Client, Server, eventually, now, post, write_pair
@@ -89,7 +90,7 @@ def client_context(
 ) -> ssl.SSLContext:
     context = server.trusting()
     if authority is not None:
-        pair = authority.client_pair(name, now=now(), lifetime=DAY)
+        pair = authority.issue(name, now(), DAY, ExtendedKeyUsageOID.CLIENT_AUTH)
         (folder / "client.crt").write_bytes(pair.certificate)
         (folder / "client.key").write_bytes(pair.key)
         context.load_cert_chain(folder / "client.crt", folder / "client.key")

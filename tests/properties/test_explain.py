@@ -27,6 +27,7 @@ from tests.properties.policies import (
 )
 from tests.properties.strategies import right
 from tests.properties.test_policy_reviews import context_of, lists_of_tolerations, policy_in, users
+from tests.unit.policy.documents import on_request
 from webhook.admission.chain import explain, validate
 from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import DeviceTaint, DeviceToleration
@@ -147,7 +148,7 @@ def decided(judge: Judge, question: Question, now: datetime, known: Mapping[str,
         return judge.on_taint(question.requester, question.place, question.taint, now, lambda: known)
     scope, target, toleration = question
     if toleration is None:
-        return judge.on_request(scope, target, now, lambda: known)
+        return on_request(judge, scope, target, now, lambda: known)
     return judge.on_toleration(scope, target, toleration, now, lambda: known)
 
 

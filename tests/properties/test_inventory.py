@@ -29,6 +29,7 @@ from tests.properties.inventories import (
     tolerating,
     tolerations,
 )
+from tests.unit.inventory.values import taints_on
 from webhook.api.claims import ResourceClaim
 from webhook.api.rules import DeviceSelector
 from webhook.inventory.impact import Impact, impact_of, union
@@ -49,7 +50,7 @@ def answers(inventory: Inventory) -> list[Any]:
         [dict(each) for each in (inventory.slices, inventory.rules, inventory.claims, inventory.pods)],
         *([inventory.publishes(key) for key in KEYS], inventory.taint_keys()),
         [inventory.pods_of(f"{namespace}/c{number}") for namespace in NAMESPACES for number in range(5)],
-        [inventory.taints_on(*each) for each in product(DRIVERS, POOLS, DEVICES)],
+        [taints_on(inventory, *each) for each in product(DRIVERS, POOLS, DEVICES)],
         [pools.device_count(driver) for driver in (None, *DRIVERS)],
         (len(pools), pools.incomplete, {identity: (pool.devices, pool.evicting) for identity, pool in pools.items()}),
         [inventory.usage.claims_on(*each) for each in names],

@@ -26,6 +26,7 @@ from tests.properties.inventories import (
     left_by,
     selectors,
 )
+from tests.unit.inventory.values import taints_on
 from webhook.api.claims import ResourceClaim
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
@@ -209,4 +210,4 @@ def test_taints_of_a_device_are_those_a_scan_finds(
         if rule.selector is not None and is_named(rule.selector, driver, pool, device)
     ]
     inventory = after(data.draw(interleaved(of_each)))
-    assert inventory.taints_on(driver, pool, device) == (*own, *beside, *by_rules)
+    assert taints_on(inventory, driver, pool, device) == (*own, *beside, *by_rules)

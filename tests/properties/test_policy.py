@@ -28,6 +28,7 @@ from tests.properties.policies import (
     tolerations,
     wider_pairs,
 )
+from tests.unit.policy.documents import on_request
 from webhook.policy import decide
 from webhook.policy.decide import Judge
 from webhook.policy.match import Glob, Scope, Target, TextSet, TolerationMatcher
@@ -48,7 +49,7 @@ Question = tuple[Scope, Target, "DeviceToleration | None"]
 def asked(judge: Judge, question: Question, now: datetime = NOW) -> tuple[RuleHit, ...]:
     scope, target, toleration = question
     if toleration is None:
-        return judge.on_request(scope, target, now, dict)
+        return on_request(judge, scope, target, now, dict)
     return judge.on_toleration(scope, target, toleration, now, dict)
 
 

@@ -95,20 +95,17 @@ class Authority:
     def serving_pair(self, names: Sequence[str], *, now: datetime, lifetime: timedelta) -> Pair:
         """A new key with a serving certificate for DNS names and IP addresses; the first is its common name."""
         alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
-        return self._issue(names[0], now, lifetime, ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
+        return self.issue(names[0], now, lifetime, ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
 
-    def client_pair(self, common_name: str, *, now: datetime, lifetime: timedelta) -> Pair:
-        """A new key with a certificate that a client can show."""
-        return self._issue(common_name, now, lifetime, ExtendedKeyUsageOID.CLIENT_AUTH, None)
-
-    def _issue(
+    def issue(
         self,
         common_name: str,
         now: datetime,
         lifetime: timedelta,
         purpose: x509.ObjectIdentifier,
-        alternatives: x509.SubjectAlternativeName | None,
+        alternatives: x509.SubjectAlternativeName | None = None,
     ) -> Pair:
+        """A new key with a certificate for one purpose."""
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = (

@@ -51,11 +51,6 @@ class WorkQueue(Generic[K]):
         """Items that are ready."""
         return len(self._ready)
 
-    @property
-    def delayed(self) -> int:
-        """Items that become ready later."""
-        return len(self._ready_at)
-
     def add(self, item: K) -> None:
         """Ready now."""
         self._ready_at.pop(item, None)

@@ -9,7 +9,6 @@ from webhook.api.claims import ResourceClaim
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
-from webhook.inventory.matching import selects
 from webhook.inventory.pools import Pools
 from webhook.inventory.usage import Usage
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from webhook.api.meta import ObjectMeta
-    from webhook.api.taints import DeviceTaint
 
 Held: TypeAlias = ResourceSlice | DeviceTaintRule | ResourceClaim | Pod
 
@@ -121,16 +119,6 @@ class Inventory:
     def publishes(self, key: str) -> bool:
         """Whether a taint with this key is on any device or in any rule."""
         return key in self.pools.taint_keys or any(rule.taint.key == key for rule in self._rules.values())
-
-    def taints_on(self, driver: str, pool: str, device: str) -> tuple[DeviceTaint, ...]:
-        """The effective taints of a device: those of its slices, then those of rules that select it, by rule name.
-
-        Upstream promises no order among rules (K-2). Rules without selector count as eviction reads them (E-6).
-        """
-        found = self.pools.get((driver, pool))
-        taints = found.taints_of(device) if found is not None else ()
-        matching = [rule for rule in self._rules.values() if selects(rule.selector, driver, pool, device)]
-        return (*taints, *[rule.taint for rule in sorted(matching, key=lambda rule: rule.meta.name)])
 
 
 def claim_keys(pod: Pod) -> list[str]:

@@ -144,10 +144,6 @@ class Judge:
         """The rules that match a toleration, up to the one that decides. The last hit denies, or it is allowed."""
         return self.scoped(scope, now).evaluate(target, toleration, variables).hits
 
-    def on_request(self, scope: Scope, target: Target, now: datetime, variables: Variables) -> tuple[RuleHit, ...]:
-        """The rules with subject `request` that match a request, up to the one that decides."""
-        return self.scoped(scope, now).evaluate(target, None, variables).hits
-
     def on_taint(
         self, requester: Requester | None, place: Placement, taint: DeviceTaint, now: datetime, variables: Variables
     ) -> tuple[RuleHit, ...]:

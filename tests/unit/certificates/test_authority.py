@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from webhook.certificates.authority import Authority, Pair
 
@@ -61,7 +62,7 @@ def test_another_authority_is_not_trusted(authority: Authority, tmp_path: Path) 
 
 
 def test_client_pair_does_not_serve(authority: Authority, tmp_path: Path) -> None:
-    pair = authority.client_pair("localhost", now=NOW, lifetime=DAY)
+    pair = authority.issue("localhost", NOW, DAY, ExtendedKeyUsageOID.CLIENT_AUTH)
     with pytest.raises(ssl.SSLCertVerificationError, match="purpose"):
         handshake(authority, pair, "localhost", tmp_path)
 

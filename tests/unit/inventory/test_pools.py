@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.unit.inventory.values import DRIVER, POOL, inventory_of, pool_slice, taint
+from tests.unit.inventory.values import DRIVER, POOL, inventory_of, pool_slice, taint, taints_on
 from webhook.api.slices import Device, SliceTaint
 from webhook.inventory.pools import Pools
 
@@ -111,27 +111,27 @@ def test_pool_that_was_never_asked_for_leaves_nothing_behind() -> None:
 
 def test_taints_beside_devices_come_after_their_own() -> None:
     inventory = inventory_of(pool_slice(Device("gpu-0", (A,)), "gpu-1", beside=[SliceTaint("gpu-0", B)]))
-    assert inventory.taints_on(DRIVER, POOL, "gpu-0") == (A, B)
-    assert inventory.taints_on(DRIVER, POOL, "gpu-1") == ()
+    assert taints_on(inventory, DRIVER, POOL, "gpu-0") == (A, B)
+    assert taints_on(inventory, DRIVER, POOL, "gpu-1") == ()
 
 
 def test_taint_beside_devices_reaches_another_slice_of_the_pool() -> None:
     tainting = pool_slice(name="z", count=2, beside=[SliceTaint("gpu-0", A), SliceTaint("gpu-9", A)])
     inventory = inventory_of(tainting, pool_slice("gpu-0", name="a", count=2))
-    assert inventory.taints_on(DRIVER, POOL, "gpu-0") == (A,)
-    assert inventory.taints_on(DRIVER, POOL, "gpu-9") == ()
+    assert taints_on(inventory, DRIVER, POOL, "gpu-0") == (A,)
+    assert taints_on(inventory, DRIVER, POOL, "gpu-9") == ()
 
 
 def test_taints_beside_devices_come_by_slice_name_whoever_came_first() -> None:
     first = pool_slice("gpu-0", name="a", count=2, beside=[SliceTaint("gpu-0", A)])
     second = pool_slice(name="b", count=2, beside=[SliceTaint("gpu-0", B)])
     for order in ((first, second), (second, first)):
-        assert inventory_of(*order).taints_on(DRIVER, POOL, "gpu-0") == (A, B)
+        assert taints_on(inventory_of(*order), DRIVER, POOL, "gpu-0") == (A, B)
 
 
 def test_taint_beside_devices_of_an_older_generation_is_ignored() -> None:
     inventory = inventory_of(pool_slice("gpu-1", name="old", beside=[SliceTaint("gpu-1", A)]), NEW)
-    assert inventory.taints_on(DRIVER, POOL, "gpu-1") == ()
+    assert taints_on(inventory, DRIVER, POOL, "gpu-1") == ()
 
 
 def test_only_no_execute_is_evicting() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from tests.unit.inventory.values import DRIVER, POOL, claim, inventory_of, on, pod, pool_slice, rule, taint
+from tests.unit.inventory.values import DRIVER, POOL, claim, inventory_of, on, pod, pool_slice, rule, taint, taints_on
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import Pod, PodClaim
 from webhook.api.rules import DeviceSelector
@@ -99,12 +99,12 @@ def test_taints_of_slices_come_before_those_of_rules_by_name() -> None:
         rule("missing", None, key="missing"),
         pool_slice(Device("gpu-0", (own,))),
     )
-    assert inventory.taints_on(DRIVER, POOL, "gpu-0") == (own, taint("None", key="b"), taint(key="z"))
-    assert inventory.taints_on(DRIVER, POOL, "gpu-1") == (taint(key="a"), taint("None", key="b"), taint(key="z"))
+    assert taints_on(inventory, DRIVER, POOL, "gpu-0") == (own, taint("None", key="b"), taint(key="z"))
+    assert taints_on(inventory, DRIVER, POOL, "gpu-1") == (taint(key="a"), taint("None", key="b"), taint(key="z"))
 
 
 def test_rules_apply_to_devices_that_nobody_publishes() -> None:
-    assert inventory_of(rule()).taints_on("gone.example.com", "gone", "gone") == (taint(),)
+    assert taints_on(inventory_of(rule()), "gone.example.com", "gone", "gone") == (taint(),)
 
 
 def test_keys_of_taints_are_those_of_current_slices_and_of_rules() -> None:

@@ -12,6 +12,7 @@ from webhook.api.rules import EVICT, DeviceSelector, DeviceTaintRule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint
 from webhook.api.taints import DeviceTaint, DeviceToleration
 from webhook.inventory.impact import Impact, Taint, impact_of
+from webhook.inventory.matching import selects
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:
@@ -131,3 +132,14 @@ def impact(
 ) -> Impact:
     """What a NoExecute taint, or another, does to a cluster of these."""
     return impact_of(inventory_of(*objects), selector, acting or in_tree(), now)
+
+
+def taints_on(inventory: Inventory, driver: str, pool: str, device: str) -> tuple[DeviceTaint, ...]:
+    """The effective taints of a device: those of its slices, then those of rules that select it, by rule name.
+
+    Upstream promises no order among rules (K-2). Rules without selector count as eviction reads them (E-6).
+    """
+    found = inventory.pools.get((driver, pool))
+    taints = found.taints_of(device) if found is not None else ()
+    matching = [rule for rule in inventory.rules.values() if selects(rule.selector, driver, pool, device)]
+    return (*taints, *[rule.taint for rule in sorted(matching, key=lambda rule: rule.meta.name)])

@@ -10,6 +10,10 @@ from webhook.policy.document import load
 from webhook.policy.model import API_VERSION, KIND
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from webhook.policy.evaluation import RuleHit, Variables
+    from webhook.policy.match import Scope, Target
     from webhook.policy.model import Policy
 
 AT: Final = Path.root()
@@ -60,3 +64,8 @@ def policy_of(**fields: Any) -> Policy:
 def judge_of(*rules: Json, **fields: Any) -> Judge:
     """A policy with these rules, ready to decide."""
     return Judge(policy_of(rules=list(rules), **fields))
+
+
+def on_request(judge: Judge, scope: Scope, target: Target, now: datetime, variables: Variables) -> tuple[RuleHit, ...]:
+    """The rules with subject `request` that match a request, up to the one that decides."""
+    return judge.scoped(scope, now).evaluate(target, None, variables).hits

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.builders import NOW
-from tests.unit.policy.documents import judge_of, make_entry, make_exception
+from tests.unit.policy.documents import judge_of, make_entry, make_exception, on_request
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import EXISTS, DeviceTaint, DeviceToleration
 from webhook.policy import decide
@@ -83,10 +83,10 @@ def test_first_rule_that_allows_or_denies_decides(rules: list[Any], default: str
 
 def test_requests_are_a_walk_of_their_own_that_no_default_ends() -> None:
     judge = judge_of({**WARN, "subject": "request"}, {**DENY, "match": XIDS}, default="deny")
-    assert told(judge.on_request(SCOPE, TARGET, NOW, dict)) == ["warns warn"]
+    assert told(on_request(judge, SCOPE, TARGET, NOW, dict)) == ["warns warn"]
     admin = {"name": "no-admin", "action": "deny", "subject": "request", "match": {"adminAccess": True}}
-    assert told(judge_of(admin).on_request(SCOPE, TARGET._replace(admin_access=True), NOW, dict)) == ["no-admin deny"]
-    assert told(judge_of(admin).on_request(SCOPE, TARGET, NOW, dict)) == []
+    assert told(on_request(judge_of(admin), SCOPE, TARGET._replace(admin_access=True), NOW, dict)) == ["no-admin deny"]
+    assert told(on_request(judge_of(admin), SCOPE, TARGET, NOW, dict)) == []
 
 
 @pytest.mark.parametrize(

@@ -89,11 +89,6 @@ def grouped(part: str, *operators: str) -> str:
     return part
 
 
-def none_of(parts: Iterable[str]) -> str:
-    """That none of them holds."""
-    return all_of(map(not_, parts))
-
-
 def not_(part: str) -> str:
     """That it does not hold."""
     if part in (TRUE, FALSE):

@@ -26,7 +26,7 @@ from tests.unit.policy.documents import make_entry, make_exception, policy_of
 from webhook.policy.coverage import apart
 from webhook.policy.match import TolerationMatcher
 from webhook.policy.model import Match, NamespaceMatch, Policy, RequesterMatch, TaintMatch, TolerationMatch
-from webhook.policy.vap.cel import all_of, any_of, none_of, taint_condition, texts, toleration_condition
+from webhook.policy.vap.cel import all_of, any_of, not_, taint_condition, texts, toleration_condition
 from webhook.policy.vap.export import Coverage, Export, export
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def test_conjunctions_bracket_what_would_fall_apart() -> None:
     assert all_of(["a", "true", "b || c", "(d || e)"]) == "a && (b || c) && (d || e)"
     assert any_of(["a && b", "false", 'x == "&&"']) == '(a && b) || x == "&&"'
     assert (all_of([]), any_of([]), all_of(["a", "false"]), any_of(["a", "true"])) == ("true", "false", "false", "true")
-    assert none_of(["a.b", "!c", "d == e", "false"]) == "!a.b && c && !(d == e)"
+    assert [not_(part) for part in ("a.b", "!c", "d == e", "false")] == ["!a.b", "c", "!(d == e)", "true"]
 
 
 @pytest.mark.parametrize(
