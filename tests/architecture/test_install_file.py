@@ -54,6 +54,7 @@ def _make(programs: Path, file: Path, *arguments: str) -> subprocess.CompletedPr
 def test_h3_it_renders_with_what_is_on_path_and_needs_neither_go_nor_python(
     programs: Path, tmp_path: Path, there: tuple[str, ...], used: str
 ) -> None:
+    """A2: `make install.yaml` asks for nothing that installing does not need anyway."""
     for name in there:
         _script(programs, name)
     file = tmp_path / "install.yaml"
