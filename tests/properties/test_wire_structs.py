@@ -25,8 +25,7 @@ from tests.unit.cluster.held import held
 from webhook.api.claims import EXTENDED_RESOURCE, FROM_TEMPLATE, classes_only, decode_claim
 from webhook.api.decode import Reader
 from webhook.api.pods import HOLD, MIRROR
-from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire
-from webhook.cluster.cache.pod_decoder import PodWire
+from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, PodWire, RuleWire, SliceWire
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

@@ -1,4 +1,4 @@
-"""Slices, rules and claims on the wire, and the part of them that an inventory holds.
+"""Slices, rules, claims and pods on the wire, and the part of them that an inventory holds.
 
 A cluster has hundreds of thousands, so equal strings are one string, equal lists are one list, and what only reviews
 need is left out: requests, specifications and annotations of claims, attributes and shapes of devices. Rules are few
@@ -24,7 +24,8 @@ from webhook.api.claims import (
     has_scheduler_shape,
 )
 from webhook.api.decode import Reader
-from webhook.api.owners import pod_group_of
+from webhook.api.owners import Owner, pod_group_of
+from webhook.api.pods import HOLD, MIRROR, READY, Pod, PodClaim
 from webhook.api.rules import DeviceTaintRule, decode_rule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint, decode_slice
 from webhook.api.taints import DeviceTaint, DeviceToleration, decode_taints, decode_tolerations
@@ -269,3 +270,88 @@ class RuleWire(msgspec.Struct, frozen=True):
     def to_value(self) -> DeviceTaintRule:
         """As `api.rules.decode_rule` returns it."""
         return decode_rule(Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, []))
+
+
+class _PodAnnotations(msgspec.Struct, frozen=True, gc=False):
+    mirror: str | msgspec.UnsetType | None = msgspec.field(name=MIRROR, default=msgspec.UNSET)
+    hold: str | None = msgspec.field(name=HOLD, default=None)
+
+
+class _PodMeta(ObjectIdentity, frozen=True, gc=False, rename="camel"):
+    annotations: _PodAnnotations = _PodAnnotations()
+    owner_references: tuple[OwnerReference, ...] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _PodClaim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """An entry of spec.resourceClaims or of status.resourceClaimStatuses."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class _SchedulingGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    pod_group_name: str = ""
+
+
+class _PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    node_name: str = ""
+    resource_claims: tuple[_PodClaim, ...] | None = None
+    scheduling_group: _SchedulingGroup = _SchedulingGroup()
+    priority: int | None = None
+
+
+class _ExtendedClaim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    resource_claim_name: str = ""
+
+
+class _PodCondition(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class _PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    phase: str = ""
+    resource_claim_statuses: tuple[_PodClaim, ...] | None = None
+    extended_resource_claim_status: _ExtendedClaim | None = None
+    conditions: tuple[_PodCondition, ...] | None = None
+
+
+class PodWire(msgspec.Struct, frozen=True, gc=False):
+    """A Pod, as far as evicting it is concerned."""
+
+    metadata: _PodMeta
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+    def to_value(self) -> Pod:
+        """As `api.pods.decode_pod` returns it, without annotations and generateName."""
+        metadata, spec, status = self.metadata, self.spec, self.status
+        owner = controller_of(metadata.owner_references)
+        extended = status.extended_resource_claim_status
+        return Pod(
+            meta=object_meta(metadata),
+            node_name=intern(spec.node_name),
+            claims=self._claims() if spec.resource_claims else (),
+            extended_claim=extended.resource_claim_name if extended else "",
+            pod_group=intern(spec.scheduling_group.pod_group_name),
+            phase=intern(status.phase),
+            deleting=metadata.deletion_timestamp is not None,
+            priority=spec.priority or 0,
+            owner=Owner(intern(owner.kind), intern(owner.name), intern(owner.uid)) if owner else None,
+            mirror=metadata.annotations.mirror is not msgspec.UNSET,
+            hold=metadata.annotations.hold,
+            ready=any(each.type == READY and each.status == "True" for each in status.conditions or ()),
+        )
+
+    def _claims(self) -> tuple[PodClaim, ...]:
+        """The entries in order; a generated claim's name stands in the status."""
+        generated = {each.name: each.resource_claim_name for each in self.status.resource_claim_statuses or ()}
+        return tuple(
+            [
+                PodClaim(generated.get(each.name), generated=True)
+                if each.resource_claim_name is None
+                else PodClaim(each.resource_claim_name)
+                for each in self.spec.resource_claims or ()
+            ]
+        )

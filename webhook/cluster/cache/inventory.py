@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.pods import Pod
-from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire
+from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, PodWire, RuleWire, SliceWire
 from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
-from webhook.cluster.cache.pod_decoder import PodWire
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import InventorySettings
 from webhook.inventory.state import Inventory, Sight
