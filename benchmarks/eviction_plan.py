@@ -220,7 +220,7 @@ class Bench:
 
     def _decided(self, pods: int) -> bool:
         plans = self.worker.plans
-        if self.worker.planner.behind:
+        if self.worker.backlog.behind:
             return False
         return len(plans.scheduled) + len(plans.evicted) >= pods if pods else not plans.scheduled
 

@@ -251,7 +251,7 @@ class Worker:
         self._stale_reporter = StaleReporter(deps)
         self._cache.subscribe(controller.observe)
         counts = {
-            "pods_undecided": lambda: controller.planner.pending_count,
+            "pods_undecided": lambda: controller.backlog.pod_count,
             "pods_planned": lambda: len(controller.plans.scheduled),
             "pods_in_line": lambda: len(controller.ready),
             "pods_under_way": lambda: len(controller.plans.under_way),

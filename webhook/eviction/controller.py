@@ -43,12 +43,13 @@ class Controller:
         core = Core.build(deps, in_tree)
         self._core = core
         self._deps = deps
+        self.backlog = core.backlog
         self.plans = core.plans
         self.ready = core.ready
         self.queue = core.queue
         self.rules = RuleStatusUpdater(core)
         self.planner = Planner(core, self.rules)
-        self._evictor = PodEvictor(core, self.planner)
+        self._evictor = PodEvictor(core)
         self.started = False
 
     # --- changes: nothing here awaits ------------------------------------------------------------
@@ -128,7 +129,7 @@ class Controller:
             await self._plan_everything()
 
     async def _plan_everything(self) -> None:
-        while self.planner.open:
+        while self.backlog.open:
             self.catch_up()
             await asyncio.sleep(0)
 
@@ -143,7 +144,7 @@ class Controller:
                 await self.handle(item)
             finally:
                 self.queue.done(item)
-            if await self.planner.timeslice.pause():
+            if await self.backlog.timeslice.pause():
                 self._evictor.wake()  # no pod was evicted during the pause
 
     async def _watch_clock(self) -> NoReturn:
@@ -170,10 +171,10 @@ class Controller:
                     self.queue.forget(item)
                 elif not self.planner.enqueue(plan, self._deps.clock.now()):
                     await self.planner.enqueue_budgeted(plan)
-                if not self.planner.behind:
+                if not self.backlog.behind:
                     self._evictor.wake()
             case ItemKind.RULE:
-                again = _SOON_SECONDS if self.planner.open else await self.rules.sync(item.name)
+                again = _SOON_SECONDS if self.backlog.open else await self.rules.sync(item.name)
                 if again is not None:
                     self.queue.add_after(item, again)
             case ItemKind.OWNER:
@@ -182,12 +183,12 @@ class Controller:
 
     async def evict(self, uid: str) -> None:
         """Evicts one pod, then wakes other pods, schedules a retry, or updates the conditions of its rules."""
-        attempt = await self._evictor.evict(uid)
-        plan, outcome = attempt
-        evicted = attempt.result is EvictionResult.EVICTED
-        if attempt.result is EvictionResult.BLOCKED and plan.blocked_since is None:
+        plan, outcome = await self._evictor.evict(uid)
+        result = None if outcome is None else outcome.result
+        evicted = result is EvictionResult.EVICTED
+        if result is EvictionResult.BLOCKED and plan.blocked_since is None:
             plan.blocked_since = self._deps.clock.now()
-        gone = evicted or attempt.result is EvictionResult.GONE
+        gone = evicted or result is EvictionResult.GONE
         group = self._core.limiter.release(plan, self._deps.clock.seconds(), evicted=evicted, gone=gone)
         self.ready.wake(group)
         self._retry_blocked()
@@ -203,7 +204,7 @@ class Controller:
 
     def _record_evicted(self, plan: PodPlan) -> None:
         rules, deps = plan.eviction.rules, self._deps
-        self.rules.count_evicted(uid for uid, _ in rules)
+        self.rules.count_evicted([uid for uid, _ in rules])
         for _, name in rules:
             self.queue.add_after(WorkItem(ItemKind.RULE, name), deps.settings.condition_seconds)
         delay = (deps.clock.now() - plan.eviction.due).total_seconds()

@@ -4,7 +4,7 @@ Where things wait:
 
 | what | where | until |
 |---|---|---|
-| a claim or pod that a change has hit and that is not planned yet | pending sets of the planner | its time slice |
+| a claim or pod that a change has hit and that is not planned yet | `backlog` | its time slice |
 | a pod that is due | `ready`, by its rate or the limit that blocks it | rates and limits allow it |
 | a pod that is not due, is held, or is to be retried | `queue`, as POD | its delay is over |
 | a rule whose conditions are to be written | `queue`, as RULE | the next write is allowed |
@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.eviction.conditions import announced_at
 from webhook.eviction.modes import scope_of
+from webhook.eviction.pending import Backlog
 from webhook.eviction.plans import Plans
 from webhook.eviction.rate_limiter import RateLimiter
 from webhook.eviction.ready_queue import ReadyQueue
 from webhook.eviction.recorder import EvictionRecorder
+from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.evictions import Evictions
 
@@ -64,6 +66,7 @@ class Core:
     """False in mode observe."""
     evictions: Evictions
     """Computes due times from taints."""
+    backlog: Backlog
     plans: Plans
     limiter: RateLimiter
     ready: ReadyQueue
@@ -82,6 +85,7 @@ class Core:
             scope=scope,
             acts=deps.mode.acts,
             evictions=evictions,
+            backlog=Backlog(TimeSlice(clock=deps.clock.seconds)),
             plans=plans,
             limiter=limiter,
             ready=ReadyQueue(limiter),

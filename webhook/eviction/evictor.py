@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from webhook.eviction.event_messages import disruption_of
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.ready_queue import Idle
-from webhook.eviction.step import Evict, recheck
+from webhook.eviction.step import request_to_send
 
 if TYPE_CHECKING:
     from webhook.eviction.core import Core
-    from webhook.eviction.planner import Planner
     from webhook.eviction.plans import PodPlan
+    from webhook.eviction.step import Evict
 
 _UNTIL_WOKEN: Final = Idle(math.inf)
 _UNTRUSTED_POLL_SECONDS: Final = 0.2
@@ -28,18 +28,12 @@ class Attempt(NamedTuple):
     outcome: EvictionOutcome | None = None
     """None if no request was made: the pod must not be evicted now, or the inventory cannot be trusted."""
 
-    @property
-    def result(self) -> EvictionResult | None:
-        """The result of the request; None if none was made."""
-        return None if self.outcome is None else self.outcome.result
-
 
 class PodEvictor:
     """Any number of tasks may call `next_turn` and then `evict` with what it returns."""
 
-    def __init__(self, core: Core, planner: Planner) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._planner = planner
         self._woken = asyncio.Event()
         self._turn_lock = asyncio.Lock()
         """Only its holder waits for the next pod, so that one wake-up wakes one task, however many there are."""
@@ -63,7 +57,7 @@ class PodEvictor:
                 if self._stopping or not core.deps.trusted():
                     await asyncio.sleep(_UNTRUSTED_POLL_SECONDS)
                     continue
-                popped = _UNTIL_WOKEN if self._planner.behind else core.ready.pop(core.deps.clock.seconds())
+                popped = _UNTIL_WOKEN if core.backlog.behind else core.ready.pop(core.deps.clock.seconds())
                 if isinstance(popped, str):
                     return popped
                 self._woken.clear()
@@ -77,14 +71,14 @@ class PodEvictor:
         """Evicts a pod that `next_turn` returned, unless it must no longer be evicted."""
         core, writer = self._core, self._core.deps.writer
         plan = core.plans.scheduled[uid]
-        step = recheck(core, plan, core.deps.clock.now()) if self._may_act else None
-        if not isinstance(step, Evict):
+        step = self._step(plan)
+        if step is None:
             return Attempt(plan)
         if not await writer.prepare(plan.ref, delete=step.delete, unsure=uid in self._unsure):
             self._unsure.discard(uid)
             return Attempt(plan, EvictionOutcome(EvictionResult.GONE))
-        step = recheck(core, plan, core.deps.clock.now()) if self._may_act else None  # `prepare` took time
-        if not isinstance(step, Evict):
+        step = self._step(plan)  # `prepare` took time
+        if step is None:
             return Attempt(plan)
         if step.delete:
             outcome = await writer.delete(plan.ref, step.grace_period_seconds, disruption_of(core.deps.mode))
@@ -94,7 +88,6 @@ class PodEvictor:
         (self._unsure.add if outcome.unsure else self._unsure.discard)(uid)
         return Attempt(plan, outcome)
 
-    @property
-    def _may_act(self) -> bool:
-        """Whether every known change is planned, the inventory is current, and the worker is not stopping."""
-        return not self._stopping and not self._planner.behind and self._core.deps.trusted()
+    def _step(self, plan: PodPlan) -> Evict | None:
+        """How to evict the pod now; None if it must not be evicted."""
+        return None if self._stopping else request_to_send(self._core, plan)

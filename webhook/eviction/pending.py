@@ -1,4 +1,4 @@
-"""Keys that wait to be planned."""
+"""What has changed and is not planned yet."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from webhook.eviction.plans import PodPlan
+    from webhook.flowcontrol.timeslice import TimeSlice
 
 
 class PendingSet:
@@ -27,3 +30,36 @@ class PendingSet:
     def take(self, most: int) -> list[str]:
         """Removes at most `most` keys and returns them."""
         return [self._keys.popitem()[0] for _ in range(min(most, len(self._keys)))]
+
+
+class Backlog:
+    """Everything that waits to be planned. The planner fills and empties it; others ask only whether it is empty."""
+
+    def __init__(self, timeslice: TimeSlice) -> None:
+        self.timeslice = timeslice
+        """Shared by planning and the tasks that handle the work queue, so that both together take one slice."""
+        self.claims = PendingSet()
+        """Claims, by `namespace/name`, whose pods are to be planned again."""
+        self.pods = PendingSet()
+        """Pods, by `namespace/name`, that are to be planned again."""
+        self.to_enqueue = PendingSet()
+        """Planned pods, by uid, that are to be put into a queue."""
+        self.due: dict[str, PodPlan] = {}
+        """Pods for the ready queue, by uid. Pushed once all are planned, so the first popped is the first of all."""
+        self.unchecked: dict[str, None] = {}
+        """Names of rules whose ceiling is to be checked."""
+
+    @property
+    def pod_count(self) -> int:
+        """Roughly the number of pods left to plan; a pending claim counts as one."""
+        return len(self.claims) + len(self.pods) + len(self.due) + len(self.to_enqueue)
+
+    @property
+    def open(self) -> bool:
+        """Whether anything is left to plan."""
+        return bool(self.claims or self.pods or self.due or self.to_enqueue or self.unchecked)
+
+    @property
+    def behind(self) -> bool:
+        """Whether a known change is not planned yet; until it is, no pod is evicted and no condition is written."""
+        return self.open or self.timeslice.paused

@@ -1,6 +1,6 @@
 """Updates the plans after each change, and puts each planned pod into the queue where it waits.
 
-Changes that hit few pods are planned at once, others in time slices. `behind` is true until everything is planned.
+Changes that hit few pods are planned at once, others in time slices. What is left to plan is in `core.backlog`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
-from webhook.eviction.pending import PendingSet
 from webhook.eviction.step import Evict, NoAction, StepReason, hold_of, recheck
-from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.state import key_of
 
 if TYPE_CHECKING:
@@ -34,39 +32,13 @@ _BATCH_SIZE: Final = 64
 
 
 class Planner:
-    """Collects work (`mark_claims`, `mark_rule`, the pending sets), then does it (`begin`, `catch_up`)."""
+    """Collects work (`mark_claims`, `mark_rule`), then does it (`begin`, `catch_up`)."""
 
     def __init__(self, core: Core, rules: RuleStatusUpdater) -> None:
         self._core = core
         self._rules = rules
-        self.timeslice = TimeSlice(clock=core.deps.clock.seconds)
-        """Shared with the tasks that handle the work queue, so that both together take one slice."""
-        self.claims = PendingSet()
-        """Claims, by `namespace/name`, whose pods are to be planned again."""
-        self.pods = PendingSet()
-        """Pods, by `namespace/name`, that are to be planned again."""
-        self.to_enqueue = PendingSet()
-        """Planned pods, by uid, that are to be put into a queue."""
-        self._due: dict[str, PodPlan] = {}
-        """Pods for the ready queue, by uid. Pushed once all are planned, so the first popped is the first of all."""
-        self._unchecked: dict[str, None] = {}
-        """Names of rules whose ceiling is to be checked."""
+        self._backlog = core.backlog
         self._work_left = asyncio.Event()
-
-    @property
-    def open(self) -> bool:
-        """Whether anything is left to plan."""
-        return bool(self.pending_count or self._unchecked)
-
-    @property
-    def behind(self) -> bool:
-        """Whether a known change is not planned yet; until it is, no pod is evicted and no condition is written."""
-        return self.open or self.timeslice.paused
-
-    @property
-    def pending_count(self) -> int:
-        """Roughly the number of pods left to plan; a pending claim counts as one."""
-        return len(self.claims) + len(self.pods) + len(self._due) + len(self.to_enqueue)
 
     # --- what has changed ------------------------------------------------------------------------
 
@@ -74,7 +46,7 @@ class Planner:
         """Plans all pods in the inventory. Returns whether planning is complete, as the next two methods do."""
         for name in self._core.deps.inventory.rules:
             self._core.queue.add(WorkItem(ItemKind.RULE, name))
-        self.pods.add(self._core.evictions.everything())
+        self._backlog.pods.add(self._core.evictions.everything())
         return self.begin()
 
     def observe(self, old: Held | None, new: Held | None) -> bool:
@@ -82,7 +54,7 @@ class Planner:
         self.mark_claims(self._core.evictions.touched(old, new))
         match new if new is not None else old:
             case Pod() as pod:
-                self.pods.add((key_of(pod.meta),))
+                self._backlog.pods.add((key_of(pod.meta),))
                 if isinstance(old, Pod) and old.hold != pod.hold:
                     self._core.queue.add(WorkItem(ItemKind.POD, pod.meta.uid))
             case DeviceTaintRule():
@@ -105,7 +77,7 @@ class Planner:
         core.queue.add(WorkItem(ItemKind.RULE, new.meta.name))
         core.limiter.forget_groups()
         if known is not None and own_rate(known) != own_rate(new):
-            self.to_enqueue.add([plan.uid for plan in core.plans.of_rule(new.meta.uid)])
+            self._backlog.to_enqueue.add([plan.uid for plan in core.plans.of_rule(new.meta.uid)])
         if self._rules.reset_stop(known, new):
             self.mark_claims(core.evictions.resume(new))
 
@@ -115,7 +87,7 @@ class Planner:
             self.mark_rule(name)
             if self._rules.reset_stop(rule, rule):
                 self._core.evictions.resume(rule)
-        self.pods.add(self._core.deps.inventory.pods)
+        self._backlog.pods.add(self._core.deps.inventory.pods)
         return self.begin()
 
     def requeue_waiting(self, namespace: str | None) -> None:
@@ -133,19 +105,19 @@ class Planner:
         """
         inventory = self._core.deps.inventory
         if len(claims) >= _AT_ONCE_MOST and 2 * len(claims) > len(inventory.claims):
-            self.pods.add(inventory.pods)
+            self._backlog.pods.add(inventory.pods)
         else:
-            self.claims.add(claims)
+            self._backlog.claims.add(claims)
 
     def mark_rule(self, rule: str) -> None:
         """Marks a rule, by name, to be checked against its ceiling."""
-        self._unchecked[rule] = None
+        self._backlog.unchecked[rule] = None
 
     # --- planning --------------------------------------------------------------------------------
 
     def begin(self) -> bool:
         """Plans at once if few pods are pending, else leaves the work to `catch_up`. Returns whether all is planned."""
-        done = self.pending_count <= _AT_ONCE_MOST and self.catch_up()
+        done = self._backlog.pod_count <= _AT_ONCE_MOST and self.catch_up()
         if not done:
             self._work_left.set()
         return done
@@ -155,22 +127,22 @@ class Planner:
 
         No pod enters the ready queue before all pods are planned and every rule above its ceiling is stopped.
         """
-        timeslice = self.timeslice
+        timeslice = self._backlog.timeslice
         timeslice.begin()
         while not timeslice.over:
-            if len(self.claims):
-                self.pods.add(self._core.deps.inventory.pods_using(self.claims.take(_BATCH_SIZE)))
-            elif len(self.pods):
-                self._apply(self._core.plans.replan(self.pods.take(_BATCH_SIZE)))
-            elif self._unchecked:
-                self._check_ceiling(self._unchecked.popitem()[0])
-            elif self._due:
+            if len(self._backlog.claims):
+                self._backlog.pods.add(self._core.deps.inventory.pods_using(self._backlog.claims.take(_BATCH_SIZE)))
+            elif len(self._backlog.pods):
+                self._apply(self._core.plans.replan(self._backlog.pods.take(_BATCH_SIZE)))
+            elif self._backlog.unchecked:
+                self._check_ceiling(self._backlog.unchecked.popitem()[0])
+            elif self._backlog.due:
                 self._push_due()
-            elif len(self.to_enqueue):
-                self._enqueue(self.to_enqueue.take(_BATCH_SIZE))
+            elif len(self._backlog.to_enqueue):
+                self._enqueue(self._backlog.to_enqueue.take(_BATCH_SIZE))
             else:
                 break
-        return not self.open
+        return not self._backlog.open
 
     async def wait(self) -> None:
         """Returns once `begin` has left work to `catch_up`."""
@@ -184,8 +156,8 @@ class Planner:
             self.mark_claims(self._core.evictions.suspend(rule))
 
     def _push_due(self) -> None:
-        for _ in range(min(_BATCH_SIZE, len(self._due))):
-            self._core.ready.push(self._core.limiter.ready_pod(self._due.popitem()[1]))
+        for _ in range(min(_BATCH_SIZE, len(self._backlog.due))):
+            self._core.ready.push(self._core.limiter.ready_pod(self._backlog.due.popitem()[1]))
 
     def _enqueue(self, uids: Iterable[str]) -> None:
         scheduled, now = self._core.plans.scheduled, self._core.deps.clock.now()
@@ -206,12 +178,12 @@ class Planner:
         now = core.deps.clock.now()
         for plan in planned:
             if self._is_due(plan, now) and self._budget_known(plan):
-                self._due[plan.uid] = plan
+                self._backlog.due[plan.uid] = plan
             else:
-                self._due.pop(plan.uid, None)
-                self.to_enqueue.add((plan.uid,))
+                self._backlog.due.pop(plan.uid, None)
+                self._backlog.to_enqueue.add((plan.uid,))
         for plan in (*cancelled, *gone):
-            self._due.pop(plan.uid, None)
+            self._backlog.due.pop(plan.uid, None)
             core.ready.discard(plan.uid)
         for plan in cancelled:
             core.deps.metrics.count_cancelled()

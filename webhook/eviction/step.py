@@ -82,6 +82,14 @@ def recheck(core: Core, plan: PodPlan, now: datetime) -> Step:
     return next_step(facts_of(core, plan), now)
 
 
+def request_to_send(core: Core, plan: PodPlan) -> Evict | None:
+    """`recheck` right before a request; None also while the plans or the inventory may be behind the cluster."""
+    if core.backlog.behind or not core.deps.trusted():
+        return None
+    step = recheck(core, plan, core.deps.clock.now())
+    return step if isinstance(step, Evict) else None
+
+
 def facts_of(core: Core, plan: PodPlan) -> Facts:
     """The current facts that the next step of a pod depends on."""
     evicted = plan.uid in core.plans.evicted

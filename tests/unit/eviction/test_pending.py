@@ -21,7 +21,7 @@ DEADLINE_SECONDS = 20.0
 
 
 def behind(world: World) -> bool:
-    return world.worker.planner.behind
+    return world.worker.backlog.behind
 
 
 def test_things_are_in_a_backlog_once() -> None:
@@ -86,7 +86,7 @@ def test_nobody_goes_and_nothing_is_said_before_all_is_decided() -> None:
             world.add(claim(f"p{number}"), pod(f"p{number}", priority=priority))
         lowest = f"p{priorities.index(0)}"
         later = claim("later", tolerates(60))
-        world.worker.planner.timeslice._seconds = 0.0005
+        world.worker.backlog.timeslice._seconds = 0.0005
         tasks = [asyncio.create_task(world.worker.run()), asyncio.create_task(impatient(world))]
         await asyncio.sleep(0)
         world.add(later, pod("later", priority=-1), rule())

@@ -52,7 +52,7 @@ def test_taint_on_most_claims_plans_who_has_them(monkeypatch: pytest.MonkeyPatch
         for each in (world, other):
             each.add(using, pod(f"p{number}"))
     world.add(rule())
-    monkeypatch.setattr(other.worker.planner, "mark_claims", other.worker.planner.claims.add)
+    monkeypatch.setattr(other.worker.planner, "mark_claims", other.worker.backlog.claims.add)
     other.add(rule())
     for each in (world, other):
         each.catch_up()

@@ -270,7 +270,7 @@ class World:
 
     def catch_up(self) -> None:
         """All that is undecided is decided."""
-        while self.worker.planner.behind:
+        while self.worker.backlog.behind:
             self.worker.catch_up()
 
     # --- time ------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ class World:
     async def _settle(self) -> None:
         worker = self.worker
         while not self._late:
-            if worker.planner.pending_count:
+            if worker.backlog.pod_count:
                 worker.catch_up()
                 continue
             worker.queue._promote()
