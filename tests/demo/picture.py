@@ -39,6 +39,12 @@ _STYLE: Final = (
     ".notice{fill:#e3b341}.bad{fill:#ff7b72}"
 )
 
+# With xml:space, viewers without CSS keep the columns of tables too.
+_OPENING: Final = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img" '
+    'xml:space="preserve">'
+)
+
 
 class Recording(io.StringIO):
     """A colour terminal that remembers what it showed, and shows it on standard output as well."""
@@ -104,7 +110,7 @@ def drawn(lines: Iterable[Line]) -> str:
     width, height = round(2 * _MARGIN + _WIDTH * columns), 2 * _MARGIN + _HEIGHT * number
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">',
+            _OPENING.format(width=width, height=height),
             "<title>Screens of the demo</title>",
             f"<style>{_STYLE}</style>",
             f'<rect width="{width}" height="{height}" rx="8" fill="#0d1117"/>',
