@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.field import Path, Severity
+from webhook.api.field import ErrorType, Path, Severity
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import find, path_of
 from webhook.files.traps import explained
@@ -42,13 +42,21 @@ def entries_of(spot: Spot, findings: Iterable[Finding], *, at_keys: bool = False
 
 
 def message_of(finding: Finding, error: FieldError | None = None) -> str:
-    """What a finding says at its place, as in the webhook's answers: what refuses nothing is a sentence alone.
+    """The text of a finding without its path: the whole error where it refuses the object, else a sentence alone.
 
-    `error` replaces the finding's own, where a further explanation was added to that.
+    A warning keeps the API server's words only for a documented rule that is not enforced, as in `Too many: 17: ...`;
+    "Forbidden" is for refusals alone. `error` replaces the finding's own, where a further explanation was added to it.
     """
     error = error or finding.error
-    speaks = finding.code is not None or finding.rule is not None
-    return error.detail if speaks and finding.severity is not Severity.DENY else error.body
+    refuses = finding.severity is Severity.DENY
+    worded = finding.code is not None or finding.rule is not None or error.type is ErrorType.FORBIDDEN
+    return error.detail if worded and not refuses else error.body
+
+
+def placed_message_of(finding: Finding) -> str:
+    """The text of a finding after its path, if it has one."""
+    message = message_of(finding)
+    return f"{finding.error.field}: {message}" if finding.error.field else message
 
 
 def duplicate_entries(manifest: Manifest) -> Iterator[Entry]:

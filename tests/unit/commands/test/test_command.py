@@ -247,7 +247,7 @@ def test_text_tells_what_was_expected_and_what_came(run: Runner) -> None:
         "  FAIL  ops may do odd things (39:3)\n"
         "          decision: expected allowed, got warned\n"
         "          rules: expected [], got [told]\n"
-        f'          said: {PLACE}: Forbidden: "olga" in namespace "ml" asks for a toleration of key '
+        f'          said: {PLACE}: "olga" in namespace "ml" asks for a toleration of key '
         '"odd.example.com/x", NoSchedule\n'
         "policy.yaml: info: no case hits rule ops-may\n"
         "policy.yaml: info: no case hits exception lab\n"

@@ -428,3 +428,18 @@ def test_what_cannot_be_run_gives_two(fields: Any, line: str, run: Callable[...,
     code, output = run(**{"cases": [case(on(0), "allowed")], **fields})
     assert code == 2
     assert [each for each in output.splitlines() if re.match(line, each)] != [], output
+
+
+@pytest.mark.parametrize("words", [("-v",), ("-o", "json"), ("-o", "yaml"), ("-o", "junit")], ids=" ".join)
+def test_what_refuses_nothing_is_not_called_forbidden(words: tuple[str, ...], run: Callable[..., Any]) -> None:
+    """Figures of a taint within its limits, and of one that a policy in mode warn would refuse."""
+    within, over = case(on(0), "allowed"), case(everywhere(), "warned", reasons=["limit:pods"])
+    for each, policies in ((within, {}), (over, {"policy": policy(mode="warn")})):
+        code, output = run(*words, cases=[each], **policies)
+        assert (code, "Forbidden" in output) == (0, False), output
+        assert "spec.deviceSelector: " in output
+
+
+def test_what_refuses_is_called_forbidden(run: Callable[..., Any]) -> None:
+    _, output = run("-v", cases=[case(everywhere(), "denied")])
+    assert "said: spec.deviceSelector: Forbidden: hits 8 devices" in output
