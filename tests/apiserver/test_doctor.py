@@ -152,8 +152,8 @@ def test_a_healthy_installation_is_well(stage: Stage) -> None:
     found = doctor(stage.plane, "--wait", "300")
     assert (found.code, found.amiss) == (0, {}), found.error
     assert found.names == WELL
-    assert "this machine's agrees with the API server's" in [each["message"] for each in found.checks]
-    assert "the webhook's agrees with the API server's" in [each["message"] for each in found.checks]
+    assert "this machine and the API server agree" in [each["message"] for each in found.checks]
+    assert "the webhook and the API server agree" in [each["message"] for each in found.checks]
 
 
 def test_text_is_a_line_for_each_check(stage: Stage) -> None:
@@ -175,13 +175,13 @@ def test_a_ca_that_signed_something_else_is_told(stage: Stage) -> None:
         bundles(stage, Authority().pem)
         found = once(stage, "probe rules.validate.devicetaint.io")
         assert found.code == 1
-        assert "does not fit what is served" in found.amiss["certificate"]
+        assert "does not match the served certificate" in found.amiss["certificate"]
         assert "failed calling webhook" in found.amiss["probe rules.validate.devicetaint.io"]
         assert "x509" in found.amiss["probe rules.validate.devicetaint.io"]
-        assert found.amiss["probe claims.validate.devicetaint.io"].startswith("fail not asked, or not answered")
-        assert found.amiss["probe policy.validate.devicetaint.io"].startswith("fail not asked, or not answered")
+        assert found.amiss["probe claims.validate.devicetaint.io"].startswith("fail not called, or no answer")
+        assert found.amiss["probe policy.validate.devicetaint.io"].startswith("fail not called, or no answer")
         bundles(stage, b"")
-        assert "no caBundle in rules.validate" in doctor(stage.plane).amiss["registration"]
+        assert "no caBundle, so calls fail: rules.validate" in doctor(stage.plane).amiss["registration"]
     finally:
         bundles(stage, right)
     assert doctor(stage.plane, "--wait", "300").amiss == {}
@@ -192,7 +192,7 @@ def test_nobody_there_and_waiting_for_somebody(stage: Stage) -> None:
     found = doctor(stage.plane, "--wait", "2")
     assert found.code == 1
     assert "failed calling webhook" in found.amiss["probe rules.validate.devicetaint.io"]
-    assert found.amiss["probe slices.validate.devicetaint.io"].startswith("fail not asked, or not answered")
+    assert found.amiss["probe slices.validate.devicetaint.io"].startswith("fail not called, or no answer")
     command = [sys.executable, "-m", "webhook", "doctor", f"--kubeconfig={stage.plane.kubeconfig}", "--wait", "500"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waiting:
         stage.start_webhook()
@@ -234,7 +234,7 @@ def test_callers_that_prove_nothing(stage: Stage) -> None:
     before = {"spec": {"template": deployment["spec"]["template"]}}
     try:
         for environment, amiss in (
-            ({}, {"callers": "warn API servers do not prove who they are: no author is signed, and no impact can be"}),
+            ({}, {"callers": "warn API servers do not authenticate: template authors are not signed"}),
             ({"TRUST_UNAUTHENTICATED_CALLERS": "true"}, {}),
         ):
             changed = copy.deepcopy(before)
@@ -253,7 +253,8 @@ def test_author_policy_that_is_not_bound_or_only_audits(stage: Stage) -> None:
     try:
         patched(stage, url, {"spec": {"validationActions": ["Audit"]}})
         assert doctor(stage.plane).amiss == {
-            "author policy": "warn not as it is shipped: ValidatingAdmissionPolicyBinding spec.validationActions"
+            "author policy": "warn changed from the manifests, so templates may be able to name any author: "
+            "ValidatingAdmissionPolicyBinding spec.validationActions"
         }
         assert stage.client.delete(url).ok
         (text,) = doctor(stage.plane).amiss.values()
@@ -273,8 +274,8 @@ def test_policies_that_are_mild_broken_or_missing(stage: Stage) -> None:
         stage.unregister()
         assert stage.write_policy("mode: loose").ok
         found = doctor(stage.plane)
-        assert found.amiss["policy"].startswith("fail it cannot be loaded: ")
-        assert found.amiss["registration"].endswith("nobody is asked")
+        assert found.amiss["policy"].startswith("fail cannot be loaded: ")
+        assert found.amiss["registration"].endswith("API servers do not call the webhook")
     finally:
         stage.client.delete(POLICY_MAP)
         stage.use(make_policy())
@@ -284,7 +285,7 @@ def test_policies_that_are_mild_broken_or_missing(stage: Stage) -> None:
 def test_somebody_who_may_not_look_is_told_so(stage: Stage) -> None:
     found = doctor(stage.plane, kubeconfig=stage.plane.kubeconfig_of("visitor", ()))
     assert found.code == 1
-    assert {text.partition(":")[0] for text in found.amiss.values()} == {"warn not allowed to look"}
+    assert {text.partition(":")[0] for text in found.amiss.values()} == {"warn not checked, permission denied"}
 
 
 def test_no_cluster_is_two(stage: Stage, tmp_path: Any) -> None:
@@ -314,4 +315,4 @@ def canaries(plane: ControlPlane) -> set[str]:
 
 def test_without_the_in_tree_evictor_the_policy_has_to_say_so(stage: Stage) -> None:
     found = doctor(stage.plane, "--canary")
-    assert found.amiss == {"evictor": "warn the in-tree evictor is absent, and the policy says active"}
+    assert found.amiss == {"evictor": "warn the in-tree evictor is absent, but the policy says active"}

@@ -23,11 +23,15 @@ _CONTAINER: Final = "serve"
 def callers_check(deployment: Json) -> Check:
     """Whether `serve` authenticates API servers, as far as its Deployment shows."""
     if _flag_value(deployment, "client-ca-file"):
-        return passed("callers", "only clients with the certificate of an API server are heard")
+        return passed("callers", "only clients with an API server's certificate are accepted")
     if _flag_value(deployment, "trust-unauthenticated-callers") in {"", "1", "true", "yes", "on"}:
-        return passed("callers", "every client is taken for an API server: nothing else may reach the port")
-    text = "API servers do not prove who they are: no author is signed, and no impact can be confirmed"
-    return Check("callers", Status.WARN, text, "see docs/callers.md: component client-certificates, or why not")
+        return passed(
+            "callers", "every client is trusted as an API server: make sure that nothing else can reach the port"
+        )
+    text = "API servers do not authenticate: template authors are not signed, and impacts cannot be confirmed"
+    return Check(
+        "callers", Status.WARN, text, "add the component client-certificates, or pick another way in docs/callers.md"
+    )
 
 
 def _flag_value(deployment: Json, flag: str) -> str | None:
@@ -53,11 +57,13 @@ def _containers(deployment: Json) -> Iterator[Json]:
 
 def author_policy_check(policy: Json | None, binding: Json | None) -> Check:
     """Whether API servers refuse templates that name another author, by the policy as shipped."""
-    name, advice = "author policy", "apply the overlay: manifests/base/author-policy.yaml"
+    name, advice = "author policy", "apply the overlay again; it has manifests/base/author-policy.yaml"
     found = {"ValidatingAdmissionPolicy": policy, "ValidatingAdmissionPolicyBinding": binding}
     missing = [kind for kind, each in found.items() if each is None]
     if missing:
-        text = f"no {' and no '.join(missing)} {AUTHOR_POLICY}: templates can name authors while the webhook is down"
+        text = (
+            f"no {' and no '.join(missing)} {AUTHOR_POLICY}: while the webhook is down, a template can name any author"
+        )
         return Check(name, Status.WARN, text, advice)
     changed = [
         f"{kind} spec.{field}"
@@ -66,8 +72,13 @@ def author_policy_check(policy: Json | None, binding: Json | None) -> Check:
         for field in _differences(each.get("spec") or {}, shipped()[kind])
     ]
     if changed:
-        return Check(name, Status.WARN, f"not as it is shipped: {', '.join(changed)}", advice)
-    return passed(name, "API servers refuse templates in the name of another author")
+        return Check(
+            name,
+            Status.WARN,
+            f"changed from the manifests, so templates may be able to name any author: {', '.join(changed)}",
+            advice,
+        )
+    return passed(name, "API servers refuse templates that name another author")
 
 
 def shipped() -> Mapping[str, Json]:

@@ -87,26 +87,26 @@ def probe_check(probed: ProbeResult, namespace: str) -> Check:
     if _FAILED in probed.message:
         return Check(name, Status.FAIL, probed.message, _advice_on_failure(probed.message, namespace))
     if probed.code < 300:
-        text = "not asked, or not answered: what it should judge passes unjudged"
-        advice = "see whether pods are ready and the API server reaches the Service; its log says why calls fail"
+        text = "not called, or no answer: what it should review is admitted without a review"
+        advice = "check that the pods are ready and the API server reaches the Service; its log says why calls fail"
         return Check(name, Status.FAIL, text, advice)
     if probed.code == 409 and probed.fails_open:
-        text = "not asked, or not answered: a document with mistakes was not refused"
-        return Check(name, Status.FAIL, text, "see whether pods are ready; the API server's log says why calls fail")
-    text = f"not known: the probe was refused by somebody else: {probed.message}"
-    return Check(name, Status.WARN, text, "ask as somebody who may create such objects")
+        text = "not called, or no answer: a policy with errors was not refused by the webhook"
+        return Check(name, Status.FAIL, text, "check that the pods are ready; the API server's log says why calls fail")
+    text = f"unknown: something else refused the probe: {probed.message}"
+    return Check(name, Status.WARN, text, "run doctor as a user who may create such objects")
 
 
 def _advice_on_failure(message: str, namespace: str) -> str:
     if "client certificate" in message or "certificate required" in message or message.endswith("EOF"):
-        return "the webhook hears only clients with an API server's certificate: see docs/callers.md"
+        return "the API server has no accepted client certificate: give it one, see docs/callers.md"
     if "x509" in message or "certificate" in message:
-        return "the caBundle does not fit the certificate: see certs/README.md; both must come from one authority"
+        return "the caBundle does not match the certificate: both must come from the same CA, see certs/README.md"
     if "no endpoints" in message or "connection refused" in message:
         return f"no pod answers: kubectl -n {namespace} get pods"
     if "not found" in message and "service" in message:
         return "the Service is missing: apply the overlay again"
-    return "the API server cannot reach the pods: see networks and firewalls in docs/operations.md"
+    return "the API server cannot reach the pods: check networks and firewalls, see docs/operations.md"
 
 
 def authors_check(written: Mapping[str, Any]) -> Check:
@@ -115,12 +115,12 @@ def authors_check(written: Mapping[str, Any]) -> Check:
     meta = (written.get("spec") or {}).get("metadata") or {}
     if REQUESTED_BY in (meta.get("annotations") or {}):
         return passed(name, "writes authors into templates")
-    text = "templates get no author, so claims made from them count as somebody's whom nobody knows"
+    text = "templates get no author, so claims made from them have an unknown author"
     return Check(
         name,
         Status.WARN,
         text,
-        "see Secret device-taint-webhook-key, the mutating entries, and who calls: docs/callers.md",
+        "check Secret device-taint-webhook-key, the mutating entries and caller authentication: docs/callers.md",
     )
 
 
@@ -146,15 +146,17 @@ def registration_check(kind: str, name: str, entries: Sequence[WebhookEntry] | N
     """Whether a webhook configuration is there, whole, with something to trust in each entry."""
     where = f"{kind}WebhookConfiguration {name}"
     if entries is None:
-        return Check("registration", Status.FAIL, f"no {where}: nobody is asked", "apply the overlay")
+        return Check(
+            "registration", Status.FAIL, f"no {where}: API servers do not call the webhook", "apply the overlay"
+        )
     bare = [entry.name for entry in entries if not entry.bundle.strip()]
     if bare:
         advice = "wait for cert-manager's cainjector or a replica to fill it in; see certs/README.md"
-        return Check("registration", Status.FAIL, f"{where}: no caBundle in {', '.join(bare)}", advice)
+        return Check("registration", Status.FAIL, f"{where}: no caBundle, so calls fail: {', '.join(bare)}", advice)
     missing = sorted(set(expected) - {entry.name for entry in entries})
     if missing:
-        text = f"{where} lacks {', '.join(missing)}"
-        return Check("registration", Status.WARN, text, "apply the overlay, unless you left them out on purpose")
+        text = f"{where}: entries missing, so their objects are not reviewed: {', '.join(missing)}"
+        return Check("registration", Status.WARN, text, "apply the overlay again, unless you left them out on purpose")
     return passed("registration", f"{where}: {len(entries)} entries")
 
 
@@ -170,15 +172,15 @@ class Handshake(NamedTuple):
 def certificate_check(shake: Handshake, now: datetime) -> Check:
     """Whether the caBundle verifies the served certificate, as far as this machine can reach it."""
     if shake.untrusted:
-        text = f"the caBundle of {shake.entry} does not fit what is served: {shake.untrusted}"
-        return Check("certificate", Status.FAIL, text, "see certs/README.md; both must come from one authority")
+        text = f"the caBundle of {shake.entry} does not match the served certificate: {shake.untrusted}"
+        return Check("certificate", Status.FAIL, text, "both must come from the same CA: see certs/README.md")
     if shake.ends is None:
-        text = f"not to be seen from here ({shake.unreachable}); the API server's own word is in the probes"
+        text = f"not reachable from here ({shake.unreachable}); the probes show whether the API server trusts it"
         return passed("certificate", text)
     left = (shake.ends - now).total_seconds()
-    text = f"fits the caBundle; ends {shake.ends:%Y-%m-%dT%H:%M:%SZ}"
+    text = f"matches the caBundle; expires {shake.ends:%Y-%m-%dT%H:%M:%SZ}"
     if left < _SOON_SECONDS:
-        advice = "it should have been renewed by now: see the logs of whoever renews it"
+        advice = "it should have been renewed by now: see the log of cert-manager, or of the replicas if they issue it"
         return Check("certificate", Status.WARN, f"{text}, in {max(left, 0) / 60:.0f} min", advice)
     return passed("certificate", text)
 
@@ -194,12 +196,14 @@ def versions_check(served: Mapping[tuple[str, str], frozenset[str]], entries: It
         there = served.get((group, resource), frozenset())
         full = f"{resource}.{group}" if group else resource
         if not there:
-            text = f"{full} is not served: nothing of it is judged, and nothing of it exists"
+            text = f"{full} is not served, so there is nothing to review"
             advice = "enable the API if you want it (DeviceTaintRules: feature gate DRADeviceTaintRules)"
             checks.append(Check("versions", Status.WARN, text, advice))
         elif not there & versions and "*" not in versions:
-            text = f"{full} is served in {_listed(there)}, registered for {_listed(versions)}"
-            checks.append(Check("versions", Status.FAIL, text, "upgrade the webhook: it does not know this release"))
+            text = f"{full} is served in {_listed(there)}, but registered for {_listed(versions)}: it is not reviewed"
+            checks.append(
+                Check("versions", Status.FAIL, text, "upgrade the webhook to a version that knows this release")
+            )
     registered = ", ".join(sorted(resource for _, resource in wanted))
     return checks or [passed("versions", f"registered in a served version: {registered}")]
 
@@ -210,13 +214,18 @@ def versions_check(served: Mapping[tuple[str, str], frozenset[str]], entries: It
 def clock_check(server: datetime | None, here: datetime) -> Check:
     """Compares this machine's clock with the API server's, which is known in full seconds."""
     if server is None:
-        return Check("clock", Status.WARN, "the API server tells no time", "look at the proxy between")
+        return Check(
+            "clock",
+            Status.WARN,
+            "the API server sends no Date header, so clocks cannot be compared",
+            "check the proxy in front of it",
+        )
     seconds = (here - server).total_seconds()
     text = f"this machine is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} the API server"
     if abs(seconds) <= _SKEW_SECONDS:
-        return passed("clock", "this machine's agrees with the API server's")
+        return passed("clock", "this machine and the API server agree")
     status = Status.FAIL if abs(seconds) > _SKEW_WORST_SECONDS else Status.WARN
-    return Check("clock", status, text, "set clocks by NTP; certificates and evictions go by them")
+    return Check("clock", status, text, "synchronize clocks by NTP: certificates and evictions depend on them")
 
 
 def webhook_clock_check(sooner: Sequence[str], later: Sequence[str]) -> Check:
@@ -227,10 +236,15 @@ def webhook_clock_check(sooner: Sequence[str], later: Sequence[str]) -> Check:
     early = any(f"[{AHEAD_CODE}]" in text for text in sooner)
     late = any(f"[{AHEAD_CODE}]" in text for text in later)
     if late and not early:
-        return passed("clock", "the webhook's agrees with the API server's")
+        return passed("clock", "the webhook and the API server agree")
     way = "behind" if early else "ahead of"
-    text = f"the webhook's is more than {_SKEW_SECONDS:g} s {way} the API server's"
-    return Check("clock", Status.FAIL, text, "set the clocks of its nodes by NTP: exceptions and evictions go by them")
+    text = f"the webhook is more than {_SKEW_SECONDS:g} s {way} the API server"
+    return Check(
+        "clock",
+        Status.FAIL,
+        text,
+        "synchronize the clocks of its nodes by NTP: exceptions and evictions depend on them",
+    )
 
 
 # --- what runs ----------------------------------------------------------------------------------
@@ -241,7 +255,7 @@ def deployment_check(name: str, deployment: Mapping[str, Any] | None, namespace:
     if deployment is None:
         if not needed:
             return None
-        advice = "apply the overlay, unless it runs elsewhere; -n names another namespace"
+        advice = "apply the overlay; if it runs in another namespace, name that with -n"
         return Check("deployment", Status.WARN, f"no Deployment {name} in namespace {namespace}", advice)
     wanted = (deployment.get("spec") or {}).get("replicas", 1)
     status = deployment.get("status") or {}
@@ -251,7 +265,12 @@ def deployment_check(name: str, deployment: Mapping[str, Any] | None, namespace:
     if not ready and wanted:
         return Check("deployment", Status.FAIL, text, advice)
     if not wanted:
-        return Check("deployment", Status.FAIL, f"{name} is scaled to 0", f"scale it up: {advice}")
+        return Check(
+            "deployment",
+            Status.FAIL,
+            f"{name} is scaled to 0, so it does nothing",
+            f"kubectl -n {namespace} scale deployment {name} --replicas N",
+        )
     if ready < wanted or updated < wanted:
         return Check("deployment", Status.WARN, f"{text}, {updated} up to date", advice)
     return passed("deployment", text)
@@ -267,20 +286,25 @@ class MissingRight(NamedTuple):
 def access_check(denied: Sequence[MissingRight], asked: int) -> Check:
     """Whether the service accounts have all the rights they need."""
     if not denied:
-        return passed("access", f"service accounts may do all they have to ({asked} rights)")
+        return passed("access", f"service accounts have all {asked} rights that they need")
     text = "; ".join(f"{each.account} may not {each.what}" for each in denied)
-    return Check("access", Status.FAIL, text, "apply the overlay: its roles and bindings are missing or changed")
+    return Check("access", Status.FAIL, text, "roles or bindings are missing or changed: apply the overlay again")
 
 
 def key_check(size_bytes: int | None) -> Check:
     """Whether there is a key that seals authors and confirmations; None if the Secret is missing."""
     if size_bytes is None:
-        text = "no Secret device-taint-webhook-key: authors of templates are not known, impacts cannot be confirmed"
+        text = "no Secret device-taint-webhook-key: template authors are unknown, and impacts cannot be confirmed"
         return Check("key", Status.FAIL, text, "apply the overlay")
     if not size_bytes:
-        advice = "the first replica fills it; see its log"
-        return Check("key", Status.WARN, "Secret device-taint-webhook-key is still empty", advice)
-    return passed("key", "there is one")
+        advice = "the first replica fills it; if it stays empty, see the log of that replica"
+        return Check(
+            "key",
+            Status.WARN,
+            "Secret device-taint-webhook-key is empty: template authors are unknown, and impacts cannot be confirmed",
+            advice,
+        )
+    return passed("key", "Secret device-taint-webhook-key has a key")
 
 
 # --- policy and evictor -------------------------------------------------------------------------
@@ -289,28 +313,38 @@ def key_check(size_bytes: int | None) -> Check:
 def policy_check(loaded: Loaded | None, config_map: NamespacedName) -> Check:
     """`loaded` is the policy in the ConfigMap; None if there is none."""
     if loaded is None:
-        return passed("policy", "none is set, so the built-in one holds: all tolerations are allowed")
+        return passed("policy", "none is set, so the built-in policy applies: all tolerations are allowed")
     if loaded.policy is None:
-        text = f"it cannot be loaded: {'; '.join(str(error) for error in loaded.errors[:3])}"
-        advice = f"replicas keep the last good one: correct ConfigMap {config_map}"
+        text = f"cannot be loaded: {'; '.join(str(error) for error in loaded.errors[:3])}"
+        advice = f"correct ConfigMap {config_map}; until then replicas keep the last good policy"
         return Check("policy", Status.FAIL, text, advice)
     policy = loaded.policy
     text = f"{policy.hash}: {len(policy.rules)} rules, {len(policy.taint_rules)} taint rules"
     if policy.mode is not PolicyMode.ENFORCE:
-        return Check("policy", Status.WARN, f"{text}, mode {policy.mode}: nothing is refused", "set mode to enforce")
+        return Check(
+            "policy",
+            Status.WARN,
+            f"{text}, mode {policy.mode}: nothing is refused",
+            "set mode: enforce in the policy, if it should refuse",
+        )
     return passed("policy", text)
 
 
 def evictor_check(found: InTree, policy: Policy | None) -> Check:
     """Whether the in-tree evictor runs, and whether the policy knows."""
     if found is InTree.UNKNOWN:
-        text = "not to be told whether the in-tree evictor runs: rules are not served, or have no status"
-        return Check("evictor", Status.WARN, text, "set inTreeEvictor in the policy to what you know")
+        text = "cannot detect whether the in-tree evictor runs: DeviceTaintRules are not served, or have no status"
+        return Check(
+            "evictor",
+            Status.WARN,
+            text,
+            "set inTreeEvictor in the policy to what the controller manager is configured for",
+        )
     said = (policy.in_tree_evictor if policy is not None else InTreeEvictor.ACTIVE).value
     text = f"the in-tree evictor is {found}"
     if said != found.value:
-        advice = f"set inTreeEvictor: {found} in the policy: the guard reckons with who evicts"
-        return Check("evictor", Status.WARN, f"{text}, and the policy says {said}", advice)
+        advice = f"set inTreeEvictor: {found} in the policy: the impact guard depends on it"
+        return Check("evictor", Status.WARN, f"{text}, but the policy says {said}", advice)
     return passed("evictor", f"{text}, as the policy says")
 
 

@@ -84,8 +84,8 @@ def command_line() -> CommandLine:
     """The flags of the verb."""
     parser = CommandLine(
         program("doctor"),
-        "Tells whether the webhook of a cluster is installed as it should be, and answers.",
-        "Exit codes: 0 all is well, 1 something warns or fails, 2 wrong usage or no cluster.",
+        "Checks whether the webhook is installed correctly in a cluster, and whether it answers.",
+        "Exit codes: 0 all checks passed, 1 a check warns or fails, 2 wrong usage or no cluster.",
         (
             "device-taint-webhook doctor",
             "device-taint-webhook doctor --context staging -n taints --wait 60 -o json",
@@ -100,18 +100,18 @@ def command_line() -> CommandLine:
         type=as_wait,
         const=_WAIT_SECONDS,
         metavar="SECONDS",
-        help=f"first wait until probes are answered through the API server, {_WAIT_SECONDS:g} s at most",
+        help=f"first wait for answers to probes through the API server, at most SECONDS (default {_WAIT_SECONDS:g})",
     )
     add(
         "--canary",
         action="store_true",
-        help="find out whether the in-tree evictor runs, by a rule that is deleted at once",
+        help="detect whether the in-tree evictor runs, by a rule that is created and deleted at once",
     )
     add(
         "--probe-namespace",
         default="default",
         metavar="NS",
-        help="where claims are probed, by dry runs; default default",
+        help="namespace of the claims that are probed, as dry runs; default: default",
     )
     add_policy_config_map(parser)
     parser.set_defaults(policy_configmap=None)  # that of --namespace

@@ -292,9 +292,16 @@ async def _run_check(name: str, look: Callable[[], Awaitable[Sequence[Check]]]) 
     try:
         return await look()
     except Refused as error:
-        return [Check(name, Status.WARN, f"not allowed to look: {error}", "ask as somebody who may")]
+        return [
+            Check(
+                name,
+                Status.WARN,
+                f"not checked, permission denied: {error}",
+                "run doctor as a user with this permission",
+            )
+        ]
     except ClusterError as error:
-        return [Check(name, Status.FAIL, str(error), "see whether the API server is well")]
+        return [Check(name, Status.FAIL, str(error), "check the health of the API server")]
 
 
 async def wait_answered(doctor: Doctor, seconds: float, clock: Callable[[], float]) -> bool:

@@ -127,22 +127,28 @@ def test_registrations() -> None:
     whole, bare = make_entry(), make_entry("claims.validate.devicetaint.io", b" \n")
     kind, name = "Validating", "device-taint-webhook"
     assert said(registration_check(kind, name, [whole], [RULES]))[0] == "ok"
-    assert "nobody is asked" in said(registration_check(kind, name, None, [RULES]))[1]
+    assert "API servers do not call the webhook" in said(registration_check(kind, name, None, [RULES]))[1]
     assert said(registration_check(kind, name, [whole, bare], [RULES])) == (
         "fail",
-        "ValidatingWebhookConfiguration device-taint-webhook: no caBundle in claims.validate.devicetaint.io",
+        (
+            "ValidatingWebhookConfiguration device-taint-webhook: no caBundle, so calls fail: "
+            "claims.validate.devicetaint.io"
+        ),
     )
     assert said(registration_check(kind, name, [whole], [RULES, "x"])) == (
         "warn",
-        "ValidatingWebhookConfiguration device-taint-webhook lacks x",
+        "ValidatingWebhookConfiguration device-taint-webhook: entries missing, so their objects are not reviewed: x",
     )
 
 
 def test_certificates() -> None:
     day = Handshake(RULES, ends=NOW + timedelta(days=1))
-    assert said(certificate_check(day, NOW)) == ("ok", "fits the caBundle; ends 2026-06-02T12:00:00Z")
+    assert said(certificate_check(day, NOW)) == ("ok", "matches the caBundle; expires 2026-06-02T12:00:00Z")
     soon = Handshake(RULES, ends=NOW + timedelta(minutes=59))
-    assert said(certificate_check(soon, NOW)) == ("warn", "fits the caBundle; ends 2026-06-01T12:59:00Z, in 59 min")
+    assert said(certificate_check(soon, NOW)) == (
+        "warn",
+        "matches the caBundle; expires 2026-06-01T12:59:00Z, in 59 min",
+    )
     assert said(certificate_check(Handshake(RULES, untrusted="self-signed"), NOW))[0] == "fail"
     assert said(certificate_check(Handshake(RULES, unreachable="no such host"), NOW))[0] == "ok"
 
@@ -152,7 +158,7 @@ def test_versions_are_registered_that_are_served() -> None:
     assert said(*versions_check({key: frozenset({"v1beta2", "v3"})}, [make_entry()]))[0] == "ok"
     assert said(*versions_check({key: frozenset({"v3"})}, [make_entry()])) == (
         "fail",
-        "devicetaintrules.resource.k8s.io is served in v3, registered for v1, v1beta2",
+        "devicetaintrules.resource.k8s.io is served in v3, but registered for v1, v1beta2: it is not reviewed",
     )
     assert said(*versions_check({}, [make_entry()]))[0] == "warn"
 
@@ -197,7 +203,7 @@ def test_what_to_do_names_the_namespace_of_the_installation() -> None:
     assert missing is not None
     assert missing.message == "no Deployment x in namespace platform"
     broken = policy_check(read_policy("kind: ["), NamespacedName("platform", "device-taint-webhook-policy"))
-    assert broken.advice.endswith("correct ConfigMap platform/device-taint-webhook-policy")
+    assert broken.advice.startswith("correct ConfigMap platform/device-taint-webhook-policy; ")
 
 
 def test_a_worker_need_not_be_there() -> None:
@@ -206,7 +212,7 @@ def test_a_worker_need_not_be_there() -> None:
 
 
 def test_access_and_key() -> None:
-    assert said(access_check([], 7)) == ("ok", "service accounts may do all they have to (7 rights)")
+    assert said(access_check([], 7)) == ("ok", "service accounts have all 7 rights that they need")
     assert said(access_check([MissingRight("a", "get x"), MissingRight("b", "list y")], 7)) == (
         "fail",
         "a may not get x; b may not list y",
