@@ -69,8 +69,8 @@ def _help() -> str:
     verbs = "".join(f"  {verb:<{_WIDTH}} {what}\n" for verb, what in VERBS.items())
     return (
         f"Makes Kubernetes device taints safe.\n\nUsage: {name} VERB [FLAGS]\n\nVerbs:\n{verbs}\n"
-        f"`{name} VERB --help` shows the flags of a verb; `{name} --version` what runs.\n"
-        "Exit codes: 0 fine, 1 findings, 2 usage or unreadable input.\n"
+        f"`{name} VERB --help` lists the flags of a verb; `{name} --version` prints the version.\n"
+        "Exit codes: 0 fine, 1 findings, 2 wrong usage, unreadable input or no cluster.\n"
     )
 
 

@@ -33,7 +33,7 @@ _GENERAL: Final = f"""\
 ## For all verbs
 
 - `{PROGRAM} --help` lists the verbs, `{PROGRAM} VERB --help` the flags of one,
-  with examples. `{PROGRAM} --version` tells what runs.
+  with examples. `{PROGRAM} --version` prints the version.
 - Exit codes: 0 fine, 1 findings, 2 wrong usage, unreadable input, nothing to judge or no cluster; 130 after an
   interrupt.
 - Verbs that ask a cluster find it as kubectl does: `--kubeconfig`, else `KUBECONFIG` (several paths are merged), else

@@ -162,7 +162,7 @@ def command_line() -> CommandLine:
     """The flags of the verb."""
     parser = CommandLine(
         program("completion"),
-        "Prints a script that makes a shell complete verbs, flags and their values.",
+        "Prints a shell completion script for verbs, flags and their values.",
         "Exit codes: 0 fine, 2 wrong usage.",
         (
             "device-taint-webhook completion bash > ~/.local/share/bash-completion/completions/device-taint-webhook",
@@ -170,5 +170,5 @@ def command_line() -> CommandLine:
             "device-taint-webhook completion fish > ~/.config/fish/completions/device-taint-webhook.fish",
         ),
     )
-    parser.add_argument("shell", choices=sorted(_SHELLS), metavar="bash|fish|zsh", help="for which shell")
+    parser.add_argument("shell", choices=sorted(_SHELLS), metavar="bash|fish|zsh", help="the shell")
     return parser

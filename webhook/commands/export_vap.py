@@ -61,7 +61,7 @@ def _policy_in(name: str) -> Policy | None:
     if found.policy is None or report.errors or report.unreadable:
         faults = [line(row, entry, color=False) for row, entry in report.entries() if entry.level is Level.ERROR]
         cause = "cannot be read" if report.unreadable else "has errors"
-        faults.append(f"{program(_VERB)}: nothing is exported: the policy in {visible(name)} {cause}")
+        faults.append(f"{program(_VERB)}: nothing was exported: the policy in {visible(name)} {cause}")
         sys.stderr.write("".join(f"{each}\n" for each in faults))
         return None
     return found.policy
@@ -75,7 +75,7 @@ def _coverage_lines(exported: Export) -> Iterable[str]:
     yield f"rules: {_counted(exported.rules)}"
     yield f"everything else: {_counted(exported.beyond)}"
     if not exported.objects:
-        yield "nothing is refused by this policy, so there is nothing to export"
+        yield "this policy refuses nothing, so there is nothing to export"
 
 
 def _counted(parts: Iterable[Exported]) -> str:
@@ -91,7 +91,7 @@ def command_line() -> CommandLine:
     """The flags of the verb."""
     parser = CommandLine(
         program(_VERB),
-        "Prints what of a policy Kubernetes can enforce by itself, while no pod of ours runs.",
+        "Prints the part of a policy that Kubernetes can enforce by itself, even while the webhook is down.",
         "Exit codes: 0 fine, 1 with --strict: something is not exported in full, 2 wrong usage or no policy.",
         (
             "device-taint-webhook export-vap --policy policy.yaml > vap.yaml",
@@ -100,15 +100,15 @@ def command_line() -> CommandLine:
     )
     add = parser.add_argument
     add("--policy", required=True, metavar="F", help="the policy, or the ConfigMap that holds it; - is standard input")
-    add_namespace_of_installation(parser, "where the webhook is installed, whose claims are left out")
-    add("--protect-labels", action="store_true", help="also keep trustedNamespaceLabels from those without that right")
+    add_namespace_of_installation(parser, "where the webhook is installed; claims in it are exempt")
+    add("--protect-labels", action="store_true", help="also let only users with permission set trustedNamespaceLabels")
     add(
         "--strict",
         nargs="?",
         choices=(_ALL, _RULES),
         const=_ALL,
         metavar="WHAT",
-        help=f"exit with 1 if anything that a line names is not exported in full; {_RULES}: count the rules only, not "
+        help=f"exit with 1 if anything is not exported in full; {_RULES}: consider only rules, not "
         "documentedRules, impact and unknownAuthor",
     )
     add_output(parser, _FORMATS, "yaml")

@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from webhook.config.command_line import CommandLine
 
 VERBS: Final = {
-    "audit": "list claims and templates at rest that today's policy would refuse",
-    "check": "judge manifests in files, as the webhook would",
-    "doctor": "tell whether an installation is healthy",
-    "explain": "tell why a policy allows or refuses, rule by rule; and what a code means",
-    "preview": "tell which pods a taint would evict, when and why",
-    "evict": "empty tainted devices, gently",
-    "export-vap": "print what of a policy Kubernetes can enforce by itself",
+    "audit": "list stored claims and templates that the policy would refuse today",
+    "check": "review manifests in files as the webhook would",
+    "doctor": "check whether an installation is healthy",
+    "explain": "explain rule by rule why a policy allows or refuses; or what a warning code means",
+    "preview": "show which pods a taint would evict, when and why",
+    "evict": "evict pods from tainted devices, gently",
+    "export-vap": "print the part of a policy that Kubernetes can enforce by itself",
     "serve": "answer admission reviews over HTTPS",
     "test": "run test suites of policies",
-    "completion": "print what makes a shell complete these verbs and their flags",
+    "completion": "print a shell completion script for these verbs and their flags",
     "schema": "print the JSON Schema of policies or of test suites, for editors",
 }
 _DAEMONS: Final = frozenset({"evict", "serve"})

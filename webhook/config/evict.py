@@ -66,11 +66,16 @@ _EVICT_FLAGS: Final = (
         None,
         "WHICH",
     ),
-    Flag("delete-expired", "delete rules past their /expires-at, instead of setting them to None", as_switch, "false"),
+    Flag(
+        "delete-expired",
+        "delete rules past their /expires-at instead of setting their effect to None",
+        as_switch,
+        "false",
+    ),
     Flag("leader-elect", "act only while holding the lease", as_switch, "false"),
     Flag(
         "leader-elect-lease",
-        f"that lease (default {WORKER} in --namespace)",
+        f"the lease (default {WORKER} in --namespace)",
         as_namespaced,
         None,
         "NS/NAME",
@@ -84,7 +89,7 @@ _EVICT_FLAGS: Final = (
     Flag("key-file", "key that verifies confirmation codes; instead of the Secret", as_file, None, "F"),
     Flag(
         "key-secret",
-        f"the Secret with that key, only read (default {KEY_NAME} in --namespace; in mode observe none)",
+        f"the Secret with that key, only read (default {KEY_NAME} in --namespace; none in mode observe)",
         as_namespaced,
         None,
         "NS/NAME",
@@ -100,10 +105,10 @@ _EVICT_FLAGS: Final = (
     LOG_FORMAT,
     Flag("verbose", "log at level debug", as_switch, "false", short="-v"),
 )
-_EVICT_TEXT: Final = "Empties tainted devices: evicts the pods that use them, within limits of rate and number."
+_EVICT_TEXT: Final = "Empties tainted devices: evicts the pods that use them, within limits on rate and number."
 _EVICT_END: Final = (
-    f"Each flag can also be given in the environment, as {ENVIRONMENT_PREFIX}MODE for --mode. On SIGTERM it"
-    " starts no further eviction, finishes those in flight, writes conditions and releases the lease."
+    f"Each flag can also be set in the environment, such as {ENVIRONMENT_PREFIX}MODE for --mode. On SIGTERM it"
+    " starts no further evictions, finishes those in flight, writes conditions and releases the lease."
 )
 _EXAMPLES: Final = (
     "device-taint-webhook evict --mode observe --kubeconfig kubeconfig.yaml --log-format text",

@@ -79,9 +79,12 @@ _SERVE_FLAGS: Final = (
     Flag("port", "port for reviews; 0 picks a free port and logs it", as_port, "9443", "N"),
     Flag("cert-dir", "directory with tls.crt and tls.key, as in a kubernetes.io/tls Secret", as_file, None, "D"),
     Flag("tls-cert-file", "serving certificate (PEM, leaf first); with --tls-private-key-file", as_file, None, "F"),
-    Flag("tls-private-key-file", "its private key (PEM, no password)", as_file, None, "F"),
+    Flag("tls-private-key-file", "private key of the serving certificate (PEM, no password)", as_file, None, "F"),
     Flag(
-        "self-managed-certificates", "issue certificates from our own CA, which all replicas share", as_switch, "false"
+        "self-managed-certificates",
+        "issue certificates from the webhook's own CA, which all replicas share",
+        as_switch,
+        "false",
     ),
     Flag(
         "ca-secret",
@@ -97,7 +100,13 @@ _SERVE_FLAGS: Final = (
         None,
         "NAME",
     ),
-    Flag("mutating-webhook-configuration", f"likewise (default {CONFIGURATIONS})", as_object_name, None, "NAME"),
+    Flag(
+        "mutating-webhook-configuration",
+        f"the same for mutation (default {CONFIGURATIONS})",
+        as_object_name,
+        None,
+        "NAME",
+    ),
     Flag(
         "service",
         f"Service that API servers call; its DNS names go into the certificate (default {PROGRAM} in --namespace)",
@@ -105,7 +114,13 @@ _SERVE_FLAGS: Final = (
         None,
         "NS/NAME",
     ),
-    Flag("certificate-names", "more DNS names and IP addresses for it, comma-separated", as_host_names, None, "NAMES"),
+    Flag(
+        "certificate-names",
+        "more DNS names and IP addresses for the certificate, comma-separated",
+        as_host_names,
+        None,
+        "NAMES",
+    ),
     Flag("ca-lifetime", "lifetime of a CA, such as 90d; renewed at two thirds (default 365d)", as_lifetime, None, "T"),
     Flag(
         "certificate-lifetime",
@@ -155,7 +170,7 @@ _SERVE_FLAGS: Final = (
 )
 _SERVE_TEXT: Final = "Answers admission reviews over HTTPS: POST /validate and POST /mutate."
 _SERVE_END: Final = (
-    f"Each flag can also be given in the environment, as {ENVIRONMENT_PREFIX}PORT for --port. On SIGTERM it"
+    f"Each flag can also be set in the environment, such as {ENVIRONMENT_PREFIX}PORT for --port. On SIGTERM it"
     " becomes not ready, waits for the delay, closes the port and finishes requests in flight; a second SIGTERM"
     " stops it at once."
 )

@@ -63,7 +63,7 @@ def test_policy_that_is_not_there_is_named_with_the_reason(policy: Path, capsys:
     assert export_vap.run(["--policy", str(policy)]) == 2
     assert capsys.readouterr().err == (
         f"{policy}: error: cannot be read: No such file or directory\n"
-        f"{SAID}nothing is exported: the policy in {policy} cannot be read\n"
+        f"{SAID}nothing was exported: the policy in {policy} cannot be read\n"
     )
 
 

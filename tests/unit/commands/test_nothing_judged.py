@@ -75,7 +75,7 @@ def test_b1_nothing_judged_is_two_and_zero_if_that_is_allowed(
     code, _, error = ran(*words, capsys=capsys)
     assert (code, error.count("\n")) == (2, 1)
     assert error.startswith(f"device-taint-webhook {words[0]}: no")
-    assert error.endswith("; --allow-empty says that this is fine\n")
+    assert error.endswith("; pass --allow-empty if that is expected\n")
     assert ran(*words, "--allow-empty", capsys=capsys)[::2] == (0, "")
     assert folder.is_dir()
 
@@ -170,7 +170,7 @@ def test_c5_standard_input_has_one_name(words: list[str], capsys: pytest.Capture
 )
 def test_c5_standard_input_cannot_be_two_things(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, _, error = ran(*words, capsys=capsys)
-    assert (code, "only one of them can be standard input (-)" in error) == (2, True)
+    assert (code, "only one input can be standard input (-)" in error) == (2, True)
 
 
 def test_a6_warnings_can_be_errors_for_the_exit_code(run: CheckRunner) -> None:

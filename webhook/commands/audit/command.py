@@ -204,17 +204,23 @@ def _renderer(options: argparse.Namespace) -> Callable[[Report], str]:
 def _add_key(parser: CommandLine) -> None:
     """The key that authors of templates are proved with: a file or a Secret."""
     add = parser.add_argument
-    add("--key-file", metavar="F", help="the key that proves the authors of templates; else they are believed")
+    add("--key-file", metavar="F", help="the key that verifies template authors; without a key they are believed")
     usual = key_secret(own_namespace())
-    add("--key-secret", type=as_namespaced, default=usual, metavar="NS/NAME", help=f"default {usual}")
+    add(
+        "--key-secret",
+        type=as_namespaced,
+        default=usual,
+        metavar="NS/NAME",
+        help=f"the Secret with that key; default {usual}",
+    )
 
 
 def command_line() -> CommandLine:
     """The flags of the verb."""
     parser = CommandLine(
         program("audit"),
-        "Lists claims and templates at rest that the policy would refuse if they were created now.",
-        "Exit codes: 0 nothing is refused, 1 something is, 2 wrong usage, or nothing could be read or judged.",
+        "Lists stored claims and templates that the policy would refuse if they were created now.",
+        "Exit codes: 0 nothing is refused, 1 something is, 2 wrong usage, unreadable input or nothing to check.",
         (
             "device-taint-webhook audit -n ml",
             "device-taint-webhook audit --kubeconfig kubeconfig.yaml --candidate next.yaml",
@@ -228,9 +234,9 @@ def command_line() -> CommandLine:
         nargs="+",
         default=[],
         metavar="DIR|FILE",
-        help="kubectl get resourceclaimtemplates,resourceclaims,namespaces,deviceclasses -A -o json; "
-        "yaml will do, json is read three times as fast; "
-        f"{STDIN} is standard input; without it a cluster is asked",
+        help="output of kubectl get resourceclaimtemplates,resourceclaims,namespaces,deviceclasses -A -o json; "
+        "YAML works, too, but JSON is read three times as fast; "
+        f"{STDIN} is standard input; without this flag the cluster is read",
     )
     add_cluster(parser)
     add(
@@ -238,13 +244,18 @@ def command_line() -> CommandLine:
         "--namespace",
         type=as_namespace,
         metavar="NS",
-        help="only claims and templates of this namespace; default all",
+        help="only claims and templates in this namespace; default: all",
     )
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
-    add("--candidate", metavar="F", help="another policy: tells what only that one would refuse, as warnings")
+    add("--candidate", metavar="F", help="another policy: reports what only this one would refuse, as warnings")
     add_policy_config_map(parser)
     _add_key(parser)
-    add("--time", type=as_time, metavar="T", help="judge as of this time (RFC 3339), for exceptions; default now")
+    add(
+        "--time",
+        type=as_time,
+        metavar="T",
+        help="check as of this time (RFC 3339), which matters for exceptions; default now",
+    )
     add("--limit", type=as_limit, default=LINES, metavar="N", help=f"lines of text, 0 for all; default {LINES}")
     add_warnings_as_errors(parser)
     add_allow_empty(parser)

@@ -82,13 +82,13 @@ def _refuse_idle(options: argparse.Namespace, parser: CommandLine) -> None:
     for flag in ("user", "group", "namespace_labels", "device_class"):
         # What the controller brings is not judged by documented rules, whatever the policy.
         if getattr(options, flag) and options.user != CLAIM_CONTROLLER:
-            parser.error(f"--{flag.replace('_', '-')} means nothing without --policy")
+            parser.error(f"--{flag.replace('_', '-')} has no effect without --policy")
 
 
 def refuse_nameless(options: argparse.Namespace, parser: CommandLine) -> None:
     """Refuses groups without a user: they would be ignored silently."""
     if options.group and not options.user:
-        parser.error("--group needs --user: groups are those of a user")
+        parser.error("--group needs --user: groups belong to a user")
 
 
 def terms_of(options: argparse.Namespace, key: bytes | None, report: Report) -> tuple[Iterable[File], ReviewTerms]:
@@ -158,7 +158,7 @@ def refuse_two_policies(options: argparse.Namespace, parser: CommandLine) -> Non
         parser.error("--policy and --policy-configmap may not be given together")
     for name in ("kubeconfig", "context"):
         if getattr(options, name) is not None and options.policy_configmap is None:
-            parser.error(f"--{name} must come with --policy-configmap: nothing else is read of a cluster")
+            parser.error(f"--{name} must come with --policy-configmap: nothing else is read from a cluster")
 
 
 def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile:
@@ -212,7 +212,7 @@ def _release(word: str) -> Release:
     match = _VERSION.fullmatch(word)
     oldest = min(RELEASES)
     if match is None or int(match[1]) < oldest:
-        raise ValueError(f"must be a version from 1.{oldest} on, such as 1.{NEWEST.minor}")
+        raise ValueError(f"must be 1.{oldest} or later, such as 1.{NEWEST.minor}")
     return RELEASES.get(int(match[1]), NEWEST)
 
 
@@ -224,27 +224,36 @@ def add_terms(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="objects as the cluster has them (kubectl get -o yaml): the same object in FILE is judged as an update",
+        help="objects as stored in the cluster (kubectl get -o yaml): the same object in FILE is checked as an update",
     )
     add("--user", default="", metavar="U", help="who sends the request")
     add("--group", type=as_group, action="append", default=[], metavar="G", help="a group of the user; repeatable")
-    add("--key-file", metavar="F", help="the key that signs authors of templates; else claims made from them have none")
+    add(
+        "--key-file",
+        metavar="F",
+        help="the key that signs template authors; without it claims made from templates have no author",
+    )
     add(
         "-n",
         "--namespace",
         type=as_namespace,
         default="default",
         metavar="NS",
-        help="of claims and templates that do not name theirs",
+        help="namespace of claims and templates that do not set one",
     )
     _add_names(parser)
-    add("--time", type=as_time, metavar="T", help="when the request is sent (RFC 3339), for exceptions; default now")
+    add(
+        "--time",
+        type=as_time,
+        metavar="T",
+        help="when the request is sent (RFC 3339), which matters for exceptions; default now",
+    )
     add(
         "--kubernetes-version",
         type=_release,
         default=NEWEST,
         metavar="1.N",
-        help=f"the release whose rules hold (default 1.{NEWEST.minor})",
+        help=f"the Kubernetes release whose rules apply (default 1.{NEWEST.minor})",
     )
 
 
@@ -255,7 +264,7 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
         "--namespace-labels",
         type=as_labels,
         metavar="K=V,...",
-        help="labels of all namespaces for which FILE has no Namespace; else labels are unknown",
+        help="labels of all namespaces for which FILE has no Namespace; without it their labels are unknown",
     )
     add(
         "--device-class",
@@ -263,7 +272,7 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=DRIVER,...",
-        help="the drivers behind a class for which FILE has no DeviceClass; repeatable; else they are unknown",
+        help="drivers of a class for which FILE has no DeviceClass; repeatable; without it they are unknown",
     )
 
 
@@ -275,7 +284,7 @@ def add_policy(parser: argparse.ArgumentParser, more: str = "") -> None:
         "--policy-configmap",
         type=as_namespaced,
         metavar="NS/NAME",
-        help=f"the policy that a cluster has, instead of a file; usually {policy_config_map(own_namespace())}",
+        help=f"the ConfigMap with a cluster's policy, instead of a file; usually {policy_config_map(own_namespace())}",
     )
     add_cluster(parser)
 
@@ -284,8 +293,8 @@ def command_line() -> CommandLine:
     """The flags of the verb."""
     parser = CommandLine(
         program("check"),
-        "Judges manifests as the webhook would: fields, documented rules, policy, advice, unknown fields.",
-        "Exit codes: 0 fine (warnings are), 1 findings, 2 wrong usage, unreadable input or nothing to judge.",
+        "Reviews manifests as the webhook would: fields, documented rules, policy, advice and unknown fields.",
+        "Exit codes: 0 fine, perhaps with warnings, 1 errors, 2 wrong usage, unreadable input or nothing to check.",
         (
             "device-taint-webhook check claim.yaml rule.yaml",
             "device-taint-webhook check --policy policy.yaml --user mila --group ml-team -n research claim.yaml",
@@ -302,8 +311,8 @@ def command_line() -> CommandLine:
         help=f"YAML or JSON files; folders are searched for *.yaml, *.yml and *.json; {STDIN} is standard input",
     )
     add_terms(parser)
-    add_policy(parser, more="; without FILE it is checked")
-    add("--candidate", metavar="F", help="another policy: tells where its word would differ")
+    add_policy(parser, more="; without FILE the policy itself is checked")
+    add("--candidate", metavar="F", help="another policy: reports where its verdict would differ")
     add_output(parser, FORMATS)
     add_warnings_as_errors(parser)
     add_allow_empty(parser)
@@ -311,7 +320,7 @@ def command_line() -> CommandLine:
         "-v",
         "--verbose",
         action="store_true",
-        help="also tell what /mutate would set, what was skipped, and why each rule of the policy matched or did not",
+        help="also show what /mutate would set, what was skipped, and why each rule of the policy matched or did not",
     )
     add_color(parser)
     return parser

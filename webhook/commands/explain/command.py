@@ -39,9 +39,9 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     if all(asked):
         return _explain_codes(options, parser)
     if any(asked):
-        parser.error("codes and files are explained one at a time")
+        parser.error("codes and files cannot be explained together")
     if options.policy is None and options.policy_configmap is None:
-        parser.error("--policy or --policy-configmap is needed: it is what decides")
+        parser.error("--policy or --policy-configmap is required: there is no decision to explain without a policy")
     refuse_stdin_twice([*options.files, *options.old, options.policy], parser)
     refuse_two_policies(options, parser)
     refuse_nameless(options, parser)
@@ -150,7 +150,7 @@ def command_line() -> CommandLine:
     """The flags of the verb."""
     parser = CommandLine(
         program("explain"),
-        "Explains, rule by rule, why a policy allows or refuses what files hold; or what a warning code means.",
+        "Explains, rule by rule, why a policy allows or refuses the objects in files; or what a warning code means.",
         "Exit codes: 0 fine, 1 something is refused, 2 wrong usage, unreadable input or nothing to explain.",
         (
             "device-taint-webhook explain claim.yaml --policy policy.yaml --user mila --group ml-team",

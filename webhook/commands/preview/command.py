@@ -273,8 +273,8 @@ def command_line() -> CommandLine:
     """The flags of the verb."""
     parser = CommandLine(
         program("preview"),
-        "Tells which pods DeviceTaintRules and ResourceSlices would evict, when and why. Changes nothing.",
-        "Exit codes: 0 fine, 1 a rule would be refused for good, 2 wrong usage, unreadable input or no cluster.",
+        "Shows which pods DeviceTaintRules and ResourceSlices would evict, when and why. Changes nothing.",
+        "Exit codes: 0 fine, 1 a rule is refused even if confirmed, 2 wrong usage, unreadable input or no cluster.",
         (
             "device-taint-webhook preview rule.yaml",
             "device-taint-webhook preview rule.yaml --kubeconfig kubeconfig.yaml --limit 0",
@@ -289,8 +289,9 @@ def command_line() -> CommandLine:
         action="append",
         default=[],
         metavar="DIR|FILE",
-        help="kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o json; repeatable; yaml will do, "
-        "json is read three times as fast; without it a cluster is asked, which also gives confirmation codes",
+        help="output of kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o json; repeatable; "
+        "YAML works, too, but JSON is read three times as fast; "
+        "without this flag the cluster is read, which also issues confirmation codes",
     )
     add_cluster(parser)
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")

@@ -31,9 +31,11 @@ _NOTHING: Final = 2
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """`--kubeconfig` and `--context`: which cluster."""
     parser.add_argument(
-        "--kubeconfig", metavar="F", help="default $KUBECONFIG, else ~/.kube/config, else a pod's service account"
+        "--kubeconfig",
+        metavar="F",
+        help="kubeconfig of the cluster; default: $KUBECONFIG, else ~/.kube/config, else a pod's service account",
     )
-    parser.add_argument("--context", metavar="C", help="a context of the kubeconfig; default its current one")
+    parser.add_argument("--context", metavar="C", help="context of the kubeconfig; default: its current context")
 
 
 def refuse_cluster_beside_dump(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
@@ -57,7 +59,7 @@ def add_color(parser: argparse.ArgumentParser) -> None:
         "--color",
         choices=("always", "auto", "never"),
         default="auto",
-        help="colors in text; auto uses them on a terminal, unless NO_COLOR is set, and if FORCE_COLOR is",
+        help="color in text output; auto: on a terminal unless NO_COLOR is set, and wherever FORCE_COLOR is set",
     )
 
 
@@ -69,7 +71,7 @@ def add_policy_config_map(parser: argparse.ArgumentParser) -> None:
         type=as_namespaced,
         default=usual,
         metavar="NS/NAME",
-        help=f"default {usual}",
+        help=f"the ConfigMap with the policy; default {usual}",
     )
 
 
@@ -105,17 +107,17 @@ def add_output(parser: argparse.ArgumentParser, formats: Iterable[str], default:
 def refuse_stdin_twice(names: Iterable[str | None], parser: argparse.ArgumentParser) -> None:
     """Ends as argparse does where more than one of the inputs is standard input."""
     if list(names).count(STDIN) > 1:
-        parser.error(f"only one of them can be standard input ({STDIN})")
+        parser.error(f"only one input can be standard input ({STDIN})")
 
 
 def add_allow_empty(parser: argparse.ArgumentParser) -> None:
     """`--allow-empty`: whether it is fine that there was nothing to look at."""
-    parser.add_argument("--allow-empty", action="store_true", help="exit with 0 even if there was nothing to judge")
+    parser.add_argument("--allow-empty", action="store_true", help="exit with 0 even if there was nothing to check")
 
 
 def add_warnings_as_errors(parser: argparse.ArgumentParser) -> None:
     """`--warnings-as-errors`, as in kubectl."""
-    parser.add_argument("--warnings-as-errors", action="store_true", help="exit with 1 for warnings, too")
+    parser.add_argument("--warnings-as-errors", action="store_true", help="exit with 1 on warnings, too")
 
 
 def exit_code_of(report: Report, verb: str, *, allow_empty: bool) -> int:
@@ -123,7 +125,7 @@ def exit_code_of(report: Report, verb: str, *, allow_empty: bool) -> int:
     if report.exit_code or report.judged or allow_empty:
         return report.exit_code
     skipped = f", and {report.skipped.total()} objects were skipped" if report.skipped else ""
-    sys.stderr.write(f"{program(verb)}: nothing was judged{skipped}; --allow-empty says that this is fine\n")
+    sys.stderr.write(f"{program(verb)}: nothing was checked{skipped}; pass --allow-empty if that is expected\n")
     return _NOTHING
 
 

@@ -53,7 +53,7 @@ def _run(options: argparse.Namespace, _: CommandLine) -> int:
     code = results.exit_code
     if not code and not results.tested and not options.allow_empty:
         why = "no case was run" if options.run is None else f"no case matches --run {options.run.pattern}"
-        sys.stderr.write(f"{program('test')}: {why}; --allow-empty says that this is fine\n")
+        sys.stderr.write(f"{program('test')}: {why}; pass --allow-empty if that is expected\n")
         code = 2
     return write(printed, code)
 
@@ -165,10 +165,10 @@ def command_line() -> CommandLine:
         metavar="SUITE|DIR",
         help=f"files; folders are searched for *.yaml, *.yml and *.json; {STDIN} is standard input",
     )
-    add("--run", type=as_pattern, metavar="REGEX", help="only cases whose SUITE/NAME it is found in")
+    add("--run", type=as_pattern, metavar="REGEX", help="only cases whose SUITE/NAME matches it anywhere")
     add_allow_empty(parser)
-    add("--fail-uncovered", action="store_true", help="fail if no case hits one of the policy's rules")
+    add("--fail-uncovered", action="store_true", help="fail if a rule of the policy is hit by no case")
     add_output(parser, FORMATS)
-    add("-v", "--verbose", action="store_true", help="also tell which rules matched, and what was said")
+    add("-v", "--verbose", action="store_true", help="also show which rules matched, and all messages")
     add_color(parser)
     return parser

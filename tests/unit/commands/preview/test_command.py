@@ -306,7 +306,7 @@ def test_files_that_cannot_be_read_give_two(run_preview: PreviewRunner) -> None:
         (["a", "--dump", "b", "--kubeconfig", "c"], "--dump and --kubeconfig may not be given together"),
         (["a", "--dump", "b", "--context", "c"], "--dump and --context may not be given together"),
         (["--dump", "b"], "the following arguments are required: FILE|-"),
-        (["-", "--dump", "-"], "only one of them can be standard input (-)"),
+        (["-", "--dump", "-"], "only one input can be standard input (-)"),
         (["a", "--dump", "b", "--limit", "-1"], "'-1' must be a number, 0 for all"),
         (["a", "--dump", "b", "--time", "x"], "'x' must be a time like"),
     ],
