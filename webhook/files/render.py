@@ -83,17 +83,18 @@ def visible(text: str) -> str:
 
 def summary(report: Report) -> str:
     """`3 files, 7 objects: 2 errors, 1 warning`, and what was left out."""
-    found = [_counted(report.errors, "error"), _counted(report.warnings, "warning")]
+    found = [counted(report.errors, "error"), counted(report.warnings, "warning")]
     if report.unreadable:
         found.append(f"{report.unreadable} unreadable")
-    text = f"{_counted(report.files, report.source)}, {_counted(report.judged, 'object')}: {', '.join(found)}"
+    text = f"{counted(report.files, report.source)}, {counted(report.judged, 'object')}: {', '.join(found)}"
     if report.skipped:
         reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(report.skipped.items()))
         text += f"; skipped: {reasons}"
     return text
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: `1 object`, `2 objects`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

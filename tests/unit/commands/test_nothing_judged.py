@@ -180,3 +180,14 @@ def test_a6_warnings_can_be_errors_for_the_exit_code(run: CheckRunner) -> None:
     assert "1 warning" in run("mild.yaml")[1]
     assert run("mild.yaml", "--warnings-as-errors")[0] == 1
     assert run("--warnings-as-errors", good=RULE)[0] == 0
+
+
+@pytest.mark.parametrize(("objects", "said"), [(1, "1 object was skipped"), (2, "2 objects were skipped")])
+def test_skipped_objects_are_counted_in_words_that_agree(
+    objects: int, said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pods.yaml").write_text("\n---\n".join(json.dumps(make_pod(f"pod-{each}")) for each in range(objects)))
+    _, _, error = ran("check", "pods.yaml", capsys=capsys)
+    assert error == (
+        f"device-taint-webhook check: nothing was checked, and {said}; pass --allow-empty if that is expected\n"
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.author import REQUESTED_BY
 from webhook.eviction.modes import InTree
+from webhook.files.render import counted
 from webhook.policy.model import InTreeEvictor, PolicyMode
 
 if TYPE_CHECKING:
@@ -319,7 +320,7 @@ def policy_check(loaded: Loaded | None, config_map: NamespacedName) -> Check:
         advice = f"correct ConfigMap {config_map}; until then replicas keep the last good policy"
         return Check("policy", Status.FAIL, text, advice)
     policy = loaded.policy
-    text = f"{policy.hash}: {len(policy.rules)} rules, {len(policy.taint_rules)} taint rules"
+    text = f"{policy.hash}: {counted(len(policy.rules), 'rule')}, {counted(len(policy.taint_rules), 'taint rule')}"
     if policy.mode is not PolicyMode.ENFORCE:
         return Check(
             "policy",

@@ -13,7 +13,7 @@ from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import as_namespace, as_namespaced
 from webhook.files.keys import key_in
 from webhook.files.read import STDIN
-from webhook.files.render import FORMATS, as_text
+from webhook.files.render import FORMATS, as_text, counted
 from webhook.policy.model import NAMESPACE_NAME_LABEL
 from webhook.policy.ports import KnownNames
 
@@ -124,7 +124,8 @@ def exit_code_of(report: Report, verb: str, *, allow_empty: bool) -> int:
     """The exit code; an empty input is not green unless that is allowed, and standard error says so."""
     if report.exit_code or report.judged or allow_empty:
         return report.exit_code
-    skipped = f", and {report.skipped.total()} objects were skipped" if report.skipped else ""
+    left_out = report.skipped.total()
+    skipped = f", and {counted(left_out, 'object')} {'was' if left_out == 1 else 'were'} skipped" if left_out else ""
     sys.stderr.write(f"{program(verb)}: nothing was checked{skipped}; pass --allow-empty if that is expected\n")
     return _NOTHING
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.commands.shared.walks import walk_lines
-from webhook.files.render import as_junit, line, visible
+from webhook.files.render import as_junit, counted, line, visible
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
 from webhook.files.structured import STRUCTURED
 from webhook.policy.suites import FIGURES
@@ -143,17 +143,16 @@ def _case_lines(tested: Tested, *, color: bool, verbose: bool) -> Iterator[str]:
 
 
 def _impact_text(measured: Measured) -> str:
-    figures = ", ".join(f"{measured.figures[name]} {name}" for name in FIGURES if name in measured.figures)
-    return f"{figures}; too much for {', '.join(measured.over)}" if measured.over else figures
+    named = (name for name in FIGURES if name in measured.figures)
+    figures = ", ".join(counted(measured.figures[name], name.removesuffix("s")) for name in named)
+    return f"{figures}; over {', '.join(measured.over)}" if measured.over else figures
 
 
 def _summary(results: Results) -> str:
     counts = [f"{len(results.tested) - results.failed} passed", f"{results.failed} failed"]
     if results.faults:
         counts.append(f"{sum(len(row.entries) for row in results.faults)} unusable")
-    suites = "1 suite" if results.suites == 1 else f"{results.suites} suites"
-    cases = "1 case" if len(results.tested) == 1 else f"{len(results.tested)} cases"
-    return f"{suites}, {cases}: {', '.join(counts)}"
+    return f"{counted(results.suites, 'suite')}, {counted(len(results.tested), 'case')}: {', '.join(counts)}"
 
 
 # --- for programs -------------------------------------------------------------------------------

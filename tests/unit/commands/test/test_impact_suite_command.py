@@ -363,8 +363,8 @@ def test_json_has_figures_and_reasons(told: Cases) -> None:
 def test_text_tells_the_impact_when_asked(run: Callable[..., Any]) -> None:
     code, output = run("-v", cases=[case(everywhere(), "denied"), case(on(0), "allowed", name="two")])
     assert code == 0
-    assert "          impact: 8 devices, 4 claims, 4 pods, 1 namespaces; too much for limit:pods\n" in output
-    assert "          impact: 2 devices, 1 claims, 1 pods, 1 namespaces\n" in output
+    assert "          impact: 8 devices, 4 claims, 4 pods, 1 namespace; over limit:pods\n" in output
+    assert "          impact: 2 devices, 1 claim, 1 pod, 1 namespace\n" in output
 
 
 def test_junit_tells_what_came_otherwise(run: Callable[..., Any]) -> None:
