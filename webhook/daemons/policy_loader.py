@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from webhook.telemetry.policy import PolicyMetrics
 
     Read = Callable[[str, Path], Loaded]
-    Tell = Callable[[str, str], None]
+    RecordEvent = Callable[[str, str], None]
 
 log = logging.getLogger(__name__)
 
@@ -64,19 +64,19 @@ class PolicyLoader:
         policies: PolicyStore,
         metrics: PolicyMetrics,
         read: Read,
-        tell: Tell = _no_events,
+        record: RecordEvent = _no_events,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`tell` gets the reason and note of an Event if a document cannot be used or an exception expires soon.
+        """`record` gets the reason and note of an Event if a document cannot be used or an exception expires soon.
 
-        `clock` gives seconds that only go forward.
+        `clock` returns seconds that only go forward.
         """
         self._policies = policies
         self._metrics = metrics
         self._read = read
-        self._tell = tell
+        self._record = record
         self._offered: Mapping[str, str] | None = None
-        self._news = asyncio.Event()
+        self._offer_made = asyncio.Event()
         self._fault = LastingFault(clock)
         self._complaint: tuple[str, dict[str, object]] | None = None
         self._texts: dict[str, str | None] = {}
@@ -97,7 +97,7 @@ class PolicyLoader:
     def offer(self, data: Mapping[str, str] | None) -> None:
         """The documents as they are now, by key; None if there are none. Returns at once."""
         self._offered = data
-        self._news.set()
+        self._offer_made.set()
 
     def remind(self, now: datetime) -> None:
         """Logs exceptions that expire within a week: each once, and again if its expiry changes."""
@@ -108,7 +108,7 @@ class PolicyLoader:
                 until = format_time(exception.expires_at)
                 fields = {"exception": exception.name, "expiresAt": until, "owner": exception.owner}
                 log.warning("policy exception expires soon", extra=fields)
-                self._tell(
+                self._record(
                     "ExceptionEndsSoon", f"exception {exception.name} expires at {until}; owner: {exception.owner}"
                 )
 
@@ -137,11 +137,11 @@ class PolicyLoader:
         while True:
             try:
                 async with asyncio.timeout(_COMPLAINT_SECONDS):
-                    await self._news.wait()
+                    await self._offer_made.wait()
             except TimeoutError:
                 self.complain()
                 continue
-            self._news.clear()
+            self._offer_made.clear()
             await self._take(self._offered or {})
             self.loaded.set()
 
@@ -184,7 +184,7 @@ class PolicyLoader:
             errors = list(result.errors[:_LOGGED_ERRORS])
             self._complaint = "policy not loaded; the current policy stays in use", {"errors": errors}
             self.complain()
-            self._tell("PolicyNotLoaded", f"policy not loaded, {kept} stays in use: {'; '.join(errors)}")
+            self._record("PolicyNotLoaded", f"policy not loaded, {kept} stays in use: {'; '.join(errors)}")
             self._policies.reject(result.errors[0] if result.errors else "unusable")
         else:
             self._metrics.load_success = True
@@ -199,7 +199,7 @@ class PolicyLoader:
             self._metrics.candidate_load_success = False
             errors = list(result.errors[:_LOGGED_ERRORS])
             log.error("candidate policy not loaded", extra={"errors": errors})
-            self._tell("PolicyNotLoaded", f"candidate policy not loaded: {'; '.join(errors)}")
+            self._record("PolicyNotLoaded", f"candidate policy not loaded: {'; '.join(errors)}")
         else:
             self._metrics.candidate_load_success = True
             log.info("candidate policy loaded", extra=_about(result))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from webhook.telemetry.metrics import Metrics
 
     Now = Callable[[], datetime]
-    Tell = Callable[[str, str], None]
+    RecordEvent = Callable[[str, str], None]
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ def _policy_events(cluster: Cluster | None, settings: ServeSettings, now: Now) -
     return EventRecorder(writer, ObjectReference("v1", "ConfigMap", config_map.namespace, config_map.name))
 
 
-def _warn_by(events: EventRecorder) -> Tell:
+def _warn_by(events: EventRecorder) -> RecordEvent:
     return lambda reason, note: events.warn(reason, _EVENT_ACTIONS[reason], note)
 
 

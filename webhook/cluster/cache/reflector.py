@@ -134,7 +134,7 @@ class Reflector(Generic[V]):
     # --- list ------------------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        """Reads all objects and applies the differences; in a stream, the events that follow, too."""
+        """Reads all objects and applies the differences; with a streamed list, also the events that follow."""
         try:
             await self._list_watch.collection.path()
         except NotFound:
@@ -219,7 +219,7 @@ class Reflector(Generic[V]):
     # --- watch -----------------------------------------------------------------------------------
 
     async def _keep_watching(self) -> NoReturn:
-        """One watch after the other, until a list is needed: then it raises the error that calls for one."""
+        """Runs watches until a list is needed, then raises the error that requires one."""
         while True:
             try:
                 await self._watch()
@@ -280,7 +280,7 @@ class Reflector(Generic[V]):
         self._alive_at = self._clock()
 
     def _mark_lost(self, at: float | None) -> None:
-        """Changes may have been missed since then; an earlier time stays."""
+        """Notes since when changes may have been missed; an earlier time is kept."""
         if at is not None and (self._lost_at is None or at < self._lost_at):
             self._lost_at = at
 
@@ -302,7 +302,9 @@ class Reflector(Generic[V]):
             self._metrics.count_reflector_error(self.resource)
         level = logging.INFO if expired or absent else logging.ERROR if isinstance(error, Refused) else logging.WARNING
         new = str(error) != self._fault.text
-        due = self._fault.failed(str(error)) and (new or not absent)  # what may be absent is no fault that lasts
+        due = self._fault.failed(str(error)) and (
+            new or not absent
+        )  # that an optional resource is absent is no lasting fault
         about = {"resource": self.resource, "error": str(error), "delaySeconds": round(seconds, 3)}
         log.log(level if due else logging.DEBUG, "list or watch failed", extra={**about, **self._fault.fields})
         await asyncio.sleep(seconds)

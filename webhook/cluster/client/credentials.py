@@ -27,13 +27,13 @@ class Access:
     server: str
     """`https://host:port`, perhaps with a path, without a slash at its end."""
     tls: ssl.SSLContext | None = None
-    """With our client certificate, if that is who we are. None without TLS (`kubectl proxy`)."""
+    """Has our client certificate, if we authenticate with one. None without TLS (`kubectl proxy`)."""
     authorization: str | None = field(default=None, repr=False)
     """The header's value."""
     server_name: str | None = None
     """The name in the server's certificate, if it is another than the host's."""
     proxy: str | None = None
-    """An HTTP proxy's URL, empty for none at all; None leaves it to HTTPS_PROXY, HTTP_PROXY and NO_PROXY."""
+    """An HTTP proxy's URL; empty for no proxy. None: HTTPS_PROXY, HTTP_PROXY and NO_PROXY decide."""
 
 
 class Credentials(Protocol):
@@ -41,7 +41,7 @@ class Credentials(Protocol):
 
     @property
     def rotates(self) -> bool:
-        """Whether loading again every minute is cheap and may bring something new."""
+        """Whether loading again every minute is cheap and may return something new."""
 
     async def load(self) -> Access:
         """The access as of now. Raises NoCredentials."""
@@ -92,7 +92,7 @@ class KubeConfig:
     rotates = False
 
     def __init__(self, paths: str | Sequence[str], context: str | None = None) -> None:
-        """One path, which must be there, or several, of which those that are there count.
+        """One path, which must exist, or several, of which those that exist are used.
 
         Without a context the current one is taken.
         """
@@ -131,7 +131,7 @@ class Nowhere:
 
 
 def kubeconfig_paths(environment: Mapping[str, str]) -> list[str]:
-    """Where kubectl looks unless a file is named: the paths of $KUBECONFIG, else `~/.kube/config`."""
+    """Where kubectl looks without --kubeconfig: the paths of $KUBECONFIG, else `~/.kube/config`."""
     listed = [path for path in environment.get(_VARIABLE, "").split(os.pathsep) if path]
     if listed:
         return list(dict.fromkeys(listed))
@@ -160,7 +160,7 @@ def find_credentials(
     paths = kubeconfig_paths(environment)
     if any(_there(path) for path in paths):
         return KubeConfig(paths, context)
-    if _has_address(environment) and context is None:  # without its token that says what is missing
+    if _has_address(environment) and context is None:  # if its token is missing, loading it says so
         return InCluster(environment, folder)
     missing = " and ".join(paths) or "~/.kube/config"
     missing_file = f"${_VARIABLE} names {missing}" if environment.get(_VARIABLE) else f"there is no {missing}"
@@ -169,7 +169,7 @@ def find_credentials(
 
 
 def _there(path: str) -> bool:
-    """Whether there is such a file; one that may not be looked at counts, and is complained of when it is read."""
+    """Whether the file exists; one that cannot be checked counts, and is reported when it is read."""
     try:
         os.stat(path)  # noqa: PTH116 -- Path.exists takes more for an absence
     except (FileNotFoundError, NotADirectoryError):
@@ -180,7 +180,7 @@ def _there(path: str) -> bool:
 
 
 def _in_pod(environment: Mapping[str, str], folder: Path) -> bool:
-    """As client-go finds out."""
+    """Whether this runs in a pod, by the checks of client-go."""
     return _has_address(environment) and (folder / "token").is_file()
 
 
@@ -219,7 +219,7 @@ async def _loaded(config: Mapping[str, Any], where: str, *, uses_plugin: bool) -
         raise NoCredentials(f"{where}: {text}") from None
     except OSError as error:
         raise NoCredentials(f"{where}: {error.filename or 'a file it names'}: {error.strerror or error}") from None
-    # The loader takes much of the shape for granted: what a wrong one raises is without end.
+    # The loader hardly checks the shape of a kubeconfig, so a wrong one may raise anything.
     except Exception as error:  # noqa: BLE001
         text = " ".join(str(error).split()) or type(error).__name__
         raise NoCredentials(f"{where}: {text}") from None
@@ -237,14 +237,14 @@ async def _loaded(config: Mapping[str, Any], where: str, *, uses_plugin: bool) -
 
 
 class _Complaints(logging.Filter):
-    """Keeps what the loader only logs: that a plugin failed."""
+    """Collects errors that the loader only logs, such as a plugin that failed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.texts: list[str] = []
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Takes errors out of the log; the rest stays."""
+        """Collects errors and drops them from the log; passes all other records on."""
         if record.levelno < logging.ERROR:
             return True
         self.texts.append(" ".join(record.getMessage().split()))

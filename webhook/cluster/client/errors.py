@@ -55,7 +55,7 @@ class NotFound(ClusterError):  # noqa: N818 -- the word of Kubernetes, like the 
 
 
 class Conflict(ClusterError):  # noqa: N818 -- likewise
-    """409: the object changed since it was read, or is there already."""
+    """409: the object changed since it was read, or exists already."""
 
 
 class Gone(ClusterError):  # noqa: N818 -- likewise
@@ -88,7 +88,7 @@ _NO_DETAILS: Final = _Details()
 
 
 class _Status(msgspec.Struct):
-    """As far as it is read: meta/v1 Status."""
+    """The fields of meta/v1 Status that are read."""
 
     message: str | None = None
     reason: str | None = None
@@ -148,12 +148,12 @@ def is_disruption_budget(error: ClusterError) -> bool:
 
 
 _WEBHOOK: Final = "admission webhook"
-"""Stands in every refusal of a webhook that the server passes on
+"""Part of every refusal of a webhook that the server passes on
 (k8s.io/apiserver pkg/admission/plugin/webhook/errors/statuserror.go)."""
 
 
 def is_webhook_refusal(error: ClusterError) -> bool:
-    """Whether an admission webhook refused the request, with whatever code, and not the server itself."""
+    """Whether an admission webhook, and not the server itself, refused the request, whatever the code."""
     return _WEBHOOK in str(error)
 
 

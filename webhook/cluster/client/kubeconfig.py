@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _LISTS: Final = {"clusters": "cluster", "contexts": "context", "users": "user"}
-"""The lists of a file, and under which key their entries have what the name stands for."""
+"""The lists of a kubeconfig, and the key of an entry that holds its value."""
 _FILES: Final = {
     "clusters": ("certificate-authority",),
     "users": ("client-certificate", "client-key", "tokenFile"),
@@ -53,7 +53,7 @@ def merged(paths: Sequence[str]) -> Merged:
 
 
 def context_of(config: Merged, name: str | None, where: str) -> dict[str, Any]:
-    """A kubeconfig with one context, its cluster and its user, all of which are there. Raises NoCredentials.
+    """A kubeconfig with one context, its cluster and its user, all of which exist. Raises NoCredentials.
 
     `name` None takes the current context; `where` names the files in errors.
     """
@@ -78,7 +78,7 @@ def context_of(config: Merged, name: str | None, where: str) -> dict[str, Any]:
 
 
 def _check_contents(entry: Mapping[str, Any], fields: Iterable[str], where: str) -> None:
-    """Whether the files that an entry names are there, and what it holds itself is base64. Raises NoCredentials."""
+    """Checks that the files an entry names exist, and that its inline data is base64. Raises NoCredentials."""
     for name in fields:
         data = entry.get(f"{name}-data")
         if data:
@@ -141,7 +141,7 @@ def _named(content: Mapping[str, Any], name: str, path: str) -> Iterable[tuple[s
 
 
 def _absolute(entry: Mapping[str, Any], fields: Iterable[str], path: str) -> Mapping[str, Any]:
-    """The entry with names of files as they are from anywhere; a plugin's too, if it is named by a path."""
+    """The entry with absolute file names, including that of a plugin given as a path."""
     folder = Path(path).absolute().parent
     made = {name: str(folder / entry[name]) for name in fields if isinstance(entry.get(name), str) and entry[name]}
     plugin = entry.get("exec")

@@ -1,4 +1,4 @@
-"""Which requests go by an HTTP proxy: HTTPS_PROXY, HTTP_PROXY and NO_PROXY as Go's httpproxy reads them.
+"""Which requests use an HTTP proxy: HTTPS_PROXY, HTTP_PROXY and NO_PROXY as Go's httpproxy reads them.
 
 kubectl and every controller read them that way, so one environment has one meaning. Python's own `proxy_bypass` knows
 neither networks nor ports, and takes `all_proxy`, which Go does not.
@@ -37,7 +37,7 @@ def proxy_for(server: URL, environment: Mapping[str, str]) -> URL | None:
 
 
 def proxy_at(text: str, source: str) -> URL:
-    """A proxy's URL; without a scheme it is spoken to in plain HTTP. `source` begins the text of UnknownProxy."""
+    """A proxy's URL; without a scheme, the proxy is used over plain HTTP. `source` begins the text of UnknownProxy."""
     try:
         url = URL(text if "://" in text else f"http://{text}")
         usable = url.scheme in _SUPPORTED and bool(url.host)

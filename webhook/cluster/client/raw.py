@@ -35,14 +35,14 @@ class RawResponse(NamedTuple):
 
     code: int
     body: Mapping[str, Any]
-    """The object, or a Status; empty if it was no JSON."""
+    """The object, or a Status; empty if the body is not JSON."""
     warnings: tuple[str, ...]
     date: datetime | None
     """The server's clock."""
 
     @classmethod
     def of(cls, code: int, headers: _Headers, body: bytes) -> RawResponse:
-        """From what came over HTTP; a body that is no JSON becomes the message of a Status."""
+        """From an HTTP response; a body that is not JSON becomes the message of a Status."""
         warnings = tuple(_warnings(headers.getall("Warning", [])))
         return cls(code, _object_in(body), warnings, _time_in(headers.get("Date", "")))
 

@@ -55,7 +55,7 @@ def _probing_socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:
-    """Ends the connection, unless the answer has ended: a farewell in TLS would wait for a server that goes on."""
+    """Aborts the connection, unless the response is complete: closing TLS would wait for a server that still sends."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()
@@ -68,7 +68,7 @@ class _BrokenOff(aiohttp.ClientError):
 async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     """Sends a request once. A DELETE counts as idempotent, and without this one that broke off would be sent again.
 
-    The caller has to find out first whether it was done, and whether it is still wanted.
+    The caller has to check first whether it took effect, and whether it is still wanted.
     """
     try:
         return await handler(request)
@@ -85,7 +85,7 @@ _NO_PROXY: Final = _Proxy()
 
 
 def _proxy_for(access: Access) -> _Proxy:
-    """The one that the credentials name, else the one of HTTPS_PROXY and NO_PROXY. Raises NoCredentials.
+    """The proxy from the credentials, else from HTTPS_PROXY and NO_PROXY. Raises NoCredentials.
 
     Left to aiohttp, that would be looked up for each request, in a thread, and ~/.netrc with it; client-go does not
     read that either.
@@ -275,7 +275,7 @@ class Cluster:
         timeout_seconds: float | None = None,
         reserved: bool = False,
     ) -> bytes:
-        """The body of the answer. `reserved`: its turn at the throttle was waited for before."""
+        """The body of the response. `reserved`: the caller has reserved the request at the throttle already."""
         if self._throttle is not None and not reserved:
             await self._throttle.wait()
         headers, data = _content(body, accept, content_type)
@@ -297,7 +297,7 @@ class Cluster:
         *,
         timeout_seconds: float = 20.0,
     ) -> RawResponse:
-        """Whatever the server answers, also a refusal. Raises Unavailable if it does not answer, and nothing else."""
+        """Any response of the server, including a refusal. Raises only Unavailable, if there is no response."""
         headers, data = _content(obj, JSON, JSON)
         request = _Request(method, path, query, headers, data, aiohttp.ClientTimeout(total=timeout_seconds))
         try:
@@ -312,7 +312,7 @@ class Cluster:
     async def _granted(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
         """A granted request's answer, its body still to be read; what the block raises while reading becomes ours.
 
-        A 401 is tried once more if new credentials are to be had.
+        A 401 is retried once if new credentials are available.
         """
         access = await self._current_access()
         try:
@@ -340,7 +340,7 @@ class Cluster:
         )
         return await self._session.request(
             request.method,
-            URL(url, encoded=True),  # else it would tidy up what was quoted on purpose
+            URL(url, encoded=True),  # else yarl would normalize what was quoted on purpose
             headers=headers,
             data=request.data,
             timeout=request.timeout,
@@ -353,14 +353,14 @@ class Cluster:
         )
 
     async def _current_access(self) -> Access:
-        """What we have, read again if it may have been replaced meanwhile."""
+        """The current access, loaded again if it may have been replaced meanwhile."""
         assert self._access is not None, "not open"
         if self._credentials.rotates and self._clock() - self._loaded_at >= self._settings.renew_seconds:
             return await self._renewed(self._access)
         return self._access
 
     async def _renewed(self, refused: Access) -> Access:
-        """Access that is newer than the given one; the same if there is none, or if it was loaded just now."""
+        """Access newer than the given one; the given one if there is none, or if it was loaded just now."""
         async with self._renewal:
             assert self._access is not None
             if self._access is not refused:

@@ -29,7 +29,7 @@ class ThrottledCluster(Cluster):
         self._throttle: Throttle = throttle
 
     async def reserve(self, requests: int) -> None:
-        """Returns once that many requests may be made at once; make them with `reserved=True`."""
+        """Returns once this many requests may be made at once; make them with `reserved=True`."""
         await self._throttle.wait(requests)
 
     async def delete(self, path: str, options: Any = None, *, reserved: bool = False) -> bytes:
