@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _USAGE: Final = 2
-_COUNTED_SECONDS: Final = 60.0
+_TOTALS_SECONDS: Final = 60.0
 _KNOWN: Final = (OSError, NoCredentials, LeadershipLost)
 """Errors that are logged without a traceback."""
 
@@ -149,8 +149,8 @@ class Worker:
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         self._checks = Checks()
         self._in_tree = InTree.UNKNOWN
-        self._counted: Numbers | None = None
-        self._counted_at = 0.0
+        self._known_totals: Numbers | None = None
+        self._totals_at = 0.0
         self._controller: Controller | None = None
         self._stale_reporter: StaleReporter | None = None
         self._controller_ready = asyncio.Event()
@@ -224,9 +224,9 @@ class Worker:
         """Detects the in-tree controller. Raises Unsafe if the mode must not run beside it."""
         in_tree = self._in_tree = await self._detect_in_tree()
         mode = self._settings.worker.mode
-        harm = refusal(mode, in_tree)
-        if harm is not None:
-            raise Unsafe(harm)
+        unsafe_because = refusal(mode, in_tree)
+        if unsafe_because is not None:
+            raise Unsafe(unsafe_because)
         hint = advice(mode, in_tree)
         if hint is not None:
             log.warning("eviction mode does not fit this cluster", extra={"mode": mode.value, "error": hint})
@@ -240,9 +240,9 @@ class Worker:
     async def _watch_in_tree(self) -> None:
         """Ends the process in mode replacement if the in-tree controller is running after all."""
         await self._in_tree_writes.seen.wait()
-        harm = refusal(self._settings.worker.mode, InTree.ACTIVE)
-        if harm is not None:
-            raise Unsafe(harm)
+        unsafe_because = refusal(self._settings.worker.mode, InTree.ACTIVE)
+        if unsafe_because is not None:
+            raise Unsafe(unsafe_because)
         await asyncio.Event().wait()
 
     async def _begin(self) -> None:
@@ -333,9 +333,9 @@ class Worker:
     def _totals(self) -> Numbers:
         """The totals for limits given as shares, at most a minute old: counting is slow, and they hardly change."""
         now = self._clock.seconds()
-        if self._counted is None or now - self._counted_at > _COUNTED_SECONDS:
-            self._counted, self._counted_at = totals(self._cache.inventory), now
-        return self._counted
+        if self._known_totals is None or now - self._totals_at > _TOTALS_SECONDS:
+            self._known_totals, self._totals_at = totals(self._cache.inventory), now
+        return self._known_totals
 
     def _ceiling_of(self, rule: DeviceTaintRule) -> Ceiling | None:
         return ceiling_of(rule, self._policy.policy, self._totals, self._key.confirmation_of(rule))

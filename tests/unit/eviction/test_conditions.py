@@ -80,7 +80,7 @@ def test_in_tree_condition(
 
 
 @pytest.mark.parametrize(
-    ("would", "expected"),
+    ("forecast", "expected"),
     [
         (
             ImpactForecast(0, 0, 0, 0),
@@ -102,10 +102,10 @@ def test_in_tree_condition(
         ),
     ],
 )
-def test_in_tree_condition_of_effect_none(would: ImpactForecast, expected: str) -> None:
+def test_in_tree_condition_of_effect_none(forecast: ImpactForecast, expected: str) -> None:
     """E-40."""
     told = f"{expected} if the effect was NoExecute. {END}"
-    assert in_tree_condition("None", 0, 0, 0, would) == ("False", "NoEffect", told)
+    assert in_tree_condition("None", 0, 0, 0, forecast) == ("False", "NoEffect", told)
 
 
 @pytest.mark.parametrize(
