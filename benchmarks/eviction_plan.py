@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import Condition
     from webhook.eviction.ports import Disruption, EvictionEvent, PodRef, WriteFailure
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 DECIDED_SECONDS: Final = 1.0
 """From a taint, on one node or on all, until its pods are planned and the first eviction is asked for."""
@@ -189,7 +189,7 @@ class Bench:
         )
         self.worker = Controller(self.deps, InTree.ABSENT)
 
-    def change(self, old: Held | None, new: Held | None) -> None:
+    def change(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         """As the caches tell it."""
         self.inventory.apply(old, new)
         self.worker.observe(old, new)

@@ -34,7 +34,7 @@ from webhook.inventory.state import Inventory
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 DRIVER: Final = "gpu.example.com"
 KEY: Final = "maintenance.example.com/planned"
@@ -108,7 +108,7 @@ class Weights:
         tracemalloc.start()
         inventory = Inventory()
         for title, objects in (("slices", slices()), ("claims", claims())):
-            made: list[Held] = []
+            made: list[InventoryObject] = []
             self._add(f"{title}, as they are kept", partial(made.extend, objects))
             self._add(f"{title}, what finds them", partial(apply, inventory, made))
         self._add("devices by name, from the first question on", partial(ask, inventory, DeviceSelector()))
@@ -128,7 +128,7 @@ def _traced() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-def apply(inventory: Inventory, objects: Iterable[Held]) -> None:
+def apply(inventory: Inventory, objects: Iterable[InventoryObject]) -> None:
     """All of them are new."""
     for each in objects:
         inventory.apply(None, each)

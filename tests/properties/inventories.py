@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 NOW: Final = datetime(2026, 6, 1, 12, tzinfo=UTC)
 DRIVERS: Final = ("a", "b")
@@ -162,8 +162,8 @@ def pods(draw: st.DrawFn, number: int) -> Pod:
 class Event(NamedTuple):
     """One change as a watch tells it."""
 
-    old: Held | None
-    new: Held | None
+    old: InventoryObject | None
+    new: InventoryObject | None
 
 
 History = list[Event]
@@ -176,9 +176,9 @@ def histories(draw: st.DrawFn) -> list[History]:
     of_one: list[History] = []
     for strategy, least, most in ((claims, 1, 6), (slices, 0, 4), (rules, 0, 2), (pods, 0, 2)):
         for number in range(draw(st.integers(least, most))):
-            version: SearchStrategy[Held] = strategy(number)
+            version: SearchStrategy[InventoryObject] = strategy(number)
             # Three of four objects are there in the end.
-            known: list[Held | None] = [
+            known: list[InventoryObject | None] = [
                 None,
                 *draw(st.lists(version | st.none(), max_size=2)),
                 draw(version | version | version | st.none()),
@@ -188,9 +188,9 @@ def histories(draw: st.DrawFn) -> list[History]:
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> list[Held]:
+def clusters(draw: st.DrawFn) -> list[InventoryObject]:
     """Objects that nothing happens to."""
-    made: list[Held] = []
+    made: list[InventoryObject] = []
     made += [draw(slices(number)) for number in range(draw(st.integers(0, 4)))]
     made += [draw(claims(number)) for number in range(draw(st.integers(3, 6)))]
     return made
@@ -204,7 +204,7 @@ def interleaved(draw: st.DrawFn, of_each: list[History]) -> list[Event]:
     return [next(rest[index]) for index in turns]
 
 
-def left_by(of_each: list[History]) -> list[Held]:
+def left_by(of_each: list[History]) -> list[InventoryObject]:
     """The objects that are there in the end."""
     return [history[-1].new for history in of_each if history and history[-1].new is not None]
 
@@ -216,7 +216,7 @@ def after(events: Iterable[Event]) -> Inventory:
     return inventory
 
 
-def inventory_of(objects: Iterable[Held]) -> Inventory:
+def inventory_of(objects: Iterable[InventoryObject]) -> Inventory:
     return after(Event(None, each) for each in objects)
 
 

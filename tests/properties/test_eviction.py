@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Hashable
 
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 
 class Doors:
@@ -169,7 +169,7 @@ def test_any_history_plans_what_its_end_plans(data: st.DataObject) -> None:
         "rule": [rule(), rule(effect="None"), rule(uid="another"), rule(selector=None)],
     }
     world = World(Mode.REPLACEMENT, FREE)
-    now: dict[str, Held | None] = dict.fromkeys(variants)
+    now: dict[str, InventoryObject | None] = dict.fromkeys(variants)
     steps = st.lists(st.tuples(st.sampled_from(sorted(variants)), st.integers(0, 4), st.booleans()), max_size=15)
     with patch.object(planner, "_AT_ONCE_MOST", data.draw(st.sampled_from((-1, 256)))):
         for kind, choice, caught_up in data.draw(steps):

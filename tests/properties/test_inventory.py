@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.properties.inventories import Event, History
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.impact import Taint
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 
 def answers(inventory: Inventory) -> list[Any]:
@@ -119,7 +119,7 @@ def test_reverse_of_all_events_leaves_nothing_behind(data: st.DataObject, of_eac
 
 
 @given(clusters(), st.data())
-def test_change_and_its_reverse_leave_what_was_there(objects: list[Held], data: st.DataObject) -> None:
+def test_change_and_its_reverse_leave_what_was_there(objects: list[InventoryObject], data: st.DataObject) -> None:
     inventory = inventory_of(objects)
     before = answers(inventory)
     for old, new in zip(objects, data.draw(st.permutations(objects)), strict=True):
@@ -140,7 +140,7 @@ def due(impact: Impact) -> dict[str, int]:
 
 @given(clusters(), selectors, acting_taints, st.sampled_from(["driver", "pool", "device"]))
 def test_wider_selector_never_shrinks_the_impact(
-    objects: list[Held], selector: DeviceSelector, taint: Taint, field: str
+    objects: list[InventoryObject], selector: DeviceSelector, taint: Taint, field: str
 ) -> None:
     inventory = inventory_of(objects)
     narrow = impact_of(inventory, selector, taint, NOW)
@@ -169,7 +169,11 @@ def test_wider_selector_never_shrinks_the_impact(
 
 @given(clusters(), selectors, acting_taints, tolerations, st.data())
 def test_toleration_for_ever_never_adds_an_eviction(
-    objects: list[Held], selector: DeviceSelector, taint: Taint, toleration: DeviceToleration, data: st.DataObject
+    objects: list[InventoryObject],
+    selector: DeviceSelector,
+    taint: Taint,
+    toleration: DeviceToleration,
+    data: st.DataObject,
 ) -> None:
     for_ever = structs.replace(toleration, toleration_seconds=None)
     more = [
@@ -186,7 +190,7 @@ def test_toleration_for_ever_never_adds_an_eviction(
 
 
 @given(clusters(), acting_taints)
-def test_impact_is_the_union_of_its_parts(objects: list[Held], taint: Taint) -> None:
+def test_impact_is_the_union_of_its_parts(objects: list[InventoryObject], taint: Taint) -> None:
     """By driver, through groups; and device by device, through claims."""
     inventory = inventory_of(objects)
     whole = impact_of(inventory, DeviceSelector(), taint, NOW)
@@ -197,7 +201,7 @@ def test_impact_is_the_union_of_its_parts(objects: list[Held], taint: Taint) -> 
 
 
 @given(clusters(), selectors, acting_taints)
-def test_nobody_is_in_two_places(objects: list[Held], selector: DeviceSelector, taint: Taint) -> None:
+def test_nobody_is_in_two_places(objects: list[InventoryObject], selector: DeviceSelector, taint: Taint) -> None:
     impact = impact_of(inventory_of(objects), selector, taint, NOW)
     places = [*(wave.pods for wave in impact.waves), impact.tolerating, impact.unseen, impact.kept]
     assert sum(map(len, places)) == len(frozenset().union(*places))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.properties.inventories import History
     from webhook.api.rules import DeviceSelector
     from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 NEVER: Final = "never"
 UNSEEN: Final = "unseen"
@@ -81,7 +81,7 @@ def is_named(selector: DeviceSelector, driver: str, pool: str, device: str) -> b
     return all(want is None or want == have for want, have in zip(asked, (driver, pool, device), strict=True))
 
 
-def current(objects: list[Held]) -> list[ResourceSlice]:
+def current(objects: list[InventoryObject]) -> list[ResourceSlice]:
     """The slices of newest generations."""
     slices = [each for each in objects if isinstance(each, ResourceSlice)]
     newest: dict[tuple[str, str], int] = defaultdict(int)
@@ -90,7 +90,7 @@ def current(objects: list[Held]) -> list[ResourceSlice]:
     return [each for each in slices if each.pool_generation == newest[each.driver, each.pool]]
 
 
-def scan_published(objects: list[Held], selector: DeviceSelector) -> Impact:
+def scan_published(objects: list[InventoryObject], selector: DeviceSelector) -> Impact:
     slices = current(objects)
     devices = [(each.driver, each.pool, device.name) for each in slices for device in each.devices]
     hit = [device for device in devices if is_named(selector, *device)]
@@ -109,7 +109,7 @@ def scan_published(objects: list[Held], selector: DeviceSelector) -> Impact:
     )
 
 
-def scan(objects: list[Held], selector: DeviceSelector, acting: Taint) -> Impact:
+def scan(objects: list[InventoryObject], selector: DeviceSelector, acting: Taint) -> Impact:
     """The same answer, without an index."""
     fates: dict[str, set[int | str]] = defaultdict(set)
     claims: dict[str, int] = {}
@@ -163,7 +163,7 @@ def scan(objects: list[Held], selector: DeviceSelector, acting: Taint) -> Impact
 
 
 @given(clusters(), selectors, acting_taints)
-def test_impact_is_what_a_scan_finds(objects: list[Held], selector: DeviceSelector, acting: Taint) -> None:
+def test_impact_is_what_a_scan_finds(objects: list[InventoryObject], selector: DeviceSelector, acting: Taint) -> None:
     assert impact_of(inventory_of(objects), selector, acting, NOW) == scan(objects, selector, acting)
 
 

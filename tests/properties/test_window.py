@@ -23,7 +23,7 @@ from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, S
 
 if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
-    from webhook.inventory.state import Held, Inventory
+    from webhook.inventory.state import Inventory, InventoryObject
 
 Device = tuple[str, str, str]
 drivers = st.none() | st.sampled_from(DRIVERS)
@@ -68,7 +68,7 @@ def tainted_in_slices(inventory: Inventory, driver: str | None) -> set[Device]:
 
 @given(clusters(), st.lists(st.none() | selectors, max_size=6), drivers)
 def test_extent_counts_as_a_scan_of_all_devices_does(
-    objects: list[Held], chosen: list[DeviceSelector | None], driver: str | None
+    objects: list[InventoryObject], chosen: list[DeviceSelector | None], driver: str | None
 ) -> None:
     inventory = inventory_of(objects)
     expected = set().union(*[selected(inventory, each, driver) for each in chosen])
@@ -77,7 +77,7 @@ def test_extent_counts_as_a_scan_of_all_devices_does(
 
 @given(clusters(), recent(), rules(9), drivers, st.lists(selectors, max_size=2))
 def test_devices_of_the_window_are_those_that_any_taint_of_it_closes(
-    objects: list[Held],
+    objects: list[InventoryObject],
     others: list[DeviceTaintRule],
     new: DeviceTaintRule,
     driver: str | None,
@@ -97,7 +97,7 @@ def test_devices_of_the_window_are_those_that_any_taint_of_it_closes(
 
 @given(clusters(), recent(), rules(9), st.booleans())
 def test_window_hits_no_less_than_the_rule_alone_and_no_more_than_all_taints_of_it(
-    objects: list[Held],
+    objects: list[InventoryObject],
     others: list[DeviceTaintRule],
     new: DeviceTaintRule,
     in_tree: bool,  # noqa: FBT001 -- drawn

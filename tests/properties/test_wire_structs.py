@@ -30,7 +30,7 @@ from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, PodWire,
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 Json = dict[str, Any]
 
@@ -44,10 +44,10 @@ _names: Final = st.sampled_from(("a", "b", "gpu-0", "node-0", "ü"))
 _flags: Final = st.sampled_from((None, True, False))
 
 
-def kept(manifest: Json) -> Held:
+def kept(manifest: Json) -> InventoryObject:
     """As the reflector keeps it."""
     text = json.dumps(manifest, ensure_ascii=False).encode()
-    value: Held = msgspec.json.decode(text, type=_WIRE[manifest["kind"]]).to_value()
+    value: InventoryObject = msgspec.json.decode(text, type=_WIRE[manifest["kind"]]).to_value()
     return value
 
 

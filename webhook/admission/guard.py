@@ -14,16 +14,16 @@ from webhook.admission.confirmation import NOTHING, CarriedCode, ImpactToConfirm
 from webhook.admission.decision import BREAK_GLASS, AssumedRule
 from webhook.admission.impact_text import annotation_of, count, figures_of, first_names, summary_of
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.admission.recent_impact import ceiling_of, devices_with_recent, driver_of, hit_with_recent
+from webhook.admission.recent_impact import devices_with_recent, driver_of, hit_with_recent, limits_in_numbers
 from webhook.admission.rule_delta import EFFECT_RANK, asks_for_more, begins_to_evict, is_wide, only_less
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import CONFIRM_IMPACT, EXPIRES_AT, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Impact, Taint, impact_of
+from webhook.policy.impact_limits import limits_for, protected_among
 from webhook.policy.model import Action, InTreeEvictor, PolicyMode, Share
 from webhook.policy.ports import Requester
-from webhook.policy.profiles import limits_for, protected_among
 from webhook.validation.meta import METADATA
 from webhook.validation.rules import SELECTOR, TAINT
 
@@ -254,7 +254,7 @@ class _Guarding:
         yield from self._reasons_known()
         requester = Requester(self._request.username, self._request.groups)
         limits = limits_for(self._settings, requester, self._new.taint, self._effect)
-        ceiling = ceiling_of(limits, self._new, inventory)
+        ceiling = limits_in_numbers(limits, self._new, inventory)
         over = _over(hit.numbers, ceiling)
         if over:
             yield _Reason(f"limit:{','.join(over)}", f"the limit is {_limits_text(over, ceiling)}")

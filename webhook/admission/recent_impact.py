@@ -16,8 +16,8 @@ from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact, Taint, impact_on_devices, impact_on_users
+from webhook.policy.impact_limits import resolve_limit
 from webhook.policy.model import Share
-from webhook.policy.profiles import resolve_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -47,7 +47,7 @@ def totals(inventory: Inventory) -> Numbers:
     return Numbers(inventory.pools.device_count(), len(claims), len(pods), len(namespaces))
 
 
-def ceiling_of(limits: ImpactLimits, rule: DeviceTaintRule, inventory: Inventory) -> dict[str, int | None]:
+def limits_in_numbers(limits: ImpactLimits, rule: DeviceTaintRule, inventory: Inventory) -> dict[str, int | None]:
     """The limits in numbers, by the names in Numbers; None is no limit.
 
     A share of devices is of those of the rule's driver, the other shares are of all there are.

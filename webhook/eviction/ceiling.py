@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from webhook.eviction.ports import Ceiling
+from webhook.policy.impact_limits import limits_of_anybody, resolve_limit
 from webhook.policy.model import PolicyMode, Share
-from webhook.policy.profiles import limits_of_anybody, resolve_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from webhook.eviction.dependencies import Dependencies
     from webhook.eviction.plans import PodPlan
     from webhook.eviction.ports import EvictionOutcome
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Controller:
         if self.planner.start():
             self._retry_blocked()
 
-    def observe(self, old: Held | None, new: Held | None) -> None:
+    def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         """One object has changed; the inventory has applied the change already."""
         if self.started and self.planner.observe(old, new):
             self._retry_blocked()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from webhook.eviction.plans import Changes, PodPlan
     from webhook.eviction.rule_status import RuleStatusUpdater
     from webhook.eviction.step import Wait
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 _AT_ONCE_MOST: Final = 256
 """Up to this many pods are planned before the event loop runs anything else, which takes a few milliseconds."""
@@ -49,7 +49,7 @@ class Planner:
         self._backlog.pods.add(self._core.evictions.everything())
         return self.begin()
 
-    def observe(self, old: Held | None, new: Held | None) -> bool:
+    def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> bool:
         """Plans for the change of one object, which the inventory has applied already."""
         self.mark_claims(self._core.evictions.touched(old, new))
         match new if new is not None else old:
@@ -63,7 +63,7 @@ class Planner:
                 pass
         return self.begin()
 
-    def _observe_rule(self, old: Held | None, new: Held | None) -> None:
+    def _observe_rule(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         """A rule was created, changed or removed. Changes of its status alone are ignored: the worker writes them."""
         core = self._core
         if isinstance(old, DeviceTaintRule) and (new is None or new.meta.uid != old.meta.uid):

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from webhook.api.field import FieldError, Path
     from webhook.files.read import Manifest
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 _AUDITED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 _NAMESPACE: Final = GroupVersionKind("", "v1", "Namespace")
-_DECODERS: Final[Mapping[tuple[str, str], Callable[[Reader], Held]]] = {
+_DECODERS: Final[Mapping[tuple[str, str], Callable[[Reader], InventoryObject]]] = {
     (GROUP, "ResourceSlice"): decode_slice,
     (GROUP, "DeviceTaintRule"): decode_rule,
     (GROUP, "ResourceClaim"): decode_stored_claim,
@@ -94,7 +94,7 @@ class Stock:
                 self.inventory.apply(None, value)
 
 
-def held_in(value: Any, path: Path | None = None) -> tuple[Held | None, list[FieldError]]:
+def held_in(value: Any, path: Path | None = None) -> tuple[InventoryObject | None, list[FieldError]]:
     """What an inventory keeps of the object at `path` (None if nothing), and the wrong types in it."""
     kind = _kind_of(value)
     decode = _DECODERS.get((kind.group, kind.kind)) if kind is not None else None

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.pools import PoolId
     from webhook.inventory.scope import EvictionScope
-    from webhook.inventory.state import Held, Inventory
+    from webhook.inventory.state import Inventory, InventoryObject
 
 _LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """The end of the calendar stands for every time after it."""
@@ -112,7 +112,7 @@ class Evictions:
 
     # --- changes ---------------------------------------------------------------------------------
 
-    def touched(self, old: Held | None, new: Held | None) -> AbstractSet[str]:
+    def touched(self, old: InventoryObject | None, new: InventoryObject | None) -> AbstractSet[str]:
         """The claims through which a change may have changed when pods are due. A changed pod only concerns itself.
 
         The inventory has applied it already. Claims go by `namespace/name`.

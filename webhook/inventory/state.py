@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from webhook.api.meta import ObjectMeta
 
-Held: TypeAlias = ResourceSlice | DeviceTaintRule | ResourceClaim | Pod
+InventoryObject: TypeAlias = ResourceSlice | DeviceTaintRule | ResourceClaim | Pod
 
 
 def key_of(meta: ObjectMeta) -> str:
@@ -48,7 +48,7 @@ class Inventory:
         self.pods: Mapping[str, Pod] = MappingProxyType(self._pods)
         """By `namespace/name`; only those that name a claim."""
 
-    def apply(self, old: Held | None, new: Held | None) -> None:
+    def apply(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         """One object changed: `old` is None for what was added, `new` for what is gone.
 
         Objects are identified by kind and name; `old` serves for nothing else, as the inventory keeps its own copy. An

@@ -11,7 +11,7 @@ from webhook.api.slices import ResourceSlice
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 KEPT_SECONDS: Final = 600.0
 _KEPT_MOST: Final = 100_000
@@ -26,7 +26,7 @@ class RecentTaints:
         self._clock = clock
         self._gone: OrderedDict[tuple[str, str, TaintId], float] = OrderedDict()
 
-    def observe(self, old: Held | None, new: Held | None) -> None:
+    def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         """One object has changed."""
         if not isinstance(old, ResourceSlice):
             return

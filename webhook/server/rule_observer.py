@@ -12,7 +12,7 @@ from webhook.api.rules import DeviceTaintRule
 from webhook.policy.model import InTreeEvictor
 
 if TYPE_CHECKING:
-    from webhook.inventory.state import Held, Inventory
+    from webhook.inventory.state import Inventory, InventoryObject
     from webhook.server.review_state import ReviewState
 
 
@@ -29,7 +29,7 @@ class RuleObserver:
         self._inventory = inventory
         self._followed = False
 
-    def observe(self, old: Held | None, new: Held | None) -> None:
+    def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         """One object has changed."""
         if not isinstance(new, DeviceTaintRule) or not self._follows():
             return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.admission.decision import Decision
-    from webhook.inventory.state import Held, Inventory
+    from webhook.inventory.state import Inventory, InventoryObject
 
 SECRET: Final = b"k" * 32
 UNKNOWN: Final = Sight(None, "claims were not read yet")
@@ -32,7 +32,7 @@ def node(number: int) -> dict[str, str]:
     return {"driver": DRIVER, "pool": f"node-{number}"}
 
 
-def fleet(nodes: int = 4, namespace_of: Callable[[int], str] = lambda _: "ml") -> list[Held]:
+def fleet(nodes: int = 4, namespace_of: Callable[[int], str] = lambda _: "ml") -> list[InventoryObject]:
     """Nodes with two devices each, and one pod on each node's first device."""
     return [
         each

@@ -22,7 +22,7 @@ from webhook.inventory.impact import Impact, Wave
 from webhook.policy.model import ImpactLimits, ImpactSettings, Share
 
 if TYPE_CHECKING:
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 NODES = 8
 
@@ -43,7 +43,7 @@ def settings(window_seconds: float = 600, **numbers: Any) -> ImpactSettings:
 
 
 def reasons(
-    *others: Held,
+    *others: InventoryObject,
     rule: Any = None,
     old: Any = None,
     assumed: Any = (),
@@ -94,7 +94,7 @@ def test_refusal_tells_what_all_of_them_hit() -> None:
         pytest.param([stored(0), structs.replace(stored(0), meta=stored(2).meta)], [], id="the very pod"),
     ],
 )
-def test_stored_rules_of_the_window_count(others: list[Held], expected: list[str]) -> None:
+def test_stored_rules_of_the_window_count(others: list[InventoryObject], expected: list[str]) -> None:
     assert reasons(*others) == expected
     assert reasons(assumed=others) == expected
 
@@ -184,7 +184,9 @@ def test_who_is_gone_still_counts() -> None:
 # --- slices ---------------------------------------------------------------------------------------
 
 
-def tainted(number: int, *, seconds_ago: float = 60, effect: str = "NoExecute", device: str = "gpu-0") -> Held:
+def tainted(
+    number: int, *, seconds_ago: float = 60, effect: str = "NoExecute", device: str = "gpu-0"
+) -> InventoryObject:
     """A node's slice with a taint on one device."""
     added = taint(effect, added=NOW - timedelta(seconds=seconds_ago))
     devices = [Device(name, (added,) if name == device else ()) for name in ("gpu-0", "gpu-1")]
@@ -202,7 +204,7 @@ def tainted(number: int, *, seconds_ago: float = 60, effect: str = "NoExecute", 
         pytest.param([tainted(1), tainted(0)], [], id="one on the very device"),
     ],
 )
-def test_taints_in_slices_count(others: list[Held], expected: list[str]) -> None:
+def test_taints_in_slices_count(others: list[InventoryObject], expected: list[str]) -> None:
     assert reasons(*others) == expected
 
 
@@ -272,7 +274,7 @@ def test_refusal_tells_how_many_devices_are_closed_together() -> None:
         pytest.param([value(tainting({**node(1), "pool": "gone"}, "NoSchedule"))], [], id="devices that are not there"),
     ],
 )
-def test_device_counts_once_and_for_the_window(others: list[Held], expected: list[str]) -> None:
+def test_device_counts_once_and_for_the_window(others: list[InventoryObject], expected: list[str]) -> None:
     assert reasons(*others, rule=one_of("NoSchedule"), impact=settings(devices=FEW)) == expected
 
 
@@ -317,7 +319,7 @@ def test_number_of_devices_is_of_all_drivers() -> None:
         pytest.param([tainted(0, effect="NoSchedule")], [], id="on the very device"),
     ],
 )
-def test_devices_that_their_drivers_closed_count(others: list[Held], expected: list[str]) -> None:
+def test_devices_that_their_drivers_closed_count(others: list[InventoryObject], expected: list[str]) -> None:
     assert reasons(*others, rule=one_of("NoSchedule"), impact=settings(devices=2)) == expected
 
 

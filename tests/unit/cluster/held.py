@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from webhook.api.meta import ObjectMeta
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 
 def _meta(meta: ObjectMeta) -> ObjectMeta:
@@ -50,7 +50,7 @@ def _rule(reader: Reader) -> DeviceTaintRule:
     return decode_rule(reader)
 
 
-_DECODE: Final[dict[str, Callable[[Reader], Held]]] = {
+_DECODE: Final[dict[str, Callable[[Reader], InventoryObject]]] = {
     "ResourceClaim": _claim,
     "ResourceSlice": _slice,
     "DeviceTaintRule": _rule,
@@ -58,7 +58,7 @@ _DECODE: Final[dict[str, Callable[[Reader], Held]]] = {
 }
 
 
-def held(manifest: Any, kind: str = "") -> Held:
+def held(manifest: Any, kind: str = "") -> InventoryObject:
     """The value, which must be free of wrong types. The objects of a list do not say of what kind they are."""
     errors: list[Any] = []
     value = _DECODE[kind or manifest["kind"]](Reader.of(manifest, errors))

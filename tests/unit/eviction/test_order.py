@@ -22,9 +22,9 @@ from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
 
 if TYPE_CHECKING:
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
-Change = tuple["Held | None", "Held | None"]
+Change = tuple["InventoryObject | None", "InventoryObject | None"]
 
 HOUR = 3600
 TAINTED = {"gpu-0": (taint(),)}
@@ -32,11 +32,11 @@ CLEAN = slice_of({"gpu-0": ()})
 GROUP = Consumer("scheduling.k8s.io", "podgroups", "group", "uid-group")
 
 
-def add(obj: Held) -> Change:
+def add(obj: InventoryObject) -> Change:
     return (None, obj)
 
 
-def remove(obj: Held) -> Change:
+def remove(obj: InventoryObject) -> Change:
     return (obj, None)
 
 
@@ -47,13 +47,13 @@ class Case:
     events: tuple[tuple[Change, ...], ...]
     planned: dict[str, float] = field(default_factory=dict)
     """Seconds until pods are due, by name."""
-    before: tuple[Held, ...] = ()
+    before: tuple[InventoryObject, ...] = ()
     cancelled: tuple[str, ...] = ()
     """Pods of which is told that nothing comes of their plan, if `before` planned them."""
     mode: Mode = Mode.REPLACEMENT
 
 
-def each(*objects: Held) -> tuple[tuple[Change, ...], ...]:
+def each(*objects: InventoryObject) -> tuple[tuple[Change, ...], ...]:
     return tuple((add(obj),) for obj in objects)
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from webhook.api.pods import Pod
     from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.eviction.ports import Ceiling, Disruption, EvictionEvent
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 BLUNT = EvictionProfile(
     rate=10_000,
@@ -233,15 +233,15 @@ class World:
 
     # --- what happens ----------------------------------------------------------------------------
 
-    def add(self, *objects: Held) -> None:
+    def add(self, *objects: InventoryObject) -> None:
         for each in objects:
             self.change(None, each)
 
-    def remove(self, *objects: Held) -> None:
+    def remove(self, *objects: InventoryObject) -> None:
         for each in objects:
             self.change(each, None)
 
-    def change(self, old: Held | None, new: Held | None) -> None:
+    def change(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         """As a reflector tells it: one of another uid is removed first."""
         if old is not None and new is not None and old.meta.uid != new.meta.uid:
             self.change(old, None)

@@ -20,7 +20,7 @@ from webhook.inventory.state import Inventory
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 OURS = EvictionScope(Evictor.OURS, asked=True)
 LATER = NOW + timedelta(seconds=90)
@@ -37,13 +37,13 @@ def not_announced(_: DeviceTaintRule) -> datetime | None:
 class Watched:
     """An inventory, and who has to go by it."""
 
-    def __init__(self, *objects: Held, scope: EvictionScope = OURS) -> None:
+    def __init__(self, *objects: InventoryObject, scope: EvictionScope = OURS) -> None:
         self.inventory = Inventory()
         self.evictions = Evictions(self.inventory, scope, announced)
         for each in objects:
             self.change(None, each)
 
-    def change(self, old: Held | None, new: Held | None) -> set[str]:
+    def change(self, old: InventoryObject | None, new: InventoryObject | None) -> set[str]:
         """The pods touched."""
         self.inventory.apply(old, new)
         return self.users(self.evictions.touched(old, new))

@@ -44,7 +44,7 @@ from webhook.inventory.preview import (
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 TOLERATIONS = [
     (),
@@ -70,7 +70,7 @@ SELECTORS = [
 ]
 
 
-def stocked(*values: Held) -> Inventory:
+def stocked(*values: InventoryObject) -> Inventory:
     inventory = Inventory()
     for value in values:
         inventory.apply(None, value)
@@ -80,7 +80,7 @@ def stocked(*values: Held) -> Inventory:
 def some_cluster(seed: int) -> Inventory:
     """Pools, claims of all sorts, pods with several claims, and PodGroups."""
     choose = random.Random(seed)
-    values: list[Held] = [
+    values: list[InventoryObject] = [
         pool_slice(*DEVICES, pool=pool, name=pool, driver=driver)
         for driver in (DRIVER, "other.example.com")
         for pool in (POOL, "node-1")

@@ -18,7 +18,7 @@ from webhook.inventory.state import Inventory
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 NOW: Final = datetime(2026, 6, 1, 12, tzinfo=UTC)
 DRIVER: Final = "gpu.example.com"
@@ -120,7 +120,7 @@ def pod(name: str, *claims: str, namespace: str = "ml", extended_claim: str = ""
     )
 
 
-def inventory_of(*objects: Held) -> Inventory:
+def inventory_of(*objects: InventoryObject) -> Inventory:
     inventory = Inventory()
     for each in objects:
         inventory.apply(None, each)
@@ -128,7 +128,7 @@ def inventory_of(*objects: Held) -> Inventory:
 
 
 def impact(
-    *objects: Held, selector: DeviceSelector | None = EMPTY, acting: Taint | None = None, now: datetime = NOW
+    *objects: InventoryObject, selector: DeviceSelector | None = EMPTY, acting: Taint | None = None, now: datetime = NOW
 ) -> Impact:
     """What a NoExecute taint, or another, does to a cluster of these."""
     return impact_of(inventory_of(*objects), selector, acting or in_tree(), now)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.api.rules import DeviceTaintRule
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 LIMIT = 5
 
@@ -42,7 +42,7 @@ class Clock:
 class Replica:
     """One of ours, with a watch that is as fast as one can be."""
 
-    def __init__(self, *objects: Held, clock: Clock | None = None, **policy: Any) -> None:
+    def __init__(self, *objects: InventoryObject, clock: Clock | None = None, **policy: Any) -> None:
         self.inventory = inventory_of(*objects)
         self.sight = Sight(self.inventory)
         judge = Judge(Policy(**{"impact": ImpactSettings(limits=(ImpactLimits(pods=LIMIT),)), **policy}))
@@ -52,7 +52,7 @@ class Replica:
         )
         self._observer = RuleObserver(self.state, self.inventory)
 
-    def watch(self, old: Held | None, new: Held | None) -> None:
+    def watch(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         self.inventory.apply(old, new)
         self._observer.observe(old, new)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from webhook.cluster.client.rest import Cluster
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
     from webhook.telemetry.metrics import Metrics
 
 
@@ -51,7 +51,7 @@ class InventoryCache:
         self.inventory = held = Inventory()
         self._trusted = Sight(held)
         self._stale_seconds = settings.stale_seconds
-        self._subscribers: list[Callable[[Held | None, Held | None], None]] = []
+        self._subscribers: list[Callable[[InventoryObject | None, InventoryObject | None], None]] = []
         follow = partial(Reflector[Any], cluster, random=random, metrics=metrics, clock=clock)
         common = settings.reflector
         slices = ServedCollection(cluster, GROUP, SERVED_VERSIONS, "resourceslices")
@@ -73,7 +73,7 @@ class InventoryCache:
             counts = {each.resource: partial(len, each.items) for each in self._reflectors}
             metrics.watch_inventory(lambda: self.sight().inventory is not None, counts)
 
-    def subscribe(self, on_change: Callable[[Held | None, Held | None], None]) -> None:
+    def subscribe(self, on_change: Callable[[InventoryObject | None, InventoryObject | None], None]) -> None:
         """Calls `on_change(old, new)` for every change, once the inventory has it; what it raises ends `run`."""
         self._subscribers.append(on_change)
 
@@ -129,7 +129,7 @@ class InventoryCache:
             else f"{reflector.resource} not watched for {lost:.0f} s"
         )
 
-    def _changed(self, old: Held | None, new: Held | None) -> None:
+    def _changed(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         if old is None and isinstance(new, Pod) and not new.uses_claims:
             return  # not held, so each of its changes looks like the first
         self.inventory.apply(old, new)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from webhook.api.meta import NamespacedName
     from webhook.cluster.client.credentials import Credentials
-    from webhook.inventory.state import Held
+    from webhook.inventory.state import InventoryObject
 
 _RULES: Final = "devicetaintrules"
 _CODE: Final = re.compile(r'devicetaint\.io/confirm-impact to \\?"(v1\.[A-Za-z0-9._-]+)')
@@ -98,7 +98,7 @@ async def _add_all(
     """All objects of one resource."""
     path = path_of(kind.group, kind.version, resource)
 
-    def held(item: dict[str, Any]) -> Held | None:
+    def held(item: dict[str, Any]) -> InventoryObject | None:
         value, errors = held_in(item)
         if errors:
             name = "/".join(filter(None, (text(meta(item), "namespace"), text(meta(item), "name"))))

@@ -35,7 +35,7 @@ from webhook.telemetry.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from webhook.inventory.state import Held, Inventory
+    from webhook.inventory.state import Inventory, InventoryObject
 
 Json = dict[str, Any]
 
@@ -75,7 +75,7 @@ class Bench:
         self.cache = cache
         self.metrics = metrics
         self.now = now
-        self.told: list[tuple[Held | None, Held | None]] = []
+        self.told: list[tuple[InventoryObject | None, InventoryObject | None]] = []
         cache.subscribe(lambda old, new: self.told.append((old, new)))
 
     async def happens(self, manifest: Json, *, gone: bool = False, cut: bool = False) -> None:

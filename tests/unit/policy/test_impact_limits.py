@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.unit.policy.documents import policy_of
 from webhook.api.taints import DeviceTaint
+from webhook.policy.impact_limits import NO_LIMITS, limits_for, protected_among, resolve_limit
 from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, Share
 from webhook.policy.ports import KnownNames, Requester
-from webhook.policy.profiles import NO_LIMITS, limits_for, protected_among, resolve_limit
 
 JANE = Requester("jane", ("ml-team",))
 ROBOT = Requester("system:serviceaccount:health:operator")
