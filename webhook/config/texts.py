@@ -170,7 +170,7 @@ def as_count(text: str) -> int:
 def as_limit(text: str) -> int:
     """How many lines are shown at most; 0 for all."""
     if not (text.isascii() and text.isdigit()):
-        raise ValueError("must be a number, 0 for all")
+        raise ValueError("must be a whole number; 0 for all")
     return int(text)
 
 

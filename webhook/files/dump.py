@@ -39,10 +39,10 @@ _DECODERS: Final[Mapping[tuple[str, str], Callable[[Reader], InventoryObject]]] 
 
 
 _AUDIT_NEEDS: Final = {
-    "ResourceClaim": "ResourceClaims, so none was looked at",
-    "ResourceClaimTemplate": "ResourceClaimTemplates, so none was looked at",
-    "Namespace": "Namespaces, so their labels are not known",
-    "DeviceClass": "DeviceClasses, so the drivers behind them are not known",
+    "ResourceClaim": "ResourceClaims, so none were checked",
+    "ResourceClaimTemplate": "ResourceClaimTemplates, so none were checked",
+    "Namespace": "Namespaces, so their labels are unknown",
+    "DeviceClass": "DeviceClasses, so the drivers behind them are unknown",
 }
 
 

@@ -176,7 +176,7 @@ def _value(decoder: _Decoder, text: str, lines: Lines, at: int) -> tuple[Any, in
         raise NotJSON(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", lines.position(error.pos)) from None
     except _ConstantError as error:
         found = next((match.start(1) for match in _CONSTANT.finditer(text, at) if match[1]), at)
-        raise Unreadable(f"not JSON: {error} is no JSON value", lines.position(found)) from None
+        raise Unreadable(f"not JSON: {error} is not a JSON value", lines.position(found)) from None
     except RecursionError:
         raise _too_deep(lines.position(at)) from None
     except ValueError as error:  # a number of more digits than Python converts
@@ -209,7 +209,7 @@ def _duplicates(spot: JsonSpot, steps: Steps = ()) -> Iterator[Problem]:
         position = below.key_position
         if position is not None:
             if step in first:
-                message = f'duplicate key "{step}", which line {first[step].line} has already; the last one counts'
+                message = f'duplicate key "{step}", already on line {first[step].line}; the last one counts'
                 yield Problem((*steps, step), position, message)
             first.setdefault(step, position)
         yield from _duplicates(below, (*steps, step))

@@ -14,5 +14,5 @@ def key_in(path: Path) -> bytes:
     """The key in a file, without a final newline. Raises OSError with the path, also for a key that is too short."""
     key = path.read_bytes().strip()
     if len(key) < KEY_LEAST_BYTES:
-        raise OSError(f"{path}: must have at least {KEY_LEAST_BYTES} bytes, and has {len(key)}")
+        raise OSError(f"{path}: must have at least {KEY_LEAST_BYTES} bytes, but has {len(key)}")
     return key

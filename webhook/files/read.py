@@ -134,7 +134,7 @@ def _read_folder(name: str) -> Iterator[File]:
                 path = os.path.join(folder, entry)  # noqa: PTH118 -- as above
                 yield _read_file(path, explicit=False) if _is_file(path) else _no_file(path)
     if not found:
-        yield File(name, unreadable=[Unreadable(f"holds no {', '.join(f'*{each}' for each in sorted(SUFFIXES))}")])
+        yield File(name, unreadable=[Unreadable(f"contains no {', '.join(f'*{each}' for each in sorted(SUFFIXES))}")])
 
 
 def _is_file(path: str) -> bool:

@@ -57,7 +57,7 @@ def _hint(error: FieldError, plain: str) -> str:
         if values is not None and plain not in values:
             return f"YAML reads an unquoted {plain} as {shown}; supported values: {', '.join(map(json.dumps, values))}"
     if not plain:
-        return 'YAML reads nothing as null: leave the field out, or write ""' if keeps else ""
+        return 'YAML reads an empty value as null: leave the field out, or write ""' if keeps else ""
     if not keeps:
         return f"YAML reads an unquoted {plain} as {shown}" if plain != shown else ""
     read = shown if plain != shown else _KINDS[error.bad_value.__class__]

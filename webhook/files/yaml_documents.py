@@ -69,7 +69,7 @@ EVENTS: Final = _fastest_parser()
 def yaml_documents(text: str, first_line: int = 1, parser: Callable[[str], Any] | None = None) -> Iterator[Document]:
     """The documents of a text, empty ones left out; its first line is number `first_line` of the file.
 
-    Raises Unreadable where the text is no YAML, or YAML that has no place in a manifest.
+    Raises Unreadable where the text is no YAML, or YAML that is not allowed in a manifest.
     """
     try:
         yield from _Builder((parser or EVENTS)(text), first_line, text).documents()
@@ -162,7 +162,7 @@ class _Builder:
         """A mapping or sequence starts; refuses wrong tags and too deep nesting."""
         kind = "map" if event.__class__ is MappingStartEvent else "seq"
         if event.tag not in (None, "!", _CORE + kind):
-            self._refuse(event, f"tag {_short(event.tag)} has no place in a manifest")
+            self._refuse(event, f"tag {_short(event.tag)} is not allowed in a manifest")
         if len(self._steps) >= MAX_DEPTH:
             self._refuse(event, f"nested more than {MAX_DEPTH} levels deep")
 
@@ -173,9 +173,9 @@ class _Builder:
         else:
             value = self._tagged(event, tag)
         if value.__class__ is str and not value.isascii() and _HALF_PAIR.search(value):
-            self._refuse(event, "half a surrogate pair is no character")  # PyYAML without its C library reads it
+            self._refuse(event, "half a surrogate pair is not a character")  # PyYAML without its C library reads it
         if value.__class__ is float and not isfinite(value):
-            self._refuse(event, f"{event.value} has no place in JSON, which the API server reads")
+            self._refuse(event, f"{event.value} cannot be written in JSON, which the API server reads")
         return value
 
     def _scalar_spot(self, event: Any, value: Scalar) -> YamlSpot:
@@ -194,7 +194,7 @@ class _Builder:
         if tag in ("!", _CORE + "str"):
             return text
         if tag not in _TYPES:
-            self._refuse(event, f"tag {_short(tag)} has no place in a manifest")
+            self._refuse(event, f"tag {_short(tag)} is not allowed in a manifest")
         value = plain_value(text)
         if value.__class__ not in _TYPES[tag]:
             self._refuse(event, f"cannot read {text!r} as {_short(tag)}")
@@ -237,7 +237,7 @@ class _Builder:
             steps.append(key)
             if key in values and key not in merged:
                 first = (spots[key].key_position or spots[key].position).line
-                self._complain(event, f'duplicate key "{key}", which line {first} has already; the last one counts')
+                self._complain(event, f'duplicate key "{key}", already on line {first}; the last one counts')
             value, spot = self._node(self._next())
             steps.pop()
             values[key] = value
@@ -268,7 +268,7 @@ class _Builder:
         for source, place in zip(reversed(sources), reversed(places), strict=True):  # earlier ones win
             for key, entry in source.items():
                 if key in values and key not in merged:
-                    self._complain(event, f'duplicate key "{key}": << replaces the value that stands before it', key)
+                    self._complain(event, f'duplicate key "{key}": << replaces the value before it', key)
                 values[key] = entry
                 merged.add(key)
             if place is not None:

@@ -104,9 +104,9 @@ def test_b1_findings_and_unreadable_files_keep_their_own_exit_codes(run: CheckRu
 def test_b1_audit_notes_what_a_dump_lacks(run_audit: AuditRunner) -> None:
     _, output = run_audit(dump=[claim()], policy=POLICY)
     assert [line for line in output.splitlines() if line.startswith("note: ")] == [
-        "note: the dump has no ResourceClaimTemplates, so none was looked at",
-        "note: the dump has no Namespaces, so their labels are not known",
-        "note: the dump has no DeviceClasses, so the drivers behind them are not known",
+        "note: the dump has no ResourceClaimTemplates, so none were checked",
+        "note: the dump has no Namespaces, so their labels are unknown",
+        "note: the dump has no DeviceClasses, so the drivers behind them are unknown",
     ]
     whole = [
         claim(),
@@ -116,7 +116,7 @@ def test_b1_audit_notes_what_a_dump_lacks(run_audit: AuditRunner) -> None:
     ]
     assert "note: " not in run_audit(dump=whole, policy=POLICY)[1]
     assert json.loads(run_audit("-o", "json", dump=whole[1:], policy=POLICY)[1])["notes"] == [
-        "the dump has no ResourceClaims, so none was looked at"
+        "the dump has no ResourceClaims, so none were checked"
     ]
 
 

@@ -85,4 +85,4 @@ def test_b2_a_key_file_that_cannot_be_used_ends_the_start(
     assert line.endswith("--key-file: gone: cannot be read: No such file or directory")
     (folder / "short").write_text("abc")
     (line,) = ended(*words, "--key-file=short", capsys=capsys)
-    assert line.endswith("--key-file: short: must have at least 16 bytes, and has 3")
+    assert line.endswith("--key-file: short: must have at least 16 bytes, but has 3")

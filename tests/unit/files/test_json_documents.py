@@ -81,9 +81,9 @@ def test_duplicate_keys_are_problems_where_they_stand() -> None:
     (document,) = documents('{"a": [{"b": 1,\n "b": 2}],\n "a": 3, "\\u0061": 4}')
     assert document.value == {"a": 4}
     assert [tuple(problem) for problem in document.problems] == [
-        (("a", 0, "b"), (2, 2), 'duplicate key "b", which line 1 has already; the last one counts'),
-        (("a",), (3, 2), 'duplicate key "a", which line 1 has already; the last one counts'),
-        (("a",), (3, 10), 'duplicate key "a", which line 1 has already; the last one counts'),
+        (("a", 0, "b"), (2, 2), 'duplicate key "b", already on line 1; the last one counts'),
+        (("a",), (3, 2), 'duplicate key "a", already on line 1; the last one counts'),
+        (("a",), (3, 10), 'duplicate key "a", already on line 1; the last one counts'),
     ]
 
 
@@ -117,8 +117,8 @@ def test_other_syntax_is_told_with_its_position(text: str, message: str, positio
 @pytest.mark.parametrize(
     ("text", "message", "position"),
     [
-        ('{"NaN": "NaN",\n"a": NaN}', "not JSON: NaN is no JSON value", (2, 6)),
-        ("[1, -Infinity]", "not JSON: -Infinity is no JSON value", (1, 5)),
+        ('{"NaN": "NaN",\n"a": NaN}', "not JSON: NaN is not a JSON value", (2, 6)),
+        ("[1, -Infinity]", "not JSON: -Infinity is not a JSON value", (1, 5)),
         (' {"a": 1e999}', "not JSON: number 1e999 is out of range", (1, 2)),
     ],
 )

@@ -280,7 +280,7 @@ def test_folders_are_searched_in_order_and_hidden_ones_left_out(tmp_path: Path) 
 
 def test_a_folder_without_manifests_is_told(tmp_path: Path) -> None:
     (file,) = read([str(tmp_path)])
-    assert troubles(file) == [("holds no *.json, *.yaml, *.yml", None)]
+    assert troubles(file) == [("contains no *.json, *.yaml, *.yml", None)]
 
 
 def test_named_files_may_be_called_anything_and_come_in_the_order_given(tmp_path: Path) -> None:

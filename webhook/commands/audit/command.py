@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from webhook.commands.shared.policy_files import PolicyFile
     from webhook.policy.model import Policy
 
-_NO_POLICY: Final = "no policy: only documented rules are looked at; name one with --policy"
+_NO_POLICY: Final = "no policy: only documented rules are checked; name a policy with --policy"
 _DEFAULT_NAMESPACE: Final = "default"
 _UNVERIFIED: Final = " (author as claimed, unverified)"
 _UNKNOWN: Final = " (requester unknown: rules on requesters counted as matching)"
@@ -142,7 +142,7 @@ def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _
         return _AuditInput(dump)
     holding = [manifest for manifest in dump.others if holds_policy(manifest.value)]
     if len(holding) > 1:
-        problem = f"holds {len(holding)} policies; name the one that holds with --policy"
+        problem = f"contains {len(holding)} policies; choose one with --policy"
         report.add(Row(holding[1].file).failed(problem))
         return _AuditInput(dump)
     return _AuditInput(dump, *_policies_in(holding, report, now))

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from webhook.policy.ports import KnownNames
 
 _VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})(?:[.+-].*)?")
-_NO_OLD: Final = "holds none of the objects: each is judged as if it were created"
-_NO_USER: Final = 'rules of this policy look at who asks; without --user that is "system:anonymous"'
+_NO_OLD: Final = "contains none of the objects, so each is checked as if it were new"
+_NO_USER: Final = 'rules of this policy depend on the requester; without --user that is "system:anonymous"'
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 VERSION: Final = 1
-_NOTHING: Final = "holds no claim, template, rule, patch or slice to explain"
-_NOT_ASKED: Final = "has errors of its own, so no rule is asked"
+_NOTHING: Final = "contains no claim, template, rule, patch or slice to explain"
+_NOT_ASKED: Final = "has errors of its own, so no rule was evaluated"
 _COLORS: Final = {"=> denied": "\x1b[1;31m", "=> allowed": "\x1b[32m"}
 _PLAIN: Final = "\x1b[0m"
 

@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from webhook.policy.model import Policy
 
 _KINDS: Final = frozenset({"DeviceTaintRule", "ResourceSlice"})
-_NO_SUBJECT: Final = "holds no DeviceTaintRule and no ResourceSlice"
+_NO_SUBJECT: Final = "contains no DeviceTaintRule and no ResourceSlice"
 _NEEDS_NONE: Final = "a rule that does nothing needs none"
-_FROM_DUMP: Final = "the webhook makes it, so a dump is not enough; ask the cluster, without --dump"
+_FROM_DUMP: Final = "only the webhook issues one; ask the cluster by leaving out --dump"
 _SOME_VERSION: Final = "1"
 _ROWS: Final = 200
 """Of a table, by default: more is too long to read."""
@@ -168,7 +168,7 @@ def _from_files(options: argparse.Namespace, report: PreviewReport) -> _PreviewI
         report.rows.append(row_of(manifest).failed(f"{row_of(manifest).reference}: left out: {error}"))
     if options.policy is None and holding:
         if len(holding) > 1:
-            problem = f"holds {len(holding)} policies; name the one that holds with --policy"
+            problem = f"contains {len(holding)} policies; choose one with --policy"
             report.rows.append(Row(holding[1].file).failed(problem))
         policy = _policy_in(holding[0], report) or policy
     pods_known = bool(stock.kinds["Pod"])

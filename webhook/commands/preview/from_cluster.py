@@ -79,13 +79,13 @@ async def _read_cluster(
             pods_known = True
         except Refused as error:
             pods_known = False
-            notes.append(f"pods may not be read, so their owners and priorities are not known: {error}")
+            notes.append(f"no permission to read pods, so their owners and priorities are unknown: {error}")
         found = None
         if config_map is not None:
             try:
                 found = await config_map_of(cluster, config_map)
             except Refused as error:
-                notes.append(f"the policy may not be read, so the built-in one is taken: {error}")
+                notes.append(f"no permission to read the policy, so the built-in one is used: {error}")
         answers = [await _dry_run_answer(cluster, rule, served=served is not None) for rule in rules]
         return ClusterSight(
             cluster.server, inventory, pods_known, served is not None, found, tuple(answers), tuple(notes)
@@ -102,7 +102,7 @@ async def _add_all(
         value, errors = held_in(item)
         if errors:
             name = "/".join(filter(None, (text(meta(item), "namespace"), text(meta(item), "name"))))
-            raise Unavailable(f"GET {path}: {name} is not to be read: {errors[0]}")
+            raise Unavailable(f"GET {path}: {name} cannot be read: {errors[0]}")
         return value
 
     found = await listed(

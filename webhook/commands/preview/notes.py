@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 5
 _NEEDED: Final = {
-    "ResourceSlice": "ResourceSlices: devices that are published are not known",
-    "ResourceClaim": "ResourceClaims: nobody is known to use a device",
-    "Pod": "Pods: owners and priorities are not known, nor who is terminating or finished",
+    "ResourceSlice": "ResourceSlices, so published devices are unknown",
+    "ResourceClaim": "ResourceClaims, so it is unknown which pods use a device",
+    "Pod": "Pods, so it is unknown who owns them, their priorities, and which are terminating or finished",
 }
 
 
@@ -44,7 +44,7 @@ def notes_of(value: DeviceTaintRule | ResourceSlice, preview: Preview, source: P
     if incomplete:
         names = [f"{driver}/{pool}" for driver, pool in incomplete[:_SHOWN]]
         rest = f" and {len(incomplete) - _SHOWN} more" if len(incomplete) > _SHOWN else ""
-        yield f"not all slices are published of pools {', '.join(names)}{rest}: devices are not all counted"
+        yield f"not all slices are published for pools {', '.join(names)}{rest}: some of their devices are not counted"
     if source.kinds is not None:
         for kind, text in _NEEDED.items():
             if not source.kinds.get(kind):
@@ -53,29 +53,31 @@ def notes_of(value: DeviceTaintRule | ResourceSlice, preview: Preview, source: P
         missing = [f"{row.namespace}/{row.name}" for row in preview.pods if row.pod is None]
         if missing:
             rest = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-            yield f"claims are reserved for pods that were not found, and count: {', '.join(missing[:_SHOWN])}{rest}"
+            names = ", ".join(missing[:_SHOWN])
+            yield f"claims are reserved for pods that were not found but are counted: {names}{rest}"
     yield from source.notes
 
 
 def _rule_notes(rule: DeviceTaintRule, preview: Preview, source: PreviewSource) -> Iterator[str]:
     if not source.rules_served:
-        yield "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaintRules): nothing would act on it"
+        yield "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaintRules): rules would do nothing"
     selector = rule.selector
     if selector is None and acts(rule.effective_effect):
-        devices = preview.impact.devices
-        yield f"without a selector nobody is evicted, but schedulers of 1.33 to 1.37 give out none of {devices} devices"
+        devices = f"none of the {preview.impact.devices} devices"
+        yield f"without a selector no pod is evicted, but schedulers of 1.33 to 1.37 allocate {devices}"
     unjudged = [] if selector is None else not_judged(selector)
     if selector is not None and unjudged:
-        counted = "counted as every device" if selector.unknown else "counted without"
-        yield f"what {', '.join(unjudged)} of the selector selects cannot be judged here: {counted}, so less may be hit"
+        counted = "counted as every device" if selector.unknown else "left out of the count"
+        fields = ", ".join(unjudged)
+        yield f"what {fields} of the selector selects cannot be evaluated here: {counted}, so less may be hit"
     stored = source.inventory.rules.get(rule.meta.name)
     if stored is not None:
-        yield f"the rule is there already, as {taint_text(stored.taint)}: what it does already is counted as well"
+        yield f"the rule already exists, as {taint_text(stored.taint)}: what it already does is counted, too"
 
 
 def _slice_notes(value: ResourceSlice, preview: Preview, source: PreviewSource) -> Iterator[str]:
     if outdated(source.inventory, value):
-        yield f"a newer generation of the pool than {value.pool_generation} is published: nobody looks at this slice"
+        yield f"a newer generation of the pool than {value.pool_generation} is published, so this slice is ignored"
         return
     if not preview.taints:
         yield "its devices have no new taints"

@@ -93,8 +93,8 @@ def _simulation_text(item: ObjectPreview) -> str:
     """Says that the figures below are hypothetical."""
     rule = item.value
     if isinstance(rule, DeviceTaintRule) and rule.taint.effect != "None":
-        return f'effect "{visible(rule.taint.effect)}" acts as None, which does nothing; if it was NoExecute:'
-    return "effect None does nothing; if it was NoExecute:"
+        return f'effect "{visible(rule.taint.effect)}" acts as None, which does nothing; if it were NoExecute:'
+    return "effect None does nothing; if it were NoExecute:"
 
 
 def taint_text(taint: DeviceTaint) -> str:
@@ -127,11 +127,11 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
         where = f"{count(len(preview.namespaces), 'namespace')}: {_first_names(preview.namespaces)}"
         yield "claims", f"{len(preview.claims)} in {where}"
     else:
-        yield "evicted", "nobody"
+        yield "evicted", "no pods"
     for name, outcome, text in (
         ("tolerate", PodOutcome.TOLERATES, "{}"),
-        ("unseen", PodOutcome.UNSEEN, "{} with extended resources, at which the in-tree controller does not look"),
-        ("stay", PodOutcome.KEPT, "{}; the devices are only kept from new allocations"),
+        ("unseen", PodOutcome.UNSEEN, "{} with extended resources, which the in-tree controller does not see"),
+        ("stay", PodOutcome.KEPT, "{}; the taint only blocks new allocations"),
         ("leaving", PodOutcome.LEAVING, "{}, terminating or finished, and not counted"),
     ):
         number = preview.count(outcome)
@@ -155,7 +155,7 @@ def _wave_lines(waves: Sequence[tuple[int, int]]) -> Iterator[tuple[str, str]]:
 
 def _group_text(group: GroupRow, report: PreviewReport) -> str:
     fate = _WORDS.get(group.outcome) or f"evicted {_when(group.seconds or 0)}"
-    known = f"{count(len(group.pods), 'pod')} known" if report.pods_known else "its pods are not known"
+    known = f"{count(len(group.pods), 'pod')} known" if report.pods_known else "its pods are unknown"
     return f"{group.namespace}/{group.name}: {fate}; {known}, not counted above"
 
 
@@ -169,7 +169,9 @@ def _evictor(item: ObjectPreview) -> str:
         return ""
     rule = item.value
     asked = isinstance(rule, DeviceTaintRule) and rule.meta.annotations.get(EVICT) == "true"
-    return f"{_OURS}, as {EVICT} asks" if asked else f"{_OURS}, since the policy has inTreeEvictor: absent"
+    return (
+        f"{_OURS}, because of annotation {EVICT}" if asked else f"{_OURS}, because the policy has inTreeEvictor: absent"
+    )
 
 
 def _first_names(names: Sequence[str]) -> str:
@@ -238,20 +240,20 @@ def _why(row: PodRow, *, named: bool) -> str:
         case OutcomeReason.NOT_TOLERATED:
             text = "no toleration"
         case OutcomeReason.EFFECT_NOT_NAMED:
-            text = f"{toleration}: names no effect, and the in-tree controller wants NoExecute"
+            text = f"{toleration}: sets no effect, but the in-tree controller requires NoExecute"
         case OutcomeReason.TOLERATED_FOR_SECONDS:
             over = not row.seconds and (cause.toleration is not None and (cause.toleration.toleration_seconds or 0) > 0)
-            text = f"{toleration}, which is over" if over else toleration
+            text = f"{toleration}, already elapsed" if over else toleration
         case OutcomeReason.TOLERATED:
             text = toleration
         case OutcomeReason.TOLERATES_SCHEDULING:
-            text = f"{toleration}: it would come back to the same device"
+            text = f"{toleration}: a replacement would land on the same device"
         case OutcomeReason.EXTENDED_RESOURCE:
-            text = "has it through an extended resource"
+            text = "uses it through an extended resource"
         case OutcomeReason.ALLOCATION_ONLY:
-            text = f"{cause.taint.effect} evicts nobody"
+            text = f"{cause.taint.effect} evicts no pods"
         case OutcomeReason.TERMINATING | OutcomeReason.FINISHED:
-            text = "on its way out"
+            text = "already leaving"
     if row.pod is not None and row.pod.hold is not None and row.outcome is PodOutcome.EVICTED:
         text += f"; on hold: {row.pod.hold}" if row.pod.hold else "; on hold"
     return f"{taint_text(cause.taint)}: {text}" if named else text
@@ -263,10 +265,10 @@ def _why(row: PodRow, *, named: bool) -> str:
 def _confirmation(given: DryRunResult) -> Iterator[str]:
     match given.answer:
         case DryRunAnswer.GRANTED:
-            yield "dry run: granted as it is"
+            yield "dry run: accepted as it is"
         case DryRunAnswer.CONFIRM:
             yield f"dry run: refused: {given.message}"
-            yield "to go ahead, add to its annotations:"
+            yield "to go ahead, add this annotation:"
             yield f'  {CONFIRM_IMPACT}: "{given.code}"'
         case DryRunAnswer.REFUSED:
             yield f"dry run: refused: {given.message}"

@@ -59,9 +59,9 @@ _SOME_VERSION: Final = "1"
 _NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 _CANDIDATE_WORDS: Final = {
     Change.DENIED: "the candidate policy would refuse {}",
-    Change.ALLOWED: "the candidate policy would not refuse {} any more",
-    Change.WARNED: "the candidate policy would warn of {}",
-    Change.SILENT: "the candidate policy would not warn of {} any more",
+    Change.ALLOWED: "the candidate policy would no longer refuse {}",
+    Change.WARNED: "the candidate policy would warn about {}",
+    Change.SILENT: "the candidate policy would no longer warn about {}",
 }
 
 
@@ -268,7 +268,7 @@ def _old_object(value: Mapping[str, JSON], kind: GroupVersionKind, old: Mapping[
         return None, ""
     version = GroupVersionKind.parse(text(found, "apiVersion"), kind.kind).version
     if (version == _WRAPPED_VERSION) != (kind.version == _WRAPPED_VERSION):
-        return None, f"the old object is in {version}, which does not compare with {kind.version}: judged as new"
+        return None, f"the old object is in {version}, which cannot be compared with {kind.version}: checked as new"
     return found, ""
 
 

@@ -196,10 +196,14 @@ def policy_file(name: str, *, now: datetime | None = None) -> PolicyFile:
         found += [review_policy(manifest, row_of(manifest), now=now) for manifest in holding]
     rows += [judged.row for judged in found]
     if not rows:
-        rows.append(Row(shown(name)).failed(f"holds no {KIND}, nor a ConfigMap with one in {POLICY_KEY}", UNREADABLE))
+        rows.append(
+            Row(shown(name)).failed(f"contains neither a {KIND} nor a ConfigMap with one in {POLICY_KEY}", UNREADABLE)
+        )
     if len(found) > 1:
         rows.append(
-            Row(shown(name)).failed(f"holds {len(found)} policies, of which only one could hold", ErrorType.TOO_MANY)
+            Row(shown(name)).failed(
+                f"contains {len(found)} policies, but only one can be in effect", ErrorType.TOO_MANY
+            )
         )
         return PolicyFile(tuple(rows))
     loaded = found[0].loaded if found else {}
@@ -211,7 +215,7 @@ def policy_in(manifest: Manifest, *, now: datetime | None = None) -> PolicyFile:
     """The policy in a ConfigMap that was read from a cluster."""
     row = row_of(manifest)
     if not holds_policy(manifest.value):
-        fault = Row(manifest.file).failed(f"{row.reference}: holds no {KIND} in {POLICY_KEY}", UNREADABLE)
+        fault = Row(manifest.file).failed(f"{row.reference}: contains no {KIND} in {POLICY_KEY}", UNREADABLE)
         return PolicyFile((fault,))
     judged = review_policy(manifest, row, now=now)
     held = (judged.loaded[key].policy if key in judged.loaded else None for key in _KEYS)

@@ -118,7 +118,7 @@ def rule_lines(rule: Mapping[str, Any]) -> list[str]:
         case "excused":
             return [f"matches, excused by exception {rule['exception']} until {rule['until']}"]
         case result:
-            decides = " and decides" if result in _DECIDING else ", and the next rule is asked"
+            decides = " and decides" if result in _DECIDING else ", and evaluation continues"
             problem = f" (its condition could not be evaluated: {rule['problem']})" if rule["problem"] else ""
             return [f"matches, {result}{decides}{problem}", *_passed_over(rule)]
 
@@ -126,4 +126,4 @@ def rule_lines(rule: Mapping[str, Any]) -> list[str]:
 def _passed_over(rule: Mapping[str, Any]) -> Iterator[str]:
     for over in rule["passedOver"]:
         for each in over["unmet"]:
-            yield f"exception {over['exception']} does not hold: {each['text']}"
+            yield f"exception {over['exception']} does not apply: {each['text']}"

@@ -71,7 +71,7 @@ def _run_all(name: str, results: Results, pattern: re.Pattern[str] | None, now: 
         for manifest in suites:
             _run_suite(file, manifest, results, pattern, now)
     if not found:
-        results.faults.append(Row(shown(name)).failed(f"holds no {KIND}"))
+        results.faults.append(Row(shown(name)).failed(f"contains no {KIND}"))
 
 
 def _is_suite(manifest: Manifest) -> bool:

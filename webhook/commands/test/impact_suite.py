@@ -28,7 +28,7 @@ _OBJECTS: Final = Path.root().child("inventory", "objects")
 _HELD: Final = frozenset({(GROUP, "ResourceSlice"), (GROUP, "ResourceClaim"), (GROUP, "DeviceTaintRule"), ("", "Pod")})
 _NAMES: Final = frozenset({(GROUP, "DeviceClass"), ("", "Namespace")})
 _KINDS: Final = sorted(kind for _, kind in _HELD | _NAMES)
-_EMPTY: Final = f"holds none of {', '.join(_KINDS)}"
+_EMPTY: Final = f"contains none of {', '.join(_KINDS)}"
 
 
 @dataclass(slots=True)

@@ -137,7 +137,7 @@ def _case_lines(tested: Tested, *, color: bool, verbose: bool) -> Iterator[str]:
         yield f"          impact: {_impact_text(outcome.measured)}"
     if verbose or not tested.passed:
         for message in outcome.messages:
-            yield visible(f"          said: {message}")
+            yield visible(f"          message: {message}")
     if outcome.explanation is not None and not tested.passed:
         yield from (visible(f"          {text}") for text in walk_lines(outcome.explanation))
 

@@ -126,7 +126,7 @@ class Runner:
         if request.operation == "UPDATE":
             trial.store(request.old_object)
         elif request.name in self._inventory.rules:
-            message = f"DeviceTaintRule {request.name} is there already; an update needs oldObject"
+            message = f"DeviceTaintRule {request.name} already exists; an update needs oldObject"
             raise BadCase(message, sent.path.child("object"))
 
     def _compared(self, case: Case, request: AdmissionRequest, verdict: Verdict) -> CaseResult:
@@ -149,7 +149,7 @@ class Runner:
         kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
         if kind not in BY_KIND:
             known = ", ".join(sorted({known.kind for known in BY_KIND}))
-            raise BadCase(f"{kind} is not judged by the webhook; kinds that are: {known}")
+            raise BadCase(f"the webhook does not review {kind}; it reviews {known}")
         namespace = text(meta(value), "namespace") or self._suite.namespace
         requester = case.requester or authenticated(CLAIM_CONTROLLER)
         if author is not None:
@@ -177,7 +177,7 @@ class Runner:
                 raise BadCase(f"{path}: {file.unreadable[0].message}")
             manifests += file.manifests
         if len(manifests) != 1 or not isinstance(manifests[0].value, dict):
-            raise BadCase(f"{path}: must hold one object, and holds {len(manifests)}")
+            raise BadCase(f"{path}: must contain one object, but contains {len(manifests)}")
         return manifests[0].value
 
     def _signed(self, author: Requester, value: JSON, kind: GroupVersionKind, namespace: str) -> JSON:

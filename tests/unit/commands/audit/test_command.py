@@ -233,8 +233,8 @@ def test_text_names_the_objects(run_audit: AuditRunner) -> None:
         f"dump.yaml:17:15: error: ResourceClaimTemplate ml/train: {TEMPLATE_PLACE}: Forbidden: "
         '"dana" in namespace "ml" may not use a toleration of key "health.example.com/x", NoSchedule; ask for less, or '
         "your cluster's admins for an exception (rule no-broken)\n"
-        "note: the dump has no Namespaces, so their labels are not known\n"
-        "note: the dump has no DeviceClasses, so the drivers behind them are not known\n"
+        "note: the dump has no Namespaces, so their labels are unknown\n"
+        "note: the dump has no DeviceClasses, so the drivers behind them are unknown\n"
         "1 file, 2 objects: 1 error, 0 warnings\n"
     )
 
@@ -250,7 +250,7 @@ def test_all_formats_tell_the_same(run_audit: AuditRunner) -> None:
 
 def test_without_a_policy_that_is_said(run_audit: AuditRunner) -> None:
     code, output = run_audit(dump=[claim(BROKEN)])
-    assert (code, "no policy: only documented rules are looked at" in output) == (0, True)
+    assert (code, "no policy: only documented rules are checked" in output) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_without_a_policy_that_is_said(run_audit: AuditRunner) -> None:
             id="policy",
         ),
         pytest.param(
-            {"dump": [POLICY, POLICY]}, "dump.yaml: error: holds 2 policies; name the one", 2, id="two policies"
+            {"dump": [POLICY, POLICY]}, "dump.yaml: error: contains 2 policies; choose one", 2, id="two policies"
         ),
     ],
 )
@@ -286,7 +286,7 @@ def test_what_cannot_be_read_gives_two(run_audit: AuditRunner) -> None:
         (["--dump", "a", "--time", "x"], "'x' must be a time like"),
         (["--dump", "a", "--key-secret", "x"], "'x' must be \"namespace/name\""),
         (["--dump", "a", "--key-file", "gone"], "--key-file: [Errno 2] No such file"),
-        (["--dump", "a", "--key-file", "short"], "--key-file: short: must have at least 16 bytes, and has 3"),
+        (["--dump", "a", "--key-file", "short"], "--key-file: short: must have at least 16 bytes, but has 3"),
     ],
 )
 def test_wrong_usage_gives_two(

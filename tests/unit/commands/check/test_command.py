@@ -88,8 +88,7 @@ def test_duplicate_keys_are_errors(run: CheckRunner) -> None:
     code, output = run(rule=RULE + "    effect: NoExecute\n")
     assert code == 1
     assert output.splitlines()[0] == (
-        'rule.yaml:11:5: error: spec.taint.effect: duplicate key "effect", which line 10 has already; '
-        "the last one counts"
+        'rule.yaml:11:5: error: spec.taint.effect: duplicate key "effect", already on line 10; the last one counts'
     )
 
 
@@ -112,8 +111,8 @@ def test_valid_manifests_pass(manifest: Any, run: CheckRunner) -> None:
     [
         ([], "required: FILE|DIR|-"),
         (["-o", "xml", "x"], "invalid choice: 'xml'"),
-        (["--kubernetes-version", "1.32", "x"], "'1.32' must be a version from 1.33 on, such as 1.37"),
-        (["--kubernetes-version", "latest", "x"], "'latest' must be a version"),
+        (["--kubernetes-version", "1.32", "x"], "'1.32' must be 1.33 or later, such as 1.37"),
+        (["--kubernetes-version", "latest", "x"], "'latest' must be 1.33 or later"),
         (["--unknown", "x"], "unknown flag --unknown\nusage: device-taint-webhook check [FLAGS] FILE|DIR|- (--help"),
     ],
 )

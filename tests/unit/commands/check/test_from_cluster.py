@@ -58,7 +58,7 @@ def test_m9_that_policy_alone_is_checked(api_server: ApiServer, run: CheckRunner
 
 
 @pytest.mark.parametrize(
-    ("found", "why"), [(404, f"there is no ConfigMap {NAME}"), (403, "403: "), ({"data": {"x": "y"}}, "holds no ")]
+    ("found", "why"), [(404, f"there is no ConfigMap {NAME}"), (403, "403: "), ({"data": {"x": "y"}}, "contains no ")]
 )
 def test_m9_without_that_policy_nothing_is_judged(
     found: Any, why: str, api_server: ApiServer, run: CheckRunner, capsys: pytest.CaptureFixture[str]

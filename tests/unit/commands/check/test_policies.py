@@ -263,7 +263,7 @@ def test_exceptions_hold_for_their_time(run: CheckRunner) -> None:
 
 
 def test_who_asks_is_said_to_be_missing_once(run: CheckRunner) -> None:
-    text = 'rules of this policy look at who asks; without --user that is "system:anonymous"'
+    text = 'rules of this policy depend on the requester; without --user that is "system:anonymous"'
     files: dict[str, Any] = {"policy": [POLICY], "a": claim(), "b": claim()}
     assert run("--policy", "policy.yaml", **files)[1].count(text) == 1
     assert text not in run("--policy", "policy.yaml", "--user", "dana", **files)[1]
@@ -360,8 +360,8 @@ def test_a_candidate_tells_where_its_word_differs(run: CheckRunner) -> None:
     place = "spec.devices.requests[0].exactly.tolerations[0]"
     (line,) = [each for each in output.splitlines() if ": info: " in each]
     assert line == (
-        f'c.yaml:12:11: info: {place}: the candidate policy would not refuse a toleration of key "{BROKEN}", '
-        "NoSchedule any more (rule no-broken)"
+        f'c.yaml:12:11: info: {place}: the candidate policy would no longer refuse a toleration of key "{BROKEN}", '
+        "NoSchedule (rule no-broken)"
     )
     _, output = run("-o", "json", *words, **files)
     (judged,) = [each for each in json.loads(output)["objects"] if each["file"] == "c.yaml"]

@@ -55,7 +55,7 @@ TRAPS = [
     pytest.param(
         "rules:\n- name: a\n  action: deny\n  message:\n",
         "rules[0].message",
-        'must be a string; YAML reads nothing as null: leave the field out, or write ""',
+        'must be a string; YAML reads an empty value as null: leave the field out, or write ""',
         id="nothing",
     ),
     pytest.param(

@@ -93,7 +93,7 @@ def test_each_rule_names_the_fields_that_kept_it_from_matching(run_explain: Expl
         '        namespaces.names: "web", wanted "ml-*"\n'
         "        tolerations.seconds: 7200 s, wanted at most 3600 s\n"
         "    default (deny): matches, refuses and decides\n"
-        '        exception lab does not hold: namespaces.names: "web", wanted "lab"\n'
+        '        exception lab does not apply: namespaces.names: "web", wanted "lab"\n'
         "    => denied: the policy's default\n"
     )
 
@@ -119,7 +119,7 @@ def test_exception_that_excuses_is_named_with_its_end(run_explain: Explainer) ->
     ended = ("--policy", "policy.yaml", "--user", "mila", "--time", "2027-01-01T00:00:00Z")
     code, output = run_explain(*ended, c=claim("lab"))
     assert code == 1
-    assert "exception lab does not hold: expiresAt: 2027-01-01T00:00:00Z, wanted before 2026-12-31T00:00:00Z" in output
+    assert "exception lab does not apply: expiresAt: 2027-01-01T00:00:00Z, wanted before 2026-12-31T00:00:00Z" in output
 
 
 def test_taint_says_who_may_set_it(run_explain: Explainer) -> None:
@@ -166,13 +166,13 @@ def test_object_with_errors_says_that_no_rule_was_asked(run_explain: Explainer) 
     code, output = run_explain(*WHO, r=make_rule(taint=make_taint(effect="x")))
     assert code == 1
     assert output.startswith('r.yaml:11:13: error: spec.taint.effect: Unsupported value: "x"')
-    assert "(has errors of its own, so no rule is asked)" in output
+    assert "(has errors of its own, so no rule was evaluated)" in output
 
 
 def test_nothing_to_explain_and_a_policy_that_is_not_usable_give_two_and_one(run_explain: Explainer) -> None:
     code, output = run_explain(*WHO, p={"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}})
     assert code == 2
-    assert "holds no claim, template, rule, patch or slice to explain" in output
+    assert "contains no claim, template, rule, patch or slice to explain" in output
     code, output = run_explain(*WHO, policy={**POLICY, "default": "maybe"}, c=claim())
     assert code == 1
     assert output.startswith("policy.yaml:")
@@ -234,7 +234,7 @@ def test_check_with_verbose_tells_the_same_of_each_rule(run: CheckRunner) -> Non
         f'{place}does not match: namespaces.names: "web", wanted "ml-*"; tolerations.seconds: 7200 s, wanted at most '
         "3600 s (rule ml-hour)\n"
     ) in output
-    assert f"{place}matches, refuses and decides: exception lab does not hold: " in output
+    assert f"{place}matches, refuses and decides: exception lab does not apply: " in output
     assert "does not match" not in run(*WHO, policy=POLICY, c=claim())[1]
 
 

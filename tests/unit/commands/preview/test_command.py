@@ -99,7 +99,7 @@ def test_json_has_every_pod(run_preview: PreviewRunner) -> None:
                     "confirmation": {
                         "answer": "notAsked",
                         "code": None,
-                        "message": "the webhook makes it, so a dump is not enough; ask the cluster, without --dump",
+                        "message": "only the webhook issues one; ask the cluster by leaving out --dump",
                     },
                 }
             ],
@@ -136,14 +136,14 @@ def test_an_effect_that_does_nothing_is_shown_as_if_it_was_no_execute(effect: st
     stored = rule(effect)  # an unknown effect can only be there already
     code, output = run_preview(rule(effect), dump=[*CLUSTER, stored])
     assert (code, "  evicted         3 pods\n" in output) == (0, True)
-    known = "effect None does nothing; if it was NoExecute:"
-    assert (known if effect == "None" else 'effect "Melt" acts as None, which does nothing; if it was') in output
+    known = "effect None does nothing; if it were NoExecute:"
+    assert (known if effect == "None" else 'effect "Melt" acts as None, which does nothing; if it were') in output
     assert output.endswith("no confirmation code: a rule that does nothing needs none\n")
 
 
 def test_without_the_in_tree_controller_our_worker_evicts(run_preview: PreviewRunner) -> None:
     code, output = run_preview(rule(), policy=OUT_OF_TREE)
-    assert (code, "device-taint-webhook evict, since the policy has inTreeEvictor: absent" in output) == (0, True)
+    assert (code, "device-taint-webhook evict, because the policy has inTreeEvictor: absent" in output) == (0, True)
     in_dump = run_preview.told(rule(), dump=[*CLUSTER, OUT_OF_TREE])
     assert {each["name"]: each["outcome"] for each in in_dump["pods"]} == {
         "train-0": "Evicted",
@@ -164,8 +164,8 @@ def test_a_grace_that_is_over_is_over(run_preview: PreviewRunner) -> None:
     assert told["summary"]["waves"] == [{"seconds": 0, "pods": 2}, {"seconds": 180, "pods": 1}]
     stored["spec"]["taint"]["timeAdded"] = "2026-06-01T11:00:00Z"
     _, output = run_preview(rule(), dump=[*CLUSTER, stored])
-    assert "now           gpu.example.com/unhealthy:NoExecute op=Exists for 300s, which is over\n" in output
-    assert f"note: the rule is there already, as {KEY}:NoExecute: what it does already is counted as well\n" in output
+    assert "now           gpu.example.com/unhealthy:NoExecute op=Exists for 300s, already elapsed\n" in output
+    assert f"note: the rule already exists, as {KEY}:NoExecute: what it already does is counted, too\n" in output
 
 
 def test_finished_pods_are_told_apart(run_preview: PreviewRunner) -> None:
@@ -182,7 +182,7 @@ def test_a_namesake_is_not_the_pod_that_reserved_the_claim(run_preview: PreviewR
     told = run_preview.told(rule(selector={"pool": "node-0", "device": "gpu-0"}), dump=[*SLICES, *CLAIMS, namesake])
     (pod,) = told["pods"]
     assert (pod["outcome"], pod["known"], pod["owner"]) == ("Evicted", False, None)
-    assert told["notes"] == ["claims are reserved for pods that were not found, and count: ml/train-0"]
+    assert told["notes"] == ["claims are reserved for pods that were not found but are counted: ml/train-0"]
 
 
 def test_a_pod_fares_as_the_worst_of_its_devices(run_preview: PreviewRunner) -> None:
@@ -219,7 +219,7 @@ def test_nobody_looks_at_a_slice_of_an_old_generation(run_preview: PreviewRunner
         dump=[*CLUSTER, {**SLICES[0], "spec": {**SLICES[0]["spec"], "pool": newer}}],
     )
     assert told["pods"] == []
-    assert told["notes"] == ["a newer generation of the pool than 1 is published: nobody looks at this slice"]
+    assert told["notes"] == ["a newer generation of the pool than 1 is published, so this slice is ignored"]
 
 
 def test_a_slice_of_nothing_but_information_is_shown_as_if_it_was_no_execute(run_preview: PreviewRunner) -> None:
@@ -235,15 +235,17 @@ def test_half_published_pools_are_named(run_preview: PreviewRunner) -> None:
     half["spec"]["pool"]["resourceSliceCount"] = 2
     told = run_preview.told(rule(), dump=[half, *CLAIMS, *PODS])
     assert told["incompletePools"] == [{"driver": DRIVER, "pool": "node-0"}]
-    assert told["notes"] == [f"not all slices are published of pools {DRIVER}/node-0: devices are not all counted"]
+    assert told["notes"] == [
+        f"not all slices are published for pools {DRIVER}/node-0: some of their devices are not counted"
+    ]
 
 
 @pytest.mark.parametrize(
     ("selector", "counted"),
     [
-        ({"all": True}, "as every device"),
-        ({"driver": "nobody.example.com", "all": True}, "as every device"),
-        ({"deviceClassName": "gpu"}, "without"),
+        ({"all": True}, "counted as every device"),
+        ({"driver": "nobody.example.com", "all": True}, "counted as every device"),
+        ({"deviceClassName": "gpu"}, "left out of the count"),
     ],
 )
 def test_what_a_selector_selects_may_not_be_known(selector: Any, counted: str, run_preview: PreviewRunner) -> None:
@@ -252,13 +254,13 @@ def test_what_a_selector_selects_may_not_be_known(selector: Any, counted: str, r
     field = [*selector][-1]
     assert (told["summary"]["devices"], told["selector"]["notJudged"]) == (8, [field])
     assert told["notes"] == [
-        f"what {field} of the selector selects cannot be judged here: counted {counted}, so less may be hit"
+        f"what {field} of the selector selects cannot be evaluated here: {counted}, so less may be hit"
     ]
 
 
 def test_an_empty_dump_says_what_it_lacks(run_preview: PreviewRunner) -> None:
     told = run_preview.told(rule(), dump=[{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}])
-    assert [note.partition(":")[0] for note in told["notes"]] == [
+    assert [note.partition(",")[0] for note in told["notes"]] == [
         "the dump has no ResourceSlices",
         "the dump has no ResourceClaims",
         "the dump has no Pods",
@@ -271,7 +273,7 @@ def test_an_empty_dump_says_what_it_lacks(run_preview: PreviewRunner) -> None:
 @pytest.mark.parametrize(
     ("asked", "dump", "code", "told"),
     [
-        pytest.param(make_pod("x"), CLUSTER, 2, "asked.yaml: error: holds no DeviceTaintRule", id="nothing to ask"),
+        pytest.param(make_pod("x"), CLUSTER, 2, "asked.yaml: error: contains no DeviceTaintRule", id="nothing to ask"),
         pytest.param(
             rule(version="v9"), CLUSTER, 2, 'apiVersion: Unsupported value: "resource.k8s.io/v9"', id="version"
         ),
@@ -285,7 +287,7 @@ def test_an_empty_dump_says_what_it_lacks(run_preview: PreviewRunner) -> None:
             id="a dump that no server gave",
         ),
         pytest.param(rule(), [{**HEADER, "rules": 3}, *CLUSTER], 2, "error: rules: Invalid value", id="broken policy"),
-        pytest.param(rule(), [OUT_OF_TREE, HEADER, *CLUSTER], 2, "holds 2 policies; name the one", id="two policies"),
+        pytest.param(rule(), [OUT_OF_TREE, HEADER, *CLUSTER], 2, "contains 2 policies; choose one", id="two policies"),
     ],
 )
 def test_what_is_wrong_is_told(asked: Any, dump: Any, code: int, told: str, run_preview: PreviewRunner) -> None:
@@ -307,7 +309,7 @@ def test_files_that_cannot_be_read_give_two(run_preview: PreviewRunner) -> None:
         (["a", "--dump", "b", "--context", "c"], "--dump and --context may not be given together"),
         (["--dump", "b"], "the following arguments are required: FILE|-"),
         (["-", "--dump", "-"], "only one input can be standard input (-)"),
-        (["a", "--dump", "b", "--limit", "-1"], "'-1' must be a number, 0 for all"),
+        (["a", "--dump", "b", "--limit", "-1"], "'-1' must be a whole number; 0 for all"),
         (["a", "--dump", "b", "--time", "x"], "'x' must be a time like"),
     ],
 )

@@ -82,7 +82,7 @@ def test_the_webhooks_refusal_gives_the_code(api_server: ApiServer, run_preview:
     code, output = ask(run_preview, rule())
     assert code == 0
     assert output.endswith(
-        f'dry run: refused: {text}\nto go ahead, add to its annotations:\n  devicetaint.io/confirm-impact: "{CODE}"\n'
+        f'dry run: refused: {text}\nto go ahead, add this annotation:\n  devicetaint.io/confirm-impact: "{CODE}"\n'
     )
     assert told_by_cluster(run_preview)["confirmation"] == {
         "answer": "needsConfirmation",
@@ -176,7 +176,7 @@ def test_a_cluster_without_rules_says_so(api_server: ApiServer, run_preview: Pre
     api_server.objects[f"{GROUP}/v1"]["resources"].pop()
     told = told_by_cluster(run_preview)
     assert told["notes"] == [
-        "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaintRules): nothing would act on it"
+        "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaintRules): rules would do nothing"
     ]
     assert told["confirmation"]["answer"] == "notAsked"
     assert (told["summary"]["evicted"], api_server.sent) == (3, [])
@@ -187,7 +187,7 @@ def test_rules_may_be_served_in_another_version_than_claims(api_server: ApiServe
     api_server.objects[f"{GROUP}/v1beta2"] = {"resources": [{"name": "devicetaintrules"}]}
     stored = make_rule(selector={"driver": DRIVER}, taint=make_taint(effect="NoExecute"))
     api_server.collections[f"{GROUP}/v1beta2/devicetaintrules"] = [bare(stored)]
-    assert "the rule is there already" in told_by_cluster(run_preview)["notes"][0]
+    assert "the rule already exists" in told_by_cluster(run_preview)["notes"][0]
 
 
 def test_without_pods_names_are_all_there_is(api_server: ApiServer, run_preview: PreviewRunner) -> None:
@@ -195,7 +195,9 @@ def test_without_pods_names_are_all_there_is(api_server: ApiServer, run_preview:
     api_server.objects["/api/v1/pods"] = 403
     code, output = ask(run_preview, rule())
     assert (code, "POD           DEVICES" in output, "OWNER" in output) == (0, True, False)
-    assert "note: pods may not be read, so their owners and priorities are not known: GET /api/v1/pods: 403" in output
+    assert (
+        "note: no permission to read pods, so their owners and priorities are unknown: GET /api/v1/pods: 403" in output
+    )
 
 
 @pytest.mark.parametrize(
@@ -216,7 +218,9 @@ def test_the_clusters_policy_says_who_evicts(
     api_server.objects[CONFIG_MAP] = config_map
     told = told_by_cluster(run_preview)
     assert told["summary"]["unseen"] == unseen
-    assert any(each.startswith("the policy may not be read, so the built-in one") for each in told["notes"]) is note
+    assert (
+        any(each.startswith("no permission to read the policy, so the built-in one") for each in told["notes"]) is note
+    )
 
 
 def test_the_policy_is_not_asked_for_if_one_is_given(api_server: ApiServer, run_preview: PreviewRunner) -> None:
@@ -241,7 +245,7 @@ def test_the_policy_is_not_asked_for_if_one_is_given(api_server: ApiServer, run_
             lambda tables: tables.collections[f"{GROUP}/v1/resourceclaims"].append(
                 {"metadata": {"namespace": "ml", "name": "odd"}, "status": 3}
             ),
-            f"GET {GROUP}/v1/resourceclaims: ml/odd is not to be read: status: Invalid value: 3",
+            f"GET {GROUP}/v1/resourceclaims: ml/odd cannot be read: status: Invalid value: 3",
             id="an object that nobody understands",
         ),
     ],

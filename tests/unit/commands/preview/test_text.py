@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 EVICT = {"devicetaint.io/evict": "true"}
 HIT = make_taint(effect="NoExecute", time_added=None)
-NO_CODE = "no confirmation code: the webhook makes it, so a dump is not enough; ask the cluster, without --dump\n"
+NO_CODE = "no confirmation code: only the webhook issues one; ask the cluster by leaving out --dump\n"
 LAST_DEVICE = (
     "asked.yaml:7:5: warning: spec.deviceSelector: leaves driver gpu.example.com no device without a taint: claims for "
     "its devices wait, unless they tolerate [DT204]\n"
@@ -32,7 +32,7 @@ asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoExecu
     after 5 min   1 pod
   claims          4 in 2 namespaces: ml, web
   tolerate        1 pod
-  unseen          1 pod with extended resources, at which the in-tree controller does not look
+  unseen          1 pod with extended resources, which the in-tree controller does not see
   leaving         1 pod, terminating or finished, and not counted
   PodGroup        ml/crew: evicted now; 2 pods known, not counted above
   evictor         the in-tree controller
@@ -40,13 +40,13 @@ asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoExecu
 POD           OWNER                 PRIORITY   DEVICES              WHEN          WHY
 ml/train-0    Job/train                  100   node-0/gpu-0,gpu-1   now           no toleration
 web/sloppy    -                            0   node-0/gpu-3         now           gpu.example.com/unhealthy op=Exists: \
-names no effect, and the in-tree controller wants NoExecute
+sets no effect, but the in-tree controller requires NoExecute
 ml/train-1    Job/train                  100   node-1/gpu-0         after 5 min   gpu.example.com/unhealthy:NoExecute \
 op=Exists for 300s
 web/serve     ReplicaSet/serve-5d       1000   node-0/gpu-2         tolerates     gpu.example.com/unhealthy:NoExecute \
 op=Exists
-ml/extended   -                            0   node-1/gpu-1         unseen        has it through an extended resource
-ml/ending     -                            0   node-1/gpu-2         terminating   on its way out
+ml/extended   -                            0   node-1/gpu-1         unseen        uses it through an extended resource
+ml/ending     -                            0   node-1/gpu-2         terminating   already leaving
 
 {NO_CODE}""",
     )
@@ -66,9 +66,9 @@ asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoSched
     after 5 min   1 pod
   claims          5 in 1 namespace: ml
   tolerate        2 pods
-  PodGroup        ml/crew: evicted now; its pods are not known, not counted above
-  evictor         device-taint-webhook evict, as devicetaint.io/evict asks
-  note: the dump has no Pods: owners and priorities are not known, nor who is terminating or finished
+  PodGroup        ml/crew: evicted now; its pods are unknown, not counted above
+  evictor         device-taint-webhook evict, because of annotation devicetaint.io/evict
+  note: the dump has no Pods, so it is unknown who owns them, their priorities, and which are terminating or finished
 
 POD           DEVICES              WHEN          WHY
 ml/ending     node-1/gpu-2         now           no toleration
@@ -76,8 +76,8 @@ ml/extended   node-1/gpu-1         now           no toleration
 ml/train-0    node-0/gpu-0,gpu-1   now           no toleration
 ml/train-1    node-1/gpu-0         after 5 min   gpu.example.com/unhealthy:NoExecute op=Exists for 300s
 web/serve     node-0/gpu-2         tolerates     gpu.example.com/unhealthy:NoExecute op=Exists
-web/sloppy    node-0/gpu-3         tolerates     gpu.example.com/unhealthy op=Exists: it would come back to the same \
-device
+web/sloppy    node-0/gpu-3         tolerates     gpu.example.com/unhealthy op=Exists: a replacement would land on the \
+same device
 
 {NO_CODE}""",
     )
@@ -91,13 +91,13 @@ def test_a_rule_that_keeps_devices_back(run_preview: PreviewRunner) -> None:
 asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoSchedule on driver gpu.example.com, pool \
 node-0
   devices   4 in 1 pool of 1 driver; 4 allocated
-  evicted   nobody
-  stay      3 pods; the devices are only kept from new allocations
+  evicted   no pods
+  stay      3 pods; the taint only blocks new allocations
 
 POD          OWNER                 PRIORITY   DEVICES              WHEN    WHY
-ml/train-0   Job/train                  100   node-0/gpu-0,gpu-1   stays   NoSchedule evicts nobody
-web/serve    ReplicaSet/serve-5d       1000   node-0/gpu-2         stays   NoSchedule evicts nobody
-web/sloppy   -                            0   node-0/gpu-3         stays   NoSchedule evicts nobody
+ml/train-0   Job/train                  100   node-0/gpu-0,gpu-1   stays   NoSchedule evicts no pods
+web/serve    ReplicaSet/serve-5d       1000   node-0/gpu-2         stays   NoSchedule evicts no pods
+web/sloppy   -                            0   node-0/gpu-3         stays   NoSchedule evicts no pods
 
 """
         + NO_CODE,
@@ -135,8 +135,8 @@ asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoExecu
 asked.yaml:6:3: warning: spec.deviceSelector: is missing: eviction takes that for no device, but the 1.33 to 1.37 \
 schedulers for every device [DT012]
   devices   8 in 2 pools of 1 driver; 0 allocated
-  evicted   nobody
-  note: without a selector nobody is evicted, but schedulers of 1.33 to 1.37 give out none of 8 devices
+  evicted   no pods
+  note: without a selector no pod is evicted, but schedulers of 1.33 to 1.37 allocate none of the 8 devices
 
 """
         + NO_CODE,
@@ -175,4 +175,4 @@ def test_every_object_of_a_file_is_told(run_preview: PreviewRunner) -> None:
     code, output = run_preview(asked, "-o", "json")
     assert (code, [each["name"] for each in json.loads(output)["previews"]]) == (0, ["a", "b"])
     _, output = run_preview(asked)
-    assert "without --dump\n\nasked.yaml:15:3: DeviceTaintRule b: " in output
+    assert "leaving out --dump\n\nasked.yaml:15:3: DeviceTaintRule b: " in output

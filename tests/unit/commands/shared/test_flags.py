@@ -80,7 +80,7 @@ def test_old_file_without_any_of_the_objects_is_warned_of(run: CheckRunner) -> N
     rule = make_rule(taint=make_taint())
     code, output = run(rule=rule, old=make_rule(meta=make_meta("another"), taint=make_taint()))
     assert code == 0
-    assert "old.yaml: warning: holds none of the objects: each is judged as if it were created\n" in output
+    assert "old.yaml: warning: contains none of the objects, so each is checked as if it were new\n" in output
     assert "holds none of the objects" not in run(rule=rule, old=rule)[1]
 
 

@@ -277,7 +277,7 @@ def test_versions_of_another_shape_are_told_not_to_compare(run: CheckRunner) -> 
     code, output = run(new=new, old=make_claim(requests=[make_request()]))
     assert code == 0
     assert output.splitlines()[0] == (
-        "new.yaml:1:1: warning: the old object is in v1, which does not compare with v1beta1: judged as new"
+        "new.yaml:1:1: warning: the old object is in v1, which cannot be compared with v1beta1: checked as new"
     )
 
 

@@ -88,8 +88,8 @@ def test_a_text_without_fault_is_a_policy(text: str) -> None:
         ),
         pytest.param(
             f"{POLICY}default: allow\n",
-            'data[policy.yaml].default: Duplicate value: "default": line 8, column 1: duplicate key "default", which '
-            "line 3 has already; the last one counts",
+            'data[policy.yaml].default: Duplicate value: "default": line 8, column 1: duplicate key "default", already '
+            "on line 3; the last one counts",
             id="a key twice",
         ),
         pytest.param(
@@ -218,16 +218,16 @@ def test_other_objects_of_the_file_are_left_alone(read_file: Any) -> None:
         ),
         pytest.param(
             f"{POLICY}kind: DeviceTaintPolicy\n",
-            'p.yaml:8:1: error: kind: duplicate key "kind", which line 2 has already',
+            'p.yaml:8:1: error: kind: duplicate key "kind", already on line 2',
             id="a key twice",
         ),
         pytest.param("a: [\n", "p.yaml:2:1: error: not YAML: ", id="no YAML"),
         pytest.param(
             "apiVersion: v1\nkind: ConfigMap\ndata: {policy.yaml: x}\n",
-            "p.yaml: error: holds no DeviceTaintPolicy, nor a ConfigMap with one in policy.yaml",
+            "p.yaml: error: contains neither a DeviceTaintPolicy nor a ConfigMap with one in policy.yaml",
             id="no policy",
         ),
-        pytest.param(f"{POLICY}---\n{POLICY}", "p.yaml: error: holds 2 policies", id="two policies"),
+        pytest.param(f"{POLICY}---\n{POLICY}", "p.yaml: error: contains 2 policies", id="two policies"),
         pytest.param(f"{POLICY}#{'x' * MAX_BYTES}\n", "p.yaml: error: Too long: may not be more than", id="too long"),
     ],
 )

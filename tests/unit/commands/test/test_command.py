@@ -247,7 +247,7 @@ def test_text_tells_what_was_expected_and_what_came(run: Runner) -> None:
         "  FAIL  ops may do odd things (39:3)\n"
         "          decision: expected allowed, got warned\n"
         "          rules: expected [], got [told]\n"
-        f'          said: {PLACE}: "olga" in namespace "ml" asks for a toleration of key '
+        f'          message: {PLACE}: "olga" in namespace "ml" asks for a toleration of key '
         '"odd.example.com/x", NoSchedule\n'
         "policy.yaml: info: no case hits rule ops-may\n"
         "policy.yaml: info: no case hits exception lab\n"
@@ -349,7 +349,7 @@ def test_cases_can_be_chosen(run: Runner) -> None:
             id="a field that is none",
         ),
         pytest.param("a: [\n", "s.yaml:2:1: error: not YAML", id="not YAML"),
-        pytest.param("a: b", "s.yaml: error: holds no DeviceTaintPolicyTest", id="no suite"),
+        pytest.param("a: b", "s.yaml: error: contains no DeviceTaintPolicyTest", id="no suite"),
         pytest.param(
             make_suite(case("a", claim(), "allowed"), policy="gone.yaml"),
             "gone.yaml: error: cannot be read",
@@ -362,7 +362,7 @@ def test_cases_can_be_chosen(run: Runner) -> None:
         ),
         pytest.param(
             make_suite(case("a", {"apiVersion": "v1", "kind": "Pod"}, "allowed")),
-            "s.yaml:16:3: error: cases[0]: v1 Pod is not judged by the webhook",
+            "s.yaml:16:3: error: cases[0]: the webhook does not review v1 Pod",
             id="an object of another kind",
         ),
         pytest.param(
@@ -377,7 +377,7 @@ def test_cases_can_be_chosen(run: Runner) -> None:
         ),
         pytest.param(
             make_suite(case("a", None, "allowed", file="policies.yaml")),
-            "s.yaml:16:3: error: cases[0]: policies.yaml: must hold one object, and holds 2",
+            "s.yaml:16:3: error: cases[0]: policies.yaml: must contain one object, but contains 2",
             id="a file with two objects",
         ),
     ],

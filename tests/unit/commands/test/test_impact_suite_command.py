@@ -395,7 +395,7 @@ WRONG = {
     ),
     "a file with other things": (
         {"inventory": {"files": ["other.yaml"]}},
-        "other.yaml: error: holds none of DeviceClass, DeviceTaintRule, Namespace, Pod, ResourceClaim, ResourceSlice",
+        "other.yaml: error: contains none of DeviceClass, DeviceTaintRule, Namespace, Pod, ResourceClaim",
     ),
     "a wrong type in a file": (
         {"inventory": {"files": ["wrong.yaml"]}},
@@ -411,11 +411,11 @@ WRONG = {
     ),
     "a rule that is there already": (
         {"cases": [case(on(0), "allowed", before=[before(3, on(0))])]},
-        r"s.yaml:\d+:\d+: error: cases\[0\].object: DeviceTaintRule rule-0 is there already; an update needs oldObject",
+        r"s.yaml:\d+:\d+: error: cases\[0\].object: DeviceTaintRule rule-0 already exists; an update needs oldObject",
     ),
     "a rule twice before": (
         {"cases": [case(on(0), "allowed", before=[before(9, on(1)), before(3, on(1))])]},
-        r"s.yaml:\d+:\d+: error: cases\[0\].before\[1\].object: DeviceTaintRule rule-1 is there already",
+        r"s.yaml:\d+:\d+: error: cases\[0\].before\[1\].object: DeviceTaintRule rule-1 already exists",
     ),
     "no time": ({"defaults": None}, r"s.yaml:\d+:\d+: error: cases\[0\].time: Required value: must be given here or"),
 }
@@ -442,4 +442,4 @@ def test_what_refuses_nothing_is_not_called_forbidden(words: tuple[str, ...], ru
 
 def test_what_refuses_is_called_forbidden(run: Callable[..., Any]) -> None:
     _, output = run("-v", cases=[case(everywhere(), "denied")])
-    assert "said: spec.deviceSelector: Forbidden: hits 8 devices" in output
+    assert "message: spec.deviceSelector: Forbidden: hits 8 devices" in output
