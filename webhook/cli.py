@@ -57,7 +57,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 def _verb_first(words: Sequence[str]) -> list[str]:
-    """The words with kubectl's own flags behind the verb: many type them before it, as kubectl lets them."""
+    """The words with kubectl's global flags moved behind the verb, since kubectl also accepts them before it."""
     at = 0
     while at < len(words) and words[at].partition("=")[0] in _ANYWHERE:
         at += 1 if "=" in words[at] else 2

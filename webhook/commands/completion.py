@@ -1,4 +1,4 @@
-"""`completion`: a script that makes a shell complete verbs, flags and their values. Made from the command lines."""
+"""`completion`: shell completion scripts for verbs, flags and their values, generated from the command lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATHS: Final = frozenset({"F", "D", "FILE", "DIR|FILE", "FILE|DIR|-"})
 
 
 class _Option(NamedTuple):
-    """A flag: its names, the values to choose from, and whether it takes a value, and that is a path."""
+    """A flag: its names, the values to choose from, and whether it takes a value or a path."""
 
     names: tuple[str, ...]
     choices: tuple[str, ...]
@@ -61,7 +61,7 @@ def _bash(verbs: Mapping[str, Sequence[_Option]]) -> Iterator[str]:
     yield "_device_taint_webhook() {"
     yield '    local current="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" verb="${COMP_WORDS[1]}"'
     yield "    COMPREPLY=()"
-    # bash takes --flag=value apart at the sign
+    # bash splits --flag=value at the equals sign
     yield '    if [ "$current" = "=" ]; then current=""'
     yield '    elif [ "$before" = "=" ]; then before="${COMP_WORDS[COMP_CWORD-2]}"; fi'
     yield '    if [ "$COMP_CWORD" -eq 1 ]; then'
@@ -76,7 +76,7 @@ def _bash(verbs: Mapping[str, Sequence[_Option]]) -> Iterator[str]:
                 words = " ".join(option.choices)
                 yield f'        {pattern}) COMPREPLY=($(compgen -W "{words}" -- "$current")); return ;;'
             elif option.takes_value:
-                # nothing offered: bash goes on with the names of files
+                # no suggestions of ours: bash completes file names
                 yield f"        {pattern}) return ;;"
     yield "    esac"
     yield '    case "$verb $current" in'
@@ -151,7 +151,7 @@ def _fish(verbs: Mapping[str, Sequence[_Option]]) -> Iterator[str]:
 
 
 def _quoted(text: str, escape: str = "") -> str:
-    """A text for single quotes: on one line, and without quotes of its own unless they can be escaped."""
+    """The text for use in single quotes: on one line, with quotes escaped or, without `escape`, removed."""
     return " ".join(text.split()).replace("'", f"{escape}'" if escape else "")
 
 

@@ -31,7 +31,7 @@ _RULES: Final = "rules"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints policies and bindings, and on stderr what they lack. Returns 0, 1 with --strict if so, 2 for no policy."""
+    """Prints policies and bindings; what is missing on stderr. Returns 0; 1 with --strict if so; 2 for no policy."""
     return main_of(command_line(), arguments, _run)
 
 
@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace, _: CommandLine) -> int:
 
 
 def _is_incomplete(exported: Export, strict: str | None) -> bool:
-    """Whether `--strict` minds what is not exported in full."""
+    """Whether something that `--strict` covers is not exported in full."""
     if strict is None:
         return False
     beyond = strict == _ALL and any(each.coverage is not Coverage.FULL for each in exported.beyond)

@@ -42,7 +42,7 @@ def certificates_of(
 
 
 def _self_managed(values: Mapping[str, Any], namespace: str, errors: list[FieldError]) -> SelfManagedSettings:
-    """A CA in a Secret, and who has to trust it."""
+    """A CA in a Secret, and the webhook configurations that must trust it."""
     own = "--self-managed-certificates"
     errors.extend(
         invalid(flag_path(f"--{name}"), str(values[name]), f"may not be given together with {own}")
@@ -104,7 +104,7 @@ def _certificate_files(values: Mapping[str, Any], errors: list[FieldError]) -> F
 
 
 def _tls12_suites(values: Mapping[str, Any], errors: list[FieldError]) -> tuple[str, ...]:
-    """The suites of TLS 1.2 that are asked for; those of TLS 1.3 are always there, so naming them changes nothing."""
+    """The requested TLS 1.2 suites; those of TLS 1.3 are always enabled, so naming them changes nothing."""
     names = values["tls-cipher-suites"] or ()
     suites = tuple(name for name in names if name in CIPHER_SUITES)
     if names and not suites and values["tls-min-version"] is TLSVersion.TLS12:

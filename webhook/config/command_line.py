@@ -56,7 +56,7 @@ class CommandLine(argparse.ArgumentParser):
             self.register("action", "store", _StoreOnce)
 
     def add_argument(self, *names: str, **options: Any) -> argparse.Action:
-        """As argparse does; of a `type` that raises ValueError the complaint is shown, after what was given."""
+        """As argparse does, but if `type` raises ValueError, its message is shown after the value."""
         if "type" in options:
             options["type"] = _complaining(options["type"])
         return super().add_argument(*names, **options)

@@ -146,7 +146,7 @@ class EvictSettings:
 def command_line(program: str) -> DaemonCommandLine:
     """The flags of `evict`."""
     parser = daemon_command_line(f"{program} evict", _EVICT_TEXT, _EVICT_END, _EVICT_FLAGS, _EXAMPLES)
-    parser.values["in-tree"] = (InTree.ACTIVE.value, InTree.ABSENT.value)  # the third is for those who do not give it
+    parser.values["in-tree"] = (InTree.ACTIVE.value, InTree.ABSENT.value)  # the third is only the default
     return parser
 
 

@@ -53,7 +53,7 @@ class DaemonCommandLine(CommandLine):
     last_wins = True
 
     def error(self, message: str) -> NoReturn:
-        """A command line that cannot be read."""
+        """Raises ConfigError for a command line that cannot be parsed."""
         raise ConfigError([message])
 
 

@@ -200,7 +200,7 @@ class ServeSettings:
     log_format: LogFormat
     verbose: bool
     client_names: tuple[str, ...] = ()
-    """A client's certificate must have one of these; empty if none is asked for."""
+    """A client's certificate must have one of these; empty if no certificate is required."""
     trust_unauthenticated_callers: bool = False
     tls_min_version: TLSVersion = TLSVersion.TLS12
     listener: ListenerSettings = field(default_factory=ListenerSettings)

@@ -31,7 +31,7 @@ def as_text(text: str) -> str:
 
 
 def as_file(text: str) -> FilePath:
-    """A path, not looked at yet."""
+    """A path, which is not opened here."""
     if not text:
         raise ValueError("must be a path")
     return FilePath(text)

@@ -1,4 +1,4 @@
-"""What manifests say about a cluster: a dump, or the Namespaces and DeviceClasses among other files.
+"""The contents of a cluster according to manifests: a dump, or Namespaces and DeviceClasses among other files.
 
 `kubectl get resourceclaimtemplates,resourceclaims,namespaces,deviceclasses -A -o json` makes a dump for audits,
 `kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o json` one for previews. Nothing is judged here.
@@ -79,7 +79,7 @@ class Stock:
     inventory: Inventory = field(default_factory=Inventory)
     kinds: Counter[str] = field(default_factory=Counter)
     malformed: list[tuple[Manifest, FieldError]] = field(default_factory=list)
-    """What has a wrong type somewhere, which no server stores; it is left out."""
+    """Objects with a field of a wrong type, which no server stores; they are left out."""
 
     def add(self, manifests: Iterable[Manifest]) -> None:
         """More manifests; of two with the same name the last counts."""
@@ -103,7 +103,7 @@ def held_in(value: Any, path: Path | None = None) -> tuple[InventoryObject | Non
 
 
 def lacking(dump: Dump) -> Iterator[str]:
-    """What a dump for audits has none of, and what is not known for want of it."""
+    """Kinds that are missing in a dump for audits, and what is therefore unknown."""
     kinds = {manifest.value["kind"] for manifest in dump.claims}
     found = {"Namespace": dump.namespaces, "DeviceClass": dump.device_classes, **dict.fromkeys(kinds, True)}
     for kind, text in _AUDIT_NEEDS.items():

@@ -35,11 +35,11 @@ def _moved(position: Position, start: Position) -> Position:
 
 
 class _Leaf:
-    """What there is not to say of places that were put together here."""
+    """Defaults for positions that were composed here."""
 
     text_start = None
     plain: str | None = None
-    """Faults of the text have been explained where it was read."""
+    """Errors in the text were explained where it was read."""
     key_position: Position | None = None
 
 
@@ -57,7 +57,7 @@ class _Point(_Leaf):
 
 
 class _Moved(_Leaf):
-    """A spot of a text that begins somewhere else."""
+    """A spot of a text that begins at another position in the file."""
 
     def __init__(self, spot: Spot, start: Position) -> None:
         self._spot = spot
@@ -75,7 +75,7 @@ class _Moved(_Leaf):
 
 
 class _Grafted(_Leaf):
-    """A spot that has another one in the place where the steps lead."""
+    """A spot with another one grafted in where the steps lead."""
 
     def __init__(self, spot: Spot, steps: Steps, graft: Spot) -> None:
         self._spot = spot

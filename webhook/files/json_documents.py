@@ -146,7 +146,7 @@ class _ConstantError(ValueError):
 
 
 class NotJSON(Unreadable):
-    """The text has another syntax than JSON, so it may still be YAML."""
+    """The text is not JSON, but may still be YAML."""
 
 
 def json_documents(text: str, lines: Lines, start: int, end: int) -> Iterator[Document]:

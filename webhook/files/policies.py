@@ -1,6 +1,6 @@
 """Policies in texts: YAML or JSON read by `policy.document`, with every error at its position.
 
-Nothing here keeps anything between calls, so a server may call it from a thread.
+Nothing here keeps state between calls, so a server may call it from a thread.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     Check = Callable[[str], None]
 
 MAX_BYTES: Final = 512 * 1024
-"""Of a policy's text: half the size of a ConfigMap, so that a candidate fits in as well."""
+"""The limit for a policy's text: half the size of a ConfigMap, so that a candidate fits, too."""
 _PHASE: Final = "policy"
 _ROOT: Final = Path.root()
 _LONGEST_LINE: Final = 80
 _MOST_DUPLICATES: Final = 100
-"""Keys that are there twice, as far as they are reported."""
+"""The most duplicate keys that are reported."""
 _MOST_REMARKS: Final = 10
 
 
@@ -81,7 +81,7 @@ def _loaded(document: Document, at: Path, check: Check, namespace: str) -> Loade
 
 
 def _remark(problem: Problem, at: Path) -> Finding:
-    """What the YAML of a text probably does not mean."""
+    """A value that YAML reads in another way than was probably meant."""
     return Finding(Severity.WARN, forbidden(path_of(problem.steps, at), problem.message), MISREAD)
 
 

@@ -1,6 +1,6 @@
-"""Manifests from files, folders and standard input, as kubectl would take them, with the position of everything.
+"""Manifests from files, folders and standard input, as kubectl would read them, with the position of everything.
 
-What a manifest means is not asked here; only lists are taken apart.
+Manifests are not interpreted here; only lists are split into their objects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STDIN_NAME: Final = "<stdin>"
 """What standard input is called in every report."""
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 MAX_BYTES: Final = 128 * 1024 * 1024
-"""Of one file: a hundred objects of the largest size that an API server stores, and room."""
+"""The limit for one file: room for a hundred objects of the largest size that an API server stores."""
 
 _DOCUMENT_START: Final = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _JSON_START: Final = re.compile(r"(?:---)?[ \t\r\n]*([\[{])")

@@ -1,4 +1,4 @@
-"""A report as text for people, JSON and YAML for programs, JUnit for CI viewers.
+"""A report as text, JSON and YAML for programs, JUnit for CI viewers.
 
 The structure of JSON and YAML is stable: fields may be added, none goes or changes its meaning while `version` is 1.
 """
@@ -101,9 +101,10 @@ def counted(number: int, noun: str) -> str:
 def as_values(report: Report) -> dict[str, Any]:
     """The structure behind JSON and YAML.
 
-    `findings` is flat, one entry per thing to say, each with the object it belongs to; `objects` has a row per object,
-    with the JSON patch that /mutate would answer; the policy that they are judged by is none of them. Lines and columns
-    count from 1 and are null for a whole file; `document` counts from 1 and is 0 for a whole file.
+    `findings` is flat, one entry per thing to say, each with the object it belongs to; `objects` has a row per
+    object, with the JSON patch that /mutate would answer; the policy that they are reviewed against is not one of
+    them. Lines and columns count from 1 and are null for a whole file; `document` counts from 1 and is 0 for a
+    whole file.
     """
     return {
         "version": VERSION,
@@ -203,7 +204,7 @@ def _github(text: str, more: str = "") -> str:
 
 
 def as_junit(report: Report, *, verb: str = "check") -> str:
-    """One suite a file, one case an object; warnings go to the case's output."""
+    """One suite per file, one test case per object; warnings go to the case's output."""
     from xml.etree import ElementTree as ET  # noqa: PLC0415 -- only here, and only to write
 
     root = ET.Element("testsuites", {"name": f"{PROGRAM} {verb}"})
@@ -264,7 +265,7 @@ def _lines(row: Row, entries: Iterable[Entry]) -> Iterator[str]:
 
 
 def _xml(text: str) -> str:
-    """The text without what XML 1.0 has no way to say."""
+    """The text without characters that XML 1.0 cannot represent."""
     return "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
 
 

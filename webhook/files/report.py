@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Level(StrEnum):
-    """The severity of an entry. An unreadable document is an error with an exit code of its own."""
+    """The severity of an entry. An unreadable document is an error with its own exit code."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -65,9 +65,9 @@ class Row:
     differences: tuple[dict[str, Any], ...] = ()
     """What a candidate policy would say instead: path, what, rule, change."""
     judges: bool = False
-    """It is the policy of the run, and so none of its objects."""
+    """It is the policy that objects are reviewed against, so it does not count as an object."""
     explanation: Mapping[str, Any] | None = None
-    """Why the policy says what it says, where that was asked for: who, notes, walks."""
+    """Why the policy decided as it did, if requested: who, notes, walks."""
     entries: tuple[Entry, ...] = ()
 
     @property

@@ -21,7 +21,7 @@ _OTHER: Final = "Finding"
 
 
 def sarif_values(report: Report) -> dict[str, Any]:
-    """One run: what was found as results, by code, policy rule or reason; what could not be read as notifications."""
+    """One run: findings as results, by code, policy rule or reason; unreadable input as notifications."""
     results, unread = [], []
     rules: dict[str, int] = {}
     for row, entry in report.entries():

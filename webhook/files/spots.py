@@ -80,7 +80,7 @@ class Unreadable(Exception):  # noqa: N818 -- it says what became of the input
 
 
 class Problem(NamedTuple):
-    """Something in a document that can be read, but should not be written so."""
+    """Something in a document that can be read, but should be written differently."""
 
     steps: Steps
     position: Position
@@ -94,7 +94,7 @@ class Document(NamedTuple):
     spot: Spot
     problems: tuple[Problem, ...] = ()
     remarks: tuple[Problem, ...] = ()
-    """What is no mistake, and probably was read otherwise than it was meant."""
+    """What is valid, but was probably meant in another way than YAML reads it."""
 
 
 def path_of(steps: Iterable[Step], at: Path | None = None) -> Path:

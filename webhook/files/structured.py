@@ -45,7 +45,7 @@ def json_list(objects: Sequence[dict[str, Any]]) -> str:
 
 
 def yaml_stream(objects: Sequence[dict[str, Any]]) -> str:
-    """Manifests as YAML documents; texts of several lines become literal blocks, since people read them."""
+    """Manifests as YAML documents; texts of several lines become literal blocks, which are easier to read."""
     import yaml  # noqa: PLC0415 -- only here; most commands read YAML and write none
 
     class Dumper(yaml.SafeDumper):

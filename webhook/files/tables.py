@@ -1,4 +1,4 @@
-"""Tables of text for people: columns as kubectl prints them, without borders."""
+"""Tables as text: columns as kubectl prints them, without borders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What YAML reads as something else than it looks like, said where that makes an error.
+"""Hints for errors that come from YAML reading an unquoted text as something else than it looks like.
 
 Only what was read matters: a field that may be a boolean is left alone. Which texts are read as what is `scalars`.
 """
@@ -32,7 +32,7 @@ _SEXAGESIMAL: Final = re.compile(r"[0-9]{1,9}(:[0-5]?[0-9]){1,3}")
 
 
 def explained(error: FieldError, spot: Spot, at: Path | None = None) -> FieldError:
-    """The error, with what YAML makes of the unquoted text if it comes of that. `spot` is that of the path `at`."""
+    """The error, with a hint if it comes from how YAML reads an unquoted text. `spot` is that of the path `at`."""
     if error.type not in (ErrorType.TYPE_INVALID, ErrorType.NOT_SUPPORTED):
         return error
     if isinstance(error.bad_value, str):
@@ -46,7 +46,7 @@ def explained(error: FieldError, spot: Spot, at: Path | None = None) -> FieldErr
 
 
 def _hint(error: FieldError, plain: str) -> str:
-    """What the unquoted text was read as, and how it is kept if that can be right."""
+    """What the unquoted text was read as, and how to write it if the text would be valid."""
     shown = json.dumps(error.bad_value)
     if error.type is ErrorType.NOT_SUPPORTED:
         keeps = json.dumps(plain) in error.detail
@@ -65,7 +65,7 @@ def _hint(error: FieldError, plain: str) -> str:
 
 
 def _sexagesimal(error: FieldError) -> str:
-    """Other readers of YAML 1.1 make 90 of `1:30`; kubectl does not."""
+    """Other YAML 1.1 parsers read `1:30` as 90; kubectl does not."""
     value = str(error.bad_value)
     if not error.detail.endswith("number") or not _SEXAGESIMAL.fullmatch(value):
         return ""

@@ -1,4 +1,4 @@
-"""`audit`: claims and templates at rest that the policy would refuse today, or on another day. Changes nothing."""
+"""`audit`: stored claims and templates that the policy would refuse today, or at another time. Changes nothing."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
         given = _policy_of(options.candidate, report, now)
         found = found._replace(candidate=given.candidate or given.policy)
     _audit(found, key or found.key, now, report, options.namespace)
-    allow_empty = options.allow_empty or not options.dump  # a cluster that has none says so itself
+    allow_empty = options.allow_empty or not options.dump  # an empty cluster is a valid answer
     return write(_renderer(options)(report), exit_code_of(report, "audit", allow_empty=allow_empty))
 
 
@@ -111,7 +111,7 @@ def _audit(found: _AuditInput, key: bytes | None, now: datetime, report: Report,
 
 
 def _entry(manifest: Manifest, found: AtRest, *, asks_requester: bool) -> Entry:
-    """`caring`: whether the policy looks at requesters at all."""
+    """The entry of a finding; `asks_requester` says whether the policy depends on requesters at all."""
     error, spot = found.finding.error, manifest.spot
     note = _UNVERIFIED if found.author is Author.CLAIMED else _UNKNOWN if found.author is Author.UNKNOWN else ""
     place = None if spot is NOWHERE else find(spot, error.path)[0].position
@@ -202,7 +202,7 @@ def _renderer(options: argparse.Namespace) -> Callable[[Report], str]:
 
 
 def _add_key(parser: CommandLine) -> None:
-    """The key that authors of templates are proved with: a file or a Secret."""
+    """`--key-file` and `--key-secret`: the key that verifies template authors."""
     add = parser.add_argument
     add("--key-file", metavar="F", help="the key that verifies template authors; without a key they are believed")
     usual = key_secret(own_namespace())

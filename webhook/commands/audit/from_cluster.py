@@ -40,9 +40,9 @@ def dump_of_cluster(
     key_secret: NamespacedName | None,
     namespace: str | None = None,
 ) -> ClusterDump:
-    """What there is to audit. Raises ClusterError or NoCredentials.
+    """Reads what is audited. Raises ClusterError or NoCredentials.
 
-    With None for the ConfigMap or the Secret it is not asked for. With a namespace only what is in it is asked for.
+    The ConfigMap or the Secret is not read if it is None. With a namespace, only objects in it are read.
     """
     return asyncio.run(_dump(Cluster(credentials), config_map, key_secret, namespace))
 
@@ -72,7 +72,7 @@ async def _dump(
 
 
 async def _key(cluster: Cluster, name: NamespacedName) -> bytes | None:
-    """The key, if we may read it: few people may, and for most of what an audit says it is not needed."""
+    """The key, or None without permission to read it: few users have that, and most of an audit does not need it."""
     path = path_of("", "v1", "secrets", namespace=name.namespace, name=name.name)
     try:
         secret = decoded(await cluster.get(path), path)

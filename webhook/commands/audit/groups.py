@@ -1,4 +1,4 @@
-"""Findings of an audit counted by rule and namespace, since there may be thousands."""
+"""Findings of an audit, counted by rule and namespace, since there may be thousands."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def grouped(report: Report) -> list[dict[str, Any]]:
 
 
 def as_grouped_text(report: Report, *, limit: int, color: bool) -> str:
-    """At most `limit` findings (0 for all), how many each rule has in each namespace, notes, and the sums."""
+    """At most `limit` findings (0 for all), a table of counts by rule and namespace, notes, and totals."""
     lines = as_text(report, color=color, named=True).splitlines()
     findings = len(lines) - len(report.notes) - 1
     counts = _table(report, limit, color=color)
@@ -65,7 +65,7 @@ def _first_lines(lines: list[str], limit: int) -> Iterator[str]:
 
 
 def _table(report: Report, limit: int, *, color: bool) -> Iterator[str]:
-    """The table, where there is something to count."""
+    """The table of counts, if there are two objects or more."""
     groups = grouped(report)
     if sum(group["objects"] for group in groups) < 2:
         return

@@ -1,4 +1,4 @@
-"""`check`: manifests in files, judged as the webhook would judge them. Needs no cluster, unless its policy is there."""
+"""`check`: reviews manifests in files as the webhook would. Needs no cluster, unless the policy is read from one."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
 
 
 def _refuse_idle(options: argparse.Namespace, parser: CommandLine) -> None:
-    """Refuses flags that only a policy uses; without one they would be ignored silently."""
+    """Refuses flags that only matter with a policy, instead of ignoring them."""
     for flag in ("user", "group", "namespace_labels", "device_class"):
         # What the controller brings is not judged by documented rules, whatever the policy.
         if getattr(options, flag) and options.user != CLAIM_CONTROLLER:
@@ -86,7 +86,7 @@ def _refuse_idle(options: argparse.Namespace, parser: CommandLine) -> None:
 
 
 def refuse_nameless(options: argparse.Namespace, parser: CommandLine) -> None:
-    """Refuses groups without a user: they would be ignored silently."""
+    """Refuses groups without a user, instead of ignoring them."""
     if options.group and not options.user:
         parser.error("--group needs --user: groups belong to a user")
 
@@ -94,7 +94,7 @@ def refuse_nameless(options: argparse.Namespace, parser: CommandLine) -> None:
 def terms_of(options: argparse.Namespace, key: bytes | None, report: Report) -> tuple[Iterable[File], ReviewTerms]:
     """The files of a command line, and what they are reviewed against, errors of which go into the report.
 
-    Raises ClusterUnreachable where the policy is in a cluster that cannot be asked.
+    Raises ClusterUnreachable if the policy is in a cluster that cannot be read.
     """
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
     judge, candidate = _judges(options, report, now)
@@ -137,7 +137,7 @@ def _add_unreadable(file: File, report: Report) -> None:
 
 
 def _judges(options: argparse.Namespace, report: Report, now: datetime) -> tuple[Judge | None, Judge | None]:
-    """The policy and the candidate, as far as they are given and can be used. All about them goes into the report."""
+    """The policy and the candidate, None where not given or unusable. Their findings go into the report."""
     policy = candidate = None
     if options.policy is not None or options.policy_configmap is not None:
         found = _policy_in_cluster(options, now) if options.policy is None else policy_file(options.policy, now=now)
@@ -153,7 +153,7 @@ def _judges(options: argparse.Namespace, report: Report, now: datetime) -> tuple
 
 
 def refuse_two_policies(options: argparse.Namespace, parser: CommandLine) -> None:
-    """Ends as argparse does where flags name two policies, or a cluster for nothing."""
+    """Exits as argparse does if flags name two policies, or a cluster that is not used."""
     if options.policy is not None and options.policy_configmap is not None:
         parser.error("--policy and --policy-configmap may not be given together")
     for name in ("kubeconfig", "context"):
@@ -171,7 +171,7 @@ def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile
 
 
 def _add_policy(found: PolicyFile, report: Report, *, judges: bool) -> None:
-    """`judges`: there are files to judge by it; else it is what the run is about."""
+    """Adds its rows to the report. `judges`: it is applied to files; otherwise the policy itself is what is checked."""
     report.files += not judges
     for row in found.rows:
         report.add(replace(row, judges=judges))
@@ -217,7 +217,7 @@ def _release(word: str) -> Release:
 
 
 def add_terms(parser: argparse.ArgumentParser) -> None:
-    """Who asks, when and where, and what the cluster is said to have."""
+    """Adds flags on the request (who, when, where) and on what the cluster contains."""
     add = parser.add_argument
     add(
         "--old",
@@ -258,7 +258,7 @@ def add_terms(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:
-    """What is known of namespaces and classes that the files do not have."""
+    """Adds flags on namespaces and classes that the files do not contain."""
     add = parser.add_argument
     add(
         "--namespace-labels",

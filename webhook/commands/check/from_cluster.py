@@ -1,4 +1,4 @@
-"""What `check` reads of a cluster: the ConfigMap of its policy, if files are to be judged by that. Read only."""
+"""What `check` reads from a cluster: the ConfigMap with the policy, if that is to be applied. Read only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def policy_of_cluster(credentials: Credentials, name: NamespacedName) -> Manifest:
-    """The ConfigMap, as if it stood in a file that is called as the server. Raises ClusterError or NoCredentials."""
+    """The ConfigMap, as a manifest whose file name is the server's address. Raises ClusterError or NoCredentials."""
     return asyncio.run(_policy(Cluster(credentials), name))
 
 

@@ -23,7 +23,7 @@ class Right(NamedTuple):
     namespaced: bool = False
     """In our namespace only."""
     self_managed: bool = False
-    """Only where the webhook makes its own certificates."""
+    """Needed only where the webhook issues its own certificates."""
 
     def __str__(self) -> str:
         resource = f"{self.resource}.{self.group}" if self.group else self.resource

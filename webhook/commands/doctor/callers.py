@@ -88,5 +88,5 @@ def shipped() -> Mapping[str, Json]:
 
 
 def _differences(stored: Json, wanted: Json) -> list[str]:
-    """Fields that are not as they are shipped; one that was added may be what narrows the policy."""
+    """Fields that differ from the manifests, including added ones: those may narrow the policy."""
     return sorted(field for field in {*stored, *wanted} if stored.get(field) != wanted.get(field))

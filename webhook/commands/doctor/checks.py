@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from webhook.policy.model import Policy
 
 PROBE_CODE: Final = "DT005"
-"""The advice that every object of a probe is given, whatever the policy says: its key is in a reserved domain."""
+"""The warning that every probe object gets, whatever the policy says: its key is in a reserved domain."""
 AHEAD_CODE: Final = "DT007"
-"""The advice on a time that lies more than 60 s ahead of the webhook's clock."""
+"""The warning about a time more than 60 s ahead of the webhook's clock."""
 _SKEW_SECONDS: Final = 10.0
 _SKEW_WORST_SECONDS: Final = 60.0
 _SOON_SECONDS: Final = 3600.0
@@ -144,7 +144,7 @@ ENTRIES: Final = ("rules", "claims", "templates", "slices", "policy")
 
 
 def registration_check(kind: str, name: str, entries: Sequence[WebhookEntry] | None, expected: Iterable[str]) -> Check:
-    """Whether a webhook configuration is there, whole, with something to trust in each entry."""
+    """Whether a webhook configuration exists, is complete, and has a caBundle in each entry."""
     where = f"{kind}WebhookConfiguration {name}"
     if entries is None:
         return Check(
@@ -230,7 +230,7 @@ def clock_check(server: datetime | None, here: datetime) -> Check:
 
 
 def webhook_clock_check(sooner: Sequence[str], later: Sequence[str]) -> Check:
-    """The webhook's clock against the API server's, by its word on times 50 s and 70 s ahead of that.
+    """Compares the webhook's clock with the API server's, by its warnings about times 50 s and 70 s ahead of that.
 
     It warns of those more than 60 s ahead of its own.
     """
@@ -293,7 +293,7 @@ def access_check(denied: Sequence[MissingRight], asked: int) -> Check:
 
 
 def key_check(size_bytes: int | None) -> Check:
-    """Whether there is a key that seals authors and confirmations; None if the Secret is missing."""
+    """Whether there is a key that signs authors and confirmations; `size_bytes` is None if the Secret is missing."""
     if size_bytes is None:
         text = "no Secret device-taint-webhook-key: template authors are unknown, and impacts cannot be confirmed"
         return Check("key", Status.FAIL, text, "apply the overlay")

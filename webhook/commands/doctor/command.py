@@ -50,7 +50,7 @@ def _run(options: argparse.Namespace, _: CommandLine) -> int:
 
 
 async def _run_checks(credentials: Credentials, options: argparse.Namespace) -> list[Check]:
-    """Runs all checks; with --wait, once probes are answered or the time is over."""
+    """Runs all checks; with --wait, after probes are answered or the time is up."""
     from webhook.commands.doctor.probe_cluster import Doctor, DoctorOptions, utc_now, wait_answered  # noqa: PLC0415 -- see above
 
     namespace = options.namespace
@@ -62,7 +62,7 @@ async def _run_checks(credentials: Credentials, options: argparse.Namespace) -> 
 
 
 def as_text(checks: Sequence[Check], *, color: bool = False) -> str:
-    """`ok    probe rules...: message`, and below it what to do."""
+    """`ok    probe rules...: message`, with the fix on the next line."""
     lines = []
     for check in checks:
         status = f"{check.status:<4}"
@@ -75,7 +75,7 @@ def as_text(checks: Sequence[Check], *, color: bool = False) -> str:
 
 
 def as_json(checks: Sequence[Check]) -> str:
-    """The same for programs; fields may be added, none goes while `version` is 1."""
+    """The same for programs; while `version` is 1, fields may be added but not removed."""
     values = [{**check._asdict(), "status": check.status.value} for check in checks]
     return json_text({"version": 1, "status": worst(checks).value, "checks": values})
 

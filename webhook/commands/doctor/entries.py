@@ -1,4 +1,4 @@
-"""Entries of webhook configurations as a doctor reads them, and a handshake with what they lead to."""
+"""Entries of webhook configurations, and a TLS handshake with the servers behind them."""
 
 from __future__ import annotations
 

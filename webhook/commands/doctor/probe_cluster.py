@@ -113,7 +113,7 @@ class Doctor:
             probed = [each for each, _ in await self._send_probes()]
             return bool(probed) and all(each.answered for each in probed)
 
-    # --- what is there ---------------------------------------------------------------------------
+    # --- installation ----------------------------------------------------------------------------
 
     async def _clock(self) -> Check:
         answer = await self._cluster.send("GET", "/version")
@@ -255,7 +255,7 @@ class Doctor:
         return await self._cluster.send("POST", probe.collection, probe.obj, {"dryRun": "All"})
 
     async def _webhook_clock(self) -> list[Check]:
-        """Nothing where no entry for rules is registered."""
+        """Empty if no entry for rules is registered."""
         if not any(entry.name == _EXPECTED["Validating"][0] for entry in self._entries):
             return []
         first = await self._probe_of("rules")
@@ -312,7 +312,7 @@ async def wait_answered(doctor: Doctor, seconds: float, clock: Callable[[], floa
             if await doctor.answered():
                 return True
         except ClusterError:
-            pass  # the cluster may be on its way, too
+            pass  # the API server may still be starting, too
         if clock() + _POLL_SECONDS > until:
             return False
         await asyncio.sleep(_POLL_SECONDS)

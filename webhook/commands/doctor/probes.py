@@ -1,4 +1,4 @@
-"""Objects that the webhook comments on whatever the policy says, made to be refused or dry-run. Pure."""
+"""Objects that the webhook comments on whatever the policy says; they are refused, or created as dry runs. No I/O."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KINDS: Final = {
 _PREFIX: Final = f"{PROGRAM}-doctor-"
 _DRIVER: Final = "doctor.devicetaint.io"
 _KEY: Final = "devicetaint.k8s.io/doctor"
-"""In a domain that is Kubernetes' own, which is worth an advice (DT005) in every object."""
+"""In a domain reserved for Kubernetes, which gets a warning (DT005) in every object."""
 _HTTPS: Final = 443
 
 
@@ -43,7 +43,7 @@ class Probe(NamedTuple):
 
 
 def probe(sort: str, version: str, namespace: str) -> Probe:
-    """A valid object of a sort. It selects no device, and no pod uses it."""
+    """A valid object of this sort. It selects no device, and no pod uses it."""
     namespaced = sort in ("claims", "templates")
     place = path_of(GROUP, version, RESOURCES[sort], namespace=namespace if namespaced else "")
     obj = {
@@ -74,7 +74,7 @@ def _spec(sort: str, version: str) -> dict[str, Any]:
 
 
 def policy_probe(name: NamespacedName) -> Probe:
-    """A policy with mistakes, which the webhook refuses before the API server sees that there is one already."""
+    """A policy with errors, which the webhook refuses before the API server notices that the name is taken."""
     obj = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -30,7 +30,7 @@ _PLAIN: Final = "\x1b[0m"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the rules each object met. Returns 0, 1 if one is refused, 2 for wrong usage or unreadable input."""
+    """Prints the rules evaluated for each object. Returns 0, 1 if one is refused, 2 for wrong usage or bad input."""
     return main_of(command_line(), arguments, _run)
 
 
@@ -74,7 +74,7 @@ def _code_text(code: WarningCode) -> str:
 def _explain_files(options: argparse.Namespace, key: bytes | None) -> int:
     report = Report()
     files, terms = terms_of(options, key, report)
-    if any(row.count(Level.ERROR) for row in report.rows):  # the policy is not what was meant, so it explains nothing
+    if any(row.count(Level.ERROR) for row in report.rows):  # a policy with errors explains nothing
         return write(_rendered(report, options), report.exit_code)
     policy_rows = len(report.rows)
     for file in files:

@@ -64,7 +64,7 @@ _NEEDS_NONE: Final = "a rule that does nothing needs none"
 _FROM_DUMP: Final = "only the webhook issues one; ask the cluster by leaving out --dump"
 _SOME_VERSION: Final = "1"
 _ROWS: Final = 200
-"""Of a table, by default: more is too long to read."""
+"""The default number of table rows: more are hard to read."""
 
 
 class _Subject(NamedTuple):
@@ -84,7 +84,7 @@ class _PreviewInput(NamedTuple):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints what would be hit. Returns 0, 1 if a rule is refused for good, 2 for unreadable input or no cluster."""
+    """Prints what would be hit. Returns 0, 1 for a rule refused even if confirmed, 2 for bad input or no cluster."""
     return main_of(command_line(), arguments, _run)
 
 
@@ -109,7 +109,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
 
 
 def _subjects(names: Sequence[str], report: PreviewReport) -> Iterator[_Subject]:
-    """The rules and slices in files. What cannot be read goes into the report; other kinds are of no concern."""
+    """The rules and slices in files. What cannot be read goes into the report; other kinds are ignored."""
     for file in read(names):
         unreadable = unreadable_row(file)
         if unreadable is not None:
@@ -133,7 +133,7 @@ def _is_subject(value: Any) -> bool:
 
 
 def _subject(manifest: Manifest) -> _Subject | Row:
-    """The subject; or a row that says why it is none."""
+    """The subject, or a row with the reason why it is not usable."""
     row = row_of(manifest)
     kind = GroupVersionKind.parse(row.api_version, row.kind)
     value, errors = held_in(manifest.value)
@@ -177,7 +177,7 @@ def _from_files(options: argparse.Namespace, report: PreviewReport) -> _PreviewI
 
 
 def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject], report: PreviewReport) -> _PreviewInput:
-    """The cluster as it is, and what it says to the rules. Raises ClusterUnreachable."""
+    """The cluster's objects, and its answers to the rules. Raises ClusterUnreachable."""
     # Late: see commands/shared/main.py.
     from webhook.commands.preview.from_cluster import sight_of_cluster  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What `preview` asks a cluster: slices, rules, claims and pods, each listed once, and what it says to the rule itself.
+"""What `preview` reads from a cluster: slices, rules, claims and pods, each listed once, and its answer to the rule.
 
 The rule is sent as a dry run, so the webhook reviews it and makes a code for the caller; nothing is written.
 """
@@ -34,7 +34,7 @@ _RULES: Final = "devicetaintrules"
 _CODE: Final = re.compile(r'devicetaint\.io/confirm-impact to \\?"(v1\.[A-Za-z0-9._-]+)')
 _DRY_RUN: Final = "dryRun=All"
 _QUIET_SECONDS: Final = 3.0
-"""A cluster that is read sooner needs no word about it."""
+"""Reading that takes less time reports no progress."""
 _TELL_EVERY_SECONDS: Final = 2.0
 
 
@@ -56,7 +56,7 @@ def sight_of_cluster(
 ) -> ClusterSight:
     """The cluster, and its answers to the rules. Raises ClusterError or NoCredentials.
 
-    Rules are manifests of known versions. With None for the ConfigMap it is not asked for.
+    Rules are manifests of known versions. The ConfigMap is not read if it is None.
     """
     return asyncio.run(_read_cluster(Cluster(credentials), config_map, rules))
 
@@ -130,7 +130,7 @@ class _Progress:
 
 
 async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: bool) -> DryRunResult:
-    """What the cluster would say if the rule was applied as it is."""
+    """The cluster's answer if the rule were applied as it is."""
     if not served:
         return DryRunResult(DryRunAnswer.NOT_ASKED, message="the cluster does not serve DeviceTaintRules")
     try:
@@ -163,9 +163,9 @@ async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> None:
 
 
 def as_applied(rule: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored rule after `kubectl apply`: what the file says, and what only the server or others have set.
+    """A stored rule after `kubectl apply`: the file's fields, and those that only the server or others have set.
 
-    Of our own annotations those of the file count: one that was taken out of it must not seem to be there. timeAdded
+    Of our own annotations only those in the file count: one that was removed from the file must not remain. timeAdded
     stays while the taint does, since applying does not touch it.
     """
     before, about = meta(stored), meta(rule)

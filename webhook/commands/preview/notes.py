@@ -1,4 +1,4 @@
-"""Notes on a preview: what it cannot know, and what is easily overlooked."""
+"""Notes on a preview: what is unknown, and what is easily overlooked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PreviewSource(NamedTuple):
 
 
 def notes_of(value: DeviceTaintRule | ResourceSlice, preview: Preview, source: PreviewSource) -> Iterator[str]:
-    """Everything there is to say about one preview, besides what lint says."""
+    """All notes on one preview; lint findings are separate."""
     if isinstance(value, DeviceTaintRule):
         yield from _rule_notes(value, preview, source)
     else:
@@ -53,8 +53,8 @@ def notes_of(value: DeviceTaintRule | ResourceSlice, preview: Preview, source: P
         missing = [f"{row.namespace}/{row.name}" for row in preview.pods if row.pod is None]
         if missing:
             rest = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-            names = ", ".join(missing[:_SHOWN])
-            yield f"claims are reserved for pods that were not found but are counted: {names}{rest}"
+            shown = ", ".join(missing[:_SHOWN])
+            yield f"claims are reserved for pods that were not found but are counted: {shown}{rest}"
     yield from source.notes
 
 

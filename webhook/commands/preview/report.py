@@ -1,6 +1,6 @@
 """What `preview` found, as values.
 
-The structure of their JSON and YAML is stable: while `version` is 1 fields may be added, but none is removed or
+The structure of the JSON and YAML is stable: while `version` is 1, fields may be added, but none is removed or
 changes its meaning. docs/preview.md explains it.
 """
 
@@ -73,11 +73,11 @@ class PreviewReport:
     objects: list[ObjectPreview] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     failed: bool = False
-    """Something had to be read and could not."""
+    """Something that is needed could not be read."""
 
     @property
     def exit_code(self) -> int:
-        """0 fine, 1 something would be refused for good, 2 something could not be read or asked."""
+        """0 fine, 1 something would be refused even if confirmed, 2 something could not be read."""
         entries = [entry for row in (*self.rows, *[item.row for item in self.objects]) for entry in row.entries]
         answers = {item.confirmation.answer for item in self.objects if item.confirmation is not None}
         if self.failed or DryRunAnswer.FAILED in answers or any(entry.reason == UNREADABLE for entry in entries):

@@ -1,4 +1,4 @@
-"""Previews as text for people: a summary, what is not known, and a table of pods."""
+"""Previews as text: a summary, what is unknown, and a table of pods."""
 
 from __future__ import annotations
 

@@ -60,21 +60,21 @@ def placed_message_of(finding: Finding) -> str:
 
 
 def duplicate_entries(manifest: Manifest) -> Iterator[Entry]:
-    """Keys that the manifest has twice."""
+    """Duplicate keys in the manifest."""
     for problem in manifest.problems:
         path = path_of(problem.steps[len(manifest.steps) :]).written
         yield Entry(Level.ERROR, problem.message, problem.position, path, DUPLICATE_KEY)
 
 
 def remark_entries(manifest: Manifest) -> Iterator[Entry]:
-    """What YAML reads otherwise than it was probably meant."""
+    """Values that YAML reads in another way than was probably meant."""
     for remark in manifest.remarks:
         path = path_of(remark.steps[len(manifest.steps) :]).written
         yield Entry(Level.WARNING, remark.message, remark.position, path, code=MISREAD)
 
 
 def unreadable_row(file: File) -> Row | None:
-    """What of a file could not be read, or None."""
+    """A row with what could not be read in a file, or None."""
     if not file.unreadable:
         return None
     entries = tuple(Entry(Level.ERROR, error.message, error.position, reason=UNREADABLE) for error in file.unreadable)

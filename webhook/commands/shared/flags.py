@@ -1,4 +1,4 @@
-"""Flags that several commands without a cluster share, and what they mean together."""
+"""Flags that several verbs share, and rules on their combination."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse_cluster_beside_dump(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """A dump is not a cluster: with `--dump`, flags that choose a cluster would mean nothing. Ends as argparse does."""
+    """Refuses flags that choose a cluster together with `--dump`, which replaces it. Exits as argparse does."""
     for name in ("kubeconfig", "context"):
         if options.dump and getattr(options, name) is not None:
             parser.error(f"--dump and --{name} may not be given together")
 
 
 def credentials_of(options: argparse.Namespace) -> Credentials:
-    """How to get to the cluster that the flags name, or else kubectl's. What is wrong shows when it is asked."""
+    """How to get to the cluster that the flags name, or else kubectl's. Mistakes in them show at the first request."""
     # Late: see commands/shared/main.py.
     from webhook.cluster.client.credentials import find_credentials  # noqa: PLC0415
 
@@ -81,7 +81,7 @@ def known_names(
     labels: Mapping[str, str] | None,
     classes: Mapping[str, frozenset[str]],
 ) -> KnownNames:
-    """What files and flags say about names; a file's own word on a namespace or class wins.
+    """What files and flags say about names; where both name a namespace or class, the file wins.
 
     `labels`, unless None, are those of each of the `namespaces` that no file has.
     """
@@ -105,13 +105,13 @@ def add_output(parser: argparse.ArgumentParser, formats: Iterable[str], default:
 
 
 def refuse_stdin_twice(names: Iterable[str | None], parser: argparse.ArgumentParser) -> None:
-    """Ends as argparse does where more than one of the inputs is standard input."""
+    """Exits as argparse does if more than one input is standard input."""
     if list(names).count(STDIN) > 1:
         parser.error(f"only one input can be standard input ({STDIN})")
 
 
 def add_allow_empty(parser: argparse.ArgumentParser) -> None:
-    """`--allow-empty`: whether it is fine that there was nothing to look at."""
+    """`--allow-empty`: whether empty input is no error."""
     parser.add_argument("--allow-empty", action="store_true", help="exit with 0 even if there was nothing to check")
 
 
@@ -121,7 +121,7 @@ def add_warnings_as_errors(parser: argparse.ArgumentParser) -> None:
 
 
 def exit_code_of(report: Report, verb: str, *, allow_empty: bool) -> int:
-    """The exit code; an empty input is not green unless that is allowed, and standard error says so."""
+    """The exit code; empty input is an error unless that is allowed, which standard error says."""
     if report.exit_code or report.judged or allow_empty:
         return report.exit_code
     left_out = report.skipped.total()
@@ -143,7 +143,7 @@ def use_color(choice: str = "auto") -> bool:
 
 
 def renderer(output: str, color: str = "auto") -> Callable[[Report], str]:
-    """What prints a report as `-o` and `--color` say."""
+    """The renderer for `-o` and `--color`."""
     return FORMATS[output] if output != "text" else partial(as_text, color=use_color(color))
 
 

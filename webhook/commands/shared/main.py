@@ -1,4 +1,4 @@
-"""How a verb runs: its flags are read, its body runs, and an exit code comes out."""
+"""How a verb runs: it parses its flags, runs its body and returns an exit code."""
 
 from __future__ import annotations
 

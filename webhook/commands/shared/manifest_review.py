@@ -1,4 +1,4 @@
-"""Reviews one manifest as the API server would have it reviewed: the same functions, plus strict field names."""
+"""Reviews one manifest as the API server would have it reviewed: by the same functions, plus strict field names."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ _OUR_KINDS: Final = {
     **{group: frozenset(known.kind for known in BY_KIND if known.group == group) for group in (GROUP, OWN_GROUP)},
     GroupVersionKind.parse(POLICY_VERSION, "").group: _POLICY_KINDS,
 }
-"""What is judged, or read by another verb, by group."""
+"""Kinds that are reviewed here or read by another verb, by group."""
 _WRAPPED_VERSION: Final = "v1beta1"
-"""The version whose claims and slices have a shape of their own, so that they compare with no other."""
+"""The version whose claims and slices have a different shape, so they cannot be compared with other versions."""
 _SOME_VERSION: Final = "1"
 _NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 _CANDIDATE_WORDS: Final = {
@@ -110,7 +110,7 @@ def review_manifest(manifest: Manifest, terms: ReviewTerms, *, explicit: bool = 
 
 
 def _review_kind(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:
-    """The row of an object that says what it is."""
+    """The row of an object with apiVersion and kind."""
     kind = GroupVersionKind.parse(row.api_version, row.kind)
     if kind == _REVIEW:
         return _review_admission_review(row, manifest, terms)
@@ -127,7 +127,7 @@ def _review_kind(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:
 
 
 def _looks_like_ours(value: JSON) -> bool:
-    """Whether a document that does not say what it is looks like an object of ours all the same.
+    """Whether a document without apiVersion or kind still looks like an object that is reviewed here.
 
     Charts, values, workflows and playbooks are YAML too. A bare text is most likely no YAML at all, and is reported.
     """
@@ -144,7 +144,7 @@ def _looks_like_ours(value: JSON) -> bool:
 
 
 def _no_object_errors(value: JSON) -> Iterator[FieldError]:
-    """Why a document is no object of the API."""
+    """Why a document is not an API object."""
     root = Path.root()
     if not isinstance(value, dict):
         yield type_invalid(root, "a list" if isinstance(value, list) else value, "an object with apiVersion and kind")
@@ -170,7 +170,7 @@ def _refused(row: Row, manifest: Manifest, *errors: FieldError) -> Row:
 
 
 def _mistaken_kind(kind: GroupVersionKind) -> FieldError | None:
-    """Why a kind that is not served was probably meant to be one of those judged here; in our own groups it is sure."""
+    """An error for an unknown kind that was probably meant to be one reviewed here; in our own groups it surely was."""
     if kind.group not in _OUR_KINDS or kind.kind in _OUR_KINDS[kind.group] - {each.kind for each in BY_KIND}:
         return None
     versions = [known.api_version for known in BY_KIND if known.kind == kind.kind]
@@ -261,7 +261,7 @@ def _reviewed_row(
 
 
 def _old_object(value: Mapping[str, JSON], kind: GroupVersionKind, old: Mapping[ObjectKey, JSON]) -> tuple[JSON, str]:
-    """The object as the cluster is said to have it, or None; and why not, if one of that name cannot be compared."""
+    """The stored object from `--old`, or None; and a reason, if one of that name exists but cannot be compared."""
     identity = ObjectKey.of(value)
     found = old.get(identity) if identity else None
     if found is None:
@@ -285,14 +285,14 @@ def _as_applied(new: Mapping[str, JSON], old: Mapping[str, JSON]) -> JSON:
 
 
 def _differences(spot: Spot, differences: Iterable[Difference]) -> Iterator[Entry]:
-    """What the candidate policy would say instead."""
+    """Where the candidate policy would decide differently."""
     for path, what, rule, change in differences:
         message = _CANDIDATE_WORDS[change].format(what)
         yield Entry(Level.INFO, message, position_of(spot, path), path, rule=rule)
 
 
 def _changes(spot: Spot, patch: Iterable[Mapping[str, JSON]]) -> Iterator[Entry]:
-    """What /mutate would set; parents that it makes on the way are not worth a line."""
+    """What /mutate would set; parents that it has to create get no line of their own."""
     for operation in patch:
         if operation.get("value") == {}:
             continue

@@ -1,4 +1,4 @@
-"""Writing to standard output, which can be closed, full, or read by something that has seen enough."""
+"""Writing to standard output, which may be closed, full, or read by a program that stops early, such as `head`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write(content: str, code: int) -> int:
 
 
 def flushed(code: int) -> int:
-    """The exit code once everything is out. Left to the interpreter, a full disk would end in 120 and an exception."""
+    """The exit code after everything is flushed. Without this, a full disk would end in code 120 and a traceback."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -31,10 +31,10 @@ def flushed(code: int) -> int:
 
 
 def _not_written(error: OSError, code: int) -> int:
-    # the interpreter would try once more when it ends, and complain
+    # the interpreter would try again on exit, and report an error
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):
-        return code  # a reader that has seen enough is no fault
+        return code  # a reader that stops early is no error
     sys.stderr.write(f"{program()}: standard output: {error.strerror or error}\n")
     return _FAILED
 

@@ -50,7 +50,7 @@ _SAYS_POLICY: Final = re.compile(
     rf"""^[ \t{{]*["']?kind["']?[ \t]*:[ \t]*["']?{KIND}\b|["']kind["'][ \t]*:[ \t]*["']{KIND}["']""", re.MULTILINE
 )
 _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""Reading a ConfigMap asks for no time."""
+"""Reading a ConfigMap does not depend on the time."""
 
 
 def read_policy(content: str, at: Path = _ROOT, check: Check | None = None, namespace: str = "") -> Loaded:
@@ -107,7 +107,7 @@ def _document_entries(manifest: Manifest, loaded: Loaded, at: Path, now: datetim
 def _review_config_map(
     manifest: Manifest, row: Row, old: JSON, now: datetime | None, duplicates: tuple[Entry, ...]
 ) -> ReviewedPolicy:
-    """As the webhook judges it before it is stored."""
+    """Reviews a ConfigMap as the webhook does before it is stored."""
     loaded: dict[str, Loaded] = {}
     spot = manifest.spot
 
@@ -145,7 +145,7 @@ def _with_entries(row: Row, entries: tuple[Entry, ...] | list[Entry]) -> Row:
 
 
 def row_of(manifest: Manifest) -> Row:
-    """A row that says what a manifest is, as far as it does."""
+    """A row with the identity of a manifest, as far as it is given."""
     value = manifest.value
     spot = manifest.spot
     row = Row(manifest.file, manifest.document, None if spot is NOWHERE else spot.position)
@@ -166,7 +166,7 @@ def row_of(manifest: Manifest) -> Row:
 
 
 class PolicyFile(NamedTuple):
-    """The usable policies of a file, and a row for everything to report about them."""
+    """The usable policies of a file, and rows with everything to report about them."""
 
     rows: tuple[Row, ...]
     policy: Policy | None = None
@@ -174,7 +174,7 @@ class PolicyFile(NamedTuple):
 
     @property
     def usable(self) -> bool:
-        """Whether nothing in it is wrong."""
+        """Whether it has no errors."""
         return not any(row.count(Level.ERROR) for row in self.rows)
 
 

@@ -1,4 +1,4 @@
-"""What both webhooks would answer to a request, and what strict field names add to that."""
+"""What both webhooks would answer to a request, plus errors for unknown fields."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Verdict:
 
 
 def whole_verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Verdict:
-    """The verdict with all that an API server refuses in the object, also where /validate does not look.
+    """The verdict plus everything that an API server itself would refuse in the object.
 
-    On a cluster the server has judged the rest before it calls the webhook; a file has not been judged by anything yet.
+    In a cluster the server validates the object before it calls the webhook; a file has not been validated yet.
     """
     verdict = verdict_on(request, context)
     if request.sub_resource or not isinstance(request.object, dict):
@@ -70,7 +70,7 @@ def whole_verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Ve
 
 
 def _reported_already(finding: Finding, wrong: set[str], crowded: tuple[str, ...]) -> bool:
-    """Whether its wrong type is reported already, or it is in a list that is too long for the server to look into."""
+    """Whether its wrong type is reported already, or it is in a list that is too long for the server to validate."""
     error = finding.error
     if error.type is ErrorType.TYPE_INVALID:
         return error.path.written in wrong

@@ -1,4 +1,4 @@
-"""Explanations as values for programs and as lines for people: which rule was asked, and what kept it from matching."""
+"""Explanations as values for programs and as lines of text: which rules were evaluated, and why they did not match."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def _unmet_values(unmet: Iterable[Unmet]) -> list[dict[str, str]]:
     return [{**each._asdict(), "text": str(each)} for each in unmet]
 
 
-# --- for people ---------------------------------------------------------------------------------
+# --- text ---------------------------------------------------------------------------------------
 
 
 def entries_of(values: Mapping[str, Any], spot: Spot) -> Iterator[Entry]:
-    """A line a rule, at what it was asked about."""
+    """One entry per rule, at the position of what it was evaluated for."""
     for note in values["notes"]:
         yield Entry(Level.INFO, note, spot.position)
     for walk in values["walks"]:
@@ -108,7 +108,7 @@ def _decided_by(walk: Mapping[str, Any]) -> str:
 
 
 def rule_lines(rule: Mapping[str, Any]) -> list[str]:
-    """What came of a rule, then a line for each field that kept it, or an exception to it, from matching."""
+    """The result of a rule, then a line per field that kept the rule, or an exception to it, from matching."""
     unmet = [each["text"] for each in rule["unmet"]]
     match rule["result"]:
         case "noMatch":

@@ -1,4 +1,4 @@
-"""What became of a test suite's case, and how that differs from what was expected."""
+"""The result of a test suite's case, and how it differs from what was expected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_MEASURED: Final = "not measured"
 
 
 class Mismatch(NamedTuple):
-    """One thing that came otherwise than expected."""
+    """One difference from what was expected."""
 
     about: str
     expected: str
@@ -32,7 +32,7 @@ class Mismatch(NamedTuple):
 class CaseResult:
     """The result of a case. `rules` produced findings; `matched` are all that matched, including those that allow.
 
-    `measured` is what the guard says of the impact, None where it does not look at one.
+    `measured` is the impact that the guard measured, None if it measured none.
     """
 
     case: Case
@@ -43,11 +43,11 @@ class CaseResult:
     measured: Measured | None = None
     mismatches: tuple[Mismatch, ...] = ()
     explanation: Mapping[str, Any] | None = None
-    """Why the policy says so, of a case that failed: who, notes, walks."""
+    """Why the policy decided so, for a case that failed: who, notes, walks."""
 
 
 def mismatches_of(outcome: CaseResult, fields: set[str], defaulted: tuple[DeviceToleration, ...]) -> Iterator[Mismatch]:
-    """What came otherwise than expected. `fields` are the paths of what was said."""
+    """The differences from what was expected. `fields` are the paths of all findings."""
     expect = outcome.case.expect
     if outcome.word is not expect.decision:
         yield Mismatch("decision", expect.decision.value, outcome.word.value)
@@ -74,7 +74,7 @@ def _unlike_impact(expected: Mapping[str, int], measured: Measured | None) -> It
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names, or whatever else, as one text."""
+    """Texts as one list in brackets."""
     return f"[{', '.join(names)}]"
 
 

@@ -59,7 +59,7 @@ def _run(options: argparse.Namespace, _: CommandLine) -> int:
 
 
 def _run_all(name: str, results: Results, pattern: re.Pattern[str] | None, now: datetime) -> None:
-    """The suites of a file or folder. In a folder, files without a suite are of no concern; a name must lead to one."""
+    """The suites of a file or folder. In a folder, files without a suite are ignored; a named file must have one."""
     found = False
     for file in read([name]):
         suites = [manifest for manifest in file.manifests if _is_suite(manifest)]
@@ -116,7 +116,7 @@ def _run_suite(
 
 
 def _policy_of(suite: Suite, manifest: Manifest, folder: str, results: Results) -> Policy | None:
-    """The suite's policy; why there is none goes into the results."""
+    """The suite's policy, or None; errors go into the results."""
     if isinstance(suite.policy, str):
         found = policy_file(os.path.join(folder, suite.policy))  # noqa: PTH118 -- as above
         results.faults.extend(row for row in found.rows if row.count(Level.ERROR))
@@ -135,7 +135,7 @@ def _policy_name(suite: Suite, file: str, folder: str) -> str:
 
 
 def _unusable(manifest: Manifest, entries: Sequence[Entry]) -> Row:
-    """Faults of a suite or its policy: nothing was tested, which is worse than a case that fails."""
+    """Errors in a suite or its policy: nothing was tested, which is worse than a failed case."""
     return Row(
         manifest.file,
         manifest.document,

@@ -33,7 +33,7 @@ _EMPTY: Final = f"contains none of {', '.join(_KINDS)}"
 
 @dataclass(slots=True)
 class SuiteCluster:
-    """The objects and names of a cluster. With `faults`, which say what is unusable, the rest is incomplete."""
+    """The objects and names of a cluster; incomplete if there are `faults`, which say what is unusable."""
 
     stock: Stock = field(default_factory=Stock)
     names: Dump = field(default_factory=Dump)
@@ -102,6 +102,6 @@ def _denials(errors: Sequence[FieldError]) -> Iterator[Finding]:
 
 
 def _unusable(row: Row, entries: Sequence[Entry]) -> Row:
-    """A fault that leaves every case of the suite without meaning."""
+    """A fault that makes every case of the suite meaningless."""
     unreadable_entries = tuple(replace(entry, reason=UNREADABLE) for entry in entries)
     return replace(row, result=Result.DENIED, entries=unreadable_entries)

@@ -85,7 +85,7 @@ class Results:
 
     @property
     def exit_code(self) -> int:
-        """0 all passed, 1 not, 2 something could not be run."""
+        """0 if all passed, 1 if not, 2 if something could not be run."""
         if self.faults:
             return 2
         return 1 if self.failed or (self.fail_uncovered and any(self.uncovered)) else 0
@@ -107,7 +107,7 @@ def _named_parts(policy: Policy) -> Iterator[tuple[str, str]]:
 
 
 def as_text(results: Results, *, color: bool = False, verbose: bool = False) -> str:
-    """A line a case, below those that failed what was expected and what came, and a summary."""
+    """A line per case, below failed ones what was expected and what came instead, and a summary."""
     lines: list[str] = []
     title = None
     for tested in results.tested:
@@ -207,7 +207,7 @@ def _case_values(tested: Tested) -> dict[str, Any]:
 
 
 def as_junit_results(results: Results) -> str:
-    """One suite a file, one case a case; policies' rules that no case hits are cases of their own."""
+    """One JUnit suite per file, one test case per case; rules that no case hits are test cases of their own."""
     report = Report()
     for tested in results.tested:
         entries = tuple(
@@ -235,7 +235,7 @@ def _row(file: str, name: str, position: Position | None, entries: tuple[Entry, 
 
 
 def renderer(output: str, *, color: bool = False, verbose: bool = False) -> Callable[[Results], str]:
-    """What prints results as `-o` says; the others are for text alone."""
+    """The renderer for `-o`; the other arguments are for text only."""
     if output in STRUCTURED:
         return lambda results: STRUCTURED[output](as_values(results))
     return as_junit_results if output == "junit" else partial(as_text, color=color, verbose=verbose)

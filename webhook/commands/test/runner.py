@@ -1,4 +1,4 @@
-"""Running the cases of a policy's test suite: each is a review, answered by the functions that answer a server's."""
+"""Runs the cases of a policy's test suite: each is a review, answered by the same functions as in the server."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Runner:
         return replace(outcome, mismatches=(*refused, *outcome.mismatches)) if refused else outcome
 
     def _refusals_before(self, case: Case, trial: Trial, now: datetime) -> Iterator[Mismatch]:
-        """Lets the rules of `before` through, one after the other; one that is refused is not what the case says."""
+        """Admits the rules of `before`, one after the other; one that is refused is a mismatch."""
         for step in case.before:
             request = structs.replace(self._request(step), dry_run=False)
             if request.kind.kind != DeviceTaintRule.__name__ or not request.name:
@@ -120,7 +120,7 @@ class Runner:
                 trial.admit(verdict)
 
     def _check_stored(self, sent: Case | PriorRule, request: AdmissionRequest, trial: Trial) -> None:
-        """The rule as it is stored before an update; one that is created must not be there."""
+        """Stores the rule as it is before an update; a rule that is created must not exist yet."""
         if request.kind.kind != DeviceTaintRule.__name__ or self._inventory is None:
             return
         if request.operation == "UPDATE":
@@ -195,7 +195,7 @@ def _is_advice(finding: Finding) -> bool:
 
 
 def _is_figure(finding: Finding, measured: Measured | None) -> bool:
-    """Whether the guard only says what a taint hits, which it does of every one, and finds nothing wrong with it."""
+    """Whether the guard only reports what a taint hits, as it does for every taint, and finds it within the limits."""
     if finding.rule != GUARD or finding.severity is not Severity.WARN or str(finding.error.path) not in _FIGURES_AT:
         return False
     return measured is not None and (not measured.over or measured.confirmed)
@@ -209,7 +209,7 @@ def _word_of(findings: list[Finding], verdict: Verdict) -> Word:
 
 
 def _names_heard(decision: Decision, findings: list[Finding], policy: Policy) -> set[str]:
-    """The rules and exceptions that had something to say. An exception says that a rule would have."""
+    """The rules and exceptions that matched with a finding; an exception counts for the rule that it excuses."""
     exceptions = {exception.name for exception in policy.exceptions}
     names = {name for name, action in decision.hits if action is not Action.ALLOW or name in exceptions}
     return names | {finding.rule for finding in findings if finding.rule is not None}
@@ -223,7 +223,7 @@ def _defaulting(policy: Policy, defaulted: tuple[DeviceToleration, ...]) -> Iter
 
 
 def _defaulted(request: AdmissionRequest, verdict: Verdict) -> tuple[DeviceToleration, ...]:
-    """What /mutate added, in the order of requests; it says so in an annotation."""
+    """The tolerations that /mutate added, in the order of requests, from the annotation that lists them."""
     note = _annotations(verdict.request.object).get(DEFAULTED)
     if note is None or _annotations(request.object).get(DEFAULTED) == note:
         return ()

@@ -1,6 +1,6 @@
-"""Reviews one after the other, each at a time of its own, as one replica of the server would answer them.
+"""Reviews in sequence, each at its own time, as one replica of the server would answer them.
 
-The server's own state remembers what was let through; nothing here asks a clock.
+The server's own state remembers what was admitted; nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Trial:
         return self._now.timestamp()
 
     def verdict_on(self, request: AdmissionRequest, now: datetime) -> Verdict:
-        """The verdict at that time, which must not be before that of the last one."""
+        """The verdict at that time, which must not be earlier than that of the previous one."""
         self._now = now
         return verdict_on(request, self._state.context(now, UNLIMITED, self._names))
 
     def explanation_of(self, verdict: Verdict) -> Explanation:
-        """Why the policy said what it said in the last verdict."""
+        """Why the policy decided as it did in the last verdict."""
         return explain(verdict.request, self._state.context(self._now, UNLIMITED, self._names))
 
     def admit(self, verdict: Verdict) -> None:
@@ -67,7 +67,7 @@ class Trial:
         self.store(verdict.request.object)
 
     def store(self, value: JSON) -> None:
-        """A rule as a server stores it; wrong types in it read as nothing."""
+        """Stores a rule as a server does; fields of a wrong type count as missing."""
         rule = decode_rule(Reader.of(value, []))
         if self._inventory is not None:
             self._before.setdefault(rule.meta.name, self._inventory.rules.get(rule.meta.name))
