@@ -31,7 +31,7 @@ _RULES: Final = "rules"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints policies and bindings; what is missing on stderr. Returns 0; 1 with --strict if so; 2 for no policy."""
+    """Prints policies and bindings, and on stderr gaps. Returns 0, 1 with --strict if so, 2 for no policy."""
     return main_of(command_line(), arguments, _run)
 
 

@@ -201,6 +201,14 @@ def _renderer(options: argparse.Namespace) -> Callable[[Report], str]:
             return FORMATS[options.output]
 
 
+def _add_policies(parser: CommandLine) -> None:
+    """The policy and a candidate."""
+    add = parser.add_argument
+    add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
+    add("--candidate", metavar="F", help="another policy: reports what only this one would refuse, as warnings")
+    add_policy_config_map(parser)
+
+
 def _add_key(parser: CommandLine) -> None:
     """`--key-file` and `--key-secret`: the key that verifies template authors."""
     add = parser.add_argument
@@ -239,23 +247,11 @@ def command_line() -> CommandLine:
         f"{STDIN} is standard input; without this flag the cluster is read",
     )
     add_cluster(parser)
-    add(
-        "-n",
-        "--namespace",
-        type=as_namespace,
-        metavar="NS",
-        help="only claims and templates in this namespace; default: all",
-    )
-    add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
-    add("--candidate", metavar="F", help="another policy: reports what only this one would refuse, as warnings")
-    add_policy_config_map(parser)
+    namespace = "only claims and templates in this namespace; default: all"
+    add("-n", "--namespace", type=as_namespace, metavar="NS", help=namespace)
+    _add_policies(parser)
     _add_key(parser)
-    add(
-        "--time",
-        type=as_time,
-        metavar="T",
-        help="check as of this time (RFC 3339), which matters for exceptions; default now",
-    )
+    add("--time", type=as_time, metavar="T", help="check as of this time (RFC 3339), for exceptions; default now")
     add("--limit", type=as_limit, default=LINES, metavar="N", help=f"lines of text, 0 for all; default {LINES}")
     add_warnings_as_errors(parser)
     add_allow_empty(parser)

@@ -246,7 +246,7 @@ def add_terms(parser: argparse.ArgumentParser) -> None:
         "--time",
         type=as_time,
         metavar="T",
-        help="when the request is sent (RFC 3339), which matters for exceptions; default now",
+        help="when the request is sent (RFC 3339), for exceptions; default now",
     )
     add(
         "--kubernetes-version",
