@@ -174,8 +174,9 @@ docs: setup ## write the pages that are made from code: the policy's fields, the
 	@$(BIN)/python -m tests.architecture.cli_reference
 
 .PHONY: pictures
-pictures: setup ## play the demo and draw two of its screens for the README (docs/images/demo.svg)
+pictures: setup ## play the demo, and draw two of its screens and the dashboard (needs prometheus) in docs/images
 	@$(BIN)/python -m tests.demo.picture docs/images/demo.svg
+	@$(BIN)/python -m tests.demo.dashboard docs/images/dashboard.svg
 
 .PHONY: clean
 clean: ## remove what the tests and tools left in the tree (not the caches outside)

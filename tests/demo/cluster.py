@@ -7,10 +7,11 @@ import os
 import shlex
 import sys
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from tests.controlplane import versions
 from tests.controlplane.plane import ControlPlane
-from tests.controlplane.processes import Process
+from tests.controlplane.processes import Process, free_port
 from tests.controlplane.registration import Calls, calls, register
 from tests.controlplane.webhook_process import ROOT, WebhookProcess, our_environment
 from tests.demo.chapters import BEFORE, IN_A_CLUSTER
@@ -50,10 +51,11 @@ _ACCOUNT_GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{_NAMESPAC
 class Cluster:
     """A control plane and our server, both running."""
 
-    def __init__(self, plane: ControlPlane, webhook: WebhookProcess, evictor: Process) -> None:
+    def __init__(self, plane: ControlPlane, webhook: WebhookProcess, evictor: Process, evictor_metrics: str) -> None:
         self.plane = plane
         self.webhook = webhook
         self._evictor = evictor
+        self._evictor_metrics = evictor_metrics
         self.story = story_for(plane.server_version, plane.folder / "story")
         (self.story / "admin.kubeconfig").write_bytes(plane.kubeconfig.read_bytes())
         self._before = Calls()
@@ -74,6 +76,11 @@ class Cluster:
     def processes(self) -> dict[str, Process]:
         """All that runs, by name."""
         return {**self.plane.processes, "webhook": self.webhook.process, "evict": self._evictor}
+
+    @property
+    def metrics_addresses(self) -> dict[str, str]:
+        """Where /metrics is served, by the component's label."""
+        return {"admission": urlsplit(self.webhook.metrics_url).netloc, "eviction": self._evictor_metrics}
 
     def run(self, command: str) -> Outcome:
         """kubectl as the cluster's admin, or our command line."""
@@ -116,8 +123,9 @@ def started(assets: Assets, terminal: Terminal) -> Iterator[Cluster]:
                 plane.add_node(node)
             kubeconfig = plane.kubeconfig_of(_ACCOUNT, _ACCOUNT_GROUPS)
             webhook = stack.enter_context(WebhookProcess(f"--kubeconfig={kubeconfig}", plane.proof, standalone=False))
-            evictor = stack.enter_context(_evictor(plane))
-        yield Cluster(plane, webhook, evictor)
+            evictor_metrics = f"127.0.0.1:{free_port()}"
+            evictor = stack.enter_context(_evictor(plane, evictor_metrics))
+        yield Cluster(plane, webhook, evictor, evictor_metrics)
 
 
 def tell(stage: Cluster, terminal: Terminal) -> None:
@@ -144,12 +152,12 @@ def story_for(version: str, folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _evictor(plane: ControlPlane) -> Iterator[Process]:
+def _evictor(plane: ControlPlane, metrics: str) -> Iterator[Process]:
     """`evict --mode delegated`, at work. Its log is in the control plane's folder."""
     command = [
         *(sys.executable, "-m", "webhook", "evict", "--mode=delegated"),
         f"--kubeconfig={plane.kubeconfig_of_account(_NAMESPACE, _EVICTOR)}",
-        *("--health-probe-bind-address=0", "--metrics-bind-address=0"),
+        *("--health-probe-bind-address=0", f"--metrics-bind-address={metrics}"),
     ]
     log = plane.folder / "evict.log"
     process = Process("evict", command, log, environment=our_environment())
