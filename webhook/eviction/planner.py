@@ -206,9 +206,13 @@ class Planner:
 
     async def enqueue_budgeted(self, plan: PodPlan) -> None:
         """Looks up the disruption budgets of a pod that is due, then puts it into the ready queue."""
-        plan.budgeted = await self._core.deps.budgets.covers(plan.pod)
-        if self._core.plans.scheduled.get(plan.uid) is plan:  # else it was dropped or planned again
-            self._core.ready.push(self._core.limiter.ready_pod(plan))
+        core = self._core
+        plan.budgeted = await core.deps.budgets.covers(plan.pod)
+        if core.plans.scheduled.get(plan.uid) is not plan:
+            return  # dropped or planned again
+        # It may have been enqueued and popped during the lookup; then it comes back when its request is answered.
+        if not core.limiter.in_flight(plan.uid):
+            core.ready.push(core.limiter.ready_pod(plan))
 
     def _is_due(self, plan: PodPlan, now: datetime) -> bool:
         return not self._core.limiter.in_flight(plan.uid) and isinstance(recheck(self._core, plan, now), Evict)

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import World
+from webhook.eviction.core import ItemKind
+from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.policy.model import EvictionProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from webhook.api.pods import Pod
 
 UNSURE = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: no answer in time", unsure=True)
 REFUSED = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: 403: not now")
@@ -103,3 +108,41 @@ def test_doubt_ends_with_the_next_clear_answer() -> None:
     world.add(claim("one"), pod("one"), rule("rule"))
     world.advance(60)
     assert (world.cluster.looked_at, world.evicted) == (["one"], ["one"])
+
+
+class SlowLabels(World):
+    """A cluster that answers late when it is asked for a pod's labels; they may be known by then, from a sibling."""
+
+    def __init__(self) -> None:
+        super().__init__(Mode.REPLACEMENT, EvictionProfile())
+        self.labels_known = False
+        self.answered = asyncio.Event()
+
+    def known(self, pod: Pod) -> bool | None:  # noqa: ARG002 -- the port's
+        return False if self.labels_known else None
+
+    async def covers(self, pod: Pod) -> bool:  # noqa: ARG002 -- likewise
+        await self.answered.wait()
+        return False
+
+
+def test_pod_whose_eviction_is_in_flight_does_not_come_to_its_turn_again_when_its_labels_arrive() -> None:
+    """Two requests at a time for one pod would end the process with the answer to the second."""
+
+    async def test() -> None:
+        world = SlowLabels()
+        world.add(claim(), owned("pod"), rule())
+        worker = world.worker
+        while (item := await worker.queue.get()).kind is not ItemKind.POD:
+            await worker.handle(item)
+            worker.queue.done(item)
+        asked = asyncio.create_task(worker.handle(item))
+        await asyncio.sleep(0)
+        world.labels_known = True
+        world.add(rule("second", key="example.com/second"))
+        assert worker.ready.pop(world.clock.seconds()) == "uid-pod"
+        world.answered.set()
+        await asked
+        assert "uid-pod" not in worker.ready
+
+    asyncio.run(test())
