@@ -169,7 +169,11 @@ class PolicyLoader:
             # One document must not end a process that answers reviews.
             log.exception("policy cannot be read because of an internal error", extra={"key": key})
             return _Result(None, (f"internal error: {error}",))
-        return _Result(judge, tuple(map(str, loaded.errors)), tuple(str(each.error) for each in loaded.warnings))
+        return _Result(
+            judge,
+            tuple(map(str, loaded.errors)),
+            tuple(f"{each.error.field}: {each.error.detail}" for each in loaded.warnings),
+        )
 
     def _use(self, text: str | None, result: _Result) -> None:
         self._complaint = None
