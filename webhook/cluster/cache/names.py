@@ -11,10 +11,11 @@ from urllib.parse import quote
 import msgspec
 
 from webhook.api.meta import SERVED_VERSIONS
-from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
+from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.listwatch import METADATA
 from webhook.cluster.cache.lookups import Lookups
-from webhook.cluster.cache.projections import DeviceClass, PartialObject, class_drivers, namespace_facts
+from webhook.cluster.cache.namespaces import NAMESPACES, Namespace, NamespaceCache
+from webhook.cluster.cache.projections import DeviceClass, class_drivers
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.client.errors import Unavailable
 from webhook.cluster.client.rest import JSON
@@ -55,22 +56,19 @@ class ClusterCache:
         """`random` returns numbers in [0, 1), `clock` seconds that only go forward."""
         self._cluster = cluster
         self._settings = settings
-        self._namespace_collection = FixedCollection("", "v1", "namespaces")
         self._class_collection = ServedCollection(cluster, "resource.k8s.io", SERVED_VERSIONS, "deviceclasses")
-        self._namespaces: dict[str, NamespaceFacts] = {}
         self._classes: dict[str, ClassDrivers] = {}
         self._namespace_lookups = Lookups(self._get_namespace, settings, clock)
         self._class_lookups = Lookups(self._get_class, settings, clock)
-        self.namespace_reflector = Reflector(
+        self._namespaces = NamespaceCache(
             cluster,
-            self._namespace_collection,
-            PartialObject,
-            metadata_only=True,
             random=random,
+            looked_up=self._namespace_lookups.value,
             settings=reflector_settings,
             metrics=metrics,
             clock=clock,
         )
+        self.namespace_reflector = self._namespaces.reflector
         self.class_reflector = Reflector(
             cluster,
             self._class_collection,
@@ -87,7 +85,7 @@ class ClusterCache:
 
     def namespace(self, name: str) -> NamespaceFacts | None:
         """The namespace, or None if it is not known."""
-        return self._namespaces.get(name) or self._namespace_lookups.value(name)
+        return self._namespaces.facts_of(name) or self._namespace_lookups.value(name)
 
     def drivers(self, device_class: str) -> frozenset[str] | None:
         """The drivers whose devices the class can select; None if the class is not known or may select any."""
@@ -103,7 +101,7 @@ class ClusterCache:
         """
         await asyncio.gather(
             self._namespace_lookups.fetch(
-                (name for name in namespaces if name not in self._namespaces), timeout_seconds
+                (name for name in namespaces if self._namespaces.facts_of(name) is None), timeout_seconds
             ),
             self._class_lookups.fetch((name for name in device_classes if name not in self._classes), timeout_seconds),
         )
@@ -138,13 +136,10 @@ class ClusterCache:
 
     # --- how it is filled ------------------------------------------------------------------------
 
-    def _namespace_changed(self, old: PartialObject | None, new: PartialObject | None) -> None:
-        if new is not None:
-            self._namespaces[new.key] = namespace_facts(new, self.namespace(new.key))
-            self._namespace_lookups.forget(new.key)
-        elif old is not None:
-            self._namespaces.pop(old.key, None)
-            self._namespace_lookups.forget(old.key)
+    def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        either = new or old
+        if either is not None:
+            self._namespace_lookups.forget(either.key)
 
     def _class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
         if new is not None:
@@ -156,7 +151,7 @@ class ClusterCache:
             self._class_lookups.forget(old.key)
 
     async def _get_namespace(self, name: str) -> NamespaceFacts:
-        return namespace_facts(await self._get(self._namespace_collection, name, PartialObject, METADATA), None)
+        return (await self._get(NAMESPACES, name, Namespace, METADATA)).facts(None)
 
     async def _get_class(self, name: str) -> ClassDrivers:
         return ClassDrivers(class_drivers(await self._get(self._class_collection, name, DeviceClass, JSON)))

@@ -2,53 +2,86 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from webhook.api.pods import HOLD
 from webhook.cluster.cache.discovery import FixedCollection
 from webhook.cluster.cache.reflector import Reflector
-from webhook.cluster.cache.wire import Meta
+from webhook.cluster.cache.wire import Meta, WireValue
+from webhook.cluster.settings import ReflectorSettings
 from webhook.policy.ports import NamespaceFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from webhook.cluster.client.rest import Cluster
+    from webhook.telemetry.metrics import Metrics
+
+NAMESPACES: Final = FixedCollection("", "v1", "namespaces")
 
 
 class _NamespaceMeta(Meta, frozen=True, gc=False):
     annotations: dict[str, str] | None = None
 
 
-class _Namespace(msgspec.Struct, frozen=True, gc=False):
+class Namespace(WireValue, frozen=True):
+    """A namespace's metadata."""
+
     metadata: _NamespaceMeta
 
     @property
-    def meta(self) -> _NamespaceMeta:
-        return self.metadata
+    def hold(self) -> str | None:
+        """The text of annotation `/hold`; None without one."""
+        return (self.metadata.annotations or {}).get(HOLD)
 
-    def to_value(self) -> _Namespace:
+    def to_value(self) -> Namespace:
         """With `/hold` as its only annotation."""
-        meta = self.metadata
-        hold = (meta.annotations or {}).get(HOLD)
-        kept = None if hold is None else {HOLD: hold}
-        return _Namespace(msgspec.structs.replace(meta, annotations=kept))
+        annotations = None if self.hold is None else {HOLD: self.hold}
+        return Namespace(msgspec.structs.replace(self.metadata, annotations=annotations))
+
+    def facts(self, known: NamespaceFacts | None) -> NamespaceFacts:
+        """Its name and labels: the known facts themselves while labels are the same, since memories go by them."""
+        labels: Mapping[str, str] = self.metadata.labels or {}
+        if known is not None and known.labels == labels:
+            return known
+        return NamespaceFacts(self.metadata.name, labels)
 
 
 class NamespaceCache:
     """Labels and holds by the name of the namespace."""
 
-    def __init__(
-        self, cluster: Cluster, *, random: Callable[[], float], on_hold: Callable[[str], None] = lambda _: None
+    def __init__(  # noqa: PLR0913 -- all by name
+        self,
+        cluster: Cluster,
+        *,
+        random: Callable[[], float],
+        on_hold: Callable[[str], None] = lambda _: None,
+        looked_up: Callable[[str], NamespaceFacts | None] = lambda _: None,
+        settings: ReflectorSettings = ReflectorSettings(),  # noqa: B008 -- frozen
+        metrics: Metrics | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_hold` is called with the name of each namespace whose hold has changed."""
-        collection = FixedCollection("", "v1", "namespaces")
-        self.reflector = Reflector[_Namespace](cluster, collection, _Namespace, random=random, metadata_only=True)
+        """`on_hold` is called with the name of each namespace whose hold has changed.
+
+        `looked_up` returns the facts of a namespace that was read before the watch brought it, if any.
+        """
+        self.reflector = Reflector[Namespace](
+            cluster,
+            NAMESPACES,
+            Namespace,
+            metadata_only=True,
+            random=random,
+            settings=settings,
+            metrics=metrics,
+            clock=clock,
+        )
         self.reflector.subscribe(self._changed)
         self._facts: dict[str, NamespaceFacts] = {}
         self._on_hold = on_hold
+        self._looked_up = looked_up
 
     def facts_of(self, name: str) -> NamespaceFacts | None:
         """Its name and labels; None while the namespace is not known."""
@@ -57,16 +90,15 @@ class NamespaceCache:
     def hold_of(self, namespace: str) -> str | None:
         """The text of annotation `/hold`; None without one."""
         known = self.reflector.items.get(namespace)
-        return None if known is None else (known.metadata.annotations or {}).get(HOLD)
+        return None if known is None else known.hold
 
-    def _changed(self, old: _Namespace | None, new: _Namespace | None) -> None:
+    def _changed(self, old: Namespace | None, new: Namespace | None) -> None:
         either = new or old
         assert either is not None
-        name = either.metadata.name
+        name = either.key
         if new is None:
             self._facts.pop(name, None)
         else:
-            self._facts[name] = NamespaceFacts(name, new.metadata.labels or {})
-        before = old.metadata.annotations if old is not None else None
-        if before != (new.metadata.annotations if new is not None else None):
+            self._facts[name] = new.facts(self._facts.get(name) or self._looked_up(name))
+        if (old.hold if old is not None else None) != (new.hold if new is not None else None):
             self._on_hold(name)

@@ -1,21 +1,11 @@
-"""Wire structs of namespaces, device classes and ConfigMaps, and the values that policy makes of them."""
+"""Wire structs of device classes and ConfigMaps, and the values that policy makes of them."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from webhook.cluster.cache.wire import WireValue
 from webhook.expressions.drivers import drivers_of
-from webhook.policy.ports import NamespaceFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-
-class PartialObject(WireValue, frozen=True):
-    """An object requested as PartialObjectMetadata: metadata and nothing else."""
 
 
 class _CELSelector(msgspec.Struct, frozen=True, gc=False):
@@ -49,11 +39,3 @@ def class_drivers(device_class: DeviceClass) -> frozenset[str] | None:
     """
     selectors = (device_class.spec.selectors if device_class.spec else None) or ()
     return drivers_of([selector.cel.expression for selector in selectors if selector.cel])
-
-
-def namespace_facts(namespace: PartialObject, known: NamespaceFacts | None) -> NamespaceFacts:
-    """The known facts themselves while labels are the same: what was remembered for them stays findable."""
-    labels: Mapping[str, str] = namespace.metadata.labels or {}
-    if known is not None and known.labels == labels:
-        return known
-    return NamespaceFacts(namespace.metadata.name, labels)

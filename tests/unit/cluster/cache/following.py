@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.unit.cluster.peer import Answer, Peer, Reply, cluster_of, status, until
 from webhook.cluster.cache.discovery import FixedCollection
-from webhook.cluster.cache.projections import PartialObject
 from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.cache.wire import WireValue
 from webhook.cluster.settings import ReflectorSettings
 from webhook.telemetry.metrics import Metrics
 
@@ -40,6 +40,10 @@ def bookmark(version: int) -> bytes:
 
 
 EXPIRED = event("ERROR", status(410, "too old resource version: 1 (9)", reason="Expired"))
+
+
+class PartialObject(WireValue, frozen=True):
+    """An object requested as PartialObjectMetadata: metadata and nothing else."""
 
 
 class Bench:

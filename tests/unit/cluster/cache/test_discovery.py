@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from tests.unit.cluster.cache.following import PartialObject
 from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, cluster_of, run, status, until
 from webhook.cluster.cache.discovery import ServedCollection, served_version
-from webhook.cluster.cache.projections import PartialObject
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.client.errors import NotFound, Unavailable
 from webhook.cluster.settings import ReflectorSettings

@@ -12,7 +12,8 @@ from msgspec import convert
 from tests.unit.cluster.cache.following import event
 from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Request, Silence, cluster_of, run, status, until
 from webhook.cluster.cache.names import ClusterCache
-from webhook.cluster.cache.projections import DeviceClass, PartialObject, class_drivers
+from webhook.cluster.cache.namespaces import Namespace
+from webhook.cluster.cache.projections import DeviceClass, class_drivers
 from webhook.cluster.settings import NameSettings, ReflectorSettings
 
 if TYPE_CHECKING:
@@ -274,8 +275,14 @@ def test_answers_run_out_absent_ones_sooner() -> None:
     run(test())
 
 
-def _partial(obj: dict[str, Any]) -> Any:
-    return convert(obj, PartialObject)
+def _partial(obj: dict[str, Any]) -> Namespace:
+    return convert(obj, Namespace)
+
+
+def _watched(cache: ClusterCache, old: Namespace | None, new: Namespace | None) -> None:
+    """As if the watch had brought it."""
+    for on_change in cache.namespace_reflector._store._subscribers:
+        on_change(old, new)
 
 
 def test_many_who_ask_for_one_name_share_a_request() -> None:
@@ -310,11 +317,11 @@ def test_watch_knows_better_than_an_answer_that_comes_late() -> None:
             with slow(cache) as gate:
                 asking = asyncio.create_task(cache.fetch(["new"], [], 30))
                 await until(lambda: len(cache._namespace_lookups._in_flight) == 1, "the request")
-                cache._namespace_changed(None, added)
+                _watched(cache, None, added)
                 gate.set()
                 await asking
             assert labels(cache, "new") == {}
-            cache._namespace_changed(added, None)
+            _watched(cache, added, None)
             assert cache.namespace("new") is None
 
     run(test())

@@ -8,10 +8,9 @@ import math
 
 import pytest
 
-from tests.unit.cluster.cache.following import EXPIRED, bookmark, event, following, page, thing
+from tests.unit.cluster.cache.following import EXPIRED, PartialObject, bookmark, event, following, page, thing
 from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Silence, cluster_of, run, status, until
 from webhook.cluster.cache.discovery import FixedCollection
-from webhook.cluster.cache.projections import PartialObject
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import ReflectorSettings
 
