@@ -152,7 +152,7 @@ def test_nobody_is_forgotten_and_nobody_evicted_twice(
     assert sorted(world.evicted) == sorted(names)
     assert world.condition("rule")[:2] == ("False", "Completed")
     assert world.condition("rule")[2].startswith(f"{pods} pod")
-    assert (len(world.worker.ready), len(world.worker.plans.under_way), world.worker.plans.evicted) == (0, 0, {})
+    assert (len(world.worker.ready), len(world.worker.plans.under_way), world.worker.plans.evicted) == (0, 0, set())
 
 
 @given(st.data())

@@ -137,8 +137,8 @@ class Plans:
         self._evictions = evictions
         self._profile_of = profile_of
         self.scheduled: dict[str, PodPlan] = {}
-        self.evicted: dict[str, PodRef] = {}
-        """Pods that we evicted and that the watch still shows."""
+        self.evicted: set[str] = set()
+        """Pods, by uid, that we evicted and that the watch still shows."""
         self.revision = 0
         """Grows with each plan that is added, changed or dropped, so that a reader that pauses notices changes."""
         self.under_way = UnderWay()
@@ -258,7 +258,8 @@ class Plans:
         del self._known[key]
         self._drop(uid, changes.gone)
         # The watch may be faster than the response to our request.
-        was_ours = self.evicted.pop(uid, None) is not None or uid in self._requested
+        was_ours = uid in self.evicted or uid in self._requested
+        self.evicted.discard(uid)
         self._requested.discard(uid)
         if self.under_way.discard(uid):
             self.freed.add(NamespaceLimit(pod.meta.namespace))
@@ -321,28 +322,30 @@ class Plans:
         if plan.owner:
             self._unavailable.setdefault(plan.owner, set()).add(uid)
 
-    def succeed(self, uid: str, ref: PodRef) -> None:
+    def succeed(self, plan: PodPlan) -> None:
         """The pod was evicted, or is gone. Its plan is dropped; its eviction is under way until the pod is gone."""
+        uid = plan.uid
         self._requested.discard(uid)
-        known = self._known.get(str(ref))
+        known = self._known.get(plan.key)
         if known is None or known.meta.uid != uid:
-            self._end(uid, ref)  # the watch was faster than the response
+            self._end(plan)  # the watch was faster than the response
             return
-        self.evicted[uid] = ref
+        self.evicted.add(uid)
         self._drop(uid, [])
 
-    def fail(self, uid: str, ref: PodRef) -> None:
+    def fail(self, plan: PodPlan) -> None:
         """The pod was not evicted."""
-        self._requested.discard(uid)
-        self._end(uid, ref)
+        self._requested.discard(plan.uid)
+        self._end(plan)
 
-    def _end(self, uid: str, ref: PodRef) -> None:
-        pod = self._inventory.pods.get(str(ref))
+    def _end(self, plan: PodPlan) -> None:
+        uid = plan.uid
+        pod = self._inventory.pods.get(plan.key)
         if pod is not None and pod.meta.uid != uid:
             pod = None
         if pod is not None and pod.deleting:
             return
         if self.under_way.discard(uid):
-            self.freed.add(NamespaceLimit(ref.namespace))
+            self.freed.add(NamespaceLimit(plan.pod.meta.namespace))
         if pod is not None and pod.owner is not None and (pod.ready or pod.finished):
             self._mark_available(pod.owner.uid, uid)

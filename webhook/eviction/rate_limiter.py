@@ -246,7 +246,7 @@ class RateLimiter:
         if not evicted:
             self._buckets.give_back(rates)
         self._minute(group.profile).end(now, evicted=evicted)
-        (self._plans.succeed if gone else self._plans.fail)(plan.uid, plan.ref)
+        (self._plans.succeed if gone else self._plans.fail)(plan)
         return group
 
     def forget_idle(self, now: float) -> None:
