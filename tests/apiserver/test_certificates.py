@@ -144,7 +144,7 @@ def test_a_garbled_secret_is_told_and_does_no_harm_until_the_certificate_ends(re
     # Nobody mends it, and certificates near their end: readiness fails, and they still serve.
     wait_until(lambda: not any(each.ready() for each in replicas.running), "no replica is ready", seconds=LIMIT_SECONDS)
     told = verbose(replicas.running[0])
-    assert "[-]certificate failed: the certificate end" in told
+    assert "[-]certificate failed: the certificate expired at " in told
     replicas.write({"tls.crt": base64.b64encode(good["tls.crt"]).decode()})
     wait_until(lambda: all(each.ready() for each in replicas.running), "all are ready again")
     wait_until(replicas.called, "the webhook is called")

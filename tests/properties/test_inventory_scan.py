@@ -67,9 +67,9 @@ def seconds_left(tolerations: tuple[DeviceToleration, ...], acting: Taint) -> in
         return NEVER
     grace = min((max(each.toleration_seconds or 0, 0) for each in relevant), default=0)
     if acting.evictor is Evictor.IN_TREE:
-        # int64 nanoseconds, of which whole seconds count here.
+        # int64 nanoseconds, of which whole seconds count here. Below zero the pod is due before timeAdded.
         wrapped = int.from_bytes((grace * 10**9 % 2**64).to_bytes(8, "little"), "little", signed=True)
-        grace = max(0, wrapped // 10**9)
+        grace = wrapped // 10**9
     added = acting.taint.time_added
     passed = 0.0 if added is None else (NOW - added).total_seconds()
     rest = grace - passed
