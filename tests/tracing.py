@@ -32,19 +32,19 @@ class Tracing:
     """Switches coverage off and on, of this process and of those that it starts from then on."""
 
     def __init__(self) -> None:
-        self._on = True
+        self._stopped: coverage.Coverage | None = None
         self._value: str | None = None
 
     def switch(self, *, on: bool) -> None:
         """No effect where coverage is not measured, or if nothing changes."""
-        measured = coverage.Coverage.current()
-        if measured is None or on == self._on:
-            return
-        self._on = on
-        if on:
+        if on and self._stopped is not None:
             if self._value is not None:
                 os.environ[VARIABLE] = self._value
-            measured.start()
-        else:
-            self._value = os.environ.pop(VARIABLE, None)
-            measured.stop()
+            self._stopped.start()
+            self._stopped = None
+        elif not on and self._stopped is None:
+            # One that is stopped is not the current one any more.
+            self._stopped = coverage.Coverage.current()
+            if self._stopped is not None:
+                self._value = os.environ.pop(VARIABLE, None)
+                self._stopped.stop()
