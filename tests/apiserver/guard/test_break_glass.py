@@ -36,6 +36,6 @@ def test_break_glass_is_in_the_audit_log_the_webhooks_log_and_its_metrics(guarde
     wait_until(lambda: LINE in guarded.webhook.process.log.read_text(), "the log line")
     written = guarded.webhook.process.log.read_text().splitlines()
     (line,) = [json.loads(each) for each in written if LINE in each]
-    assert (line["level"], line["user"], line["name"]) == ("warning", "olga", "emergency")
+    assert (line["level"], line["user"], line["object"]) == ("warning", "olga", "emergency")
     counted = guarded.metric("findings_total")
     assert counted['rule="break-glass",severity="warn"'] == 1
