@@ -103,6 +103,8 @@ class Report:
     source: str = "file"
     notes: list[str] = field(default_factory=list)
     strict: bool = False
+    nothing_checked: str = ""
+    """What to say of a run that checked nothing, where that is an error."""
 
     def add(self, row: Row) -> None:
         """One more object or file."""
@@ -124,7 +126,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 fine, 1 findings, 2 something could not be read."""
-        if self.unreadable:
+        """0 fine, 1 findings, 2 something could not be read, or there was nothing to check."""
+        if self.unreadable or self.nothing_checked:
             return 2
         return 1 if self.errors or (self.strict and self.warnings) else 0

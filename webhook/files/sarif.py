@@ -29,6 +29,8 @@ def sarif_values(report: Report) -> dict[str, Any]:
             unread.append({"level": "error", "message": {"text": entry.message}, **_places(row, entry)})
         else:
             results.append(_result(row, entry, rules))
+    if report.nothing_checked:
+        unread.append({"level": "error", "message": {"text": report.nothing_checked}})
     invocation = {
         "executionSuccessful": not unread,
         "exitCode": report.exit_code,

@@ -191,3 +191,21 @@ def test_skipped_objects_are_counted_in_words_that_agree(
     assert error == (
         f"device-taint-webhook check: nothing was checked, and {said}; pass --allow-empty if that is expected\n"
     )
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "words", [["check", "pod.yaml"], ["audit", "--dump", "empty.yaml", "--policy", "policy.yaml"]], ids=" ".join
+)
+def test_sarif_of_a_run_that_checked_nothing_is_not_a_success(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Code scanning reads the file, and not the exit code."""
+    code, output, errors = ran(*words, "-o", "sarif", capsys=capsys)
+    (invocation,) = json.loads(output)["runs"][0]["invocations"]
+    assert (code, invocation["exitCode"], invocation["executionSuccessful"]) == (2, 2, False)
+    texts = [each["message"]["text"] for each in invocation["toolExecutionNotifications"]]
+    assert [text for text in texts if text in errors and "nothing was checked" in text]
+    allowed, output, _ = ran(*words, "-o", "sarif", "--allow-empty", capsys=capsys)
+    (invocation,) = json.loads(output)["runs"][0]["invocations"]
+    assert (allowed, invocation["exitCode"], invocation["executionSuccessful"]) == (0, 0, True)

@@ -20,10 +20,10 @@ from webhook.commands.shared.flags import (
     add_policy_config_map,
     add_warnings_as_errors,
     credentials_of,
-    exit_code_of,
     known_names,
     read_key,
     refuse_cluster_beside_dump,
+    refuse_empty,
     refuse_stdin_twice,
     use_color,
 )
@@ -83,8 +83,9 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
         given = _policy_of(options.candidate, report, now)
         found = found._replace(candidate=given.candidate or given.policy)
     _audit(found, key or found.key, now, report, options.namespace)
-    allow_empty = options.allow_empty or not options.dump  # an empty cluster is a valid answer
-    return write(_renderer(options)(report), exit_code_of(report, "audit", allow_empty=allow_empty))
+    # An empty cluster is a valid answer.
+    refuse_empty(report, "audit", allow_empty=options.allow_empty or not options.dump)
+    return write(_renderer(options)(report), report.exit_code)
 
 
 def _audit(found: _AuditInput, key: bytes | None, now: datetime, report: Report, namespace: str | None) -> None:

@@ -16,9 +16,9 @@ from webhook.commands.shared.flags import (
     add_output,
     add_warnings_as_errors,
     credentials_of,
-    exit_code_of,
     known_names,
     read_key,
+    refuse_empty,
     refuse_stdin_twice,
     renderer,
 )
@@ -71,10 +71,8 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
         _check(file, terms, report)
     if options.old and report.judged and not any(row.operation == "UPDATE" for row in report.rows):
         report.add(Row(", ".join(map(shown, options.old)), entries=(Entry(Level.WARNING, _NO_OLD),)))
-    allow_empty = options.allow_empty or not options.files
-    return write(
-        renderer(options.output, options.color)(report), exit_code_of(report, "check", allow_empty=allow_empty)
-    )
+    refuse_empty(report, "check", allow_empty=options.allow_empty or not options.files)
+    return write(renderer(options.output, options.color)(report), report.exit_code)
 
 
 def _refuse_idle(options: argparse.Namespace, parser: CommandLine) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from webhook.config.command_line import program
 from webhook.config.namespace import own_namespace, policy_config_map
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from webhook.cluster.client.credentials import Credentials
     from webhook.files.dump import Dump
     from webhook.files.report import Report
-
-_NOTHING: Final = 2
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -120,14 +118,14 @@ def add_warnings_as_errors(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warnings-as-errors", action="store_true", help="exit with 1 on warnings, too")
 
 
-def exit_code_of(report: Report, verb: str, *, allow_empty: bool) -> int:
-    """The exit code; empty input is an error unless that is allowed, which standard error says."""
+def refuse_empty(report: Report, verb: str, *, allow_empty: bool) -> None:
+    """Makes empty input an error of the report unless that is allowed; says so on standard error."""
     if report.exit_code or report.judged or allow_empty:
-        return report.exit_code
+        return
     left_out = report.skipped.total()
     skipped = f", and {counted(left_out, 'object')} {'was' if left_out == 1 else 'were'} skipped" if left_out else ""
-    sys.stderr.write(f"{program(verb)}: nothing was checked{skipped}; pass --allow-empty if that is expected\n")
-    return _NOTHING
+    report.nothing_checked = f"nothing was checked{skipped}; pass --allow-empty if that is expected"
+    sys.stderr.write(f"{program(verb)}: {report.nothing_checked}\n")
 
 
 # --- output -------------------------------------------------------------------------------------
