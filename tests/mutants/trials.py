@@ -55,8 +55,11 @@ _PROFILE: Final = "mutants"
 _SETTINGS: Final = f"""
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-from hypothesis import settings
-settings.register_profile("{_PROFILE}", max_examples=20, deadline=None, derandomize=True, database=None)
+from hypothesis import HealthCheck, settings
+settings.register_profile(
+    "{_PROFILE}", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True, database=None,
+)
 settings.load_profile("{_PROFILE}")
 """
 _MEASURE: Final = f"{_SETTINGS}from tests.mutants import reach\nsys.exit(reach.main(sys.argv[1:]))\n"

@@ -7,7 +7,7 @@ from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import DRIVER, NOW, make_admission_request, make_context, make_review
@@ -71,7 +71,7 @@ def test_guard_always_has_an_answer(new: Any, old: Any, sight: Sight | None, ope
 
 
 # No shrinking: a smaller seed is no simpler body.
-@settings(phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+@settings(phases=[Phase.generate])
 @given(RIGHT["rule"], RIGHT["rule"], st.integers(0, 2**32))
 def test_spoilt_reviews_have_an_answer_too(new: Any, old: Any, seed: int) -> None:
     for body in mutated_bodies(make_review(new, old), Random(seed))[:60]:
