@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.claim_view import ClaimView
 from webhook.admission.policy_check import claims_matter
@@ -58,6 +58,9 @@ class Explanation(NamedTuple):
     walks: tuple[Walk, ...] = ()
 
 
+NO_TOLERATIONS: Final = "no tolerations, and no rule with subject request: no rule is asked"
+NO_TAINTS: Final = "no taint is set that a rule could be about: no rule is asked"
+
 NOTHING: Explanation = Explanation()
 """For objects that no rule is evaluated on."""
 
@@ -92,7 +95,8 @@ def _of_claim(claiming: ClaimView, old: Any, context: AdmissionContext) -> Expla
         return Explanation(who, (*notes, "its author is not known, and unknownAuthor is allow: no rule is asked"))
     if mode is PolicyMode.WARN:
         notes.append(_why_warn(claiming, old, context))
-    return Explanation(who, tuple(notes), tuple(_claim_walks(claiming, context)))
+    walks = tuple(_claim_walks(claiming, context))
+    return Explanation(who, tuple(notes) if walks else (NO_TOLERATIONS,), walks)
 
 
 def _why_warn(claiming: ClaimView, old: Any, context: AdmissionContext) -> str:
@@ -132,5 +136,7 @@ def _of_taints(new: Any, old: Any, request: AdmissionRequest, context: Admission
         variables = partial(taint_variables, requester, place, taint, meta)
         found = considered(judge, TaintQuestion(requester, place, taint), context.now, variables)
         walks.append(Walk(path, taint_text(place, taint), found))
+    if not walks:
+        return Explanation(who, (NO_TAINTS,))
     warned = context.policy.mode is PolicyMode.WARN
     return Explanation(who, ("the policy's mode is warn: refusals are warnings",) if warned else (), tuple(walks))

@@ -97,7 +97,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     found = _from_files(options, report) if options.dump else _from_cluster(options, subjects, report)
     if options.policy is not None:
         found = found._replace(policy=_policy_in_file(options.policy, report) or found.policy)
-    report.pods_known = found.source.pods_known
+    report.pods_known, report.claims_known = found.source.pods_known, found.source.claims_known
     answers = iter(found.confirmations)
     for subject in subjects:
         answer = next(answers, None) if isinstance(subject.value, DeviceTaintRule) else None

@@ -33,6 +33,11 @@ class PreviewSource(NamedTuple):
     rules_served: bool = True
     notes: tuple[str, ...] = ()
 
+    @property
+    def claims_known(self) -> bool:
+        """Whether there are claims to count pods by: a dump without any says nothing about pods."""
+        return self.kinds is None or bool(self.kinds.get("ResourceClaim"))
+
 
 def notes_of(value: DeviceTaintRule | ResourceSlice, preview: Preview, source: PreviewSource) -> Iterator[str]:
     """All notes on one preview; lint findings are separate."""

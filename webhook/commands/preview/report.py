@@ -70,6 +70,7 @@ class PreviewReport:
     now: datetime
     server: str | None = None
     pods_known: bool = False
+    claims_known: bool = True
     objects: list[ObjectPreview] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     failed: bool = False
@@ -97,6 +98,7 @@ def as_values(report: PreviewReport) -> dict[str, Any]:
         "server": report.server,
         "time": format_time(report.now),
         "podsKnown": report.pods_known,
+        "claimsKnown": report.claims_known,
         "previews": [_preview_values(item, report.now) for item in report.objects],
         "findings": [_entry_values(row, position) for row in report.rows for position in range(len(row.entries))],
     }

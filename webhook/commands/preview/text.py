@@ -127,7 +127,7 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
         where = f"{count(len(preview.namespaces), 'namespace')}: {_first_names(preview.namespaces)}"
         yield "claims", f"{len(preview.claims)} in {where}"
     else:
-        yield "evicted", "no pods"
+        yield "evicted", "no pods" if report.claims_known else "unknown: the dump has no ResourceClaims"
     for name, outcome, text in (
         ("tolerate", PodOutcome.TOLERATES, "{}"),
         ("unseen", PodOutcome.UNSEEN, "{} with extended resources, which the in-tree controller does not see"),

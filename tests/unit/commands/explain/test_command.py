@@ -162,6 +162,20 @@ def test_mode_that_asks_no_rule_is_said(run_explain: Explainer) -> None:
     assert "  (the policy's mode is off: no rule is asked)\n" in output
 
 
+def test_claim_without_tolerations_says_that_no_rule_is_asked(run_explain: Explainer) -> None:
+    bare = make_claim(requests=[{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}])
+    code, output = run_explain(*WHO, c=bare)
+    assert (code, output.splitlines()[1:]) == (
+        0,
+        ["  (no tolerations, and no rule with subject request: no rule is asked)"],
+    )
+
+
+def test_slice_without_taints_says_that_no_rule_is_asked(run_explain: Explainer) -> None:
+    code, output = run_explain(*WHO, s=make_slice([make_device()]))
+    assert (code, output.splitlines()[1:]) == (0, ["  (no taint is set that a rule could be about: no rule is asked)"])
+
+
 def test_object_with_errors_says_that_no_rule_was_asked(run_explain: Explainer) -> None:
     code, output = run_explain(*WHO, r=make_rule(taint=make_taint(effect="x")))
     assert code == 1

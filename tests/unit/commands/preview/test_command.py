@@ -45,6 +45,7 @@ def test_json_has_every_pod(run_preview: PreviewRunner) -> None:
             "server": None,
             "time": "2026-06-01T12:00:00Z",
             "podsKnown": True,
+            "claimsKnown": True,
             "previews": [
                 {
                     "file": "asked.yaml",

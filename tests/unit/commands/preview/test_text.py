@@ -143,6 +143,13 @@ schedulers for every device [DT012]
     )
 
 
+def test_dump_without_claims_promises_nothing_about_pods(run_preview: PreviewRunner) -> None:
+    _, output = run_preview(rule(), dump=SLICES)
+    assert "  evicted   unknown: the dump has no ResourceClaims\n" in output
+    told = json.loads(run_preview(rule(), "-o", "json", dump=SLICES)[1])
+    assert (told["claimsKnown"], told["previews"][0]["summary"]["evicted"]) == (False, 0)
+
+
 # --- many ---------------------------------------------------------------------------------------
 
 
