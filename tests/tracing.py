@@ -13,18 +13,19 @@ if TYPE_CHECKING:
 VARIABLE: Final = "COVERAGE_PROCESS_START"
 """Child processes measure their coverage if it is set."""
 _FOLDER: Final = "apiserver"
+_LAWS: Final = "properties"
 _COMPARISON: Final = "test_generated"
 
 
 def is_traced(path: Path) -> bool:
     """Whether a test module (relative to this folder) counts for coverage.
 
-    The folders of `apiserver` and the two large comparisons with an API server run the same code thousands of times.
-    Under a tracer they need half as much CPU time again and find nothing that the unit tests and the modules next to
-    those folders do not reach.
+    The properties, the folders of `apiserver` and the two large comparisons with an API server run the same code
+    thousands of times. Under a tracer they need half as much CPU time again, the properties several times as much, and
+    find nothing that the unit tests and the modules next to those folders do not reach.
     """
     if path.parts[0] != _FOLDER:
-        return True
+        return path.parts[0] != _LAWS
     return len(path.parts) == 2 and not path.name.startswith(_COMPARISON)
 
 

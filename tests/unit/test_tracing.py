@@ -58,6 +58,7 @@ def test_lines_count_before_and_after_the_pause(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "traced"),
     [
+        ("properties/test_window.py", False),
         ("unit/test_tracing.py", True),
         ("https/test_process.py", True),
         ("apiserver/test_evict.py", True),
