@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.apiserver.evicting import stays
-from tests.apiserver.policy.pods import unused_name
-from tests.apiserver.policy.rows import make_toleration
+from tests.apiserver.policy.firmware import CLAIMS, RULE, make_firmware_claim
 from tests.apiserver.policy.stage import BUILTIN, answered, hash_of, make_config_map, make_policy
-from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 
@@ -33,8 +31,6 @@ IN_USE_WITHIN_SECONDS: Final = 5.0
 """Meant is one; a machine that is busy with something else gets more."""
 AWAY_SECONDS: Final = float(os.environ.get("AWAY_SECONDS", "1"))
 """How long the API server is away. AWAY_SECONDS=600 is ten minutes."""
-CLAIMS: Final = path(f"{GROUP}/v1", "resourceclaims", namespace="lab")
-RULE: Final = {"name": "no-firmware", "action": "deny", "match": {"tolerations": {"keys": ["firmware.example.com/*"]}}}
 STRICT: Final = make_policy(rules=[RULE])
 BROKEN: Final = """\
 apiVersion: policy.devicetaint.io/v1alpha1
@@ -72,19 +68,8 @@ def stage(running: Stage) -> Stage:
     return running
 
 
-def _claim() -> Json:
-    toleration = make_toleration("firmware.example.com/update:NoExecute")
-    request = {"name": "r", "exactly": {"deviceClassName": "gpu.example.com", "tolerations": [toleration]}}
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": unused_name(), "namespace": "lab"},
-        "spec": {"devices": {"requests": [request]}},
-    }
-
-
 def _created(stage: Stage) -> Reply:
-    return stage.client.acting_as("dana").create(CLAIMS, _claim(), dry_run=True)
+    return stage.client.acting_as("dana").create(CLAIMS, make_firmware_claim(), dry_run=True)
 
 
 # --- before and after --------------------------------------------------------------------------------
@@ -193,7 +178,7 @@ def test_a_broken_policy_that_gets_in_does_not_replace_the_last_good_one(bypasse
     wait_until(lambda: not stage.load_success, "the metric says that the policy was not loaded")
     assert stage.policy_hash == hash_of(STRICT)
     assert stage.webhook.ready()
-    assert not stage.ask(_claim())["allowed"]
+    assert not stage.ask(make_firmware_claim())["allowed"]
 
     def told() -> list[Json]:
         return [event for event in stage.policy_events() if "data[policy.yaml].default" in event["note"]]
@@ -241,7 +226,7 @@ def test_all_replicas_started_again_with_a_broken_policy(bypassed: Stage) -> Non
     stage.stop_webhook()
     stage.start_webhook()
     assert (stage.policy_hash, stage.load_success, stage.webhook.ready()) == (BUILTIN, False, True)
-    assert stage.ask(_claim())["allowed"]
+    assert stage.ask(make_firmware_claim())["allowed"]
     stage.use(STRICT)
 
 
@@ -256,7 +241,7 @@ def test_all_replicas_started_again_with_a_good_policy(stage: Stage) -> None:
 
 
 def _refused_by_rule(stage: Stage) -> bool:
-    answer = stage.ask(_claim())
+    answer = stage.ask(make_firmware_claim())
     return not answer["allowed"] and "(rule no-firmware)" in answer["status"]["message"]
 
 

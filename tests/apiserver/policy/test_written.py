@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.apiserver.policy.pods import unused_name
-from tests.apiserver.policy.rows import make_toleration
+from tests.apiserver.policy.firmware import CLAIMS, RULE, make_firmware_claim
 from tests.apiserver.policy.stage import hash_of, make_policy
-from tests.controlplane.client import path
-from tests.controlplane.versions import GROUP
 
 if TYPE_CHECKING:
     from tests.apiserver.policy.stage import Stage
 
 pytestmark = pytest.mark.apiserver
 
-CLAIMS: Final = path(f"{GROUP}/v1", "resourceclaims", namespace="lab")
-RULE: Final = {"name": "no-firmware", "action": "deny", "match": {"tolerations": {"keys": ["firmware.example.com/*"]}}}
 CLAIM_CONTROLLER: Final = "system:serviceaccount:kube-system:resource-claim-controller"
-
-
-def _claim() -> dict[str, Any]:
-    toleration = make_toleration("firmware.example.com/update:NoExecute")
-    request = {"name": "r", "exactly": {"deviceClassName": "gpu.example.com", "tolerations": [toleration]}}
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": unused_name(), "namespace": "lab"},
-        "spec": {"devices": {"requests": [request]}},
-    }
 
 
 def _with_mode(word: str) -> str:
@@ -43,11 +27,11 @@ def _with_mode(word: str) -> str:
 def test_mode_off_without_quotes_is_stored_and_refuses_nothing(stage: Stage, word: str) -> None:
     """R6: YAML 1.1 reads a boolean here, and the switch is for emergencies."""
     stage.use(make_policy(rules=[RULE]))
-    assert stage.client.acting_as("dana").create(CLAIMS, _claim(), dry_run=True).code == 403
+    assert stage.client.acting_as("dana").create(CLAIMS, make_firmware_claim(), dry_run=True).code == 403
     reply = stage.write_policy(_with_mode(word))
     assert reply.ok, reply
     stage.wait_policy(hash_of(make_policy(rules=[RULE], mode="off")))
-    assert stage.client.acting_as("dana").create(CLAIMS, _claim(), dry_run=True).ok
+    assert stage.client.acting_as("dana").create(CLAIMS, make_firmware_claim(), dry_run=True).ok
 
 
 def test_mode_that_is_another_boolean_is_not_stored(stage: Stage) -> None:
