@@ -62,7 +62,7 @@ class _Order:
 def line(row: Row, entry: Entry, *, color: bool, named: bool = False) -> str:
     """One entry of a text report."""
     where = row.file if entry.position is None else f"{row.file}:{entry.position.line}:{entry.position.column}"
-    text = f"{entry.field}: {entry.message}" if entry.field else entry.message
+    text = entry.text
     if named and row.reference and not text.startswith(f"{row.reference}: "):
         text = f"{row.reference}: {text}"
     # as in the answers of the webhook
@@ -176,7 +176,7 @@ def as_github(report: Report) -> str:
     lines = []
     for row, entry in sorted(report.entries(), key=_Order(report)):
         command = _GITHUB[entry.level]
-        text = f"{entry.field}: {entry.message}" if entry.field else entry.message
+        text = entry.text
         about = {"file": row.file} if row.file != STDIN_NAME else {}
         if entry.position is not None and about:
             about |= {"line": str(entry.position.line), "col": str(entry.position.column)}
@@ -247,9 +247,8 @@ def _case(suite: Any, row: Row, element: Callable[..., Any]) -> str:
     if errors:
         outcome = "errors" if any(entry.reason == UNREADABLE for entry in errors) else "failures"
         first = errors[0]
-        text = f"{first.field}: {first.message}" if first.field else first.message
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        failure = element(case, outcome.removesuffix("s"), {"message": _xml(text + more), "type": first.reason})
+        failure = element(case, outcome.removesuffix("s"), {"message": _xml(first.text + more), "type": first.reason})
         failure.text = _xml("\n".join(_lines(row, errors)))
     elif row.result is Result.SKIPPED:
         outcome = "skipped"

@@ -45,6 +45,11 @@ class Entry:
     code: str | None = None
     rule: str | None = None
 
+    @property
+    def text(self) -> str:
+        """The message after the path, if it has one."""
+        return f"{self.field}: {self.message}" if self.field else self.message
+
 
 @dataclass(frozen=True, slots=True)
 class Row:

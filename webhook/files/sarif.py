@@ -56,7 +56,7 @@ def _result(row: Row, entry: Entry, rules: dict[str, int]) -> dict[str, Any]:
         "ruleId": name,
         "ruleIndex": rules.setdefault(name, len(rules)),
         "level": _LEVELS[entry.level],
-        "message": {"text": f"{entry.field}: {entry.message}" if entry.field else entry.message},
+        "message": {"text": entry.text},
         **_places(row, entry),
     }
 
