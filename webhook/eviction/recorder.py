@@ -22,17 +22,15 @@ class EvictionRecorder:
 
     def __init__(self, deps: Dependencies) -> None:
         self._deps = deps
-        self._mode = deps.mode
         self._buffer: WriteBehind[EvictionEvent] = WriteBehind(
             self._write, most=deps.settings.events_most, on_dropped=self._count_dropped
         )
-        self._events = self._buffer.waiting
 
     def record_pod_event(self, kind: PodEventKind, plan: PodPlan, text: str = "") -> None:
         """Queues an Event about a pod, unless the last one about it had the same reason."""
         if plan.last_event != kind.value:
             plan.last_event = kind.value
-            self.record(pod_event(self._mode, kind, plan, text))
+            self.record(pod_event(self._deps.mode, kind, plan, text))
 
     def record(self, event: EvictionEvent) -> None:
         """Queues an Event; it is dropped if too many are queued."""

@@ -239,7 +239,7 @@ def test_plans_do_not_depend_on_order(case: Case) -> None:
             for old, new in changes:
                 world.change(old, new)
         assert world.planned == case.planned
-        cancelled = [note for note in world.worker._core.recorder._events if note.text == "Cancelling deletion"]
+        cancelled = [note for note in world.worker._core.recorder._buffer.waiting if note.text == "Cancelling deletion"]
         assert [note.about.name for note in cancelled] == list(case.cancelled)  # type: ignore[union-attr]
 
 

@@ -295,8 +295,8 @@ class World:
             if isinstance(taken, Idle):
                 break
             await worker.evict(taken)
-        while worker._core.recorder._events:
-            await self.cluster.write_event(worker._core.recorder._events.popleft())
+        while worker._core.recorder._buffer.waiting:
+            await self.cluster.write_event(worker._core.recorder._buffer.waiting.popleft())
 
     def advance(self, seconds: float) -> None:
         """Time passes, and everything happens at its time."""

@@ -302,9 +302,8 @@ class Reflector(Generic[V]):
             self._metrics.count_reflector_error(self.resource)
         level = logging.INFO if expired or absent else logging.ERROR if isinstance(error, Refused) else logging.WARNING
         new = str(error) != self._fault.text
-        due = self._fault.failed(str(error)) and (
-            new or not absent
-        )  # that an optional resource is absent is no lasting fault
+        # That an optional resource is absent is no lasting fault, so it is logged only when it is new.
+        due = self._fault.failed(str(error)) and (new or not absent)
         about = {"resource": self.resource, "error": str(error), "delaySeconds": round(seconds, 3)}
         log.log(level if due else logging.DEBUG, "list or watch failed", extra={**about, **self._fault.fields})
         await asyncio.sleep(seconds)
