@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.api.field import ErrorType, FieldError, Finding, Severity
+from webhook.api.field import FieldError, Finding, Severity
 from webhook.policy.model import Action
 
 if TYPE_CHECKING:
@@ -132,11 +132,7 @@ ALLOWED: Final = Decision()
 
 def _warning(finding: Finding) -> str:
     tail = f" [{finding.code}]" if finding.code else f" (rule {finding.rule})" if finding.rule else ""
-    error = finding.error
-    # "Forbidden" is for refusals. Other types say what is wrong, as in a documented rule that is not enforced.
-    worded = finding.code or finding.rule or error.type is ErrorType.FORBIDDEN
-    text = f"{error.field}: {error.detail}" if worded else str(error)
-    text = " ".join(text.split())
+    text = " ".join(str(finding).split())
     if len(text) + len(tail) > WARNING_MAX:
         text = f"{text[: WARNING_MAX - len(tail) - 3]}..."
     return text + tail

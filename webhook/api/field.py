@@ -252,6 +252,19 @@ class Finding:
         return cls(severity, error, rule=rule, documented=documented, turned_down=not enforced)
 
     @property
+    def body(self) -> str:
+        """The message without the path: the whole error where it refuses the object, else a sentence alone.
+
+        A warning keeps the API server's words only for a documented rule that is not enforced, as in
+        `Too many: 17: ...`; "Forbidden" is for refusals alone.
+        """
+        worded = self.code is not None or self.rule is not None or self.error.type is ErrorType.FORBIDDEN
+        return self.error.detail if worded and self.severity is not Severity.DENY else self.error.body
+
+    def __str__(self) -> str:
+        return f"{self.error.field}: {self.body}" if self.error.field else self.body
+
+    @property
     def name(self) -> str:
         """What spoke, for metrics, the log and audit annotations: a code, a rule, `documented` or `field`."""
         return self.code or self.rule or ("documented" if self.documented else "field")

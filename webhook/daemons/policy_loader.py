@@ -44,8 +44,8 @@ _FILE_POLL_SECONDS: Final = 0.5
 _DATA: Final = Path.root().child("data")
 
 
-def _no_events(reason: str, note: str) -> None:
-    """Without a cluster there are no Events."""
+def no_event(_reason: str, _note: str) -> None:
+    """Drops an Event: there is no object that it could be about."""
 
 
 class _Result(NamedTuple):
@@ -64,7 +64,7 @@ class PolicyLoader:
         policies: PolicyStore,
         metrics: PolicyMetrics,
         read: Read,
-        record: RecordEvent = _no_events,
+        record: RecordEvent = no_event,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`record` gets the reason and note of an Event if a document cannot be used or an exception expires soon.
@@ -169,11 +169,7 @@ class PolicyLoader:
             # One document must not end a process that answers reviews.
             log.exception("policy cannot be read because of an internal error", extra={"key": key})
             return _Result(None, (f"internal error: {error}",))
-        return _Result(
-            judge,
-            tuple(map(str, loaded.errors)),
-            tuple(f"{each.error.field}: {each.error.detail}" for each in loaded.warnings),
-        )
+        return _Result(judge, tuple(map(str, loaded.errors)), tuple(map(str, loaded.warnings)))
 
     def _use(self, text: str | None, result: _Result) -> None:
         self._complaint = None

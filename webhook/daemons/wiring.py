@@ -12,7 +12,7 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.config.namespace import own_namespace
-from webhook.daemons.policy_loader import PolicyLoader, remind, watch_file
+from webhook.daemons.policy_loader import PolicyLoader, no_event, remind, watch_file
 from webhook.files.keys import key_in
 from webhook.runtime import Stage
 
@@ -55,9 +55,7 @@ def review_state_stages(
     """The stages that fill the review state. Adds their checks to `checks`. `cluster` must be open when they start."""
     stages: list[Stage] = []
     events = _policy_events(cluster, settings, now)
-    loader = PolicyLoader(
-        state.policies, metrics.policy, read_policy, _no_event if events is None else _warn_by(events)
-    )
+    loader = PolicyLoader(state.policies, metrics.policy, read_policy, no_event if events is None else _warn_by(events))
     if cluster is not None:
         stages += _cluster_stages(cluster, settings, state, metrics, checks)
     if settings.key_file is not None:
@@ -103,10 +101,6 @@ def _policy_events(cluster: Cluster | None, settings: ServeSettings, now: Now) -
 
 def _warn_by(events: EventRecorder) -> RecordEvent:
     return lambda reason, note: events.warn(reason, _EVENT_ACTIONS[reason], note)
-
-
-def _no_event(_reason: str, _note: str) -> None:
-    """Drops the Event: there is no object that it could be about."""
 
 
 def _cluster_stages(

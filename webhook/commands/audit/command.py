@@ -11,7 +11,7 @@ from webhook.admission.audit import AtRest, Author, audited
 from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY
 from webhook.admission.context import AdmissionContext
 from webhook.commands.audit.groups import LINES, as_grouped_text, as_grouped_values
-from webhook.commands.shared.entries import LEVELS, message_of, unreadable_row
+from webhook.commands.shared.entries import LEVELS, unreadable_row
 from webhook.commands.shared.flags import (
     add_allow_empty,
     add_cluster,
@@ -118,7 +118,7 @@ def _entry(manifest: Manifest, found: AtRest, *, asks_requester: bool) -> Entry:
     place = None if spot is NOWHERE else find(spot, error.path)[0].position
     return Entry(
         LEVELS[found.finding.severity],
-        message_of(found.finding) + (note if asks_requester else ""),
+        found.finding.body + (note if asks_requester else ""),
         place,
         error.field,
         found.reason.value,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.field import ErrorType, Path, Severity
+from webhook.api.field import Path, Severity
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import find, path_of
 from webhook.files.traps import explained
@@ -14,7 +15,7 @@ from webhook.policy.lint import MISREAD
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from webhook.api.field import JSON, FieldError, Finding
+    from webhook.api.field import JSON, Finding
     from webhook.files.read import File, Manifest
     from webhook.files.spots import Position, Spot
 
@@ -32,31 +33,13 @@ def entries_of(spot: Spot, findings: Iterable[Finding], *, at_keys: bool = False
         position = place.key_position if at_keys and found else None
         yield Entry(
             LEVELS[finding.severity],
-            message_of(finding, error),
+            replace(finding, error=error).body,
             position or place.position,
             error.field,
             error.type.value,
             finding.code,
             finding.rule,
         )
-
-
-def message_of(finding: Finding, error: FieldError | None = None) -> str:
-    """The text of a finding without its path: the whole error where it refuses the object, else a sentence alone.
-
-    A warning keeps the API server's words only for a documented rule that is not enforced, as in `Too many: 17: ...`;
-    "Forbidden" is for refusals alone. `error` replaces the finding's own, where a further explanation was added to it.
-    """
-    error = error or finding.error
-    refuses = finding.severity is Severity.DENY
-    worded = finding.code is not None or finding.rule is not None or error.type is ErrorType.FORBIDDEN
-    return error.detail if worded and not refuses else error.body
-
-
-def placed_message_of(finding: Finding) -> str:
-    """The text of a finding after its path, if it has one."""
-    message = message_of(finding)
-    return f"{finding.error.field}: {message}" if finding.error.field else message
 
 
 def duplicate_entries(manifest: Manifest) -> Iterator[Entry]:

@@ -21,7 +21,7 @@ from webhook.api.field import Severity
 from webhook.api.meta import GroupVersionKind
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import EQUAL, DeviceToleration, decode_toleration
-from webhook.commands.shared.entries import meta, placed_message_of, text
+from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.walks import values_of
 from webhook.commands.test.case_result import CaseResult, Mismatch, listed, mismatches_of
 from webhook.commands.test.trial import Trial
@@ -134,7 +134,7 @@ class Runner:
         measured = None if annotation is None else measured_in(annotation)
         said = [finding for finding in (*verdict.strict, *verdict.findings) if not _is_advice(finding)]
         weighty = [finding for finding in said if not _is_figure(finding, measured)]
-        messages = tuple(placed_message_of(finding) for finding in said)
+        messages = tuple(map(str, said))
         if verdict.decision.problem is not None:
             messages += (verdict.decision.problem,)
         defaulted = _defaulted(request, verdict)
