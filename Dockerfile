@@ -1,4 +1,4 @@
-# One image for `serve` and `evict`: locked packages, any user, a root that nobody writes to.
+# One image for `serve` and `evict`: locked packages, any user, a read-only root.
 #
 #   docker build -t device-taint-webhook:0.1.0 .
 #   buildah build --timestamp "$SOURCE_DATE_EPOCH" --build-arg SOURCE_DATE_EPOCH -t device-taint-webhook:0.1.0 .

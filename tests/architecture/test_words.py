@@ -33,6 +33,15 @@ def test_texts_that_users_read_use_plain_words(path: Path) -> None:
     assert AVOIDED.findall(path.read_text()) == []
 
 
+COMMENTED = sorted([*ROOT.glob("manifests/**/*.yaml"), *ROOT.glob("certs/**/*.yaml"), ROOT / "Dockerfile"])
+
+
+@pytest.mark.parametrize("path", COMMENTED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_comments_in_files_that_users_apply_use_plain_words(path: Path) -> None:
+    comments = re.findall(r"(?:^|\s)#.*$", path.read_text(), re.MULTILINE)
+    assert [text for text in comments if AVOIDED.search(text)] == []
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
