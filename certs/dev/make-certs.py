@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 
 HERE: Final = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))  # from a checkout, without an installation
 
 from webhook.certificates.authority import Authority  # noqa: E402 -- the path has to be there first
+from webhook.certificates.parsing import Unusable, parsing  # noqa: E402 -- likewise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,15 +70,17 @@ def usable_until(folder: Path, names: Sequence[str]) -> datetime | None:
     if not all((folder / name).exists() for name in FILES):
         return None
     try:
-        ca, leaf = (x509.load_pem_x509_certificate((folder / name).read_bytes()) for name in ("ca.crt", "tls.crt"))
-        leaf.verify_directly_issued_by(ca)
-        known = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        with parsing("an earlier run's certificates"):
+            ca, leaf = (x509.load_pem_x509_certificate((folder / name).read_bytes()) for name in ("ca.crt", "tls.crt"))
+            leaf.verify_directly_issued_by(ca)
+            known = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            named = {*known.get_values_for_type(x509.DNSName), *map(str, known.get_values_for_type(x509.IPAddress))}
+            ours = ca.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value == CA_NAME
+            end = leaf.not_valid_after_utc
+    except Unusable:
         return None
-    named = {*known.get_values_for_type(x509.DNSName), *map(str, known.get_values_for_type(x509.IPAddress))}
-    ours = ca.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value == CA_NAME
     now = datetime.now(UTC)  # noqa: TID251 -- the shell's clock
-    return leaf.not_valid_after_utc if ours and named >= set(names) and now < leaf.not_valid_after_utc else None
+    return end if ours and named >= set(names) and now < end else None
 
 
 def write(folder: Path, names: Sequence[str], *, days: float, force: bool) -> None:

@@ -159,7 +159,7 @@ class Ward:
         """A running pod with a device of its own, of a pool named after the ward."""
         requests = [{"name": "gpu", "exactly": {"deviceClassName": DRIVER, "tolerations": list(tolerations)}}]
         claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}}
-        _ = self.client.create(self.claims, claim).object
+        assert (reply := self.client.create(self.claims, self.encoded(claim))).ok, reply
         pod = {
             "metadata": {"name": name, **metadata},
             "spec": {
@@ -179,6 +179,10 @@ class Ward:
         }
         _ = self.client.patch(f"{self.claims}/{name}/status", {"status": status}).object
         return created
+
+    def encoded(self, claim: Json) -> Json | bytes:
+        """A claim as it is sent."""
+        return claim
 
     def taint(self, effect: str = "NoExecute", *, device: str | None = None, **metadata: Any) -> str:
         """A rule for the ward's pool: its name."""

@@ -137,7 +137,7 @@ def test_a_garbled_secret_is_told_and_does_no_harm_until_the_certificate_ends(re
     assert replicas.data["tls.crt"] == b"garbage"
     told = verbose(replicas.running[0])
     assert "[!]certificate renewal not ok" in told
-    assert "tls.crt and tls.key: not PEM" in told
+    assert "tls.crt and tls.key: the certificate cannot be read" in told
     served = [each.ready() for each in replicas.running]
     assert replicas.called()
     assert served == [True, True, True]

@@ -200,7 +200,11 @@ def test_config_map_is_seen_soon_after_each_change(plane: ControlPlane) -> None:
                 cluster,
                 namespace="default",
                 name=name,
-                on_change=lambda *change: told.append(change),
+                on_change=lambda found: told.append(
+                    (None, "", "")
+                    if found is None
+                    else (found.data, found.metadata.resource_version, found.metadata.uid)
+                ),
                 random=lambda: 0.5,
             )
             async with running(source.run()):

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
+from webhook.api.lenient_json import salvaged
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -50,7 +52,7 @@ class Reply:
     code: int
     """HTTP status."""
     body: Any
-    """Decoded JSON; text if it was none."""
+    """Decoded JSON, without what is nested too deeply for Python; text if it was none."""
     warnings: tuple[str, ...] = ()
     """Texts of the Warning headers, in order."""
 
@@ -152,7 +154,7 @@ class Client:
         if data is not None:
             headers["Content-Type"] = content_type
         code, answer_type, warnings, answer = self._connections.exchange(method, target, data, headers)
-        decoded = json.loads(answer) if answer_type.startswith("application/json") else answer.decode()
+        decoded = _decoded(answer) if answer_type.startswith("application/json") else answer.decode()
         texts = [m[1] for header in warnings for m in _WARNING.finditer(header)]
         return Reply(code, decoded, tuple(re.sub(r"\\(.)", r"\1", text) for text in texts))
 
@@ -189,6 +191,13 @@ class Client:
         """
         with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(function, items))
+
+
+def _decoded(answer: bytes) -> Any:
+    try:
+        return json.loads(answer)
+    except RecursionError:
+        return json.loads(salvaged(answer) or b"null")
 
 
 def _options(dry_run: bool, field_validation: str) -> dict[str, str]:  # noqa: FBT001 - private, called with names

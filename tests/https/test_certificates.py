@@ -18,6 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from tests.builders import encoded, make_claim, make_review
 from tests.https.serving import DAY, HOST, SECONDS, Client, Server, eventually, now, post, write_pair
 from tests.https.test_reviews import ALLOWED
+from tests.unit.certificates import odd
 from webhook.certificates.authority import Authority
 
 if TYPE_CHECKING:
@@ -231,13 +232,27 @@ def half_written(server: Server) -> None:
     (server.folder / "tls.crt").write_bytes(pair.certificate[:300])
 
 
+def of_version_two(server: Server) -> None:
+    """F6: X.509 version 2, which its parser refuses with an error of its own."""
+    pair = server.authority.serving_pair([HOST], now=now(), lifetime=DAY)
+    (server.folder / "tls.crt").write_bytes(odd.CERTIFICATES["X.509 version 2"][0](pair.certificate))
+
+
+def with_key_on_unknown_curve(server: Server) -> None:
+    """F6."""
+    pair = server.authority.serving_pair([HOST], now=now(), lifetime=DAY)
+    (server.folder / "tls.key").write_bytes(odd.KEYS["a curve that is unknown"][0](pair.key))
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
+        (of_version_two, "the certificate cannot be read: 1 is not a valid X509 version"),
+        (with_key_on_unknown_curve, "the key cannot be read: Curve 1.2.840.10045.3.1.119 is not supported"),
         (expired, "the certificate expired at "),
         (unreadable, "[Errno 21] Is a directory: "),
         (mismatched, "the key does not belong to the certificate"),
-        (half_written, "the certificate is not PEM: "),
+        (half_written, "the certificate cannot be read: "),
     ],
 )
 def test_a_pair_that_is_unfit_is_told_and_the_last_good_one_goes_on(

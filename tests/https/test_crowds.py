@@ -15,11 +15,15 @@ from tests.builders import UID, encoded, make_claim, make_request, make_review, 
 from tests.https.conftest import QUICK_END
 from tests.https.serving import SECONDS, Server, post
 from tests.unit.policy.documents import judge_of, make_entry
+from webhook.policy.document import Loaded
 from webhook.policy.ports import KnownNames
 from webhook.server.settings import ReviewSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.https.conftest import StartServer
+    from webhook.api.field import Path
 
 TIMEOUT_SECONDS: Final = 3
 """As the shipped registration of claims has it."""
@@ -78,20 +82,49 @@ def crowded(start_server: StartServer, request: pytest.FixtureRequest) -> Server
     return server
 
 
-def test_forbidden_claim_is_refused_in_its_time_beside_sixteen_of_two_megabytes(crowded: Server) -> None:
-    bodies = [large(seed) for seed in range(16)]
+def refusing_beside(server: Server, bodies: list[bytes]) -> list[dict[str, Any]]:
+    """The responses to a crowd; meanwhile a forbidden claim is refused in its time, again and again."""
     with ThreadPoolExecutor(len(bodies)) as clients:
-        hostile = [clients.submit(crowded.ask, post(body, TARGET)) for body in bodies]
-        with crowded.connect() as client:
+        hostile = [clients.submit(server.ask, post(body, TARGET)) for body in bodies]
+        with server.connect() as client:
             for _ in range(20):
                 # The time of this process, which is clients and server: what else a machine does is not counted.
                 started = time.process_time()
                 client.send(post(FORBIDDEN, TARGET))
                 assert response_in(client.answer())["allowed"] is False
                 assert time.process_time() - started < TIMEOUT_SECONDS
-        answers = [response_in(each.result()) for each in hostile]
+        return [response_in(each.result()) for each in hostile]
+
+
+def test_forbidden_claim_is_refused_in_its_time_beside_sixteen_of_two_megabytes(crowded: Server) -> None:
+    bodies = [large(seed) for seed in range(16)]
+    answers = refusing_beside(crowded, bodies)
     assert [answer["uid"] for answer in answers] == [UID] * len(bodies)
     assert not any(answer["allowed"] for answer in answers), "none is judged whole"
+
+
+def costly(seed: int) -> bytes:
+    """A review of less than 16 KiB: 24 requests with 15 tolerations each, of which the last is forbidden."""
+    keys = [[f"{seed}x{at}x{number}" for number in range(15)] for at in range(24)]
+    keys[-1][-1] = "health.example.com/broken"
+    requests = [make_request(f"q{at}", [{"key": key, "operator": "Exists"} for key in keys[at]]) for at in range(24)]
+    return encoded(make_review(make_claim(requests=requests)))
+
+
+@pytest.mark.parametrize("crowd", [16, 60])
+def test_forbidden_claim_is_refused_in_its_time_beside_small_ones_that_cost_much(
+    start_server: StartServer, crowd: int
+) -> None:
+    """F5: what a claim costs is tolerations times rules, which its size does not say."""
+    server = start_server(READS_ON)
+    asking = [make_entry(f"asks-{at}", "deny", {"when": f'toleration.key == "x{at}"'}) for at in range(100)]
+    broken = make_entry("broken", "deny", {"tolerations": {"keys": ["health.example.com/*"]}})
+    server.state.policies.use(judge_of(*asking, broken))
+    bodies = [costly(seed) for seed in range(crowd)]
+    assert max(map(len, bodies)) < ReviewSettings().large_claim_bytes
+    answers = refusing_beside(server, bodies)
+    assert [answer["uid"] for answer in answers] == [UID] * crowd
+    assert not any(answer["allowed"] for answer in answers), "those that are not judged in time are refused too"
 
 
 class SlowNames(KnownNames):
@@ -125,6 +158,45 @@ def test_large_review_that_waits_past_its_deadline_is_refused_without_being_judg
     assert (
         server.metric("reviews_total", path="/validate", resource="resourceclaims", operation="other", code="504") == 1
     )
+
+
+def document_review(content: str) -> bytes:
+    review = make_review(make_claim())
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policy", "namespace": "ns"}}
+    review["request"] |= {
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+        "object": {**manifest, "data": {"policy.yaml": content}},
+    }
+    return encoded(review)
+
+
+def test_policy_documents_wait_for_each_other_and_nothing_waits_for_them(start_server: StartServer) -> None:
+    """F12: each had a thread of its own, and a claim waited for all of them."""
+    started, goes_on = threading.Event(), threading.Event()
+
+    def read(_text: str, _at: Path, _check: Callable[[str], None]) -> Loaded:
+        started.set()
+        assert goes_on.wait(SECONDS)
+        return Loaded(None, ())
+
+    server = start_server(READS_ON, ReviewSettings(documents_limit_bytes=20_000))
+    server.state.read_policy = read
+    with server.connect() as first, server.connect() as second:
+        first.send(post(document_review("x"), "/validate?timeout=30s"))
+        assert started.wait(SECONDS)
+        second.send(post(document_review("x"), "/validate?timeout=1s"))
+        late = response_in(second.answer())
+        assert (late["uid"], late["allowed"], late["status"]["code"]) == (UID, False, 504)
+        assert late["status"]["message"].startswith("time ran out in phase queue")
+        crowded_out = response_in(server.ask(post(document_review("x" * 20_000))))
+        assert (crowded_out["uid"], crowded_out["allowed"], crowded_out["status"]["code"]) == (UID, False, 429)
+        assert response_in(server.ask(post(FORBIDDEN)))["uid"] == UID, "claims are judged all the while"
+        assert response_in(server.ask(post(large(0))))["uid"] == UID, "large ones too"
+        goes_on.set()
+        assert response_in(first.answer())["allowed"] is True
+    for reason in ("deadline", "crowded"):
+        assert server.metric("reviews_shed_total", reason=reason) == 1
 
 
 def test_review_whose_end_does_not_come_in_time_is_refused_by_its_uid(start_server: StartServer) -> None:

@@ -94,3 +94,11 @@ def test_review_without_end_and_without_room_is_answered_as_one_of_too_many(star
 def test_oversize_review_whose_uid_comes_late_is_no_review(server: Server) -> None:
     body = b'{"x":1,' + FORBIDDEN.lstrip()[1:]
     assert server.ask(post(body + b" " * LIMIT)).startswith(b"HTTP/1.1 413 ")
+
+
+def test_review_of_too_many_values_is_refused_by_its_uid_whatever_else_is_odd_in_it(server: Server) -> None:
+    """F4: it is not read, so what is odd is not looked for."""
+    for odd, code in ((b"", 400), (b'"odd":"\\ud800",', 413)):
+        many = b'%b"many":[%b0],"metadata"' % (odd, b"[]," * 500_000)
+        answer = response_in(server.ask(post(FORBIDDEN.replace(b'"metadata"', many, 1))))
+        assert (answer["uid"], answer["allowed"], answer["status"]["code"]) == (UID, False, code)

@@ -121,6 +121,16 @@ def test_client_of_http_1_0_gets_its_answer_and_the_end(server: Server, extra: s
         assert client.closed()
 
 
+@pytest.mark.parametrize("version", ["0.9", "1.2", "2.0", "3.0"])
+def test_request_of_another_version_of_http_is_not_answered_as_a_review(server: Server, version: str) -> None:
+    """F12: with a body that could be judged."""
+    with server.connect() as client:
+        client.send(post(REVIEW).replace(b"HTTP/1.1", f"HTTP/{version}".encode()))
+        answer = client.answer()
+        assert answer.startswith((b"HTTP/1.1 505 HTTP Version Not Supported", b"HTTP/1.1 400 Bad Request")), answer
+        assert client.closed()
+
+
 def test_client_that_wants_to_close_is_closed(server: Server) -> None:
     with server.connect() as client:
         client.send(post(REVIEW, Connection="close"))

@@ -14,8 +14,10 @@ import pytest
 from tests.builders import encoded, make_claim, make_review, make_toleration
 from tests.https.conftest import QUICK_END
 from tests.https.serving import CLOSE, HOST, SECONDS, Client, eventually, post, status_reply
+from tests.https.test_crowds import SlowNames, large, response_in
 from tests.https.test_reviews import ALLOWED
 from tests.https.test_shutdown import connections
+from tests.unit.policy.documents import judge_of, make_entry
 from webhook.server.settings import ReviewSettings
 
 if TYPE_CHECKING:
@@ -142,3 +144,34 @@ def _all_taken(client: ssl.SSLSocket, request: bytes, times: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_connection_too_many_closes_the_one_that_has_waited_longest_for_its_client(start_server: StartServer) -> None:
+    """F12: a client could open as many as it liked, each of which takes memory."""
+    server = start_server(replace(QUICK_END, connections=3))
+    with server.connect() as unused, server.connect() as half, server.connect() as used:
+        half.send(post(REVIEW).removesuffix(REVIEW))
+        # Read before the next request comes in: a busy loop may read its sockets in another order.
+        eventually(lambda: sorted(each.quiet for each in connections(server)) == [False, True, True])
+        used.send(post(REVIEW))
+        assert used.answer() == ALLOWED
+        eventually(lambda: len(connections(server)) == 3)
+        with server.connect() as fourth, server.connect() as fifth:
+            assert unused.closed()
+            assert half.closed()
+            for client in (used, fourth, fifth):
+                client.send(post(REVIEW))
+                assert client.answer() == ALLOWED
+
+
+def test_connection_that_waits_for_its_answer_is_not_closed_for_another(start_server: StartServer) -> None:
+    server = start_server(replace(QUICK_END, connections=1))
+    names = server.state.names = SlowNames()
+    server.state.policies.use(judge_of(make_entry("warns", "warn"), documentedRules="off"))
+    with server.connect() as waiting:
+        waiting.send(post(large(0), "/validate?timeout=30s"))
+        assert names.asked.wait(SECONDS)
+        with server.connect() as new:
+            assert new.closed()
+        names.told.set()
+        assert response_in(waiting.answer())["allowed"] is True

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from tests.mutants.places import Mutant
 
 PROPERTIES: Final = {
-    "api": ("versions", "formats", "hostile"),
+    "api": ("versions", "formats", "hostile", "wire_structs"),
     "expressions": ("expressions",),
     "inventory": ("inventory", "inventory_scan", "guard"),
-    "policy": ("policy", "policy_documents", "policy_reviews", "shadows", "explain"),
+    "policy": ("policy", "policy_documents", "policy_reviews", "shadows", "explain", "taint_rules"),
     "validation": ("formats", "versions", "hostile"),
     "admission": (
         *("guard", "confirmation", "defaulting", "policy_reviews", "shadows", "hostile", "explain", "window"),

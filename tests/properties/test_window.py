@@ -13,12 +13,15 @@ from tests.builders import make_context
 from tests.properties.inventories import DRIVERS, NOW, clusters, inventory_of, rules, selectors
 from tests.unit.admission.guarding import ask, fleet, node, tainting
 from tests.unit.inventory import values
-from webhook.admission.recent_impact import devices_with_recent, hit_with_recent, victims_of
+from webhook.admission.closed_devices import closed_alone, closed_with_recent
+from webhook.admission.recent_impact import hit_with_recent, victims_of
 from webhook.admission.rule_delta import EFFECT_RANK
 from webhook.api.rules import DeviceSelector
 from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.matching import keeps_from_allocation, selects
+from webhook.inventory.scope import can_judge
+from webhook.policy.impact_limits import resolve_limit
 from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, Share
 
 if TYPE_CHECKING:
@@ -75,24 +78,65 @@ def test_extent_counts_as_a_scan_of_all_devices_does(
     assert Extent(map(names_of, chosen)).count(inventory.pools, driver) == len(expected)
 
 
-@given(clusters(), recent(), rules(9), drivers, st.lists(selectors, max_size=2))
+@given(clusters(), selectors, st.lists(st.none() | selectors, max_size=4), drivers)
+def test_extent_holds_what_a_scan_of_all_devices_finds(
+    objects: list[InventoryObject], asked: DeviceSelector, chosen: list[DeviceSelector | None], driver: str | None
+) -> None:
+    inventory = inventory_of(objects)
+    extent = Extent(map(names_of, chosen))
+    held = set().union(*[selected(inventory, each) for each in chosen])
+    assert {each for each in published(inventory) if extent.holds(*each)} == held
+    own = selected(inventory, asked, driver)
+    assert extent.holds_all(names_of(asked), inventory.pools, driver) is (own <= held)
+
+
+@given(
+    clusters(),
+    recent(),
+    rules(9),
+    st.lists(selectors, max_size=2),
+    st.sampled_from([0, 2, 5, Share(0), Share(20), Share(50), Share(100)]),
+)
 def test_devices_of_the_window_are_those_that_any_taint_of_it_closes(
     objects: list[InventoryObject],
     others: list[DeviceTaintRule],
     new: DeviceTaintRule,
-    driver: str | None,
-    closed: list[DeviceSelector],
+    gone: list[DeviceSelector],
+    limit: int | Share,
 ) -> None:
+    """F8: what is gone uses up the limit, and only what is stored and acts excuses. F13: shares are by driver."""
     inventory = inventory_of([*objects, *others])
-    context = make_context(now=NOW, closed=tuple(map(names_of, closed)))
-    theirs = tainted_in_slices(inventory, driver).union(
-        *[selected(inventory, each.selector, driver) for each in others if in_window(each)],
-        *[selected(inventory, each, driver) for each in closed],
+    context = make_context(now=NOW, closed=tuple(map(names_of, gone)))
+    stored = [each for each in others if in_window(each)]
+
+    def closed(driver: str | None) -> tuple[int, int] | None:
+        """Devices closed together, of how many; None if the rule closes no further one of the driver."""
+        standing = tainted_in_slices(inventory, driver).union(
+            *[selected(inventory, each.selector, driver) for each in stored if can_judge(each.selector)]
+        )
+        used = standing.union(
+            *[selected(inventory, each.selector, driver) for each in stored],
+            *[selected(inventory, each, driver) for each in gone],
+        )
+        own = selected(inventory, new.selector, driver)
+        return None if own <= standing else (len(own | used), len(published(inventory, driver)))
+
+    every = {driver: closed(driver) for driver in (DRIVERS if isinstance(limit, Share) else [None])}
+    expected = {driver: numbers for driver, numbers in every.items() if numbers is not None}
+    found = closed_with_recent(limit, new, inventory, context)
+    assert (found is None) is (not expected)
+    if found is None:
+        return
+    assert expected[found.driver] == (found.devices, found.published)
+    assert max(devices / total for devices, total in expected.values()) == found.devices / found.published
+    most = {driver: resolve_limit(limit, total) or 0 for driver, (_, total) in expected.items()}
+    assert found.over is any(devices > most[driver] for driver, (devices, _) in expected.items())
+    alone = closed_alone(limit, new, inventory)
+    assert alone is not None
+    own = {driver: len(selected(inventory, new.selector, driver)) for driver in every}
+    assert alone.over is any(
+        number > (resolve_limit(limit, len(published(inventory, driver))) or 0) for driver, number in own.items()
     )
-    own = selected(inventory, new.selector, driver)
-    found = devices_with_recent(new, inventory, context, driver)
-    assert found == (0 if own <= theirs else len(own | theirs))
-    assert found == 0 or found >= len(own)
 
 
 @given(clusters(), recent(), rules(9), st.booleans())
@@ -118,26 +162,34 @@ NODES = 6
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, NODES - 1), st.sampled_from(["NoSchedule", "NoExecute", "None"])), max_size=8),
+    st.lists(
+        st.tuples(st.integers(0, NODES - 1), st.sampled_from(["NoSchedule", "NoExecute", "None"]), st.booleans()),
+        max_size=8,
+    ),
     st.sampled_from([None, *range(7), Share(0), Share(17), Share(50), Share(100)]),
 )
 def test_rules_close_no_more_devices_than_the_limit_in_whatever_order(
-    sent: list[tuple[int, str]], limit: int | Share | None
+    sent: list[tuple[int, str, bool]], limit: int | Share | None
 ) -> None:
-    """Each is a node of two devices; what passes fits, and what is refused would not have fitted."""
+    """Each is a node of two devices; what passes fits, and what is refused would not have fitted. F8: some are deleted
+    at once, and the devices of those are closed again by the next."""
     impact = ImpactSettings(
         limits=(ImpactLimits(devices=limit),), protected_namespaces=NamespaceMatch(names=("other",))
     )
     most: Any = limit if not isinstance(limit, Share) else int(NODES * 2 * limit.percent / 100)
     cluster = values.inventory_of(*fleet(NODES))
-    closed: set[int] = set()
+    used: set[int] = set()
+    standing: set[int] = set()
     remembered: list[Any] = []
-    for place, (number, effect) in enumerate(sent):
+    for place, (number, effect, deleted) in enumerate(sent):
         rule = tainting(node(number), effect, name=f"rule-{place}")
         decision = ask(rule, cluster=cluster, impact=impact, closed=tuple(remembered))
-        fits = effect == "None" or most is None or len(closed | {number}) * 2 <= most
-        # A device that is closed already is not closed again, unless two devices alone are too many.
-        assert decision.allowed is (fits or (number in closed and most >= 2))
+        fits = effect == "None" or most is None or len(used | {number}) * 2 <= most
+        # A device that stays closed is not closed again, unless two devices alone are too many.
+        assert decision.allowed is (fits or (number in standing and most >= 2))
         if decision.assumed is not None:
             remembered.append(names_of(decision.assumed.rule.selector))
-            closed.add(number)
+            used.add(number)
+            if not deleted:
+                cluster.apply(None, decision.assumed.rule)
+                standing.add(number)

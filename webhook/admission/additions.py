@@ -18,12 +18,13 @@ from webhook.admission.policy_check import AUTHOR_RULE, claims_matter
 from webhook.api.claims import ResourceClaimTemplate
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.policy.defaults import defaults_for, rendered
+from webhook.policy.evaluation import Once
 from webhook.policy.model import UnknownAuthor
 from webhook.policy.ports import Requester
 from webhook.validation.claims import everything_asked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from webhook.admission.claim_view import Ask
     from webhook.admission.context import AdmissionContext
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from webhook.admission.jsonpatch import Pointer
     from webhook.admission.review import AdmissionRequest
     from webhook.api.claims import DeviceRequest, ResourceClaim
-    from webhook.api.field import JSON
     from webhook.api.taints import DeviceToleration
+    from webhook.policy.evaluation import Variables
     from webhook.policy.match import Scope
     from webhook.validation.claims import Asked
 
@@ -149,16 +150,17 @@ def _defaulted(
             ask.target,
             ask.asked.exact.tolerations,
             context.now,
-            partial(_variables_for, claiming, ask, scope),
+            partial(_variables_for, claiming, ask, scope, context),
+            check=partial(context.budget.check, "default tolerations"),
         )
         if tolerations:
             yield ask, tolerations
 
 
 def _variables_for(
-    claiming: ClaimView, ask: Ask, scope: Scope, toleration: DeviceToleration | None
-) -> Callable[[], Mapping[str, JSON]]:
-    return partial(claiming.variables, ask.asked, ask.target, scope, toleration)
+    claiming: ClaimView, ask: Ask, scope: Scope, context: AdmissionContext, toleration: DeviceToleration | None
+) -> Variables:
+    return Once(partial(claiming.variables, ask.asked, ask.target, scope, toleration), context.budget.check)
 
 
 def _appended(claiming: ClaimView, asked: Asked, tolerations: tuple[DeviceToleration, ...]) -> Iterator[Edit]:

@@ -72,15 +72,29 @@ class _Subject(NamedTuple):
         return self.excess is not None and self.excess.cut
 
 
-def validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
-    """Whether the request is allowed, with all findings on it. Raises OutOfTime."""
+def validate(request: AdmissionRequest, context: AdmissionContext, ruled: PolicyFindings | None = None) -> Decision:
+    """Whether the request is allowed, with all findings on it. Raises OutOfTime and OutOfTurn.
+
+    `ruled` is what `policy_part` returned for the same request, if that was asked for before.
+    """
     try:
-        return _validate(request, context)
+        return _validate(request, context, ruled)
     except RecursionError:
         return _TOO_DEEP
 
 
-def _validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
+def policy_part(request: AdmissionRequest, context: AdmissionContext) -> PolicyFindings:
+    """What the policy says about a request, which needs no inventory. Raises OutOfTime."""
+    try:
+        subject = _subject(request)
+        if isinstance(subject, Decision) or subject.errors or request.sub_resource:
+            return SILENT
+        return policy_findings(subject.new, subject.old, request, context, subject.excess)
+    except RecursionError:
+        return SILENT
+
+
+def _validate(request: AdmissionRequest, context: AdmissionContext, ruled: PolicyFindings | None) -> Decision:
     if request.resource == CONFIG_MAPS:
         return config_map_decision(request, context)
     subject = _subject(request)
@@ -98,11 +112,16 @@ def _validate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
         return _decision([Finding(Severity.DENY, error) for error in _capped(errors)])
     if request.sub_resource:
         return ALLOWED
-    return _advised(subject, request, context, by_controller=by_controller)
+    return _advised(subject, request, context, ruled, by_controller=by_controller)
 
 
 def _advised(
-    subject: _Subject, request: AdmissionRequest, context: AdmissionContext, *, by_controller: bool
+    subject: _Subject,
+    request: AdmissionRequest,
+    context: AdmissionContext,
+    ruled: PolicyFindings | None,
+    *,
+    by_controller: bool,
 ) -> Decision:
     """The decision on an object without field errors."""
     findings: list[Finding] = []
@@ -112,7 +131,9 @@ def _advised(
         if findings and any(map(_is_limit, findings)):
             return _decision(findings)
     context.budget.check("policy")
-    policy = policy_findings(subject.new, subject.old, request, context, subject.excess)
+    policy = ruled
+    if policy is None:
+        policy = policy_findings(subject.new, subject.old, request, context, subject.excess)
     findings += policy.findings
     guarded = _guarded(subject, request, context)
     findings += guarded.findings

@@ -56,6 +56,8 @@ class ClaimView:
         self.namespace = request.namespace or new.meta.namespace
         self.generated = not self.is_template and request.username in context.policy.trusted_controllers
         self._names = context.names
+        self._of_claim: tuple[Scope, dict[str, JSON]] | None = None
+        self._of_asked: tuple[Asked, Scope, dict[str, JSON]] | None = None
 
     @property
     def for_extended_resource(self) -> bool:
@@ -98,9 +100,23 @@ class ClaimView:
         self, asked: Asked, target: Target, scope: Scope, toleration: DeviceToleration | None
     ) -> Mapping[str, JSON]:
         """The variables of `when`. What is not known is left out."""
+        last = self._of_asked
+        if last is None or last[0] is not asked or last[1] is not scope:
+            variables = {"request": _request_variable(self._raw(asked), asked), **self._claim_variables(scope)}
+            if target.drivers is not None:
+                variables["drivers"] = sorted(target.drivers)
+            last = self._of_asked = asked, scope, variables
+        if toleration is None:
+            return last[2]
+        return {**last[2], "toleration": toleration_variable(toleration)}
+
+    def _claim_variables(self, scope: Scope) -> dict[str, JSON]:
+        """The variables that are the same for everything that is asked for."""
+        last = self._of_claim
+        if last is not None and last[0] is scope:
+            return last[1]
         meta = self.new.meta
         variables: dict[str, JSON] = {
-            "request": _request_variable(self._raw(asked), asked),
             "claim": {
                 "name": meta.name,
                 "generateName": meta.generate_name,
@@ -109,16 +125,13 @@ class ClaimView:
                 "annotations": {key: text for key, text in meta.annotations.items() if key not in _OUR_NOTES},
                 "template": self.is_template,
                 "generated": self.generated,
-            },
+            }
         }
-        if toleration is not None:
-            variables["toleration"] = toleration_variable(toleration)
         if scope.facts is not None:
             variables["namespace"] = {"name": scope.namespace, "labels": dict(scope.facts.labels)}
         if scope.requester is not None:
             variables["requester"] = requester_variable(scope.requester)
-        if target.drivers is not None:
-            variables["drivers"] = sorted(target.drivers)
+        self._of_claim = scope, variables
         return variables
 
     def _raw(self, asked: Asked) -> Mapping[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from difflib import SequenceMatcher
-from functools import lru_cache
+from functools import lru_cache, partial
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.lint import advice
@@ -11,17 +12,19 @@ from webhook.admission.rule_delta import EFFECT_RANK, is_wide, narrower
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
+from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.matching import keeps_from_allocation, selects
+from webhook.inventory.steps import in_steps
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
 from webhook.validation.rules import SELECTOR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from webhook.admission.context import AdmissionContext
     from webhook.api.field import Finding
-    from webhook.inventory.pools import Pool
     from webhook.inventory.state import Inventory
+    from webhook.inventory.steps import Check
 
 CLUSTER_LINTS: Final = {
     "DT201": "selector that matches no device",
@@ -29,13 +32,16 @@ CLUSTER_LINTS: Final = {
     "DT203": "rule that another one covers",
     "DT204": "driver left without a free device",
 }
-_DEVICES_A_CHECK: Final = 1000
-"""Devices between two checks of the deadline."""
+_PHASE: Final = "lint"
 _UNKNOWN_KEYS_MAX: Final = 32
 """Keys of an object that are compared with the published ones: each costs as much as judging a small claim."""
 _SHOWN: Final = 3
 _NEARLY: Final = 0.9
 """Share of what two keys have in common, where one may be a slip of the other (difflib)."""
+_COMPARED_LENGTH_MAX: Final = 80
+"""Characters: longer keys are compared by their names only. The time grows with the product of the lengths."""
+_COMPARED_MAX: Final = 50
+"""Pairs of keys of about the same length that are compared for an object: 0.1 ms each as a rule, and 1 ms at worst."""
 
 
 def cluster_lint(new: object, old: object | None, context: AdmissionContext) -> Iterator[Finding]:
@@ -48,7 +54,7 @@ def cluster_lint(new: object, old: object | None, context: AdmissionContext) -> 
             if not isinstance(old, DeviceTaintRule) or _selects_otherwise(new, old):
                 yield from _rule(new, inventory, context)
         case ResourceClaim() | ResourceClaimTemplate() if old is None:
-            yield from _tolerations(new, inventory)
+            yield from _tolerations(new, inventory, partial(context.budget.check, _PHASE))
         case _:
             pass
 
@@ -63,27 +69,29 @@ def _selects_otherwise(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
 def _rule(rule: DeviceTaintRule, inventory: Inventory, context: AdmissionContext) -> Iterator[Finding]:
     if rule.selector is None:
         return
-    if not is_wide(rule.selector) and not _matches_any(rule, inventory):
+    if not is_wide(rule.selector) and not _matches_any(rule, inventory, partial(context.budget.check, _PHASE)):
         yield advice("DT201", SELECTOR, None, "matches no published device and no allocated one")
-    other = next((each for each in inventory.rules.values() if _covers(each, rule)), None)
+    check = partial(context.budget.check, _PHASE)
+    other = next((each for each in in_steps(inventory.rules.values(), check) if _covers(each, rule)), None)
     if other is not None:
         text = f"adds nothing to rule {other.meta.name}, which sets the same taint on all these devices"
         yield advice("DT203", SELECTOR, None, text)
     if keeps_from_allocation(rule.taint) and not rule.selector.unknown:
-        for driver in _emptied(rule, inventory, context):
+        for driver in _emptied(rule, inventory, check):
             text = (
                 f"leaves driver {driver} no device without a taint: claims for its devices wait, unless they tolerate"
             )
             yield advice("DT204", SELECTOR, None, text)
 
 
-def _matches_any(rule: DeviceTaintRule, inventory: Inventory) -> bool:
+def _matches_any(rule: DeviceTaintRule, inventory: Inventory, check: Check) -> bool:
     selector = rule.selector
     assert selector is not None
-    for _, pool in inventory.pools.selected(selector.driver, selector.pool):
+    for _, pool in in_steps(inventory.pools.selected(selector.driver, selector.pool), check):
         if selector.device is None or selector.device in pool.devices:
             return True
-    return bool(inventory.usage.claims_on(selector.driver, selector.pool, selector.device))
+    check()
+    return inventory.usage.in_use(selector.driver, selector.pool, selector.device)
 
 
 def _covers(other: DeviceTaintRule, rule: DeviceTaintRule) -> bool:
@@ -101,20 +109,21 @@ def _covers(other: DeviceTaintRule, rule: DeviceTaintRule) -> bool:
     return other.effective_effect in EFFECT_RANK and narrower(rule.selector, other.selector)
 
 
-def _emptied(rule: DeviceTaintRule, inventory: Inventory, context: AdmissionContext) -> Iterator[str]:
+def _emptied(rule: DeviceTaintRule, inventory: Inventory, check: Check) -> Iterator[str]:
     """The drivers that lose their last device without a taint."""
     selector = rule.selector
     assert selector is not None
-    by_driver: dict[str, list[tuple[str, Pool]]] = {}
-    for (driver, name), pool in inventory.pools.selected(selector.driver, None):
-        by_driver.setdefault(driver, []).append((name, pool))
-    stored = (each for each in inventory.rules.values() if each.meta.name != rule.meta.name)
-    others = [each for each in stored if keeps_from_allocation(each.taint)]
-    for driver, pools in sorted(by_driver.items()):
+    stored = (each for each in in_steps(inventory.rules.values(), check) if each.meta.name != rule.meta.name)
+    others = Extent(
+        # A missing selector is left out: it may be written for schedulers that take it for none.
+        names_of(each.selector)
+        for each in stored
+        if each.selector is not None and keeps_from_allocation(each.taint)
+    )
+    drivers = inventory.pools.drivers if selector.driver is None else (selector.driver,)
+    for driver in drivers:
         takes = left = False
-        for looked, (pool_name, device) in enumerate(_free_devices(driver, pools, others)):
-            if looked % _DEVICES_A_CHECK == 0:
-                context.budget.check("lint")
+        for pool_name, device in _free_devices(driver, inventory, others, check):
             if not selects(selector, driver, pool_name, device):
                 left = True
                 break
@@ -125,42 +134,82 @@ def _emptied(rule: DeviceTaintRule, inventory: Inventory, context: AdmissionCont
             yield driver
 
 
-def _free_devices(
-    driver: str, pools: list[tuple[str, Pool]], others: list[DeviceTaintRule]
-) -> Iterator[tuple[str, str]]:
+def _free_devices(driver: str, inventory: Inventory, others: Extent, check: Check) -> Iterator[tuple[str, str]]:
     """The devices of a driver that no taint keeps from being allocated."""
-    for name, pool in pools:
-        for device, taints in pool.devices.items():
-            if any(map(keeps_from_allocation, taints)):
-                continue
-            if not any(selects(each.selector, driver, name, device) for each in others):
-                yield name, device
+    devices = (
+        (name, device, taints)
+        for (_, name), pool in inventory.pools.selected(driver, None)
+        for device, taints in pool.devices.items()
+    )
+    for name, device, taints in in_steps(devices, check):
+        if not any(map(keeps_from_allocation, taints)) and not others.holds(driver, name, device):
+            yield name, device
 
 
 # --- claims -------------------------------------------------------------------------------------
 
 
-def _tolerations(new: ResourceClaim | ResourceClaimTemplate, inventory: Inventory) -> Iterator[Finding]:
+def _tolerations(new: ResourceClaim | ResourceClaimTemplate, inventory: Inventory, check: Check) -> Iterator[Finding]:
     """Keys that look like published ones but are not. Other unknown keys are fine: the taint may come later."""
     spec = SPEC if isinstance(new, ResourceClaim) else TEMPLATE_SPEC
-    unknown: set[str] = set()
+    likeness: _Likeness | None = None
+    unknown: dict[str, list[str]] = {}
     for path, tolerations in toleration_lists(spec, new.requests):
         for position, toleration in enumerate(tolerations):
             key = toleration.key
             if not key or inventory.publishes(key):
                 continue
-            unknown.add(key)
-            if len(unknown) > _UNKNOWN_KEYS_MAX:
-                return
-            similar = [other for other in inventory.taint_keys() if _similar(key, other)]
-            if similar:
-                shown = ", ".join(sorted(similar)[:_SHOWN])
+            if key not in unknown:
+                if len(unknown) == _UNKNOWN_KEYS_MAX:
+                    return
+                likeness = likeness or _Likeness(inventory.taint_keys(), check)
+                unknown[key] = likeness.similar_to(key)
+            if unknown[key]:
+                shown = ", ".join(unknown[key][:_SHOWN])
                 at = path.index(position).child("key")
                 yield advice("DT202", at, key, f"is on no device and in no rule; published are {shown}")
 
 
+class _Likeness:
+    """Published keys that others may be meant for: those with the same name in another domain, or nearly the same."""
+
+    def __init__(self, published: Iterable[str], check: Check) -> None:
+        self._check = check
+        self._left = _COMPARED_MAX
+        self._names: dict[str, list[str]] = {}
+        self._lengths: dict[int, list[str]] = {}
+        for key in in_steps(sorted(published), check):
+            self._names.setdefault(_name_of(key), []).append(key)
+            if len(key) <= _COMPARED_LENGTH_MAX:
+                self._lengths.setdefault(len(key), []).append(key)
+
+    def similar_to(self, key: str) -> list[str]:
+        """Published keys that are like this one, by their alphabet."""
+        self._check()
+        return sorted({*self._names.get(_name_of(key), ()), *self._nearly(key)})
+
+    def _nearly(self, key: str) -> Iterator[str]:
+        """Those that have nearly all letters in common with it, as far as they are compared."""
+        if len(key) > _COMPARED_LENGTH_MAX:
+            return
+        # The ratio is twice the letters in common by the sum of the lengths, so lengths alone rule most keys out.
+        least, most = ceil(len(key) * _NEARLY / (2 - _NEARLY)), int(len(key) * (2 - _NEARLY) / _NEARLY)
+        for length in range(least, most + 1):
+            for other in self._lengths.get(length, ()):
+                if not self._left:
+                    return
+                self._left -= 1
+                self._check()
+                if _alike(key, other):
+                    yield other
+
+
+def _name_of(key: str) -> str:
+    return key.rpartition("/")[2].lower()
+
+
 @lru_cache(maxsize=4096)
-def _similar(one: str, other: str) -> bool:
-    """Whether one key may be meant for another: the same name in another domain, or nearly the same key."""
-    name, other_name = one.rpartition("/")[2], other.rpartition("/")[2]
-    return name.lower() == other_name.lower() or SequenceMatcher(None, one, other).ratio() >= _NEARLY
+def _alike(one: str, other: str) -> bool:
+    """Whether one key is nearly the other; what is cheap to know is asked first."""
+    matcher = SequenceMatcher(None, one, other, autojunk=False)
+    return matcher.quick_ratio() >= _NEARLY and matcher.ratio() >= _NEARLY

@@ -9,7 +9,7 @@ from webhook.api.field import FieldError, Finding, Path, Severity, forbidden, re
 from webhook.api.meta import GroupVersionResource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from webhook.admission.context import AdmissionContext
     from webhook.admission.review import AdmissionRequest
@@ -18,7 +18,9 @@ CONFIG_MAPS: Final = GroupVersionResource("", "v1", "configmaps")
 POLICY_KEY: Final = "policy.yaml"
 CANDIDATE_KEY: Final = "candidate.yaml"
 _KEYS: Final = (POLICY_KEY, CANDIDATE_KEY)
+_SIMILARITY: Final = 0.7
 _DATA: Final = Path.root().child("data")
+_BINARY_DATA: Final = Path.root().child("binaryData")
 
 
 def config_map_decision(request: AdmissionRequest, context: AdmissionContext) -> Decision:
@@ -44,8 +46,7 @@ def _findings(request: AdmissionRequest, context: AdmissionContext) -> Iterator[
     binary, binary_before = _data(request.object, "binaryData"), _data(request.old_object, "binaryData")
     for key in _KEYS:
         if key in binary and binary[key] != binary_before.get(key):
-            misplaced = forbidden(Path.root().child("binaryData").key(key), "must be in data, as text")
-            yield Finding(Severity.DENY, misplaced)
+            yield Finding(Severity.DENY, _misplaced(key))
     for key in _KEYS:
         text = data.get(key)
         if text is None or (text == before.get(key) and before):
@@ -59,12 +60,43 @@ def _findings(request: AdmissionRequest, context: AdmissionContext) -> Iterator[
             loaded = context.read_policy(text, _DATA.key(key), context.budget.check)
             yield from (Finding(Severity.DENY, error) for error in loaded.errors)
             yield from loaded.warnings
-    if POLICY_KEY not in data and (request.operation == "CREATE" or POLICY_KEY in before):
-        yield Finding(Severity.WARN, _without_policy())
+    if data.get(POLICY_KEY) is None and POLICY_KEY not in binary:
+        lost = request.operation == "CREATE" or POLICY_KEY in before or POLICY_KEY in binary_before
+        if lost or (data, binary) != (before, binary_before):
+            yield Finding(Severity.DENY if lost else Severity.WARN, missing_policy(data, binary))
 
 
-def _without_policy() -> FieldError:
-    return required(_DATA.key(POLICY_KEY), "without it the built-in policy holds, which allows every toleration")
+def missing_policy(data: Collection[str], binary: Collection[str]) -> FieldError:
+    """What is wrong with a ConfigMap that has no text under `policy.yaml`, by its keys.
+
+    It is a broken policy and not an absent one: most often a key is misspelt, or kubectl took a file that is not UTF-8
+    for binary. Only the deletion of the ConfigMap asks for the built-in policy.
+    """
+    if POLICY_KEY in binary:
+        return _misplaced(POLICY_KEY)
+    for path, keys in ((_DATA, data), (_BINARY_DATA, binary)):
+        close = alike(POLICY_KEY, keys)
+        if close is not None:
+            return forbidden(path.key(close), f'unknown key, did you mean "{POLICY_KEY}"?')
+    return required(_DATA.key(POLICY_KEY), "must hold the policy; to use the built-in one, delete the ConfigMap")
+
+
+def unreadable_candidate(binary: Collection[str]) -> FieldError | None:
+    """What is wrong with a candidate that is there, but not as text; None if there is none."""
+    return _misplaced(CANDIDATE_KEY) if CANDIDATE_KEY in binary else None
+
+
+def alike(key: str, keys: Collection[str]) -> str | None:
+    """The key that was probably meant to be this one, or None."""
+    from difflib import get_close_matches  # noqa: PLC0415 -- only for mistakes
+
+    others = {each.lower(): each for each in keys if each not in _KEYS}
+    close = get_close_matches(key, sorted(others), 1, _SIMILARITY)
+    return others[close[0]] if close else None
+
+
+def _misplaced(key: str) -> FieldError:
+    return forbidden(_BINARY_DATA.key(key), "must be in data, as text in UTF-8")
 
 
 def _data(value: Any, field: str = "data") -> dict[str, Any]:

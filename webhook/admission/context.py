@@ -30,25 +30,65 @@ class OutOfTime(Exception):  # noqa: N818 -- it says what happened; it is an ans
         self.phase = phase
 
 
-class Budget:
-    """How long a review may take. Nothing interrupts a step, so steps ask before they start."""
+class OutOfTurn(Exception):  # noqa: N818 -- it says what happened; the review is decided elsewhere
+    """The review takes longer than it may where others wait for it. Nothing was decided."""
 
-    __slots__ = ("_clock", "_deadline")
+
+class Budget:
+    """How long a review may take. Nothing interrupts a step, so steps ask before they start.
+
+    A review that others wait for has a turn as well, which is much shorter: see `take_turn`.
+    """
+
+    __slots__ = ("_clock", "_deadline", "_stop", "_turn_seconds", "_work", "_worked")
 
     def __init__(self, seconds: float, clock: Callable[[], float], since: float | None = None) -> None:
         """`seconds` from `since`, or from now, as `clock` counts them (any monotonic clock)."""
         self._clock = clock
-        self._deadline = (clock() if since is None else since) + seconds
+        self._deadline = self._stop = (clock() if since is None else since) + seconds
+        self._turn_seconds = 0.0
+        self._work = clock
+        self._worked: float | None = None
 
     @property
     def seconds_left(self) -> float:
         """Until the deadline; 0 once it is past."""
         return max(0.0, self._deadline - self._clock())
 
+    def take_turn(self, seconds: float, work: Callable[[], float]) -> None:
+        """From now on `check` raises OutOfTurn, after at most twice `seconds`.
+
+        `work` counts the seconds that this thread has worked. It is asked only when `seconds` have passed by the clock:
+        a review during which the machine did something else keeps its turn.
+        """
+        self._turn_seconds = seconds
+        self._work = work
+        self._worked = None
+        stop = self._clock() + seconds
+        deadline = self._deadline
+        self._stop = stop if stop < deadline else deadline  # noqa: FURB136 -- a call of min takes as long as the rest
+
+    def end_turn(self) -> None:
+        """From now on only the deadline counts."""
+        self._turn_seconds = 0.0
+        self._stop = self._deadline
+
     def check(self, phase: str) -> None:
-        """Go on, or raise OutOfTime with the phase's name."""
-        if self._clock() > self._deadline:
+        """Go on, or raise OutOfTime with the phase's name, or OutOfTurn."""
+        now = self._clock()
+        if now > self._stop:
+            self._go_on(phase, now)
+
+    def _go_on(self, phase: str, now: float) -> None:
+        """Starts another stretch of the turn, unless it is over."""
+        if now > self._deadline:
             raise OutOfTime(phase)
+        worked = self._work()
+        if self._worked is None:
+            self._worked = worked
+        elif worked - self._worked >= self._turn_seconds:
+            raise OutOfTurn
+        self._stop = min(self._deadline, now + self._turn_seconds)
 
 
 UNLIMITED: Final = Budget(0.0, lambda: 0.0)

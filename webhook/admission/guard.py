@@ -10,11 +10,12 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.admission.closed_devices import closed_alone, closed_with_recent
 from webhook.admission.confirmation import NOTHING, CarriedCode, ImpactToConfirm, Numbers, about_of, make_code
 from webhook.admission.decision import BREAK_GLASS, AssumedRule
 from webhook.admission.impact_text import annotation_of, count, figures_of, first_names, summary_of
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.admission.recent_impact import devices_with_recent, driver_of, hit_with_recent, limits_in_numbers
+from webhook.admission.recent_impact import hit_with_recent, limits_in_numbers
 from webhook.admission.rule_delta import EFFECT_RANK, asks_for_more, begins_to_evict, is_wide, only_less
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
@@ -22,7 +23,7 @@ from webhook.api.rules import CONFIRM_IMPACT, EXPIRES_AT, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Impact, Taint, impact_of
 from webhook.policy.impact_limits import limits_for, protected_among
-from webhook.policy.model import Action, InTreeEvictor, PolicyMode, Share
+from webhook.policy.model import Action, InTreeEvictor, PolicyMode
 from webhook.policy.ports import Requester
 from webhook.validation.meta import METADATA
 from webhook.validation.rules import SELECTOR, TAINT
@@ -30,10 +31,11 @@ from webhook.validation.rules import SELECTOR, TAINT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from webhook.admission.closed_devices import ClosedDevices
     from webhook.admission.context import AdmissionContext
     from webhook.admission.review import AdmissionRequest
     from webhook.inventory.state import Inventory
-    from webhook.policy.model import ImpactSettings
+    from webhook.policy.model import ImpactLimits, ImpactSettings
 
 GUARD: Final = "impact"
 """The name under which the guard reports findings, like the name of a policy rule."""
@@ -134,7 +136,7 @@ class _Guarding:
         return GuardFindings(kept, annotations, AssumedRule(self._new, impact), broke)
 
     def _breaks_glass(self) -> bool:
-        return any(group in self._settings.break_glass_groups for group in self._request.groups)
+        return not frozenset(self._settings.break_glass_groups).isdisjoint(self._request.groups)
 
     # --- what needs no inventory -----------------------------------------------------------------
 
@@ -187,7 +189,9 @@ class _Guarding:
             shown = self._impact_of(inventory, self._taint.as_if_evicting(in_tree=self._in_tree))
         hit = self._hit(impact)
         reasons = list(self._reasons(inventory, impact, hit)) if self._acts else []
-        annotations["impact"] = annotation_of(shown, acts=self._acts, over=[each.short for each in reasons])
+        driver = next((each.driver for each in reasons if each.driver), "")
+        over = [each.short for each in reasons]
+        annotations["impact"] = annotation_of(shown, acts=self._acts, over=over, driver=driver)
         if not reasons:
             yield from [_warn(SELECTOR, text) for text in figures_of(shown, new, in_tree=self._in_tree)]
             misfit = self._code.misfit(hit)
@@ -210,7 +214,8 @@ class _Guarding:
 
     def _hit(self, impact: Impact) -> ImpactToConfirm:
         numbers = Numbers(impact.devices, len(impact.claims), len(impact.pods), len(impact.namespaces))
-        protected = protected_among(self._settings.protected_namespaces, impact.namespaces, self._context.names)
+        context, check = self._context, partial(self._context.budget.check, "impact")
+        protected = protected_among(self._settings.protected_namespaces, impact.namespaces, context.names, check)
         return ImpactToConfirm(numbers, impact.namespaces, protected)
 
     def _way_out(self, hit: ImpactToConfirm) -> str:
@@ -253,15 +258,18 @@ class _Guarding:
         """Why the rule is over the limit."""
         yield from self._reasons_known()
         requester = Requester(self._request.username, self._request.groups)
-        limits = limits_for(self._settings, requester, self._new.taint, self._effect)
-        ceiling = limits_in_numbers(limits, self._new, inventory)
-        over = _over(hit.numbers, ceiling)
+        check = partial(self._context.budget.check, "impact")
+        limits = limits_for(self._settings, requester, self._new.taint, self._effect, check)
+        ceiling = limits_in_numbers(limits, inventory, check)
+        alone = closed_alone(limits.devices, self._new, inventory, check)
+        over = _over(hit.numbers, ceiling, alone)
         if over:
-            yield _Reason(f"limit:{','.join(over)}", f"the limit is {_limits_text(over, ceiling)}")
+            text = f"the limit is {_limits_text(over)}"
+            if alone is not None and alone.over and alone.driver is not None and impact.drivers > 1:
+                text += f"; it hits {count(alone.devices, 'device')} of that driver"
+            yield _Reason(f"limit:{','.join(over)}", text, _driver_in(over))
         elif self._settings.window_seconds:
-            # A share of one driver's devices is not used up by the taints of another.
-            driver = driver_of(self._new) if isinstance(limits.devices, Share) else None
-            yield from self._in_window(inventory, impact, ceiling, driver)
+            yield from self._in_window(inventory, impact, limits, ceiling)
         if hit.protected:
             subject, verb = ("namespaces", "are") if len(hit.protected) > 1 else ("namespace", "is")
             yield _Reason("protected", f"{subject} {first_names(hit.protected)} {verb} protected")
@@ -269,28 +277,35 @@ class _Guarding:
             yield from _not_counted(impact)
 
     def _in_window(
-        self, inventory: Inventory, impact: Impact, ceiling: Mapping[str, int | None], driver: str | None
+        self, inventory: Inventory, impact: Impact, limits: ImpactLimits, ceiling: Mapping[str, int | None]
     ) -> Iterator[_Reason]:
-        """Many small rules are one large one; `driver` is the one whose devices count, None all."""
+        """Many small rules are one large one."""
         together = Numbers(0, 0, 0, 0)
         if impact.pods or impact.pod_groups:
             together = hit_with_recent(impact, inventory, self._context, in_tree=self._in_tree)
-        if ceiling["devices"] is not None and impact.devices:
-            devices = devices_with_recent(self._new, inventory, self._context, driver)
-            together = together._replace(devices=devices)
-        over = _over(together, ceiling)
+        closed = closed_with_recent(limits.devices, self._new, inventory, self._context) if impact.devices else None
+        over = _over(together, ceiling, closed)
         if over:
             minutes = self._settings.window_seconds / 60
-            hits = " and ".join(count(getattr(together, name), name.removesuffix("s")) for name in over)
+            hits = " and ".join(each.hit for each in over.values())
             text = f"with all other taints of the last {minutes:g} min it hits {hits}, and the limit is"
-            yield _Reason(f"window:{','.join(over)}", f"{text} {_limits_text(over, ceiling)}")
+            yield _Reason(f"window:{','.join(over)}", f"{text} {_limits_text(over)}", _driver_in(over))
 
 
 class _Reason(NamedTuple):
-    """Why an impact is over the limit: a short form for the audit log, and a sentence."""
+    """Why an impact is over the limit: a short form for the audit log, a sentence, and the driver that it is about."""
 
     short: str
     text: str
+    driver: str = ""
+
+
+class _Over(NamedTuple):
+    """What is hit and what the limit is, in words; `driver` is the one whose devices these are, for a share."""
+
+    hit: str
+    limit: str
+    driver: str = ""
 
 
 def _not_counted(impact: Impact) -> Iterator[_Reason]:
@@ -303,17 +318,27 @@ def _not_counted(impact: Impact) -> Iterator[_Reason]:
         yield _Reason("incomplete", f"pool {driver}/{pool} is being published, so devices are not all counted")
 
 
-def _over(numbers: Numbers, ceiling: Mapping[str, int | None]) -> list[str]:
-    found = []
-    for name, number in numbers._asdict().items():
-        limit = ceiling[name]
+def _over(numbers: Numbers, ceiling: Mapping[str, int | None], closed: ClosedDevices | None) -> dict[str, _Over]:
+    """The limits that are exceeded, by name."""
+    found = {}
+    if closed is not None and closed.over:
+        of = "" if closed.driver is None else f" of driver {closed.driver}"
+        hit, most = count(closed.devices, "device"), count(closed.limit, "device")
+        found["devices"] = _Over(f"{hit}{of}", f"{most}{of}", closed.driver or "")
+    for name, limit in ceiling.items():
+        number = getattr(numbers, name)
         if limit is not None and number > limit:
-            found.append(name)
+            noun = name.removesuffix("s")
+            found[name] = _Over(count(number, noun), count(limit, noun))
     return found
 
 
-def _limits_text(names: list[str], ceiling: Mapping[str, int | None]) -> str:
-    return " and ".join(count(ceiling[name] or 0, name.removesuffix("s")) for name in names)
+def _limits_text(over: Mapping[str, _Over]) -> str:
+    return " and ".join(each.limit for each in over.values())
+
+
+def _driver_in(over: Mapping[str, _Over]) -> str:
+    return next((each.driver for each in over.values() if each.driver), "")
 
 
 def _usual_rates(context: AdmissionContext) -> list[float]:

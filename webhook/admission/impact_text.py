@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 3
 _OVER: Final = " over="
+_DRIVER: Final = " driver="
 _UNKNOWN: Final = "unknown:"
 IMPACT: Final = "impact"
 """The audit annotation with the figures."""
@@ -80,8 +81,8 @@ def _when(impact: Impact) -> str:
     return f": {now} at once, {rest}"
 
 
-def annotation_of(impact: Impact, *, acts: bool, over: Sequence[str]) -> str:
-    """The figures for the audit log: `name=number`, and why they are over the limit."""
+def annotation_of(impact: Impact, *, acts: bool, over: Sequence[str], driver: str = "") -> str:
+    """The figures for the audit log: `name=number`, why they are over the limit, and the driver that this is about."""
     figures = {
         "devices": impact.devices,
         "pools": impact.pools,
@@ -99,15 +100,21 @@ def annotation_of(impact: Impact, *, acts: bool, over: Sequence[str]) -> str:
     text = " ".join(f"{name}={number}" for name, number in figures.items())
     if not acts:
         text += " simulated"
-    return f"{text}{_OVER}{';'.join(over)}" if over else text
+    if not over:
+        return text
+    return f"{text}{_OVER}{';'.join(over)}" + (f"{_DRIVER}{driver}" if driver else "")
 
 
 class Measured(NamedTuple):
-    """What the audit log says of an impact. `over` are the reasons for which it is too much, one for each limit."""
+    """What the audit log says of an impact. `over` are the reasons for which it is too much, one for each limit.
+
+    `driver` is the one that has too large a share of its devices closed, or empty.
+    """
 
     figures: Mapping[str, int]
     over: tuple[str, ...] = ()
     confirmed: bool = False
+    driver: str = ""
 
 
 def measured_in(annotation: str) -> Measured:
@@ -118,7 +125,10 @@ def measured_in(annotation: str) -> Measured:
     pairs = (word.partition("=") for word in figures.split())
     reasons, *remarks = rest.split(" ")
     over = [each for reason in reasons.split(";") if reason for each in _one_by_one(reason)]
-    return Measured({name: int(number) for name, _, number in pairs if number}, tuple(over), "confirmed" in remarks)
+    mark = _DRIVER.lstrip()
+    driver = next((word.removeprefix(mark) for word in remarks if word.startswith(mark)), "")
+    figured = {name: int(number) for name, _, number in pairs if number}
+    return Measured(figured, tuple(over), "confirmed" in remarks, driver)
 
 
 def _one_by_one(reason: str) -> Iterator[str]:

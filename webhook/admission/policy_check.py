@@ -114,8 +114,17 @@ def _findings_and_rulings(
     # A comparison needs all of them, also those that are silent.
     rulings = claim_rulings(claiming, judge, scope, context, everything=context.candidate is not None)
     if rulings.shown:
-        findings += findings_of(rulings.shown, who_asks(claiming, scope), mode, context.now, by_mode=by_mode)
+        shown = _in_time(rulings.shown, context)
+        who = who_asks(claiming, scope)
+        findings += findings_of(shown, who, mode, context.now, by_mode=by_mode, most=MAX_FINDINGS)
     return findings, rulings
+
+
+def _in_time(rulings: tuple[Ruling, ...], context: AdmissionContext) -> Iterator[Ruling]:
+    """Each ruling, while there is time: what is said about thousands of them takes as long as to make them."""
+    for ruling in rulings:
+        context.budget.check("policy")
+        yield ruling
 
 
 def _authorship(claiming: ClaimView, request: AdmissionRequest, context: AdmissionContext) -> Iterator[Finding]:

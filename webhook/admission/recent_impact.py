@@ -1,67 +1,63 @@
 """The impact of all recent taints together: many small rules must not do what one large rule may not.
 
-Pods, claims and namespaces count where a taint began to evict, devices where a taint began to act at all.
+Pods, claims and namespaces count where a taint began to evict. `closed_devices` counts devices, where a taint began to
+act at all.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.confirmation import Numbers
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.rule_delta import EFFECT_RANK, begins_to_evict, narrower
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.extent import Extent, names_of
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact, Taint, impact_on_devices, impact_on_users
+from webhook.inventory.steps import in_steps, unchecked
 from webhook.policy.impact_limits import resolve_limit
 from webhook.policy.model import Share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from webhook.admission.context import AdmissionContext
     from webhook.api.rules import DeviceTaintRule
     from webhook.inventory.state import Inventory
+    from webhook.inventory.steps import Check
     from webhook.policy.model import ImpactLimits
 
 
-_PHASE: Final = "impact of the last taints"
-_POOLS_BETWEEN_CHECKS: Final = 16
+PHASE: Final = "impact of the last taints"
+POOLS_BETWEEN_CHECKS: Final = 16
 """A pool is a node's devices as a rule, so these are some hundreds."""
 _NOTHING: Final = Numbers(0, 0, 0, 0)
 _ANY_TIME: Final = datetime.min.replace(tzinfo=UTC)
 
 
-def totals(inventory: Inventory) -> Numbers:
+def totals(inventory: Inventory, check: Check = unchecked) -> Numbers:
     """All that could be hit: published devices, used claims, their pods and namespaces. Shares are of these."""
     pods: set[str] = set()
     claims: set[str] = set()
     namespaces: set[str] = set()
-    for group in inventory.usage.groups.values():
+    for group in in_steps(inventory.usage.groups.values(), check):
         pods |= group.pods.keys()
         claims |= group.claims.keys()
         namespaces |= group.namespaces.keys()
-    return Numbers(inventory.pools.device_count(), len(claims), len(pods), len(namespaces))
+    return Numbers(inventory.pools.device_count(None, check), len(claims), len(pods), len(namespaces))
 
 
-def limits_in_numbers(limits: ImpactLimits, rule: DeviceTaintRule, inventory: Inventory) -> dict[str, int | None]:
-    """The limits in numbers, by the names in Numbers; None is no limit.
+def limits_in_numbers(limits: ImpactLimits, inventory: Inventory, check: Check = unchecked) -> dict[str, int | None]:
+    """The limits on claims, pods and namespaces in numbers; None is no limit. A share is of all there are.
 
-    A share of devices is of those of the rule's driver, the other shares are of all there are.
+    Those on devices are in `closed_devices`.
     """
-    given = {name: getattr(limits, name) for name in Numbers._fields}
-    shared = any(isinstance(limit, Share) for name, limit in given.items() if name != "devices")
-    total = totals(inventory) if shared else _NOTHING
-    devices = inventory.pools.device_count(driver_of(rule))
-    return {name: resolve_limit(limit, getattr(total._replace(devices=devices), name)) for name, limit in given.items()}
-
-
-def driver_of(rule: DeviceTaintRule) -> str | None:
-    """The driver whose devices a rule selects; None is any."""
-    return names_of(rule.selector).driver
+    given = {name: getattr(limits, name) for name in Numbers._fields if name != "devices"}
+    shared = any(isinstance(limit, Share) for limit in given.values())
+    total = totals(inventory, check) if shared else _NOTHING
+    return {name: resolve_limit(limit, getattr(total, name)) for name, limit in given.items()}
 
 
 def begins_to_act(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
@@ -86,71 +82,52 @@ def hit_with_recent(impact: Impact, inventory: Inventory, context: AdmissionCont
 
     What the rule itself was before counts too: a rule that moves from device to device empties one after the other.
     """
-    since = _since(context)
-    impacts = [impact, *context.victims]
-    for rule in _recent(inventory, context, since):
+    since, check = window_start(context), partial(context.budget.check, PHASE)
+    claims: set[str] = set()
+    pods: set[str] = set()
+    namespaces: set[str] = set()
+    for each in in_steps(_impacts(impact, inventory, context, since, in_tree=in_tree), check, size=1):
+        namespaces |= each.namespaces
+        for wave in each.waves:
+            claims |= wave.claims
+            pods |= wave.pods
+    return Numbers(0, len(claims), len(pods), len(namespaces))
+
+
+def _impacts(
+    impact: Impact, inventory: Inventory, context: AdmissionContext, since: datetime, *, in_tree: bool
+) -> Iterator[Impact]:
+    """The rule's own impact, and that of each taint of the window. What stopped hitting its pods counts as well."""
+    check = partial(context.budget.check, PHASE)
+    yield impact
+    yield from context.victims
+    for rule in chain(
+        recent_rules(inventory.rules.values(), since, check), recent_rules(context.assumed, since, check)
+    ):
         if rule.effective_effect == NO_EXECUTE:
+            check()
             taint = Taint.of_rule(rule, in_tree=in_tree)
-            check = partial(context.budget.check, _PHASE)
-            check()
-            impacts.append(impact_on_users(inventory, rule.selector, taint, context.now, check))
-    impacts += _slices(inventory, since, context, in_tree=in_tree)
-    empty: frozenset[str] = frozenset()
-    return Numbers(
-        0,
-        len(empty.union(*[each.claims for each in impacts])),
-        len(empty.union(*[each.pods for each in impacts])),
-        len(empty.union(*[each.namespaces for each in impacts])),
-    )
+            yield impact_on_users(inventory, rule.selector, taint, context.now, check)
+    yield from _slices(inventory, since, context, in_tree=in_tree)
 
 
-def devices_with_recent(
-    new: DeviceTaintRule, inventory: Inventory, context: AdmissionContext, driver: str | None
-) -> int:
-    """Devices on which the rule and all taints of the window began to act, of one driver or of all. Raises OutOfTime.
-
-    0 if the rule acts on no device but theirs: then it closes none.
-    """
-    since = _since(context)
-    pools, check = inventory.pools, partial(context.budget.check, _PHASE)
-    extent = Extent(context.closed)
-    for rule in _recent(inventory, context, since):
-        extent.add(names_of(rule.selector))
-    for number, ((name, pool), each) in enumerate(pools.selected(driver, None)):
-        if number % _POOLS_BETWEEN_CHECKS == 0 or each.closed:
-            check()
-        for device, added in each.closed.items():
-            if added >= since:
-                extent.add(DeviceNames(name, pool, device))
-    others = extent.count(pools, driver, check)
-    extent.add(names_of(new.selector))
-    together = extent.count(pools, driver, check)
-    return together if together > others else 0
-
-
-def _since(context: AdmissionContext) -> datetime:
+def window_start(context: AdmissionContext) -> datetime:
+    """When the window began. What started since then counts."""
     # A timeAdded that lies back by no more than clocks may differ is never refused, so it must not leave the window.
     return context.now - timedelta(seconds=context.policy.impact.window_seconds) - CLOCK_SKEW
 
 
-def _recent(inventory: Inventory, context: AdmissionContext, since: datetime) -> Iterator[DeviceTaintRule]:
-    """Rules that act, and whose taint was added in the window."""
-    for rule in _all(inventory.rules, context.assumed):
+def recent_rules(rules: Iterable[DeviceTaintRule], since: datetime, check: Check) -> Iterator[DeviceTaintRule]:
+    """The rules that act, and whose taint was added in the window. `check` is called now and then, and may raise."""
+    for rule in in_steps(rules, check):
         added = rule.taint.time_added
         if rule.effective_effect in EFFECT_RANK and (added is None or added >= since):
             yield rule
 
 
-def _all(stored: Mapping[str, DeviceTaintRule], assumed: Iterable[DeviceTaintRule]) -> Iterator[DeviceTaintRule]:
-    yield from stored.values()
-    yield from assumed
-
-
 def _slices(inventory: Inventory, since: datetime, context: AdmissionContext, *, in_tree: bool) -> Iterator[Impact]:
-    check = partial(context.budget.check, _PHASE)
-    for number, (identity, pool) in enumerate(inventory.pools.items()):
-        if number % _POOLS_BETWEEN_CHECKS == 0:
-            check()
+    check = partial(context.budget.check, PHASE)
+    for identity, pool in in_steps(inventory.pools.items(), check, POOLS_BETWEEN_CHECKS):
         recent = {
             device: [
                 Taint.of_slice(taint, in_tree=in_tree)

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import structs
 
 from webhook.admission.decision import ALLOWED
-from webhook.admission.lenient_json import salvaged
 from webhook.admission.stepwise import decode_stepwise
 from webhook.api.field import JSON
+from webhook.api.lenient_json import salvaged
 from webhook.api.meta import GroupVersionKind, GroupVersionResource
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _REASONS: Final = {
 }
 _ANONYMOUS: Final = "system:anonymous"
 MAX_VALUES: Final = 400_000
-"""Values in a review, counted by their commas: a bound on the work, far above what a server takes."""
+"""Values in a review, as its text shows them: a bound on work and memory, far above what a server takes."""
 _FEW_BYTES: Final = 256 * 1024
 """Bodies up to here are not counted: what they can hold is soon read."""
 
@@ -47,6 +47,10 @@ _ALLOWED_TAIL: Final = b',"allowed":true}}'
 
 class BadReview(Exception):  # noqa: N818 -- named for what was sent, not for what we do
     """The body is not an AdmissionReview with a uid, so it cannot be answered."""
+
+
+class TooManyValues(BadReview):
+    """The body has too many values to be read, and is not well-formed, so its uid was not found."""
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True):
@@ -90,12 +94,16 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
 def decode_review(body: bytes | bytearray, rest: Callable[[], None] | None = None) -> AdmissionRequest:
     """The request in a body; `rest` is called between the steps of a large one. Raises BadReview without a uid."""
     small = len(body) <= _FEW_BYTES
-    if small:
-        try:
-            return _well_formed(_review_decoder.decode(body))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass  # what is wrong is found below
-    return _tolerated(body, None if small else rest)
+    request = decode_well_formed(body) if small else None
+    return request or _tolerated(body, None if small else rest)
+
+
+def decode_well_formed(body: bytes | bytearray) -> AdmissionRequest | None:
+    """The request in a body that is just as API servers write it, which is soon known; None for any other."""
+    try:
+        return _well_formed(_review_decoder.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 class _Resource(msgspec.Struct, gc=False):
@@ -162,9 +170,17 @@ def _well_formed(review: _Review) -> AdmissionRequest:
 
 def _tolerated(body: bytes | bytearray, rest: Callable[[], None] | None) -> AdmissionRequest:
     """The request in a body in which something may be wrong, with what it is; also in one of any size."""
+    small = len(body) <= _FEW_BYTES
+    # Counted first: a value of three bytes takes a hundred when it is read.
+    values = 0 if small else _values_at_most(body, rest or _no_rest)
     try:
-        review = _decoder.decode(body) if len(body) <= _FEW_BYTES else decode_stepwise(body, rest=rest)
+        if values > MAX_VALUES:
+            review = _without_large_parts(body)
+        else:
+            review = _decoder.decode(body) if small else decode_stepwise(body, rest=rest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if values > MAX_VALUES:
+            raise TooManyValues(_too_many(values)) from None
         review = _decode_again(body, error)
     request = review.get("request") if isinstance(review, dict) else None
     if not isinstance(request, dict):
@@ -172,16 +188,47 @@ def _tolerated(body: bytes | bytearray, rest: Callable[[], None] | None) -> Admi
     uid = request.get("uid")
     if not isinstance(uid, str) or not uid:
         raise BadReview("request.uid: Required value: must be the text that the answer has to repeat")
+    if values > MAX_VALUES:
+        return _request(uid, request, [_too_many(values)])
     problems: list[str] = []
     if review.get("apiVersion") != _API_VERSION or review.get("kind") != "AdmissionReview":
         problems.append(f'apiVersion, kind: Unsupported value: supported values: "{_API_VERSION}, AdmissionReview"')
-    if len(body) > _FEW_BYTES:
-        values = body.count(b",")
-        if values > MAX_VALUES:
-            problems.append(
-                f"request: Too many: {values}: must have at most {MAX_VALUES} values; send a smaller object"
-            )
     return _request(uid, request, problems)
+
+
+def _values_at_most(body: bytes | bytearray, rest: Callable[[], None]) -> int:
+    """How many values a text may hold, counted without reading it.
+
+    There is one after each comma, and one in each pair of brackets that is not empty. What looks like that in a string
+    is counted as well.
+    """
+    values = 0
+    for start in range(0, len(body), _FEW_BYTES):
+        rest()
+        part = body[start : start + _FEW_BYTES]
+        values += part.count(b",") + part.count(b"[") + part.count(b"{") - part.count(b"[]") - part.count(b"{}")
+    return values
+
+
+def _too_many(values: int) -> str:
+    return f"request: Too many: {values}: must have at most {MAX_VALUES} values; send a smaller object"
+
+
+def _no_rest() -> None:
+    """For callers with no other work to let in."""
+
+
+class _Envelope(msgspec.Struct):
+    request: dict[str, msgspec.Raw]
+
+
+_envelope_decoder: Final = msgspec.json.Decoder(_Envelope)
+
+
+def _without_large_parts(body: bytes | bytearray) -> JSON:
+    """A review without what is large in its request, which is passed over and not read."""
+    request = _envelope_decoder.decode(body).request
+    return {"request": {name: _decoder.decode(value) for name, value in request.items() if len(value) <= _FEW_BYTES}}
 
 
 def _decode_again(body: bytes | bytearray, error: Exception) -> JSON:

@@ -18,7 +18,7 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import EVICT, RULE_ANNOTATIONS, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import EXISTS, NO_SCHEDULE, NONE
-from webhook.policy.evaluation import Evaluation
+from webhook.policy.evaluation import Evaluation, Once
 from webhook.policy.match import Placement
 from webhook.policy.model import DEFAULT_RULE, Action, PolicyMode, Subject, UnknownAuthor
 from webhook.policy.ports import Requester
@@ -87,14 +87,16 @@ def claim_rulings(
     claiming: ClaimView, judge: Judge, scope: Scope, context: AdmissionContext, *, everything: bool
 ) -> Rulings:
     """The rulings on every request, alternative and toleration. Without `everything`, those that are not silent."""
-    scoped = judge.scoped(scope, context.now)
-    check, asks_requests = context.budget.check, scoped.asks_requests
+    check = context.budget.check
+    scoped = judge.scoped(scope, context.now, partial(check, "policy"))
+    asks_requests = scoped.asks_requests
     shown: list[Ruling] = []
     names: list[tuple[str, Action]] = []
     for asked, target in claiming.asks():
         if asks_requests:
             check("policy")
-            evaluation = scoped.evaluate(target, None, partial(claiming.variables, asked, target, scope, None))
+            variables = Once(partial(claiming.variables, asked, target, scope, None), check)
+            evaluation = scoped.evaluate(target, None, variables)
             names += evaluation.names
             if evaluation.hits and (everything or not evaluation.silent):
                 shown.append(Ruling(evaluation, partial(getattr, asked, "path"), partial(request_text, target)))
@@ -102,7 +104,7 @@ def claim_rulings(
             check("policy")
             # Most evaluations are cached and allowed; for those nothing else is built.
             evaluation = scoped.remembered(target, toleration) or scoped.evaluate(
-                target, toleration, partial(claiming.variables, asked, target, scope, toleration)
+                target, toleration, Once(partial(claiming.variables, asked, target, scope, toleration), check)
             )
             names += evaluation.names
             if everything or not evaluation.silent:
@@ -132,7 +134,7 @@ def unknown_author(judge: Judge, *, updating: bool) -> Finding:
 
 
 def not_judged(
-    claiming: ClaimView, judge: Judge, scope: Scope, mode: PolicyMode, now: datetime, *, by_mode: bool = False
+    claiming: ClaimView, judge: Judge, scope: Scope, mode: PolicyMode, now: datetime, *, by_mode: bool
 ) -> Iterator[Finding]:
     """The finding on the part of an object that was cut off.
 
@@ -163,12 +165,20 @@ def not_judged(
 
 
 def findings_of(
-    rulings: Iterable[Ruling], who: str, mode: PolicyMode, now: datetime, *, by_mode: bool = False
+    rulings: Iterable[Ruling],
+    who: str,
+    mode: PolicyMode,
+    now: datetime,
+    *,
+    by_mode: bool = False,
+    most: int | None = None,
 ) -> Iterator[Finding]:
     """What there is to tell, of what `who` asked for. In mode `warn` refusals become warnings.
 
-    `by_mode` says that they do so because of the policy's own mode, and not because the object is what it is.
+    `by_mode` says that they do so because of the policy's own mode, and not because the object is what it is. `most`
+    is how many of those that refuse nothing are wanted, since each has a text that has to be put together.
     """
+    harmless = 0
     for ruling in rulings:
         if ruling.evaluation.silent:
             continue
@@ -180,6 +190,10 @@ def findings_of(
                     severity, turned_down = _SEVERITIES[hit.action], False
                     if severity is Severity.DENY and mode is not PolicyMode.ENFORCE:
                         severity, turned_down = Severity.WARN, by_mode
+                    if severity is not Severity.DENY:
+                        harmless += 1
+                        if most is not None and harmless > most:
+                            continue
                     error = forbidden(ruling.path, _text(ruling, hit, who))
                     yield Finding(severity, error, rule=hit.rule.name, turned_down=turned_down)
             elif exception.expires_at - now <= EXPIRY_WARNING and exception.name not in ending:
@@ -245,8 +259,9 @@ def taint_rulings(
     requester = Requester(request.username, request.groups)
     for path, place, taint, meta in taints_set_by(new, old, judge):
         context.budget.check("policy")
-        variables = partial(taint_variables, requester, place, taint, meta)
-        hits = judge.on_taint(requester, place, taint, context.now, variables)
+        check = partial(context.budget.check, "policy")
+        variables = Once(partial(taint_variables, requester, place, taint, meta), context.budget.check)
+        hits = judge.on_taint(requester, place, taint, context.now, variables, check)
         if hits:
             yield Ruling(Evaluation.of(hits), partial(Path.child, path), partial(taint_text, place, taint))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from webhook.admission.guard import GUARD, SILENT, GuardFindings
@@ -50,12 +51,13 @@ def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: Admissio
 def _measured(
     new: ResourceSlice, fresh: list[tuple[str, DeviceTaint]], inventory: Inventory, context: AdmissionContext
 ) -> GuardFindings:
-    context.budget.check("impact")
+    check = partial(context.budget.check, "impact")
+    check()
     in_tree = context.policy.in_tree_evictor is InTreeEvictor.ACTIVE
     taints: dict[str, list[Taint]] = {}
     for device, taint in fresh:
         taints.setdefault(device, []).append(Taint.of_slice(taint, in_tree=in_tree))
-    impact = impact_on_devices(inventory, (new.driver, new.pool), taints, context.now)
+    impact = impact_on_devices(inventory, (new.driver, new.pool), taints, context.now, check)
     findings = tuple(_warn(text) for text in slice_figures_of(impact, in_tree=in_tree))
     return GuardFindings(findings, {"impact": annotation_of(impact, acts=True, over=())})
 

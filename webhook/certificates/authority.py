@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from webhook.certificates.parsing import Unusable, parsing
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
@@ -56,21 +58,25 @@ class Authority:
 
     @classmethod
     def load(cls, pair: Pair) -> Self:
-        """The CA that a pair holds. Raises ValueError with what is wrong."""
-        try:
+        """The CA that a pair holds. Raises Unusable."""
+        with parsing("the certificate cannot be read"):
             certificates = x509.load_pem_x509_certificates(pair.certificate)
+            if len(certificates) != 1:
+                raise Unusable(f"must hold one certificate, and holds {len(certificates)}")
+            public_key, is_ca = certificates[0].public_key(), _is_ca(certificates[0])
+            certificates[0].subject  # noqa: B018 -- parsed when it is first read
+        with parsing("the key cannot be read"):
             key = load_pem_private_key(pair.key, password=None)
-        except (ValueError, TypeError) as error:  # TypeError: it has a password
-            raise ValueError(f"not PEM: {error}") from None
-        if len(certificates) != 1:
-            raise ValueError(f"must hold one certificate, and holds {len(certificates)}")
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ValueError("the key must be one for ECDSA")  # noqa: TRY004 -- it is about a file, not about a call
-        if key.public_key() != certificates[0].public_key():
-            raise ValueError("the key does not belong to the certificate")
-        if not _is_ca(certificates[0]):
-            raise ValueError("the certificate is not that of a CA")
-        return cls(certificates[0], key)
+            raise Unusable("the key must be one for ECDSA")
+        if key.public_key() != public_key:
+            raise Unusable("the key does not belong to the certificate")
+        if not is_ca:
+            raise Unusable("the certificate is not that of a CA")
+        found = cls(certificates[0], key)
+        with parsing("the dates of the certificate cannot be read"):
+            found.made, found.ends  # noqa: B018 -- likewise, and year 9999 has no time after it
+        return found
 
     @property
     def certificate(self) -> bytes:
@@ -146,7 +152,7 @@ def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 def _is_ca(certificate: x509.Certificate) -> bool:
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
-    except (x509.ExtensionNotFound, ValueError):
+    except x509.ExtensionNotFound:
         return False
     return constraints.value.ca
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from webhook.certificates.handshakes import WatchedHandshake, watch
+from webhook.certificates.parsing import parsing
 from webhook.certificates.settings import CIPHER_SUITES, TLSVersion
 
 if TYPE_CHECKING:
@@ -32,15 +33,17 @@ def serving_context(
 ) -> ssl.SSLContext:
     """A context with a pair, the CAs (PEM) of clients if they must show one, and the suites of TLS 1.2 if not all.
 
-    Raises OSError (ssl.SSLError is one) for a pair that cannot be read, parsed or does not match, and ValueError
-    for a key with a password.
+    Raises OSError for files that cannot be read, and Unusable for what OpenSSL refuses: a pair that cannot be parsed or
+    does not match, a key with a password, CAs that are none.
     """
     context = _context()
-    context.load_cert_chain(certificate_file, key_file, password=_no_password)
+    with parsing("certificate and key cannot be loaded"):
+        context.load_cert_chain(certificate_file, key_file, password=_no_password)
     if cipher_suites:
         context.set_ciphers(":".join(CIPHER_SUITES[name] for name in cipher_suites))
     if client_ca is not None:
-        context.load_verify_locations(cadata=client_ca)
+        with parsing("the client CA cannot be loaded"):
+            context.load_verify_locations(cadata=client_ca)
         # Whether clients are asked is up to the listener's context, but Python shows their certificates only if this
         # one says so too.
         context.verify_mode = ssl.CERT_REQUIRED

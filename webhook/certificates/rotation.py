@@ -9,6 +9,10 @@ and an old one is trusted until nothing that it signed can be in use:
     Spread    what it signed has ended or was replaced: caBundle loses the old one
     Forget    and so does the Secret
 
+A CA that is not valid yet was made by a clock that ran ahead, unless ours is behind. It is replaced by the same steps,
+so that no call fails if ours is behind. The others accept what the replica with the earliest clock makes, unless it is
+so early that they take that CA for one that is due: so each replica replaces one such CA at most.
+
 All state is in the Secret and in caBundle, and each step is one write that fails if another writer came first. So any
 replica may take any step, and if it dies between two steps, the others go on from there.
 """
@@ -18,6 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.certificates.authority import SKEW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,9 +78,10 @@ class Authorities:
         kept = self if self.signing is None else self.keeping([self.signing.pair.certificate], until)
         return replace(kept, signing=self.next, next=None)
 
-    def forgotten(self) -> Authorities:
-        """The old CAs are no longer trusted."""
-        return replace(self, old=(), old_until=None)
+    def forgotten(self, now: datetime) -> Authorities:
+        """The old CAs are no longer trusted once their time is over, nor is a successor that has ended."""
+        kept = replace(self, next=alive(self.next, now))
+        return kept if self.old_until is not None and now < self.old_until else replace(kept, old=(), old_until=None)
 
     def trusted(self, now: datetime) -> tuple[bytes, ...]:
         """What a caBundle should hold: no CA that has ended, and no old one past its time."""
@@ -107,6 +114,8 @@ class Make(NamedTuple):
     """Make a CA; a successor signs later."""
 
     successor: bool
+    early: bool = False
+    """It replaces one that is not valid yet."""
 
 
 class Keep(NamedTuple):
@@ -131,13 +140,13 @@ class Promote(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """Drop the old certificates."""
+    """Drop the old certificates, or a successor that has ended."""
 
 
 Step = Make | Keep | Spread | Promote | Forget
 
 
-def next_step(
+def next_step(  # noqa: PLR0913 -- all by name
     authorities: Authorities,
     trust: Sequence[Trust],
     *,
@@ -145,25 +154,33 @@ def next_step(
     since: Mapping[bytes, datetime],
     now: datetime,
     plan: Plan,
+    may_replace_early: bool = True,
 ) -> Step | None:
-    """What is to be done now, or None if all is as it should be.
+    """What is to be done now, or None if all is as it should be, or nothing can be done.
 
     `trust` must have been read after `authorities`: then a certificate that is in a caBundle and not stored is not one
     that another replica is about to introduce, or storing it fails. `complete` says that every configuration that
-    exists could be read. `since` is the result of `trusted_since`.
+    exists could be read. `since` is the result of `trusted_since`. `may_replace_early` says whether a CA that is not
+    valid yet may be replaced.
     """
     # A leaf that was signed just before the step ends this much later, and clocks differ by less than settling takes.
     until = now.replace(microsecond=0) + timedelta(seconds=1) + plan.leaf_lifetime + plan.settle
     present = {certificate for certificate, end in _present(trust) if now < end}
-    if alive(authorities.signing, now) is None and alive(authorities.next, now) is None:
+    signers = [signer for signer in (alive(authorities.signing, now), alive(authorities.next, now)) if signer]
+    if not signers:
         return Make(successor=bool(present)) if complete else None
+    if complete and may_replace_early and all(_is_far(signer, now, plan) for signer in signers):
+        return Make(successor=True, early=True)
     if unknown := present - authorities.known():
         return Keep(tuple(sorted(unknown)), until)
     wanted = authorities.trusted(now)
     differing = tuple(each.name for each in trust if any(set(entry) != set(wanted) for entry in each.entries))
     if differing:
         return Spread(differing, wanted)
-    return _rotation(authorities, since, now, plan, until) if complete else None
+    if not complete:
+        return None
+    step = _rotation(authorities, since, now, plan, until)
+    return None if isinstance(step, Make) and step.early and not may_replace_early else step
 
 
 def _rotation(
@@ -171,10 +188,15 @@ def _rotation(
 ) -> Step | None:
     """The next step while every caBundle is as it should be."""
     signing, successor = alive(authorities.signing, now), alive(authorities.next, now)
+    due = signing is not None and now >= two_thirds(signing)
+    if successor is not None and is_early(successor, now):
+        return Make(successor=True, early=True) if due and _is_far(successor, now, plan) else None
     if successor is not None:
         return Promote(until) if _is_settled(successor, since, now, plan) else None
-    if signing is not None and now >= two_thirds(signing):
+    if due:
         return Make(successor=True)
+    if authorities.next is not None:  # else a replica for whose clock it has not ended would trust it again and again
+        return Forget()
     if authorities.old and (authorities.old_until is None or authorities.old_until <= now):
         return Forget()
     return None
@@ -185,7 +207,7 @@ def trusted_since(
 ) -> dict[bytes, datetime]:
     """Since when each CA has been in every caBundle, seen by this replica at every look."""
     return {
-        certificate: before.get(certificate, now)
+        certificate: min(before.get(certificate, now), now)  # the clock may have been put back
         for certificate in authorities.known()
         if all(certificate in entry for each in trust for entry in each.entries)
     }
@@ -199,19 +221,31 @@ def leaf_signer(
     `authorities` must have just been read: a CA that has been replaced must sign nothing more. Nor may an unexpected CA
     (after a manual change of the Secret) sign before it is trusted.
     """
+    # Even one that is not valid yet: no other is trusted, and if our own clock is behind, it serves well.
     signer = alive(authorities.signing, now) or alive(authorities.next, now)
     if signer is None or leaf is None or leaf.ends <= now:
         return signer
+    urgent = is_early(leaf, now)
     if leaf.issuer == signer.pair.certificate:
-        return signer if now >= two_thirds(leaf) else None
+        return signer if urgent or now >= two_thirds(leaf) else None
     trusted_now = signer.pair.certificate in since
-    settled = _is_settled(signer, since, now, plan) or (trusted_now and is_late(leaf, now, plan))
+    settled = _is_settled(signer, since, now, plan) or (trusted_now and (urgent or is_late(leaf, now, plan)))
     return signer if settled else None
 
 
 def alive(signer: Signer | None, now: datetime) -> Signer | None:
     """The CA, unless it has ended."""
     return signer if signer is not None and now < signer.ends else None
+
+
+def is_early(certificate: Signer | Leaf, now: datetime) -> bool:
+    """Whether it is not valid yet: the clock that made it was ahead of this one by more than it is backdated."""
+    return now < certificate.made - SKEW
+
+
+def _is_far(signer: Signer, now: datetime, plan: Plan) -> bool:
+    """Whether it becomes valid only after a replacement made now would sign; a sooner one is worth the wait."""
+    return is_early(signer, now + plan.settle)
 
 
 def two_thirds(certificate: Signer | Leaf) -> datetime:

@@ -11,8 +11,9 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never
 
-from webhook.certificates.authority import Authority
+from webhook.certificates.authority import SKEW, Authority
 from webhook.certificates.contexts import pair_context
+from webhook.certificates.parsing import Unusable, parsing
 from webhook.certificates.rotation import (
     Authorities,
     Forget,
@@ -24,12 +25,14 @@ from webhook.certificates.rotation import (
     Spread,
     Step,
     Trust,
+    alive,
+    is_early,
     is_late,
     leaf_signer,
     next_step,
     trusted_since,
 )
-from webhook.certificates.source import Unusable, client_ca_text
+from webhook.certificates.source import client_ca_text
 from webhook.certificates.stored import (
     FIELDS,
     Garbled,
@@ -84,6 +87,8 @@ class SelfManagedSource:
         self._signing: bytes | None = None
         self._since: Mapping[bytes, datetime] = {}
         self._trusting: bool | None = None
+        self._replaced_early = False
+        """Whether this replica has replaced a CA that was not valid yet. It does so once, see `rotation`."""
         self._fault = LastingFault(clock)
         self._loaded = asyncio.Event()
 
@@ -94,9 +99,10 @@ class SelfManagedSource:
 
     @property
     def problem(self) -> str | None:
-        """There is no certificate yet, or the one in use has ended, or no configuration trusts it.
+        """There is no certificate yet, or the one in use is not valid now, or no configuration trusts it.
 
-        A Secret that cannot be used is none before: every replica would leave at once although it serves well.
+        A Secret that cannot be used is none before: every replica would leave at once although it serves well. Nor is a
+        CA that is not valid yet, since API servers accept it if only this clock is wrong.
         """
         if self._leaf is None:
             return f"no certificate: {self._fault.text or 'not read yet'}"
@@ -104,6 +110,9 @@ class SelfManagedSource:
         if self._now() >= end:
             why = self._fault.text or "not tried since"
             return f"the certificate expired at {time_text(end)} and was not renewed: {why}"
+        if is_early(self._leaf, self._now()):
+            why = self._fault.text or "not tried since"
+            return f"the certificate is valid only from {time_text(self._leaf.made - SKEW)} on, not renewed: {why}"
         if self._trusting is False:
             return f"no webhook configuration trusts the certificate: {self._fault.text or 'caBundle is being written'}"
         return None
@@ -153,13 +162,36 @@ class SelfManagedSource:
             complete = not faults
             self._since = trusted_since(self._since, authorities, trust, now) if complete else {}
             self._note_trust(trust)
-            step = next_step(authorities, trust, complete=complete, since=self._since, now=now, plan=self._plan)
+            step = next_step(
+                authorities,
+                trust,
+                complete=complete,
+                since=self._since,
+                now=now,
+                plan=self._plan,
+                may_replace_early=not self._replaced_early,
+            )
             if step is None:
                 if faults:
                     raise StoreError("; ".join(faults))
+                self._complain_of_early(authorities, now)
                 return
             await self._take(step, stored, authorities, seen)
         raise StoreError("another writer changed the Secret or a webhook configuration during each attempt")
+
+    def _complain_of_early(self, authorities: Authorities, now: datetime) -> None:
+        """Raises Unusable if the CA that signs is not valid yet, and nothing is left to do about it at this look."""
+        signing, successor = alive(authorities.signing, now), alive(authorities.next, now)
+        signer = signing or successor
+        if signer is None or not is_early(signer, now):
+            return
+        if signing is not None and successor is not None and not is_early(successor, now):
+            then = "another one signs once API servers trust it"
+        elif self._replaced_early:
+            then = "this replica replaced one already, so its own clock may be behind: compare the clocks of the nodes"
+        else:
+            then = "compare the clocks of the nodes"
+        raise Unusable(f"the CA is valid only from {time_text(signer.made - SKEW)} on: {then}")
 
     async def _read_bundles(self) -> tuple[dict[str, StoredBundles], list[str]]:
         """Those that exist, and what went wrong with the others."""
@@ -180,7 +212,7 @@ class SelfManagedSource:
         """One write; or one for each configuration, of which none keeps another from being written."""
         now = self._now()
         match step:
-            case Make(successor):
+            case Make(successor, _):
                 made = signer_of(Authority.create(_NAME, now=now, lifetime=self._settings.ca_lifetime))
                 changed = authorities.with_new(made, successor=successor)
             case Keep(certificates, until):
@@ -188,7 +220,7 @@ class SelfManagedSource:
             case Promote(until):
                 changed = authorities.promoted(until)
             case Forget():
-                changed = authorities.forgotten()
+                changed = authorities.forgotten(now)
             case Spread(names, certificates):
                 await self._spread(names, b"".join(certificates), seen)
                 return
@@ -196,6 +228,7 @@ class SelfManagedSource:
                 assert_never(step)
         others = {field: value for field, value in stored.data.items() if field not in FIELDS}
         if await self._secret.write({**others, **data_of(changed, now)}, stored.version):
+            self._replaced_early = self._replaced_early or (isinstance(step, Make) and step.early)
             log.info("certificate authorities changed", extra={"step": type(step).__name__})
 
     async def _spread(self, names: Sequence[str], bundle: bytes, seen: Mapping[str, StoredBundles]) -> None:
@@ -233,7 +266,8 @@ class SelfManagedSource:
         leaf = self._leaf
         if signer is not None:
             lifetime = min(self._settings.leaf_lifetime, signer.ends - now - timedelta(seconds=1))
-            pair = Authority.load(signer.pair).serving_pair(names, now=now, lifetime=lifetime)
+            with parsing("the CA cannot sign a certificate"):
+                pair = Authority.load(signer.pair).serving_pair(names, now=now, lifetime=lifetime)
             leaf = Leaf(pair, signer.pair.certificate, now, now + lifetime)
         if leaf is None or (leaf is self._leaf and client_ca == self._client_ca):
             return
@@ -259,7 +293,7 @@ def _entries(name: str, bundles: StoredBundles) -> tuple[dict[bytes, datetime], 
     for bundle in bundles.bundles:
         try:
             entries.append(certificates_in(bundle))
-        except ValueError as error:
+        except Unusable as error:
             log.warning("caBundle cannot be read", extra={"configuration": name, "error": str(error)})
             entries.append({})
     return tuple(entries)

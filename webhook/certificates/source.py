@@ -10,9 +10,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from webhook.certificates.contexts import serving_context
+from webhook.certificates.parsing import Unusable, parsing
 from webhook.certificates.stored import time_text
 from webhook.telemetry.repeats import LastingFault
 
@@ -28,6 +33,7 @@ log = logging.getLogger(__name__)
 
 _LATE: Final = timedelta(hours=1)
 _LATE_SHARE: Final = 10
+_SIGNING_KEYS: Final = (RSAPrivateKey, EllipticCurvePrivateKey, Ed25519PrivateKey, Ed448PrivateKey)
 
 
 class CertificateSource(Protocol):
@@ -50,10 +56,6 @@ class CertificateSource(Protocol):
 
     async def run(self) -> None:
         """Keeps the certificate fresh; returns only when cancelled."""
-
-
-class Unusable(Exception):  # noqa: N818 -- it says what the files are
-    """The files are there but must not be served; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +197,16 @@ class FileSource:
 
 def usable_leaf(certificate: bytes, key: bytes, now: datetime) -> x509.Certificate:
     """The first certificate of a chain in PEM, if the key belongs to it and it is valid now; raises Unusable."""
-    try:
+    with parsing("the certificate cannot be read"):
         leaf = x509.load_pem_x509_certificates(certificate)[0]
-    except ValueError as error:
-        raise Unusable(f"the certificate is not PEM: {error}") from None
-    try:
+        public_key = leaf.public_key()
+        # Parsed when they are first read; clients refuse a certificate in which one is malformed or occurs twice.
+        leaf.extensions, leaf.serial_number, leaf.not_valid_before_utc, leaf.not_valid_after_utc  # noqa: B018
+    with parsing("the key cannot be read"):
         private = load_pem_private_key(key, password=None)
-    except (ValueError, TypeError) as error:  # TypeError: it has a password
-        raise Unusable(f"the key is not PEM without a password: {error}") from None
-    if private.public_key() != leaf.public_key():
+    if not isinstance(private, _SIGNING_KEYS):
+        raise Unusable("the key must be one for RSA, ECDSA or EdDSA: no other kind signs TLS handshakes")
+    if private.public_key() != public_key:
         raise Unusable("the key does not belong to the certificate")
     if now < leaf.not_valid_before_utc:
         raise Unusable(f"the certificate is valid only from {time_text(leaf.not_valid_before_utc)} on")
@@ -214,8 +217,6 @@ def usable_leaf(certificate: bytes, key: bytes, now: datetime) -> x509.Certifica
 
 def client_ca_text(pem: bytes) -> str:
     """CAs for clients as a context takes them; raises Unusable."""
-    try:
+    with parsing("the client CA cannot be read"):
         x509.load_pem_x509_certificates(pem)
-    except ValueError as error:
-        raise Unusable(f"the client CA is not PEM: {error}") from None
     return pem.decode("ascii", "ignore")  # comments between the blocks may be in any language

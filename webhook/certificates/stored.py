@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from webhook.api.meta import parse_time
 from webhook.certificates.authority import Authority, Pair
+from webhook.certificates.parsing import Unusable, parsing
 from webhook.certificates.rotation import Authorities, Signer
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def authorities_in(data: Mapping[str, bytes]) -> Authorities:
         raise Garbled("old.until: must be a time such as 2026-01-31T12:00:00Z")
     try:
         old = tuple(certificates_in(data.get("old.crt", b"")))
-    except ValueError as error:
+    except Unusable as error:
         raise Garbled(f"old.crt: {error}") from None
     return Authorities(_signer(data, "tls"), _signer(data, "next"), old, until)
 
@@ -60,14 +61,12 @@ def signer_of(authority: Authority) -> Signer:
 
 
 def certificates_in(bundle: bytes) -> dict[bytes, datetime]:
-    """Each certificate of a bundle in one spelling, with its end. Raises ValueError for anything that is no PEM."""
+    """Each certificate of a bundle in one spelling, with its end. Raises Unusable for anything else."""
     if not bundle.strip():
         return {}
-    try:
+    with parsing("the certificates cannot be read"):
         certificates = x509.load_pem_x509_certificates(bundle)
         return {each.public_bytes(Encoding.PEM): each.not_valid_after_utc for each in certificates}
-    except ValueError as error:
-        raise ValueError(f"not PEM: {error}") from None
 
 
 def time_text(time: datetime) -> str:
@@ -84,5 +83,5 @@ def _signer(data: Mapping[str, bytes], name: str) -> Signer | None:
         raise Garbled(f"{name}.{missing}: must come with {name}.{there}")
     try:
         return signer_of(Authority.load(Pair(certificate, key)))
-    except ValueError as error:
+    except Unusable as error:
         raise Garbled(f"{name}.crt and {name}.key: {error}") from None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from webhook.certificates.stores import StoredBundles, StoreError
+from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, Conflict, NotFound
 from webhook.cluster.client.rest import path_of
 
@@ -36,6 +37,9 @@ class _Configuration(msgspec.Struct):
     webhooks: list[_Webhook] | None = None
 
 
+_CONFIGURATION: Final = msgspec.json.Decoder(_Configuration)
+
+
 class WebhookConfiguration:
     """One webhook configuration by name: a `BundleStore`. Raises StoreError."""
 
@@ -50,7 +54,7 @@ class WebhookConfiguration:
         """The caBundles now; None if there is no such configuration."""
         try:
             answer = await self._cluster.get(self._path)
-            configuration = msgspec.json.decode(answer, type=_Configuration)
+            configuration = decode(_CONFIGURATION, answer)
         except NotFound:
             return None
         except msgspec.DecodeError as error:

@@ -10,6 +10,7 @@ import msgspec
 from webhook.api.meta import GROUP, format_time
 from webhook.cluster.cache.listwatch import METADATA
 from webhook.cluster.cache.wire import ObjectIdentity
+from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, is_disruption_budget, is_webhook_refusal
 from webhook.cluster.client.rest import path_of
 from webhook.cluster.client.throttled import STRATEGIC
@@ -58,10 +59,10 @@ class EvictionWriter:
         if unsure:
             path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
             try:
-                found = _POD.decode(await self._cluster.get(path, accept=METADATA))
+                found = decode(_POD, await self._cluster.get(path, accept=METADATA))
             except NotFound:
                 return False
-            except ClusterError:
+            except (ClusterError, msgspec.DecodeError):
                 pass  # the eviction itself will fail in the same way
             else:
                 if found.metadata.uid != pod.uid or found.metadata.deletion_timestamp is not None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final
 
 from webhook.api.meta import GROUP
 from webhook.cluster.cache.in_tree_writes import IN_TREE_MANAGER
 from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable
+from webhook.cluster.client.list_pages import decoded
 from webhook.eviction.modes import InTree
 from webhook.flowcontrol.backoff import Backoff
 
@@ -93,7 +92,7 @@ async def _create(cluster: ThrottledCluster, collection: str, name: str) -> bool
 
 async def _watch(cluster: ThrottledCluster, path: str, until: float, clock: Callable[[], float]) -> InTree:
     while True:
-        rule: dict[str, Any] = msgspec.json.decode(await cluster.get(path))
+        rule = decoded(await cluster.get(path), path)
         managers = [each.get("manager") for each in rule["metadata"].get("managedFields") or ()]
         if IN_TREE_MANAGER in managers:
             return InTree.ACTIVE

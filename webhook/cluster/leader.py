@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
+from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, Unavailable
 from webhook.cluster.client.rest import path_of
 
@@ -210,7 +211,7 @@ class Leadership:
     async def _read(self) -> _Lease:
         answer = await self._cluster.get(self._path, timeout_seconds=self._timeout_seconds)
         try:
-            return _LEASE.decode(answer)
+            return decode(_LEASE, answer)
         except msgspec.DecodeError as error:
             raise Unavailable(f"GET {self._path}: cannot be read: {error}") from None
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from webhook.api.keys import KEY_FIELD, KEY_LEAST_BYTES
+from webhook.cluster.client.answers import decode, objects
 from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, Unavailable
 from webhook.cluster.client.rest import path_of
 from webhook.flowcontrol.backoff import Backoff
@@ -151,7 +152,7 @@ class KeySecret:
 
 def _decoded(answer: bytes) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(answer, type=dict[str, Any])
+        return decode(objects, answer)
     except msgspec.DecodeError as error:
         raise Unavailable(f"the secret cannot be read: {error}") from None
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from webhook.certificates.stores import StoredSecret, StoreError
+from webhook.cluster.client.answers import decode, objects
 from webhook.cluster.client.errors import ClusterError, Conflict
 from webhook.cluster.client.rest import path_of
 
@@ -26,6 +27,9 @@ class _Secret(msgspec.Struct):
     """msgspec reads base64 into bytes, and writes it back."""
 
 
+_SECRET: Final = msgspec.json.Decoder(_Secret)
+
+
 class SecretObject:
     """One Secret by name: a `SecretStore`. Raises StoreError. Its fields are for `certificates.stored` to read."""
 
@@ -38,8 +42,7 @@ class SecretObject:
         """What it holds now."""
         try:
             answer = await self._cluster.get(self._path)
-            secret = msgspec.json.decode(answer, type=_Secret)
-            self._read = msgspec.json.decode(answer, type=dict[str, Any])
+            secret, self._read = decode(_SECRET, answer), decode(objects, answer)
         except msgspec.DecodeError as error:
             raise StoreError(f"GET {self._path}: the secret cannot be read: {error}") from None
         except ClusterError as error:

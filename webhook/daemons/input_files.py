@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from webhook.api.field import Path
 from webhook.daemons.wiring import read_policy
 from webhook.files.keys import key_in
+from webhook.files.regular import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +47,7 @@ def folder_faults(certificate_file: FilePath) -> list[str]:
 
 def _policy_faults(path: FilePath) -> Iterator[str]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
     except OSError as error:
         yield f"cannot be read: {error.strerror or error}"
     except ValueError:

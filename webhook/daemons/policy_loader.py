@@ -12,19 +12,21 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY
+from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY, missing_policy, unreadable_candidate
 from webhook.admission.rulings import EXPIRY_WARNING
 from webhook.api.field import Path
 from webhook.api.meta import format_time
+from webhook.files.regular import text_of
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.model import DEFAULT_RULE
 from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from datetime import datetime
     from pathlib import Path as FilePath
 
+    from webhook.api.field import FieldError
     from webhook.policy.document import Loaded
     from webhook.policy.model import Policy
     from webhook.policy.store import PolicyStore
@@ -56,6 +58,25 @@ class _Result(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
+class _Offer(NamedTuple):
+    """The content of a ConfigMap, or of none; a file is offered as if it were in one."""
+
+    data: Mapping[str, str] | None = None
+    """None if there is no ConfigMap."""
+    binary_keys: frozenset[str] = frozenset()
+
+    def text(self, key: str) -> str | FieldError | None:
+        """The document under a key, why there is none although there should be, or None if none is asked for."""
+        if self.data is None:
+            return None
+        text = self.data.get(key)
+        if text is not None:
+            return text
+        if key == POLICY_KEY:
+            return missing_policy(self.data, self.binary_keys)
+        return unreadable_candidate(self.binary_keys)
+
+
 class PolicyLoader:
     """Reads the documents that it is offered, and puts those that are good into the store."""
 
@@ -75,11 +96,11 @@ class PolicyLoader:
         self._metrics = metrics
         self._read = read
         self._record = record
-        self._offered: Mapping[str, str] | None = None
+        self._offered = _Offer()
         self._offer_made = asyncio.Event()
         self._fault = LastingFault(clock)
         self._complaint: tuple[str, dict[str, object]] | None = None
-        self._texts: dict[str, str | None] = {}
+        self._texts: dict[str, str | FieldError | None] = {}
         self._reminded: set[tuple[str, datetime]] = set()
         self.why_unread: Callable[[], str] = lambda: ""
         """Returns why no document was offered yet, if that is known, else an empty text."""
@@ -94,9 +115,12 @@ class PolicyLoader:
         why = self.why_unread()
         return f"the policy has not been read yet: {why}" if why else "the policy has not been read yet"
 
-    def offer(self, data: Mapping[str, str] | None) -> None:
-        """The documents as they are now, by key; None if there are none. Returns at once."""
-        self._offered = data
+    def offer(self, data: Mapping[str, str] | None, binary_keys: Collection[str] = ()) -> None:
+        """The documents as they are now, by key; None if there is no ConfigMap. Returns at once.
+
+        `binary_keys` are those of binaryData. A ConfigMap without a document in `policy.yaml` is a broken policy.
+        """
+        self._offered = _Offer(data, frozenset(binary_keys))
         self._offer_made.set()
 
     def remind(self, now: datetime) -> None:
@@ -142,24 +166,32 @@ class PolicyLoader:
                 self.complain()
                 continue
             self._offer_made.clear()
-            await self._take(self._offered or {})
+            await self._take(self._offered)
             self.loaded.set()
 
-    async def _take(self, data: Mapping[str, str]) -> None:
+    async def _take(self, offer: _Offer) -> None:
         changed = False
         for key in (POLICY_KEY, CANDIDATE_KEY):
-            text = data.get(key)
+            text = offer.text(key)
             if key in self._texts and self._texts[key] == text:
                 continue
             self._texts[key] = text
             changed = True
-            result = _Result(None) if text is None else await asyncio.to_thread(self._judge, key, text)
+            result = await self._result_of(key, text)
             if key == POLICY_KEY:
-                self._use(text, result)
+                self._use(result)
             else:
-                self._try(text, result)
+                self._try(result)
         if changed:
             self._update_metrics()
+
+    async def _result_of(self, key: str, text: str | FieldError | None) -> _Result | None:
+        """None if no document is asked for."""
+        if text is None:
+            return None
+        if isinstance(text, str):
+            return await asyncio.to_thread(self._judge, key, text)
+        return _Result(None, (str(text),))
 
     def _judge(self, key: str, text: str) -> _Result:
         try:
@@ -171,10 +203,10 @@ class PolicyLoader:
             return _Result(None, (f"internal error: {error}",))
         return _Result(judge, tuple(map(str, loaded.errors)), tuple(map(str, loaded.warnings)))
 
-    def _use(self, text: str | None, result: _Result) -> None:
+    def _use(self, result: _Result | None) -> None:
         self._complaint = None
         self._fault.ended()
-        if text is None:
+        if result is None:
             self._metrics.load_success = True
             log.info("no policy found: the built-in policy is in use", extra={"policyHash": BUILTIN_JUDGE.policy.hash})
             self._policies.use(BUILTIN_JUDGE)
@@ -191,8 +223,8 @@ class PolicyLoader:
             log.info("policy in use", extra=_about(result))
             self._policies.use(result.judge)
 
-    def _try(self, text: str | None, result: _Result) -> None:
-        if text is None:
+    def _try(self, result: _Result | None) -> None:
+        if result is None:
             self._metrics.candidate_load_success = None
             self._policies.use_candidate(None)
         elif result.judge is None:
@@ -231,12 +263,13 @@ def _about(result: _Result) -> dict[str, object]:
 async def watch_file(path: FilePath, loader: PolicyLoader) -> None:
     """Offers a policy file's text whenever it changes; a file that cannot be read leaves the last one in use.
 
-    The content is compared, not the time stamp: editors and mounted ConfigMaps replace files in many ways.
+    The content is compared, not the time stamp: editors and mounted ConfigMaps replace files in many ways. A pipe or
+    device in its place cannot be read either, so that the watch goes on with the file that comes next.
     """
     known: str | None = None
     while True:
         try:
-            text = await asyncio.to_thread(path.read_text, encoding="utf-8")
+            text = await asyncio.to_thread(text_of, path)
         except (OSError, ValueError) as error:
             known = None
             loader.unreadable(str(error))

@@ -17,12 +17,13 @@ from webhook.files.keys import key_in
 from webhook.runtime import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine
     from datetime import datetime
 
     from webhook.api.field import Path
     from webhook.api.meta import NamespacedName
     from webhook.cluster.cache.names import ClusterCache
+    from webhook.cluster.cache.projections import ConfigMap
     from webhook.cluster.client.credentials import Credentials
     from webhook.cluster.client.rest import Cluster
     from webhook.cluster.events import EventRecorder
@@ -187,8 +188,11 @@ def policy_stages(
     elif cluster is not None and name is not None:
         from webhook.cluster.cache.configmap import ConfigMapSource  # noqa: PLC0415 -- as above
 
-        def changed(data: Mapping[str, str] | None, _version: str, _uid: str) -> None:
-            loader.offer(data)
+        def changed(found: ConfigMap | None) -> None:
+            if found is None:
+                loader.offer(None)
+            else:
+                loader.offer(found.data or {}, found.binary_data or {})
 
         config_map = ConfigMapSource(
             cluster,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.api.claims import allocated_classes
 from webhook.inventory.state import claim_keys
-from webhook.policy.match import NamespaceMatcher, TextSet
+from webhook.policy.match import NamespaceMatcher
 from webhook.policy.model import EvictionProfile, Share
+from webhook.policy.patterns import TextSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

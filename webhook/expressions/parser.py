@@ -1,4 +1,4 @@
-"""CEL's text as a tree of our own. celpy only parses; what an expression means is not looked at here.
+"""CEL's text as a tree of our own. Only its syntax is celpy's; what an expression means is not looked at here.
 
 celpy's own evaluator is left alone: it takes 0.2 to 1 ms an expression, turns every error inside `has()` into false,
 and has no types, so that a misspelt field is found when it is too late.
@@ -6,14 +6,12 @@ and has no types, so that a misspelt field is found when it is too late.
 
 from __future__ import annotations
 
-import sys
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-if TYPE_CHECKING:
-    from celpy import Environment
+from webhook.expressions.grammar import parser
 
 MAX_DEPTH: Final = 32
 """How deep operators, calls, indexes and lists may nest. Parentheses and chains of `&&` or `||` cost no depth."""
@@ -153,32 +151,22 @@ _UNSUPPORTED: Final = {
 }
 
 
-@cache
-def _environment() -> Environment:
-    # Imported on first use: celpy costs 0.3 s and 30 MiB, and only retired selectors and policies need it. An
-    # environment raises the recursion limit of the whole process, which is not its to change.
-    from celpy import Environment  # noqa: PLC0415
-
-    limit = sys.getrecursionlimit()
-    try:
-        return Environment()
-    finally:
-        sys.setrecursionlimit(limit)
-
-
 def parse(expression: str) -> Any:
-    """The tree that celpy makes of an expression, built without recursion.
+    """The tree of celpy's grammar for an expression, built without recursion, in time in proportion to its length.
 
     Raises: BadExpression.
     """
     if not expression.strip():
         raise BadExpression("compilation failed: the expression is empty")
-    environment = _environment()
-    from celpy.celparser import CELParseError  # noqa: PLC0415 -- see above
+    lark = parser()
+    from celpy.celparser import (  # type: ignore[attr-defined] # noqa: PLC0415 -- see grammar.parser
+        UnexpectedCharacters,
+        UnexpectedToken,
+    )
 
     try:
-        return environment.compile(expression)
-    except CELParseError as error:
+        return lark.parse(expression)
+    except (UnexpectedCharacters, UnexpectedToken) as error:
         where = f"line {error.line}, column {error.column}"
         raise BadExpression(f"compilation failed: syntax error at {where}") from None
 
@@ -255,7 +243,7 @@ class _Reader:
             return Literal(text, text == "true")
         if token.type == "INT_LIT":
             return self.number(text)
-        from celpy.evaluation import celstr  # noqa: PLC0415 -- see _environment
+        from celpy.evaluation import celstr  # noqa: PLC0415 -- see grammar.parser
 
         try:
             return Literal(text, str(celstr(token)))

@@ -28,7 +28,7 @@ _decode: Final = json.JSONDecoder().raw_decode
 
 
 class Lines:
-    """Offsets of a text as lines and columns."""
+    """Offsets of a text as lines and columns, and what else is found once for the whole text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -36,6 +36,11 @@ class Lines:
     @cached_property
     def _starts(self) -> list[int]:
         return [0, *(match.end() for match in re.finditer("\n", self._text))]
+
+    @cached_property
+    def with_whole_pairs(self) -> str:
+        """The text with U+FFFD spelled out in place of each half of a surrogate pair; as long as before."""
+        return _ESCAPE.sub(lambda match: "\\ufffd" if match[1] else match[0], self._text)
 
     def position(self, offset: int) -> Position:
         """The line and column of the character at an offset."""
@@ -157,7 +162,7 @@ def json_documents(text: str, lines: Lines, start: int, end: int) -> Iterator[Do
     """
     decoder = _Decoder()
     if _MAYBE_SURROGATE.search(text, start, end):
-        text = _ESCAPE.sub(lambda match: "\\ufffd" if match[1] else match[0], text)  # as long as before
+        text = lines.with_whole_pairs  # made once, however many documents have one
     at = _skip(text, start)
     while at < end:
         value, after = _value(decoder, text, lines, at)

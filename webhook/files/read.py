@@ -29,6 +29,10 @@ STDIN_NAME: Final = "<stdin>"
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 MAX_BYTES: Final = 128 * 1024 * 1024
 """The limit for one file: room for a hundred objects of the largest size that an API server stores."""
+YAML_MAX_CHARACTERS: Final = 32 * 1024 * 1024
+"""The limit for the YAML in one file. It takes twenty times as long to read as JSON, in which dumps are written."""
+_YAML_DOCUMENT_CHARACTERS: Final = 64
+"""A document takes as long to read as so much YAML, even if there is nothing in it."""
 
 _DOCUMENT_START: Final = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _JSON_START: Final = re.compile(r"(?:---)?[ \t\r\n]*([\[{])")
@@ -42,6 +46,10 @@ _OTHER_BOMS: Final = {
     b"\xfe\xff": "UTF-16",
 }
 _LISTS_IN_LISTS: Final = 3
+_TOO_MUCH_YAML: Final = (
+    f"has more than {YAML_MAX_CHARACTERS // 1024 // 1024} MiB of YAML, or "
+    f"{YAML_MAX_CHARACTERS // _YAML_DOCUMENT_CHARACTERS:,} documents; split it, or write it as JSON"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +109,12 @@ def parse(name: str, data: bytes, *, explicit: bool = True) -> File:
     except Unreadable as error:
         file.unreadable.append(error)
         return file
+    hint: str | None = None
     for number, found in enumerate(documents(text), 1):
         if isinstance(found, Unreadable):
-            file.unreadable.append(_with_template_hint(found, text))
+            hint = _template_hint(text) if hint is None else hint
+            # A new one, without the traceback: it holds on to the document.
+            file.unreadable.append(Unreadable(f"{hint} ({found.message})" if hint else found.message, found.position))
             continue
         file.manifests.extend(_flattened(name, number, found, found.value, found.spot, ()))
     return file
@@ -174,41 +185,62 @@ def documents(text: str) -> Iterator[Document | Unreadable]:
     document does not hide the next.
     """
     lines = Lines(text)
-    starts = [match.start() for match in _DOCUMENT_START.finditer(text)]
-    if not starts or text[: starts[0]].strip():
-        starts.insert(0, 0)
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        yield from _chunk(text, lines, start, end)
-
-
-def _chunk(text: str, lines: Lines, start: int, end: int) -> Iterator[Document | Unreadable]:
-    """The text between two starts of documents: JSON if it looks so and is, else YAML."""
-    not_json: NotJSON | None = None
-    content = _JSON_START.match(text, start, end)
-    if content is not None:
+    yaml_left = YAML_MAX_CHARACTERS
+    for start, end in _chunks(text):
+        not_json: NotJSON | None = None
         try:
-            yield from list(json_documents(text, lines, content.start(1), end))  # all of them or none
+            found = _as_json(text, lines, start, end)
         except NotJSON as error:
-            not_json = error
+            not_json, found = error, None
+        if found is not None:
+            yield from found
+            continue
+        yaml_left -= end - start + _YAML_DOCUMENT_CHARACTERS
+        if yaml_left < 0:
+            # Counted here: the positions of all lines take longer to find than all the rest.
+            yield Unreadable(_TOO_MUCH_YAML, Position(text.count("\n", 0, start) + 1, 1))
+            return
+        try:
+            yield from yaml_documents(text[start:end], lines.position(start).line)
         except Unreadable as error:
-            yield error
-            return
-        else:
-            return
+            meant_as_json = not_json is not None and _QUOTED_START.match(text, start, end)
+            yield not_json if not_json is not None and meant_as_json else error
+
+
+def _chunks(text: str) -> Iterator[tuple[int, int]]:
+    """Where the text is cut: start and end of each part."""
+    start = 0
+    for match in _DOCUMENT_START.finditer(text):
+        if start or text[: match.start()].strip():
+            yield start, match.start()
+        start = match.start()
+    yield start, len(text)
+
+
+def _as_json(text: str, lines: Lines, start: int, end: int) -> list[Document | Unreadable] | None:
+    """The JSON between two offsets, all of it or none; None if the text does not look so.
+
+    Raises: NotJSON, if the text looks so and is none; it may still be YAML.
+    """
+    content = _JSON_START.match(text, start, end)
+    if content is None:
+        return None
     try:
-        yield from yaml_documents(text[start:end], lines.position(start).line)
+        return list(json_documents(text, lines, content.start(1), end))
+    except NotJSON:
+        raise
     except Unreadable as error:
-        meant_as_json = not_json is not None and _QUOTED_START.match(text, start, end)
-        yield not_json if not_json is not None and meant_as_json else error
+        return [error]
 
 
-def _with_template_hint(error: Unreadable, text: str) -> Unreadable:
+def _template_hint(text: str) -> str:
+    """What to say of a text that is a template; empty if it is none."""
     match = _TEMPLATE.search(text)
     if match is None:
-        return error
+        return ""
     line = text.count("\n", 0, match.start()) + 1
     hint = "render templates first: helm template ... | device-taint-webhook check -"
-    return Unreadable(f'a template: line {line} has "{match[0]}"; {hint} ({error.message})', error.position)
+    return f'a template: line {line} has "{match[0]}"; {hint}'
 
 
 def _flattened(name: str, number: int, document: Document, value: Any, spot: Spot, steps: Steps) -> Iterator[Manifest]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
 _GAP: Final = "   "
-_WORD: Final = re.compile(r"\s*\S+\s*")
+_WORD: Final = re.compile(r"(?:\A\s*)?\S+\s*")
 
 
 def table(

@@ -5,9 +5,9 @@ A question may concern every claim of a cluster, so nothing is copied here that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from webhook.inventory.steps import in_steps, unchecked
 from webhook.inventory.usage import is_pod
 
 if TYPE_CHECKING:
@@ -15,11 +15,9 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceSelector
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.state import Inventory
+    from webhook.inventory.steps import Check
     from webhook.inventory.usage import ClaimGroup
 
-Check: TypeAlias = Callable[[], None]
-_BETWEEN_CHECKS: Final = 1000
-"""Claims, or groups of them, that are looked at between two checks: about a millisecond."""
 _NO_PODS: Final[frozenset[str]] = frozenset()
 
 
@@ -86,7 +84,7 @@ class Fates:
         return _NO_PODS.union(*[users.pods for users in self.users.get(fate, ())])
 
 
-def fates_on(inventory: Inventory, names: DeviceNames, fate_of: FateOf, check: Check = lambda: None) -> Fates:
+def fates_on(inventory: Inventory, names: DeviceNames, fate_of: FateOf, check: Check = unchecked) -> Fates:
     """What a taint does to the users of the named devices. `check` is called now and then and may raise to stop."""
     if names.pool is None and names.device is None:
         return _of_groups(inventory, names.driver, fate_of, check)
@@ -97,9 +95,7 @@ def _of_groups(inventory: Inventory, driver: str | None, fate_of: FateOf, check:
     """Of whole drivers: group by group. Usually there are few; as many as claims, if no two tolerate the same."""
     fates = Fates()
     by_fate: dict[int, list[ClaimGroup]] = {}
-    for number, (shared, group) in enumerate(inventory.usage.groups_of(driver).items()):
-        if number % _BETWEEN_CHECKS == 0:
-            check()
+    for shared, group in in_steps(inventory.usage.groups_of(driver).items(), check):
         by_fate.setdefault(fate_of(shared.tolerations, extended=shared.extended), []).append(group)
         fates.allocated += group.results
     fates.users.update(by_fate)
@@ -113,9 +109,7 @@ def _of_claims(inventory: Inventory, names: DeviceNames, fate_of: FateOf, check:
     known: dict[tuple[tuple[DeviceToleration, ...], bool], int] = {}
     by_fate: dict[int, Users] = {}
     claims = inventory.claims
-    for number, key in enumerate(inventory.usage.claims_on(driver, pool, device)):
-        if number % _BETWEEN_CHECKS == 0:
-            check()
+    for key in in_steps(inventory.usage.claims_on(driver, pool, device, check), check):
         claim = claims[key]
         last: Users | None = None
         for result in claim.allocation or ():

@@ -17,6 +17,7 @@ from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
 from webhook.inventory.fates import ANYWHERE, DeviceNames, Fates, fates_on
 from webhook.inventory.matching import FOR_EVER, Evictor, grace_seconds, keeps_from_allocation, tolerates
 from webhook.inventory.pools import PoolId
+from webhook.inventory.steps import in_steps, unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import DeviceSelector, DeviceTaintRule
     from webhook.api.taints import DeviceToleration
-    from webhook.inventory.fates import Check, Users
+    from webhook.inventory.fates import Users
     from webhook.inventory.state import Inventory
+    from webhook.inventory.steps import Check
     from webhook.inventory.usage import ClaimGroup
 
 _NONE: Final[frozenset[str]] = frozenset()
@@ -144,7 +146,7 @@ def impact_of(
     selector: DeviceSelector | None,
     taint: Taint,
     now: datetime,
-    check: Check = lambda: None,
+    check: Check = unchecked,
 ) -> Impact:
     """What the taint on the selected devices would do, from `now` on. `check` is called now and then, and may raise.
 
@@ -152,7 +154,7 @@ def impact_of(
     with fields that cannot be judged here is taken for wider than it is, so the answer is too high and never too low.
     """
     names = ANYWHERE if selector is None else DeviceNames.of(selector)
-    published = _published(inventory, names)
+    published = _published(inventory, names, check)
     if selector is None:
         return published
     return _impact(published, fates_on(inventory, names, taint.fate, check), taint, now)
@@ -163,7 +165,7 @@ def impact_on_users(
     selector: DeviceSelector | None,
     taint: Taint,
     now: datetime,
-    check: Check = lambda: None,
+    check: Check = unchecked,
 ) -> Impact:
     """As impact_of, without the figures of what is published: those take a look at each pool."""
     if selector is None:
@@ -177,7 +179,7 @@ def impact_on_devices(
     pool: PoolId,
     taints: Mapping[str, Iterable[Taint]],
     now: datetime,
-    check: Check = lambda: None,
+    check: Check = unchecked,
 ) -> Impact:
     """What new taints in a slice would do to those who use the devices, by device name. `check` as in impact_of."""
     parts: list[Impact] = []
@@ -220,13 +222,13 @@ def union(parts: Iterable[Impact]) -> Impact:
     )
 
 
-def _published(inventory: Inventory, names: DeviceNames) -> Impact:
+def _published(inventory: Inventory, names: DeviceNames, check: Check) -> Impact:
     """The devices that are selected."""
     pools = devices = 0
     drivers: set[str] = set()
     missing = inventory.pools.incomplete
     incomplete: list[PoolId] = []
-    for identity, pool in inventory.pools.selected(names.driver, names.pool):
+    for identity, pool in in_steps(inventory.pools.selected(names.driver, names.pool), check):
         if missing and identity in missing:
             incomplete.append(identity)
         count = len(pool.devices) if names.device is None else int(names.device in pool.devices)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.matching import keeps_from_allocation
+from webhook.inventory.steps import in_steps, unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from webhook.api.slices import ResourceSlice
+    from webhook.inventory.steps import Check
 
 PoolId = tuple[str, str]
 """Driver and pool name."""
@@ -201,10 +203,16 @@ class Pools:
         self._changed.clear()
         return frozenset(self._incomplete)
 
-    def device_count(self, driver: str | None = None) -> int:
-        """How many devices are published in all, or by one driver."""
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        """The drivers that publish pools, by name."""
+        return tuple(sorted(self._names))
+
+    def device_count(self, driver: str | None = None, check: Check = unchecked) -> int:
+        """How many devices are published in all, or by one driver. `check` is called now and then, and may raise."""
         if driver not in self._device_count:
-            self._device_count[driver] = sum(len(pool.devices) for _, pool in self.selected(driver, None))
+            selected = in_steps(self.selected(driver, None), check)
+            self._device_count[driver] = sum(len(pool.devices) for _, pool in selected)
         return self._device_count[driver]
 
     @property

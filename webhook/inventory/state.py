@@ -37,6 +37,8 @@ class Inventory:
         self._claims: dict[str, ResourceClaim] = {}
         self._pods: dict[str, Pod] = {}
         self._claim_pods: dict[str, tuple[str, ...]] = {}
+        self._rule_keys: dict[str, int] = {}
+        """Keys of the rules' taints, and how many rules have each."""
         self.pools = Pools()
         self.usage = Usage()
         self.rules: Mapping[str, DeviceTaintRule] = MappingProxyType(self._rules)
@@ -58,10 +60,7 @@ class Inventory:
             case ResourceSlice() as value:
                 self._apply_slice(value, gone=new is None)
             case DeviceTaintRule() as rule:
-                if new is None:
-                    self._rules.pop(rule.meta.name, None)
-                else:
-                    self._rules[rule.meta.name] = rule
+                self._apply_rule(rule, gone=new is None)
             case ResourceClaim() as claim:
                 self._apply_claim(claim, gone=new is None)
             case Pod() as pod:
@@ -70,6 +69,16 @@ class Inventory:
                 pass
             case unknown:
                 assert_never(unknown)
+
+    def _apply_rule(self, rule: DeviceTaintRule, *, gone: bool) -> None:
+        known = self._rules.pop(rule.meta.name, None)
+        if known is not None:
+            left = self._rule_keys.pop(known.taint.key) - 1
+            if left:
+                self._rule_keys[known.taint.key] = left
+        if not gone:
+            self._rules[rule.meta.name] = rule
+            self._rule_keys[rule.taint.key] = self._rule_keys.get(rule.taint.key, 0) + 1
 
     def _apply_slice(self, value: ResourceSlice, *, gone: bool) -> None:
         name = value.meta.name
@@ -114,11 +123,11 @@ class Inventory:
 
     def taint_keys(self) -> frozenset[str]:
         """The keys of all taints that are published, in slices or by rules."""
-        return frozenset([*self.pools.taint_keys, *(rule.taint.key for rule in self._rules.values())])
+        return self.pools.taint_keys.union(self._rule_keys)
 
     def publishes(self, key: str) -> bool:
         """Whether a taint with this key is on any device or in any rule."""
-        return key in self.pools.taint_keys or any(rule.taint.key == key for rule in self._rules.values())
+        return key in self._rule_keys or key in self.pools.taint_keys
 
 
 def claim_keys(pod: Pod) -> list[str]:

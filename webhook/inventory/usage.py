@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.owners import POD_GROUPS
+from webhook.inventory.steps import in_steps, unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from webhook.api.pods import Pod
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.pools import PoolId
+    from webhook.inventory.steps import Check
 
 _PODS: Final = "pods"
 
@@ -151,10 +153,10 @@ class Usage:
         """The groups of one driver, or all."""
         return self.groups if driver is None else self._drivers.get(driver, {})
 
-    def claims_on(self, driver: str | None, pool: str | None, device: str | None) -> set[str]:
-        """The claims with a device of those names; None is any."""
+    def claims_on(self, driver: str | None, pool: str | None, device: str | None, check: Check = unchecked) -> set[str]:
+        """The claims with a device of those names; None is any. `check` is called now and then, and may raise."""
         found: set[str] = set()
-        for users in self._users_in(driver, pool):
+        for users in in_steps(self._users_in(driver, pool), check):
             if device is None:
                 found.update(chain.from_iterable(users.values()))
             elif device in users:

@@ -11,8 +11,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.policy.match import EFFECTS, TextSet
+from webhook.policy.match import EFFECTS
 from webhook.policy.model import Action, NamespaceMatch, TaintMatch, TolerationMatch
+from webhook.policy.patterns import TextSet
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence

@@ -11,6 +11,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from webhook.expressions.engine import EvaluationError
+from webhook.inventory.steps import unchecked
 from webhook.policy.evaluation import CompiledException, RuleHit, ScopedJudge, ScopedRule, ScopedRules, hit_of
 from webhook.policy.index import TolerationIndex
 from webhook.policy.match import Matcher, Scope
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.api.taints import DeviceTaint, DeviceToleration
+    from webhook.inventory.steps import Check
     from webhook.policy.evaluation import Variables
     from webhook.policy.match import Placement, Target
     from webhook.policy.ports import Requester
@@ -39,7 +41,7 @@ class _Era:
     another.
     """
 
-    __slots__ = ("active", "epoch", "large", "remembered", "scopes")
+    __slots__ = ("active", "epoch", "large", "remembered", "scopes", "taint_rules")
 
     def __init__(self, epoch: int, active: tuple[CompiledException, ...]) -> None:
         self.epoch = epoch
@@ -48,6 +50,8 @@ class _Era:
         self.large: tuple[Scope, ScopedJudge] | None = None
         """The last requester with very many groups: one claim needs its scope hundreds of times."""
         self.remembered = 0
+        self.taint_rules: tuple[Requester | None, tuple[ScopedRule, ...]] | None = None
+        """The taint rules for the last requester."""
 
 
 class Judge:
@@ -99,14 +103,17 @@ class Judge:
         """The rules with such a subject, in order; on tolerations the default is the last."""
         return [rule for rule, _ in self._compiled[subject]]
 
-    def scoped(self, scope: Scope, now: datetime) -> ScopedJudge:
-        """The rules for this requester in this namespace at this time. Use it at once; do not keep it."""
+    def scoped(self, scope: Scope, now: datetime, check: Check = unchecked) -> ScopedJudge:
+        """The rules for this requester in this namespace at this time. Use it at once; do not keep it.
+
+        `check` is called now and then, and may raise.
+        """
         era = self._era_at(now)
         large = era.large
         scoped = large[1] if large is not None and large[0] == scope else era.scopes.get(scope)
         if scoped is None:
-            exceptions = [compiled for compiled in era.active if compiled.matcher.covers_scope(scope)]
-            parts = {subject: self._part(subject, scope, exceptions) for subject in self._compiled}
+            exceptions = [compiled for compiled in era.active if compiled.matcher.covers_scope(scope, check)]
+            parts = {subject: self._part(subject, scope, exceptions, check) for subject in self._compiled}
             if _worth_remembering(scope):
                 scoped = ScopedJudge(parts, self._count_remembered)
                 self._count_remembered()
@@ -116,12 +123,12 @@ class Judge:
                 era.large = scope, scoped
         return scoped
 
-    def _part(self, subject: Subject, scope: Scope, exceptions: list[CompiledException]) -> ScopedRules:
+    def _part(self, subject: Subject, scope: Scope, exceptions: list[CompiledException], check: Check) -> ScopedRules:
         """The rules on a subject that can match in a scope."""
         steps: dict[int, ScopedRule] = {}
         rules = 0
         for number, (rule, matcher) in enumerate(self._compiled[subject]):
-            if matcher.covers_scope(scope):
+            if matcher.covers_scope(scope, check):
                 mine = (
                     tuple([compiled for compiled in exceptions if rule.name in compiled.exception.rules])
                     if exceptions
@@ -139,28 +146,32 @@ class Judge:
             self._era = _Era(era.epoch, era.active)
 
     def on_toleration(
-        self, scope: Scope, target: Target, toleration: DeviceToleration, now: datetime, variables: Variables
+        self,
+        scope: Scope,
+        target: Target,
+        toleration: DeviceToleration,
+        now: datetime,
+        variables: Variables,
+        check: Check = unchecked,
     ) -> tuple[RuleHit, ...]:
         """The rules that match a toleration, up to the one that decides. The last hit denies, or it is allowed."""
-        return self.scoped(scope, now).evaluate(target, toleration, variables).hits
+        return self.scoped(scope, now, check).evaluate(target, toleration, variables).hits
 
     def on_taint(
-        self, requester: Requester | None, place: Placement, taint: DeviceTaint, now: datetime, variables: Variables
+        self,
+        requester: Requester | None,
+        place: Placement,
+        taint: DeviceTaint,
+        now: datetime,
+        variables: Variables,
+        check: Check = unchecked,
     ) -> tuple[RuleHit, ...]:
-        """The taint rules that match a taint, up to the one that decides."""
-        era = self._era_at(now)
-        scope = Scope(requester, "", None)
+        """The taint rules that match a taint, up to the one that decides. `check` as for `scoped`."""
         hits: list[RuleHit] = []
-        for rule, matcher in self._taint_rules:
-            if not matcher.covers_scope(scope) or not matcher.covers_taint(place, taint):
+        for rule, matcher, mine in self._taint_rules_for(requester, now, check):
+            if not matcher.covers_taint(place, taint):
                 continue
-            exceptions = (
-                compiled
-                for compiled in era.active
-                if rule.name in compiled.exception.rules
-                and compiled.matcher.covers_scope(scope)
-                and compiled.matcher.covers_taint(place, taint)
-            )
+            exceptions = (compiled for compiled in mine if compiled.matcher.covers_taint(place, taint))
             hit = hit_of(rule, exceptions, variables)
             if hit is not None:
                 hits.append(hit)
@@ -168,10 +179,30 @@ class Judge:
                     break
         return tuple(hits)
 
-    def defaults(self, scope: Scope, target: Target, variables: Variables) -> Iterator[DeviceToleration]:
+    def _taint_rules_for(self, requester: Requester | None, now: datetime, check: Check) -> tuple[ScopedRule, ...]:
+        """The taint rules and exceptions for a requester. The last ones are kept: a slice has many taints."""
+        era = self._era_at(now)
+        kept = era.taint_rules
+        if kept is not None and kept[0] is requester:
+            return kept[1]
+        scope = Scope(requester, "", None)
+        exceptions = [compiled for compiled in era.active if compiled.matcher.covers_scope(scope, check)]
+        rules = tuple(
+            [
+                ScopedRule(rule, matcher, tuple([each for each in exceptions if rule.name in each.exception.rules]))
+                for rule, matcher in self._taint_rules
+                if matcher.covers_scope(scope, check)
+            ]
+        )
+        era.taint_rules = requester, rules
+        return rules
+
+    def defaults(
+        self, scope: Scope, target: Target, variables: Variables, check: Check = unchecked
+    ) -> Iterator[DeviceToleration]:
         """The tolerations that `defaultTolerations` gives to a request, in order."""
         for entry, matcher in self._defaults:
-            if not matcher.covers_scope(scope) or not matcher.covers(target, None):
+            if not matcher.covers(target, None) or not matcher.covers_scope(scope, check):
                 continue
             try:
                 if entry.match.when is None or entry.match.when.evaluate(variables()):

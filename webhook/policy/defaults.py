@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.taints import EQUAL, EXISTS
+from webhook.inventory.steps import unchecked
 from webhook.policy.model import Action
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.api.taints import DeviceToleration
+    from webhook.inventory.steps import Check
     from webhook.policy.decide import Judge
     from webhook.policy.evaluation import Variables
     from webhook.policy.match import Scope, Target
@@ -23,27 +25,30 @@ TOLERATIONS_MAX: Final = 16
 """Entries in a list of tolerations (L-8)."""
 
 
-def defaults_for(
+def defaults_for(  # noqa: PLR0913 -- the last by name
     judge: Judge,
     scope: Scope,
     target: Target,
     present: Iterable[DeviceToleration],
     now: datetime,
     variables: Callable[[DeviceToleration | None], Variables],
+    *,
+    check: Check = unchecked,
 ) -> tuple[DeviceToleration, ...]:
     """What to add to a request that has the tolerations `present`; nothing that the policy itself would refuse.
 
     An entry is left out if the request has a toleration, of its own or added before, for a taint that it would
-    tolerate; so adding twice is adding once. `variables` gives those of `when`, for a toleration or for none.
+    tolerate; so adding twice is adding once. `variables` gives those of `when`, for a toleration or for none. `check`
+    is called now and then, and may raise.
     """
     known = list(present)
     added: list[DeviceToleration] = []
-    for toleration in judge.defaults(scope, target, variables(None)):
+    for toleration in judge.defaults(scope, target, variables(None), check):
         if len(known) >= TOLERATIONS_MAX:
             break
         if any(overlap(toleration, other) for other in known):
             continue
-        hits = judge.on_toleration(scope, target, toleration, now, variables(toleration))
+        hits = judge.on_toleration(scope, target, toleration, now, variables(toleration), check)
         if any(hit.action is Action.DENY for hit in hits):
             continue
         known.append(toleration)

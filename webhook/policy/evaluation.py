@@ -50,6 +50,26 @@ class Evaluation(NamedTuple):
         return cls(hits, names, all(hit.action is Action.ALLOW and hit.exception is None for hit in hits))
 
 
+class Once:
+    """Variables that are built when the first of many expressions needs them, and then kept."""
+
+    __slots__ = ("_build", "_built", "_check")
+
+    def __init__(self, build: Variables, check: Callable[[str], None]) -> None:
+        """`check` is called with the name of the phase before each expression; it raises if there is no time."""
+        self._build = build
+        self._check = check
+        self._built: Mapping[str, JSON] | None = None
+
+    def __call__(self) -> Mapping[str, JSON]:
+        """What `build` returned. Raises what `check` raises."""
+        self._check("policy")
+        built = self._built
+        if built is None:
+            built = self._built = self._build()
+        return built
+
+
 class CompiledException(NamedTuple):
     """An exception with its compiled match."""
 

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from webhook.policy.match import NamespaceMatcher, RequesterMatcher, TextSet
+from webhook.inventory.steps import in_steps, unchecked
+from webhook.policy.match import NamespaceMatcher, RequesterMatcher
 from webhook.policy.model import ImpactLimits, NamespaceMatch, Share
+from webhook.policy.patterns import TextSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from webhook.api.taints import DeviceTaint
-    from webhook.policy.model import ImpactSettings
+    from webhook.inventory.steps import Check
+    from webhook.policy.model import ImpactSettings, RequesterMatch
     from webhook.policy.ports import ClusterNames, Requester
 
 NO_LIMITS: Final = ImpactLimits()
+_NAMESPACES_BETWEEN_CHECKS: Final = 100
+"""Each is compared with every pattern."""
 
 
-def limits_for(impact: ImpactSettings, requester: Requester, taint: DeviceTaint, effect: str) -> ImpactLimits:
-    """The limits for a taint with this key and value that has this effect; none if no entry matches."""
+def limits_for(
+    impact: ImpactSettings, requester: Requester, taint: DeviceTaint, effect: str, check: Check = unchecked
+) -> ImpactLimits:
+    """The limits for a taint with this key and value that has this effect; none if no entry matches.
+
+    `check` is called now and then, and may raise.
+    """
     for entry in impact.limits:
-        if entry.requesters is not None and not RequesterMatcher(entry.requesters).matches(requester, allowing=True):
+        if not _is_for(entry, taint, effect):
             continue
-        if _is_for(entry, taint, effect):
+        who = entry.requesters
+        if who is None or _compiled(who).matches(requester, allowing=True, check=check):
             return entry
     return NO_LIMITS
+
+
+@lru_cache(maxsize=512)
+def _compiled(match: RequesterMatch) -> RequesterMatcher:
+    """The match, compiled once: a document has up to 256 entries, and each may have hundreds of patterns."""
+    return RequesterMatcher(match)
 
 
 def limits_of_anybody(impact: ImpactSettings, taint: DeviceTaint, effect: str) -> tuple[ImpactLimits, ...]:
@@ -54,7 +72,13 @@ def resolve_limit(limit: int | Share | None, total: int) -> int | None:
     return limit
 
 
-def protected_among(match: NamespaceMatch, namespaces: Iterable[str], names: ClusterNames) -> frozenset[str]:
-    """The protected ones among the namespaces. One whose labels are not known counts as protected."""
+def protected_among(
+    match: NamespaceMatch, namespaces: Iterable[str], names: ClusterNames, check: Check = unchecked
+) -> frozenset[str]:
+    """The protected ones among the namespaces. One whose labels are not known counts as protected.
+
+    `check` is called now and then, and may raise.
+    """
     compiled = NamespaceMatcher(match)
-    return frozenset(name for name in namespaces if compiled.matches(name, names.namespace(name), allowing=False))
+    checked = in_steps(namespaces, check, _NAMESPACES_BETWEEN_CHECKS)
+    return frozenset(name for name in checked if compiled.matches(name, names.namespace(name), allowing=False))

@@ -10,13 +10,15 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.taints import EXISTS
-from webhook.policy.match import TextSet, TolerationMatcher
+from webhook.policy.match import TolerationMatcher
+from webhook.policy.patterns import TextSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from webhook.api.taints import DeviceToleration
-    from webhook.policy.match import Glob, Matcher
+    from webhook.policy.match import Matcher
+    from webhook.policy.patterns import Glob
 
 _REMEMBERED_TEXTS: Final = 4096
 _REMEMBERED_LENGTH: Final = 512

@@ -14,8 +14,8 @@ from webhook.api.meta import format_time
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.coverage import EarlierRules, covers
 from webhook.policy.lockout import denies_masters, untrusted
-from webhook.policy.match import TextSet
 from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Subject
+from webhook.policy.patterns import TextSet
 from webhook.policy.schema import PHASE
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from webhook.api.field import forbidden
 from webhook.api.names import OWN_NAMESPACE, PROGRAM, WORKER
 from webhook.api.taints import NONE
 from webhook.policy.coverage import covers
-from webhook.policy.match import EFFECTS, RequesterMatcher, TextSet
+from webhook.policy.match import EFFECTS, RequesterMatcher
 from webhook.policy.model import (
     ANYTHING,
     CLAIM_CONTROLLER,
@@ -21,6 +21,7 @@ from webhook.policy.model import (
     Subject,
     TaintMatch,
 )
+from webhook.policy.patterns import TextSet
 from webhook.policy.ports import Requester
 from webhook.policy.schema import PHASE
 

@@ -1,87 +1,28 @@
 """A rule's match, compiled: names, namespaces, requesters, sets of taints, and the whole of a match.
 
 Rules that refuse (deny, warn, audit) match a set that *intersects* theirs, and unknown facts; rules that allow match a
-set that they *contain*, and no unknown facts. Matching a pattern takes time linear in the length of the text times its
-own, however many stars it has.
+set that they *contain*, and no unknown facts.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE
+from webhook.inventory.steps import unchecked
+from webhook.policy.patterns import FEW_TEXTS, TextSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from webhook.api.rules import DeviceSelector
     from webhook.api.taints import DeviceTaint, DeviceToleration
+    from webhook.inventory.steps import Check
     from webhook.policy.model import Match, NamespaceMatch, RequesterMatch, TolerationMatch
     from webhook.policy.ports import NamespaceFacts, Requester
 
 EFFECTS: Final = frozenset({NONE, NO_SCHEDULE, NO_EXECUTE})
 """What an effect can be; a toleration without one tolerates all of them (L-5)."""
-
-
-class Glob:
-    """A pattern with `*` (any text, also none) and `?` (one character)."""
-
-    __slots__ = ("_first", "_last", "_last_length", "_middle", "prefix")
-
-    def __init__(self, pattern: str) -> None:
-        self.prefix = re.split(r"[*?]", pattern, maxsplit=1)[0]
-        """The letters before the first wildcard: every text that matches begins with them."""
-        first, *rest = re.sub(r"\*+", "*", pattern).split("*")
-        self._first = _piece(first)
-        self._last = _piece(rest[-1]) if rest else None
-        self._last_length = len(rest[-1]) if rest else 0
-        self._middle = [_piece(piece) for piece in rest[:-1]]
-
-    def matches(self, text: str) -> bool:
-        """Whether the whole text is one that the pattern describes.
-
-        The pieces between stars are placed from the left, each as early as possible: if any placement fits, this one
-        does.
-        """
-        first = self._first.match(text)
-        if first is None:
-            return False
-        at, last = first.end(), self._last
-        if last is None:
-            return at == len(text)
-        for piece in self._middle:
-            found = piece.search(text, at)
-            if found is None:
-                return False
-            at = found.end()
-        # a piece has a fixed length, so there is only one place where the last one can end the text
-        start = len(text) - self._last_length
-        return start >= at and last.match(text, start) is not None
-
-
-def _piece(text: str) -> re.Pattern[str]:
-    return re.compile("".join("." if character == "?" else re.escape(character) for character in text), re.DOTALL)
-
-
-class TextSet:
-    """The texts that match one of some patterns. An empty list of patterns stands for every text."""
-
-    __slots__ = ("everything", "exact", "globs")
-
-    def __init__(self, patterns: Iterable[str]) -> None:
-        patterns = list(patterns)
-        self.everything = not patterns or any(pattern and not pattern.strip("*") for pattern in patterns)
-        self.exact = frozenset(pattern for pattern in patterns if "*" not in pattern and "?" not in pattern)
-        self.globs = [Glob(pattern) for pattern in patterns if pattern not in self.exact]
-
-    def holds(self, text: str) -> bool:
-        """Whether the text is in the set."""
-        return self.everything or text in self.exact or any(glob.matches(text) for glob in self.globs)
-
-    def holds_any(self, texts: Iterable[str]) -> bool:
-        """Whether any of the texts is in the set."""
-        return any(self.holds(text) for text in texts)
 
 
 class NamespaceMatcher:
@@ -123,8 +64,11 @@ class RequesterMatcher:
         self._groups = TextSet(match.groups) if match.groups else None
         self._accounts = TextSet(match.service_accounts) if match.service_accounts else None
 
-    def matches(self, requester: Requester | None, *, allowing: bool) -> bool:
-        """Whether the requester matches. An unknown requester (None) matches rules that refuse, and none that allow."""
+    def matches(self, requester: Requester | None, *, allowing: bool, check: Check = unchecked) -> bool:
+        """Whether the requester matches. An unknown requester (None) matches rules that refuse, and none that allow.
+
+        `check` is called now and then while many groups are compared, and may raise.
+        """
         if self._users is None and self._groups is None and self._accounts is None:
             return True
         if requester is None:
@@ -133,12 +77,16 @@ class RequesterMatcher:
         return (
             (self._users is not None and self._users.holds(requester.username))
             or (self._accounts is not None and account is not None and self._accounts.holds(account))
-            or (self._groups is not None and self._by_groups(requester, self._groups, allowing=allowing))
+            or (self._groups is not None and self._by_groups(requester, self._groups, check, allowing=allowing))
         )
 
     @staticmethod
-    def _by_groups(requester: Requester, groups: TextSet, *, allowing: bool) -> bool:
-        return groups.holds_any(requester.groups) if requester.groups_known else not allowing
+    def _by_groups(requester: Requester, groups: TextSet, check: Check, *, allowing: bool) -> bool:
+        if not requester.groups_known:
+            return not allowing
+        if len(requester.groups) <= FEW_TEXTS:
+            return groups.holds_any(requester.groups)
+        return groups.holds_any_of(requester.sorted_groups, check)
 
 
 class DriverMatcher:
@@ -263,11 +211,11 @@ class Matcher:
         """Whether it matches every request and every toleration in its scope."""
         return self.admin_access is None and self.classes.everything and self.drivers.everything and self.taints is None
 
-    def covers_scope(self, scope: Scope) -> bool:
-        """Whether requester and namespace match."""
+    def covers_scope(self, scope: Scope, check: Check = unchecked) -> bool:
+        """Whether requester and namespace match. `check` is called now and then, and may raise."""
         if self.names is not None and not self.names.matches(scope.namespace, scope.facts, allowing=self.allowing):
             return False
-        return self.requesters is None or self.requesters.matches(scope.requester, allowing=self.allowing)
+        return self.requesters is None or self.requesters.matches(scope.requester, allowing=self.allowing, check=check)
 
     def covers(self, target: Target, toleration: DeviceToleration | None) -> bool:
         """Whether the request and the toleration match; None is the request itself."""

@@ -161,7 +161,7 @@ class DefaultTolerations(msgspec.Struct, frozen=True):
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A limit as a share of all there are, in percent; of devices: of all that the rule's driver has."""
+    """A limit as a share of all there are, in percent; of devices: of those of each driver that the rule reaches."""
 
     percent: float
 

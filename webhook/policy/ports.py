@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
+
+from webhook.policy.patterns import Texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 
 
-class Requester(msgspec.Struct, frozen=True, gc=False):
+class Requester(msgspec.Struct, frozen=True, dict=True):
     """The sender of a request, as authenticated by the API server.
 
     `groups_known` is false where the list had to be cut (the author of a template with very many groups): rules on
@@ -25,6 +28,11 @@ class Requester(msgspec.Struct, frozen=True, gc=False):
     username: str
     groups: tuple[str, ...] = ()
     groups_known: bool = True
+
+    @cached_property
+    def sorted_groups(self) -> Texts:
+        """The groups, for rules that compare many of them with patterns."""
+        return Texts(self.groups)
 
     @property
     def service_account(self) -> str | None:

@@ -5,22 +5,24 @@ Everything a client can do wrong before there is a review is answered here; noth
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import lru_cache, partial
+from time import thread_time
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from webhook.admission.chain import mutate, validate
+from webhook.admission.chain import mutate, policy_part, validate
 from webhook.admission.config_maps import CONFIG_MAPS
-from webhook.admission.context import AdmissionContext, Budget, OutOfTime
-from webhook.admission.decision import BREAK_GLASS
+from webhook.admission.context import AdmissionContext, Budget, OutOfTime, OutOfTurn
+from webhook.admission.decision import ALLOWED, BREAK_GLASS
 from webhook.admission.heads import HEAD_BYTES, request_in
 from webhook.admission.review import (
     AdmissionRequest,
     BadReview,
+    TooManyValues,
     decode_review,
+    decode_well_formed,
     encode_failure,
     encode_response,
     encode_unchanged,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from webhook.admission.decision import Decision
+    from webhook.admission.policy_check import PolicyFindings
     from webhook.policy.ports import ClusterNames
     from webhook.server.settings import ReviewSettings
     from webhook.telemetry.metrics import Metrics
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
     Decide = Callable[[AdmissionRequest, AdmissionContext], Decision]
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _PATHS: Final = {"/validate": validate, "/mutate": mutate}
 _COSTLY: Final = frozenset({"resourceclaims", "resourceclaimtemplates"})
@@ -80,10 +85,12 @@ class Reviews:
         self._settings = settings
         self._metrics = metrics
         self._in_flight = 0
-        self._lane = Lane(settings.buffered_limit_bytes)
+        self._lane = Lane("large-reviews", settings.buffered_limit_bytes)
+        self._documents = Lane("policy-documents", settings.documents_limit_bytes)
         self._bodies = Bodies(settings)
         metrics.reviews_in_flight.set_function(lambda: self._in_flight)
         self._clock = time.monotonic
+        self._turn_seconds = settings.turn_seconds
         # The same few targets come all the time: one per path and timeout, from the same few callers. Arguments have no
         # names in the call, as those make the look-up take twice the time.
         self._route = lru_cache(maxsize=256)(self._route_to)
@@ -147,66 +154,115 @@ class Reviews:
         return answer
 
     async def _review(self, route: _Route, body: bytes, budget: Budget, started: float) -> Answer:
-        """One review, decided. It waits only for policy documents, and for names that no cache knows."""
+        """One review, decided here or in a lane. Here it waits only for names that no cache knows."""
         if len(body) > self._settings.body_limit_bytes:
             raise Shed(Reason.OVERSIZE, body[:HEAD_BYTES])
         if not budget.seconds_left:
             raise Shed(Reason.DEADLINE, body[:HEAD_BYTES])
-        if len(body) > self._settings.large_bytes:
-            return self._finish(await self._decide_large(route, body, None, budget), self._clock() - started)
-        request = _decoded(body)
-        if len(body) > self._settings.large_claim_bytes and request.resource.resource in _COSTLY:
-            return self._finish(await self._decide_large(route, body, request, budget), self._clock() - started)
-        return self._finish(await self._decide_small(route, request, budget), self._clock() - started)
+        # Its size says whether it is read here, and what it costs whether it stays here.
+        small = len(body) <= self._settings.large_claim_bytes
+        request = _decoded(body) if small else self._read_at_once(body)
+        if request is None:
+            outcome = await self._decide_large(route, body, budget)
+        else:
+            try:
+                outcome = await self._decide_small(route, body, request, budget)
+            except OutOfTurn:
+                outcome = await self._decide_large(route, body, budget)
+        return self._finish(outcome, self._clock() - started)
 
-    async def _decide_large(
-        self, route: _Route, body: bytes, request: AdmissionRequest | None, budget: Budget
-    ) -> Outcome:
-        """What comes of a large review, read and judged when its turn comes. Raises Shed."""
+    def _read_at_once(self, body: bytes) -> AdmissionRequest | None:
+        """The request of a review of some size that can be read on the loop; None for one to be read in the lane.
+
+        What is read takes many times the memory of its body, so a review that will wait is not read first.
+        """
+        if len(body) > self._settings.large_bytes:
+            return None
+        announced = request_in(body[:HEAD_BYTES])
+        if announced is not None and announced.resource.resource in _COSTLY:
+            return None
+        # To read what is not well-formed takes a hundred times as long.
+        request = decode_well_formed(body)
+        return None if request is None or request.resource.resource in _COSTLY else request
+
+    async def _decide_large(self, route: _Route, body: bytes, budget: Budget) -> Outcome:
+        """What comes of a large or costly review, read and judged when its turn comes. Raises Shed."""
         state = self._state
         misses = None if state.look_up is None else Misses(state.names)
-        decided = await self._in_lane(route, body, request, budget, misses or state.names)
+        decided = await self._in_lane(route, body, budget, state.names if misses is None else misses)
         if isinstance(decided, AdmissionRequest):
-            return await self._decide_small(route, decided, budget)
-        if misses and decided.decision is not None and await self._look_up(misses, budget):
-            # Read again, since what is read is many times as large and must not be kept while others take their turn.
-            again = await self._in_lane(route, body, request, budget, state.names)
-            if not isinstance(again, AdmissionRequest):
-                return again
-        return decided
+            return await self._decide_small(route, body, decided, budget)
+        if misses is None or not misses.found or decided.decision is None or not await self._look_up(misses, budget):
+            return decided
+        # Read again, since what is read is many times as large and must not be kept while others take their turn.
+        again = await self._in_lane(route, body, budget, state.names)
+        return decided if isinstance(again, AdmissionRequest) else again
 
     async def _in_lane(
-        self, route: _Route, body: bytes, request: AdmissionRequest | None, budget: Budget, names: ClusterNames
+        self, route: _Route, body: bytes, budget: Budget, names: ClusterNames
     ) -> Outcome | AdmissionRequest:
         """What comes of a review when its turn comes, or the request where that is for the loop to decide."""
 
         def work() -> Outcome | AdmissionRequest:
-            read = request or _decoded(body, self._lane.rest)
+            read = _decoded(body, self._lane.rest)
             if read.resource.resource not in _COSTLY:
                 return read  # judged by the inventory, which changes on the loop
             outcome = self._decide(route, read, budget, names, on_loop=False)
             # What is large is freed here: that takes 3 ms for 2 MB.
             return outcome._replace(request=read.without_objects())
 
-        try:
-            return await self._lane.run(work, size_bytes=len(body), seconds=budget.seconds_left)
-        except Shed as shed:
-            raise Shed(shed.reason, body[:HEAD_BYTES]) from None
+        return await _run_in(self._lane, work, body, budget)
 
-    async def _decide_small(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
-        state = self._state
+    async def _decide_small(self, route: _Route, body: bytes, request: AdmissionRequest, budget: Budget) -> Outcome:
+        """What comes of a review that was read. Raises Shed, and OutOfTurn for a claim or template that costs much."""
         if request.resource == CONFIG_MAPS:
-            # A document may take longer to read than others should wait: a thread shares the time with them.
-            return await asyncio.to_thread(self._decide, route, request, budget, state.names, on_loop=False)
-        if state.look_up is None:
-            return self._decide(route, request, budget, state.names)
+            return await self._decide_document(route, body, request, budget)
+        try:
+            return await self._decide_here(route, request, budget)
+        except OutOfTurn:
+            if request.resource.resource in _COSTLY:
+                raise
+        return await self._decide_ruled(route, body, request, budget)
+
+    async def _decide_here(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
+        """What comes of a review on the loop. Raises OutOfTurn."""
+        if self._state.look_up is None:
+            return self._decide(route, request, budget, self._state.names)
         return await self._decide_in_cluster(route, request, budget)
+
+    async def _decide_ruled(self, route: _Route, body: bytes, request: AdmissionRequest, budget: Budget) -> Outcome:
+        """What comes of a review about taints that meets many rules: those are evaluated in the lane.
+
+        The rest needs the inventory, which changes on the loop.
+        """
+        ruled: PolicyFindings | None = None
+
+        def rule(request: AdmissionRequest, context: AdmissionContext) -> Decision:
+            nonlocal ruled
+            ruled = policy_part(request, context)
+            return ALLOWED
+
+        def work() -> Outcome:
+            return self._decide(route._replace(decide=rule), request, budget, self._state.names, on_loop=False)
+
+        outcome = await _run_in(self._lane, work, body, budget)
+        if outcome.decision is None:
+            return outcome
+        return await self._decide_here(route._replace(decide=partial(validate, ruled=ruled)), request, budget)
+
+    async def _decide_document(self, route: _Route, body: bytes, request: AdmissionRequest, budget: Budget) -> Outcome:
+        """What comes of a policy document, which takes longer to read than others should wait."""
+
+        def work() -> Outcome:
+            return self._decide(route, request, budget, self._state.names, on_loop=False)
+
+        return await _run_in(self._documents, work, body, budget)
 
     async def _decide_in_cluster(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
         state = self._state
         misses = Misses(state.names)
         outcome = self._decide(route, request, budget, misses)
-        if misses and outcome.decision is not None:
+        if misses.found and outcome.decision is not None:
             found = await self._look_up(misses, budget)
             # What would be assumed was counted before others were let through.
             if found or outcome.decision.assumed is not None:
@@ -222,14 +278,29 @@ class Reviews:
         return await look_up(frozenset(misses.namespaces), frozenset(misses.device_classes), seconds)
 
     def _decide(
-        self, route: _Route, request: AdmissionRequest, budget: Budget, names: ClusterNames, *, on_loop: bool = True
+        self,
+        route: _Route,
+        request: AdmissionRequest,
+        budget: Budget,
+        names: ClusterNames,
+        *,
+        on_loop: bool = True,
     ) -> Outcome:
-        """What comes of a review: a decision, or why there is none."""
+        """What comes of a review: a decision, or why there is none.
+
+        Raises OutOfTurn for a review that would hold the loop for too long, if it has a turn there.
+        """
+        if not on_loop:
+            budget.end_turn()
+        elif request.resource.resource in _COSTLY or (route.decide is validate and self._state.judges_taints):
+            budget.take_turn(self._turn_seconds, thread_time)
         now = datetime.now(UTC)  # noqa: TID251 -- the shell asks the clock so that the core need not
         try:
             context = self._state.context(now, budget, names, caller_trusted=route.caller_trusted, inventory=on_loop)
             decision = route.decide(request, context)
             return Outcome(route.path, request, decision, decision.code, encode_response(request, decision))
+        except OutOfTurn:
+            raise
         except OutOfTime as spent:
             text = f"time ran out before {spent.phase}: try again, or send less"
             return _undecided(route, request, 504, text, Unjudged.DEADLINE)
@@ -282,9 +353,19 @@ class Reviews:
         return self._finish(outcome._replace(shed=shed.reason.value), seconds)
 
 
+async def _run_in(lane: Lane, work: Callable[[], _T], body: bytes, budget: Budget) -> _T:
+    """What work on a body comes to when its turn in a lane comes. Raises Shed, with the body's head for the answer."""
+    try:
+        return await lane.run(work, size_bytes=len(body), seconds=budget.seconds_left)
+    except Shed as shed:
+        raise Shed(shed.reason, body[:HEAD_BYTES]) from None
+
+
 def _decoded(body: bytes, rest: Callable[[], None] | None = None) -> AdmissionRequest:
     try:
         return decode_review(body, rest)
+    except TooManyValues:
+        raise Shed(Reason.OVERSIZE, body[:HEAD_BYTES]) from None
     except BadReview as error:
         raise RequestRefused(400, str(error)) from None
 

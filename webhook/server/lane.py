@@ -1,14 +1,15 @@
-"""The queue of large reviews, so that small reviews need not wait for them.
+"""The queue of large and costly reviews, so that others need not wait for them.
 
-Their bodies are received one at a time, and judged one at a time in a thread beside the loop. The thread gives way
-after a tenth of a millisecond, so other reviews are answered between its steps. A queue has to end somewhere: a review
-that has waited past its deadline, or comes when too much is waiting, is shed.
+Large bodies are received one at a time, and such reviews are judged one at a time in a thread beside the loop. It gives
+way after a tenth of a millisecond, so other reviews are answered between its steps. A queue has to end somewhere: a
+review that has waited past its deadline, or comes when too much is waiting, is shed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
@@ -27,8 +28,11 @@ _WORK_SECONDS: Final = 0.001
 _REST_SECONDS: Final = 0.0005
 """What a small review takes on the loop: one that waits is answered in one rest, rather than bit by bit in turns with
 the thread, each of which would be waited for."""
-_STALL_SECONDS: Final = 0.01
-"""How long a body keeps its turn while no data arrives: a slow client delays each other body by no more."""
+_TURN_SECONDS: Final = 0.01
+"""How long a body keeps its turn, whether data arrives or not: a slow client delays each other body by no more. Two
+megabytes take as long; a larger one stands in the queue several times."""
+_TRICKLE_BYTES: Final = 4096
+"""What is no more than this at a time costs the loop little. A body that has stalled gets that without a turn."""
 
 
 class Reason(StrEnum):
@@ -58,13 +62,13 @@ class Shed(Exception):  # noqa: N818 -- an answer, not a fault
 class Lane:
     """A thread for large reviews, and the queue before it."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        """`limit_bytes` is for all bodies that wait or are judged at a time."""
+    def __init__(self, name: str, limit_bytes: int) -> None:
+        """`limit_bytes` is for all bodies that wait or are judged at a time; the thread has the `name`."""
         self._limit_bytes = limit_bytes
         self._bytes = 0
         self._rested = 0.0
         self._free = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-reviews")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
 
     def rest(self) -> None:
         """Called by work that has come to the end of a step."""
@@ -93,28 +97,38 @@ class Lane:
 
 
 class Turn:
-    """One large body's turn to be received, which it keeps until it ends or stalls.
+    """One large body's turn to be received, which ends soon and has to be waited for again.
 
     Bytes that wait for their turn stay in the buffers of their connection, so that the loop decrypts those of one body
-    between two small reviews, and not those of all.
+    between two small reviews, and not those of all. A body that trickles in is out of the queue once it has stalled,
+    until it comes in earnest: otherwise a byte now and then would take the turn of others.
     """
 
     def __init__(self, turns: asyncio.Lock) -> None:
         """`turns` is the one of all bodies; asyncio's lock serves them in the order in which they came."""
         self._turns = turns
         self._has_turn = False
+        self._until = 0.0
+        self._trickles = False
 
     async def chunk(self, content: StreamReader) -> bytes:
         """What comes next; empty at the body's end. Raises what the reader raises."""
-        if not self._has_turn:
+        now = asyncio.get_running_loop().time
+        if self._has_turn and now() >= self._until:
+            self.end()
+        if not self._has_turn and not self._trickles:
             await self._turns.acquire()
             self._has_turn = True
-        try:
-            async with asyncio.timeout(_STALL_SECONDS):
-                return await content.readany()
-        except TimeoutError:
-            self.end()
-        return await content.readany()
+            self._until = now() + _TURN_SECONDS
+        if self._has_turn:
+            try:
+                async with asyncio.timeout_at(self._until):
+                    return await content.readany()
+            except TimeoutError:
+                self.end()
+        chunk = await content.readany()
+        self._trickles = len(chunk) <= _TRICKLE_BYTES
+        return chunk
 
     def end(self) -> None:
         """Lets the next one in."""
@@ -123,10 +137,31 @@ class Turn:
             self._turns.release()
 
 
+class _SwitchInterval:
+    """Python's switch interval, which is one for all threads: short while any lane works."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._working = 0
+        self._before = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._working:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(_SWITCH_SECONDS)
+            self._working += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._working -= 1
+            if not self._working:
+                sys.setswitchinterval(self._before)
+
+
+_short_switches: Final = _SwitchInterval()
+
+
 def _giving_way(work: Callable[[], _T]) -> _T:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    try:
+    with _short_switches:
         return work()
-    finally:
-        sys.setswitchinterval(before)

@@ -30,6 +30,11 @@ NOT_LISTENING: Final = "not listening"
 _BACKLOG: Final = 1024
 """Connections that may wait to be accepted: every client of a restarted API server comes at once."""
 _LOGGED_CHARACTERS: Final = 256
+_NEWEST: Final = (1, 1)
+_SPOKEN: Final = (_NEWEST, (1, 0))
+"""The older one is what health checks of some load balancers still speak; the answer ends the connection."""
+_WARN_SECONDS: Final = 60.0
+"""Between two warnings that there are too many connections."""
 _DRAIN_STEP_SECONDS: Final = 0.05
 _CUT_OFF_SECONDS: Final = 0.5
 """For aiohttp to end what did not end by itself."""
@@ -41,15 +46,22 @@ class Connection(web.RequestHandler):
     It looks at aiohttp's inner state, which may change with any of its releases; tests/https fails when it does.
     """
 
-    __slots__ = ("_header_of", "_header_timer", "listener", "received_at")
+    __slots__ = ("_header_of", "_header_timer", "listener", "made_at", "received_at")
 
     def __init__(self, manager: web.Server, listener: Listener, **options: Any) -> None:
         super().__init__(manager, **options)
         self.listener = listener
         self._header_of = -1
         self._header_timer: asyncio.TimerHandle | None = None
+        self.made_at = 0.0
         self.received_at = 0.0
         """When the last header was complete, by time.monotonic: what is handled late has waited since then."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio when the handshake is done."""
+        super().connection_made(transport)
+        self.made_at = time.monotonic()
+        self.listener.make_room(self)
 
     def data_received(self, data: bytes) -> None:
         """What came in; after it, either a request is complete up to its body, or the clock of its header runs."""
@@ -85,6 +97,17 @@ class Connection(web.RequestHandler):
     def _idle(self) -> bool:
         """Whether nothing is left to answer. Before the first request aiohttp may not have begun to wait for one."""
         return not self._request_count or (self._waiter is not None and not self._waiter.done())
+
+    @property
+    def awaits_client(self) -> bool:
+        """Whether it is the client's turn: there is no whole request that waits for its answer."""
+        request = self._current_request
+        return not self._messages and (request is None or not request.content.is_eof())
+
+    @property
+    def waiting_since(self) -> float:
+        """When the last header was complete; before the first one, when the connection was made."""
+        return self.received_at or self.made_at
 
     @property
     def quiet(self) -> bool:
@@ -164,6 +187,7 @@ class Listener:
         self._tls = tls
         self._count_bad_request = count_bad_request
         self._draining = False
+        self._warned_at = -_WARN_SECONDS
         self._server: _Server | None = None
         self._socket: asyncio.Server | None = None
 
@@ -206,11 +230,20 @@ class Listener:
 
     async def _handle(self, request: web.BaseRequest) -> Answer:
         """The handler's answer, with `Connection: close` while the listener drains."""
-        answer = await self._handler(request)
+        version = request.version
+        if version not in _SPOKEN:
+            answer = self.unspoken()
+        else:
+            answer = await self._handler(request)
         answer.write_seconds = self.settings.write_seconds
-        if self._draining or not request.keep_alive or not request.content.is_eof() or request.version < (1, 1):
+        if self._draining or not request.keep_alive or not request.content.is_eof() or version != _NEWEST:
             answer.keep_alive = False
         return answer
+
+    def unspoken(self) -> Answer:
+        """For a request that names a version of HTTP that no client of ours speaks in this way."""
+        self._count_bad_request(505)
+        return failure(505, "requests must be of HTTP/1.1")
 
     def malformed(self, reason: str) -> Answer:
         """For bytes that are no request. The reason goes to the log only: its words are aiohttp's and the client's."""
@@ -223,6 +256,27 @@ class Listener:
         self._count_bad_request(500)
         log.error("request failed", extra={"server": self.name}, exc_info=error)
         return failure(500, "internal error: the server's log has the traceback")
+
+    def make_room(self, new: Connection) -> None:
+        """Closes the connection that has waited for its client longest, if `new` is one too many.
+
+        One that waits for its answer is never closed; if all do, the new one is.
+        """
+        if self._server is None or self.connections <= self.settings.connections:
+            return
+        # What is being closed has no transport any more.
+        open_ones = [each for each in self._server.connections if isinstance(each, Connection) and each.transport]
+        if len(open_ones) <= self.settings.connections:
+            return
+        waiting = [each for each in open_ones if each is not new and each.awaits_client]
+        min(waiting, key=lambda each: each.waiting_since, default=new).force_close()
+        now = time.monotonic()
+        if now - self._warned_at > _WARN_SECONDS:
+            self._warned_at = now
+            log.warning(
+                "too many connections, the oldest are closed",
+                extra={"server": self.name, "connections": self.settings.connections},
+            )
 
     def drain(self) -> None:
         """From now on each answer ends its connection."""

@@ -32,6 +32,7 @@ _REASONS: Final = {
     415: "UnsupportedMediaType",
     429: "TooManyRequests",
     500: "InternalError",
+    505: "BadRequest",
 }
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
 _encoder: Final = msgspec.json.Encoder()

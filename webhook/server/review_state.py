@@ -55,7 +55,9 @@ class Misses:
             self.device_classes.add(device_class)
         return drivers
 
-    def __bool__(self) -> bool:
+    @property
+    def found(self) -> bool:
+        """Whether any name was unknown. A record without one is still a record, so it has no truth value of its own."""
         return bool(self.namespaces or self.device_classes)
 
 
@@ -76,6 +78,12 @@ class ReviewState:
     """Rules that began to act, or were allowed, a moment ago."""
     recent_taints: RecentTaints = field(default_factory=lambda: RecentTaints(time.monotonic))
     """Taints that slices had until a moment ago."""
+
+    @property
+    def judges_taints(self) -> bool:
+        """Whether a policy, or the one that is tried, has rules on taints."""
+        policies = self.policies.state
+        return policies.active.judges_taints or (policies.candidate is not None and policies.candidate.judges_taints)
 
     def context(
         self,

@@ -18,8 +18,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSettings:
-    """How long a connection may take for what, and how it ends."""
+    """How many connections there may be, how long each may take for what, and how it ends."""
 
+    connections: int = 2000
+    """With a finished handshake, at a time. Each takes 50 to 100 KiB; an API server opens one for each review that it
+    waits for, some hundreds at most. When there are more, the one is closed that has waited for its client longest."""
     handshake_seconds: float = 10.0
     """For the TLS handshake."""
     header_seconds: float = 10.0
@@ -56,6 +59,11 @@ class ReviewSettings:
     """Bodies above this are read and judged one at a time, beside the others."""
     large_claim_bytes: int = 16 * 1024
     """The same for claims and templates, which cost more per byte: above this they have hundreds of tolerations."""
+    turn_seconds: float = 0.002
+    """For a smaller claim or template on the event loop, which has its turn for at most twice as long; one that costs
+    more is judged again as a large one."""
+    documents_limit_bytes: int = 8 * 1024 * 1024
+    """For all ConfigMaps that wait to be judged: ten of the size that etcd takes. There is one per cluster."""
     body_seconds: float = 10.0
     """For the body to arrive once the header is there; less if the caller's deadline comes first."""
     beginning_seconds: float = 1.0

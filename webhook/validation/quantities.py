@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_UP, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -11,11 +12,17 @@ if TYPE_CHECKING:
     from webhook.api.field import JSON
 
 # Go takes numbers without a digit for zero: `.`, `+` and `Gi` are quantities (seen on 1.37.0).
-_QUANTITY: Final = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,18})?")
+_QUANTITY: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,18})?")
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_EXPONENT_MAX: Final = 64
-"""Larger exponents are cut: what they spell is beyond every limit, and costs no more than this."""
+_BINARY_MAX: Final = Decimal(2**63 - 1)
+"""Larger numbers with a binary suffix are taken for this one; those with a decimal suffix are not."""
+_NANO: Final = Decimal("1e-9")
+_MAX_DIGITS: Final = 1000
+_MAX: Final = 10**_MAX_DIGITS
+"""Larger numbers are taken for this one: what they spell is beyond every limit, and costs no more than this."""
+# Digits are read without being converted to binary, which takes time by the square of their number.
+_EXACT: Final = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX, rounding=ROUND_UP)
 
 
 @lru_cache(maxsize=1024)
@@ -24,17 +31,27 @@ def _parsed(text: str) -> Fraction | None:
     if match is None or not text:
         return None
     sign, whole, part, suffix = match.groups("")
-    number = Fraction(f"{sign}{whole or 0}.{part or 0}")
+    number = Decimal(f"{whole or 0}.{part or 0}")
     if suffix in _BINARY:
-        return Fraction(number * 2 ** _BINARY[suffix])
-    exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
-    return Fraction(number * Fraction(10) ** max(min(exponent, _EXPONENT_MAX), -_EXPONENT_MAX))
+        number = min(_EXACT.multiply(number, Decimal(2 ** _BINARY[suffix])), _BINARY_MAX)
+    else:
+        exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
+        enough = len(text) + _MAX_DIGITS
+        number = min(_EXACT.scaleb(number, Decimal(max(-enough, min(exponent, enough)))), Decimal(_MAX))
+    size = Fraction(_EXACT.quantize(number, _NANO))
+    return -size if sign == "-" else size
 
 
 def parse_quantity(value: JSON) -> Fraction | None:
-    """The number that a text or a JSON number spells; None if it is no quantity. Null reads as zero, as in Go."""
+    """The number that a text or a JSON number spells; None if it is no quantity. Null reads as zero, as in Go.
+
+    As in Go, what is finer than a nano is rounded away from zero. However many digits there are, they take time in
+    proportion to their number.
+    """
     if value is None:
         return Fraction(0)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
+    if isinstance(value, int):
+        return Fraction(max(-_MAX, min(value, _MAX)))
     return _parsed(value if isinstance(value, str) else repr(value))

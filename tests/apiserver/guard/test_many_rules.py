@@ -13,6 +13,7 @@ from tests.apiserver.guard.crowd import COUNT, RULES, make_rule
 from tests.apiserver.guard.replicas import Replicas
 from tests.apiserver.policy.stage import make_policy
 from tests.controlplane.processes import wait_until
+from tests.controlplane.versions import GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,6 +133,68 @@ def test_devices_that_are_closed_without_eviction_stay_within_the_limit(stage: S
             admitted += 1
             _wait_shown(replicas, admitted)
     assert admitted == COUNT * 2 // 100
+
+
+def _use(stage: Stage, replicas: Replicas, limits: dict[str, object]) -> None:
+    for webhook in replicas.all:
+        stage.webhook = webhook
+        stage.use(make_policy(impact={"limits": [limits]}))
+
+
+def test_wide_rule_that_is_deleted_does_not_let_others_close_its_devices_in_pieces(
+    stage: Stage, replicas: Replicas
+) -> None:
+    """F8: what it closed is used up, and nothing keeps those devices closed any more."""
+    _use(stage, replicas, {"devices": None})
+    _ = stage.client.create(RULES, make_rule(None, "wide", effect="NoSchedule")).object
+    _wait_shown(replicas, 1)
+    _use(stage, replicas, {"devices": "2%"})
+    assert stage.client.create(RULES, make_rule(0, effect="NoSchedule")).ok  # the wide rule keeps the device closed
+    crowd.delete_rules(stage.client)
+    _wait_shown(replicas, 0)
+    replies = [stage.client.create(RULES, make_rule(number, effect="NoSchedule")) for number in range(20)]
+    assert [reply.code for reply in replies] == [403] * 20
+    assert f"it hits {COUNT} devices of driver {crowd.DRIVER}, and the limit is 10 devices" in replies[0].message
+
+
+@pytest.fixture
+def little_driver(stage: Stage) -> Iterator[str]:
+    """Ten devices in a pool of their own."""
+    name = "little.example.com"
+    little = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "little"},
+        "spec": {
+            "driver": name,
+            "nodeName": "little",
+            "pool": {"name": "little", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"d-{number}"} for number in range(10)],
+        },
+    }
+    _ = stage.client.create(crowd.SLICES, little).object
+    yield name
+    _ = stage.client.delete(f"{crowd.SLICES}/little").object
+
+
+def test_large_driver_makes_no_room_for_all_devices_of_a_little_one(
+    stage: Stage, little_driver: str, replicas: Replicas
+) -> None:
+    """F13: the rule names the pool alone, and all its devices are two per cent of all there are."""
+    _use(stage, replicas, {"devices": "5%"})
+    rule = make_rule(None, "little", effect="NoSchedule")
+    rule["spec"]["deviceSelector"] = {"pool": "little"}
+    refused = stage.client.create(RULES, rule)
+    assert refused.code == 403
+    assert f"hits 10 devices in 1 pool: the limit is 0 devices of driver {little_driver};" in refused.message
+    _use(stage, replicas, {"devices": "50%"})
+    for number in range(10):
+        rule["metadata"]["name"] = f"little-{number}"
+        rule["spec"]["deviceSelector"] = {"pool": "little", "device": f"d-{number}"}
+        if not stage.client.create(RULES, rule).ok:
+            break
+        _wait_shown(replicas, number + 1)
+    assert number == 5
 
 
 def _wait_shown(replicas: Replicas, rules: int) -> None:

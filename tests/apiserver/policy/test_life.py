@@ -13,7 +13,7 @@ import pytest
 
 from tests.apiserver.evicting import stays
 from tests.apiserver.policy.firmware import CLAIMS, RULE, make_firmware_claim
-from tests.apiserver.policy.stage import BUILTIN, answered, hash_of, make_config_map, make_policy
+from tests.apiserver.policy.stage import BUILTIN, POLICY_MAP, answered, hash_of, make_config_map, make_policy
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 
@@ -192,6 +192,43 @@ def test_a_broken_policy_that_gets_in_does_not_replace_the_last_good_one(bypasse
 
     stage.use(STRICT)
     # The policy in use is the one from before, so only the metric says that this one was read.
+    wait_until(lambda: stage.load_success, "the metric says that the policy was loaded")
+
+
+UNREADABLE: Final = {
+    "the policy is binary": ({"binaryData": {"policy.yaml": "/////w=="}}, "binaryData[policy.yaml]"),
+    "its key is misspelt": ({"data": {"policy.yml": json.dumps(STRICT)}}, "data[policy.yml]"),
+    "there is no data": ({}, "data[policy.yaml]"),
+}
+"""What a ConfigMap holds instead of the policy, and where the mistake is."""
+
+
+def _replaced(stage: Stage, content: Json) -> Reply:
+    """Has nothing but this in the ConfigMap."""
+    config_map = {key: value for key, value in make_config_map("").items() if key != "data"}
+    return stage.client.request("PUT", POLICY_MAP, {**config_map, **content})
+
+
+@pytest.mark.parametrize("fault", UNREADABLE)
+def test_a_config_map_that_would_lose_its_policy_is_refused(stage: Stage, fault: str) -> None:
+    """F11."""
+    content, field = UNREADABLE[fault]
+    reply = _replaced(stage, content)
+    assert (reply.code, [cause.field for cause in reply.causes]) == (422, [field])
+    assert _created(stage).code == 403
+
+
+@pytest.mark.parametrize("fault", UNREADABLE)
+def test_a_config_map_that_loses_its_policy_all_the_same_leaves_the_last_good_one(bypassed: Stage, fault: str) -> None:
+    """F11: a policy that cannot be found in it is a broken one; only the deletion asks for the built-in one."""
+    stage = bypassed
+    content, field = UNREADABLE[fault]
+    assert _replaced(stage, content).ok
+    wait_until(lambda: not stage.load_success, "the metric says that the policy was not loaded")
+    assert (stage.policy_hash, stage.webhook.ready()) == (hash_of(STRICT), True)
+    assert not stage.ask(make_firmware_claim())["allowed"]
+    wait_until(lambda: any(field in each["note"] for each in stage.policy_events()), "an Event")
+    assert _replaced(stage, {"data": {"policy.yaml": json.dumps(STRICT)}}).ok
     wait_until(lambda: stage.load_success, "the metric says that the policy was loaded")
 
 

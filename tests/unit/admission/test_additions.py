@@ -256,6 +256,16 @@ def test_default_is_added_where_the_request_stands(manifest: Any, at: str) -> No
     assert len([path for path in added if "tolerations" in path and path != f"add {NOTE}"]) == 1
 
 
+def test_defaults_follow_one_another_behind_the_tolerations_that_are_there() -> None:
+    first, second = make_toleration("first"), make_toleration("second")
+    stored, patch, _ = mutated(
+        make_claim([OWN]), key=None, defaultTolerations=[{"name": "two", "tolerations": [first, second]}]
+    )
+    assert stored["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] == [OWN, first, second]
+    at = "/spec/devices/requests/0/exactly/tolerations"
+    assert [edit["path"] for edit in patch if edit["path"].startswith(at)] == [f"{at}/1", f"{at}/2"]
+
+
 def test_null_list_is_replaced() -> None:
     claim = make_claim(requests=[{"name": "r", "exactly": {"deviceClassName": "gpu", "tolerations": None}}])
     stored = mutated(claim, defaultTolerations=WAITING)[0]

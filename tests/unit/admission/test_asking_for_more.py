@@ -207,6 +207,12 @@ def test_rule_past_its_end_is_not_pressed_on(more: dict[str, Any]) -> None:
     assert [text[:27] for text in refusals(ask(new, old))] == ["was at 2026-06-01T11:00:00Z"]
 
 
+@pytest.mark.parametrize(("expires", "allowed"), [("2026-06-01T12:00:00Z", False), ("2026-06-01T12:00:01Z", True)])
+def test_rule_may_begin_until_the_second_at_which_it_ends(expires: str, allowed: bool) -> None:  # noqa: FBT001 -- a table's
+    rule = tainting(node(0), "NoSchedule", annotations={EXPIRES_AT: expires})
+    assert ask(rule).allowed is allowed
+
+
 # --- codes that cannot be verified (R5) ------------------------------------------------------------
 
 

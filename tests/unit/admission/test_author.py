@@ -248,6 +248,13 @@ def test_digest_of_what_has_wrong_types_is_one(spec: Any) -> None:
 # --- bounds -------------------------------------------------------------------------------------
 
 
+def test_annotation_of_64_kib_is_read_and_a_longer_one_is_not() -> None:
+    longest = '{"username":"%s"}' % ("j" * (64 * 1024 - 15))
+    assert len(longest) == 65_536
+    assert claimed_author(longest) is not None
+    assert claimed_author(f"{longest} ") is None
+
+
 def test_groups_of_8192_bytes_are_written_down_and_one_byte_more_is_not() -> None:
     fits, beyond = ("g" * 8000, "h" * 192), ("g" * 8000, "h" * 193)
     assert claimed_author(signed(Requester("jane", fits), "ns", "n", ASKED, KEY)) == Requester("jane", fits)

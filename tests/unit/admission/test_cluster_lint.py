@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -24,6 +26,10 @@ from tests.builders import (
     make_toleration,
 )
 from webhook.admission.chain import validate
+from webhook.admission.cluster_lint import cluster_lint
+from webhook.admission.context import Budget, OutOfTime
+from webhook.api.meta import format_time
+from webhook.api.rules import EVICT
 from webhook.inventory.state import Inventory, Sight
 
 if TYPE_CHECKING:
@@ -53,6 +59,12 @@ def published(*taints: Any) -> Any:
 
 def rule_for(selector: Any, *, name: str = "new", **taint: Any) -> Any:
     return make_rule(meta={"name": name}, selector=selector, taint=make_taint(**taint))
+
+
+def asking(selector: Any, *, name: str = "new", evict: bool = False, **taint: Any) -> Any:
+    """A rule that may ask our worker to evict."""
+    annotations = {EVICT: "true"} if evict else {}
+    return make_rule(meta={"name": name, "annotations": annotations}, selector=selector, taint=make_taint(**taint))
 
 
 def answer(manifest: Any, inventory: Inventory | None, old: Any = None) -> Decision:
@@ -109,9 +121,25 @@ def test_rule_with_another_taint_covers_nothing(taint: dict[str, Any]) -> None:
     assert "DT203" not in codes(answer(rule_for({"pool": POOL}), inventory))
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(-30, ["DT203"]), (30, [])])
+@pytest.mark.parametrize(
+    ("stored", "new"),
+    [
+        pytest.param({"effect": "NoExecute"}, {"effect": "NoSchedule", "evict": True}, id="NoExecute, and evict"),
+        pytest.param({"effect": "NoSchedule", "evict": True}, {"effect": "NoExecute"}, id="evict, and NoExecute"),
+        pytest.param({"effect": "NoSchedule"}, {"effect": "NoSchedule", "evict": True}, id="without and with evict"),
+        pytest.param({"effect": "NoSchedule", "evict": True}, {"effect": "NoSchedule"}, id="with and without evict"),
+    ],
+)
+def test_rule_covers_another_only_if_both_are_evicted_by_the_same_controller(stored: Any, new: Any) -> None:
+    """NoExecute is for the in-tree controller, and `/evict` for ours."""
+    inventory = held(published(), asking({}, name="stored", **stored))
+    assert "DT203" not in codes(answer(asking({"pool": POOL}, **new), inventory))
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(-30, ["DT203"]), (0, ["DT203"]), (30, [])])
 def test_rule_that_evicts_later_covers_none_that_evicts_sooner(seconds: int, expected: list[str]) -> None:
-    times = {"new": "2026-01-31T12:00:30Z", "stored": f"2026-01-31T12:0{1 if seconds > 0 else 0}:00Z"}
+    new_time = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    times = {"new": format_time(new_time), "stored": format_time(new_time + timedelta(seconds=seconds))}
     inventory = held(
         published(),
         rule_for({"pool": POOL}, name="stored", effect="NoExecute", timeAdded=times["stored"]),
@@ -132,6 +160,19 @@ def test_rule_does_not_cover_itself() -> None:
         pytest.param([published()], {"driver": DRIVER}, ["DT204"], id="all of its devices"),
         pytest.param([published()], {"pool": POOL}, ["DT204"], id="all pools that it has"),
         pytest.param([published()], {"device": "gpu-1"}, [], id="one of two"),
+        pytest.param([published()], {"device": "gpu-0"}, [], id="the first of two"),
+        pytest.param(
+            [published(), make_slice(pool="node-1", meta={"name": "node-1-gpu"})],
+            {"pool": POOL},
+            [],
+            id="one of two pools",
+        ),
+        pytest.param(
+            [published(), make_slice(pool="node-1", meta={"name": "node-1-gpu"})],
+            {"driver": DRIVER},
+            ["DT204"],
+            id="both pools",
+        ),
         pytest.param([published(make_taint())], {"device": "gpu-1"}, ["DT204"], id="the last without a taint"),
         pytest.param([published(make_taint())], {"device": "gpu-0"}, [], id="one that has a taint already"),
         pytest.param(
@@ -181,6 +222,66 @@ def test_keys_are_compared_with_published_ones_until_there_are_too_many() -> Non
     assert codes(decision) == ["DT202"]
 
 
+def claim_for(keys: Iterable[str]) -> Any:
+    names = list(keys)
+    parts = [names[at : at + 16] for at in range(0, len(names), 16)]
+    return make_claim(requests=[make_request(f"r{at}", map(make_toleration, part)) for at, part in enumerate(parts)])
+
+
+def spent_after(looks: int) -> Budget:
+    """A budget that is spent after that number of looks at the clock."""
+    times = count()
+    return Budget(looks, lambda: next(times))
+
+
+def test_keys_are_compared_for_a_bounded_time_however_many_are_published() -> None:
+    """F7: 32 unknown keys beside 200 published ones took five seconds."""
+    keys = [f"{number:03}{'ab' * 25}.example.com/key" for number in range(240)]
+    stored = [rule_for({"pool": POOL}, name=f"stored-{at}", key=f"{key}-{at}") for at, key in enumerate(keys[:200])]
+    inventory, claim = held(*stored), decoded(claim_for(keys[208:]))[0]
+
+    def lint(looks: int) -> list[str]:
+        context = make_context(sight=Sight(inventory), budget=spent_after(looks))
+        return [finding.code or "" for finding in cluster_lint(claim, None, context)]
+
+    with pytest.raises(OutOfTime) as raised:
+        lint(20)
+    assert raised.value.phase == "lint"
+    assert set(lint(100)) <= {"DT202"}
+
+
+def test_long_keys_are_compared_by_their_names_only() -> None:
+    """F7: the time to compare two keys grows with the product of their lengths."""
+    domain = ".".join(["a" * 30] * 4)
+    stored = rule_for({"pool": POOL}, name="stored", key=f"{domain}.com/stuck")
+    assert codes(answer(claim_for([f"{domain}.com/stucks"]), held(stored))) == []
+    assert codes(answer(claim_for([f"{domain}.org/stuck"]), held(stored))) == ["DT202"]
+
+
+@pytest.mark.parametrize("selector", [{"device": "gone"}, {"driver": DRIVER, "pool": "node-1"}, {"driver": DRIVER}])
+def test_advice_on_rules_asks_the_budget_for_every_thousand_devices_and_rules(selector: Any) -> None:
+    """F7: most of all where another rule keeps every device closed, so that no free one is ever found."""
+    pools = [
+        make_slice(
+            [make_device(f"d-{device}") for device in range(100)],
+            meta={"name": f"s-{number}"},
+            pool=f"node-{number}",
+        )
+        for number in range(30)
+    ]
+    others = [rule_for({"pool": f"p-{number}"}, name=f"r-{number}") for number in range(2000)]
+    inventory = held(*pools, *others, rule_for({"driver": DRIVER}, name="all"))
+    new = decoded(rule_for(selector, key="other.example.com/x"))[0]
+
+    def lint(looks: int) -> list[str]:
+        context = make_context(sight=Sight(inventory), budget=spent_after(looks))
+        return [finding.code or "" for finding in cluster_lint(new, None, context)]
+
+    with pytest.raises(OutOfTime):
+        lint(8)
+    assert "DT204" not in lint(40)
+
+
 def test_update_that_changes_nothing_of_it_is_told_nothing() -> None:
     stored = rule_for({"pool": "node-7"}, effect="None")
     noted = make_rule(
@@ -193,3 +294,12 @@ def test_update_that_changes_nothing_of_it_is_told_nothing() -> None:
 
 def test_cluster_that_nobody_knows_gives_no_advice() -> None:
     assert codes(answer(rule_for({"pool": "node-7"}, effect="None"), None)) == []
+
+
+@pytest.mark.parametrize(("others", "expected"), [(31, ["DT202"]), (32, [])])
+def test_first_32_unknown_keys_are_compared_with_published_ones(others: int, expected: list[str]) -> None:
+    rule = rule_for({"pool": POOL}, name="stored", key=OTHER_KEY)
+    keys = [f"strange-{number}.example.net/{number}" for number in range(others)]
+    tolerations = [make_toleration(key) for key in [*keys, ELSEWHERE]]
+    requests = [make_request(f"r{at}", tolerations[at : at + 10]) for at in range(0, len(tolerations), 10)]
+    assert codes(answer(make_claim(requests=requests), held(published(make_taint()), rule))) == expected

@@ -127,14 +127,67 @@ def test_what_an_update_left_alone_is_not_judged_again(new: Any, old: Any, denie
             id="binary data",
         ),
         pytest.param(config_map({"policy.yaml": 1}), ["deny FieldValueTypeInvalid data[policy.yaml]"], id="a number"),
-        pytest.param(config_map({"other": "x"}), ["warn FieldValueRequired data[policy.yaml]"], id="no policy"),
-        pytest.param(config_map(), ["warn FieldValueRequired data[policy.yaml]"], id="no data"),
-        pytest.param(config_map([]), ["warn FieldValueRequired data[policy.yaml]"], id="data that is a list"),
-        pytest.param({}, ["warn FieldValueRequired data[policy.yaml]"], id="nothing at all"),
+        pytest.param(config_map({"other": "x"}), ["deny FieldValueRequired data[policy.yaml]"], id="no policy"),
+        pytest.param(
+            config_map({"candidate.yaml": GOOD}), ["deny FieldValueRequired data[policy.yaml]"], id="only a candidate"
+        ),
+        pytest.param(config_map(), ["deny FieldValueRequired data[policy.yaml]"], id="no data"),
+        pytest.param(config_map([]), ["deny FieldValueRequired data[policy.yaml]"], id="data that is a list"),
+        pytest.param({}, ["deny FieldValueRequired data[policy.yaml]"], id="nothing at all"),
+        pytest.param(
+            config_map(binaryData={"policy.yaml": "eA=="}),
+            ["deny FieldValueForbidden binaryData[policy.yaml]"],
+            id="the policy as binary data",
+        ),
+        pytest.param(
+            config_map({"policy.yml": GOOD}), ["deny FieldValueForbidden data[policy.yml]"], id="a misspelt key"
+        ),
+        pytest.param(
+            config_map({"notes": "x"}, binaryData={"Policy.YAML": "eA=="}),
+            ["deny FieldValueForbidden binaryData[Policy.YAML]"],
+            id="a misspelt key of binary data",
+        ),
     ],
 )
 def test_config_map_of_another_form(manifest: Any, expected: list[str]) -> None:
     assert told(judged(manifest)) == expected
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        pytest.param(config_map({"policy.yml": GOOD}), "deny FieldValueForbidden data[policy.yml]", id="renamed"),
+        pytest.param(config_map({}), "deny FieldValueRequired data[policy.yaml]", id="removed"),
+        pytest.param(
+            config_map(binaryData={"policy.yaml": "eA=="}),
+            "deny FieldValueForbidden binaryData[policy.yaml]",
+            id="made binary",
+        ),
+    ],
+)
+def test_update_that_loses_the_policy_is_refused(new: Any, expected: str) -> None:
+    """F11: stored all the same, it would be a broken policy."""
+    assert told(judged(new, config_map({"policy.yaml": GOOD}))) == [expected]
+
+
+def test_update_that_drops_a_policy_in_binary_data_is_refused() -> None:
+    """F11: it was a broken policy before, and is one still."""
+    before = config_map({}, binaryData={"policy.yaml": "eA=="})
+    assert told(judged(config_map({}), before)) == ["deny FieldValueRequired data[policy.yaml]"]
+
+
+def test_config_map_that_had_no_policy_before_can_be_labelled_and_is_warned_of_at_other_changes() -> None:
+    before = config_map({"notes": "x"})
+    assert judged({**before, "metadata": {"name": "policy", "labels": {"a": "b"}}}, before).findings == ()
+    decision = judged(config_map({"notes": "x", "policy.yml": GOOD}), before)
+    assert (told(decision), decision.allowed) == (["warn FieldValueForbidden data[policy.yml]"], True)
+
+
+def test_message_names_the_key_that_was_meant() -> None:
+    decision = judged(config_map({"policy.yml": GOOD}))
+    assert [str(error) for error in decision.errors] == [
+        'data[policy.yml]: Forbidden: unknown key, did you mean "policy.yaml"?'
+    ]
 
 
 def test_other_operations_are_none_of_ours() -> None:

@@ -175,8 +175,16 @@ def test_namespaces_may_join_as_far_as_the_tolerance_goes() -> None:
     assert fault(code, impact=hit(names=namespaces(10) | set("abcd"))) == expected
 
 
+def test_thirty_two_namespaces_are_known_one_by_one() -> None:
+    code = code_for(impact=hit(names=32))
+    assert fault(code, impact=hit(names=32)) is None
+    expected = "was made for other namespaces than other-000, other-001, other-002 and 29 more"
+    assert fault(code, impact=hit(names=namespaces(32, "other-"))) == expected
+
+
 def test_beyond_thirty_two_namespaces_only_their_number_is_known() -> None:
     """Each costs four characters."""
+    assert fault(code_for(impact=hit(names=33)), impact=hit(names=namespaces(33, "other-"))) is None
     code = code_for(impact=hit(names=40))
     assert fault(code, impact=hit(names=namespaces(40, "other-"))) is None
     assert fault(code, impact=hit(names=45)) == "was made for less: now 45 namespaces (at most 44)"
@@ -224,3 +232,20 @@ def test_time_is_read_as_utc() -> None:
     read = read_code(make_code(ABOUT, hit(), "jane", datetime(2026, 6, 4, 14, tzinfo=UTC), SECRET))
     assert read is not None
     assert read.expires == datetime(2026, 6, 4, 14, tzinfo=UTC)
+
+
+def spelt(seal_bytes: int) -> str:
+    """A code of the right form with a seal of that many bytes."""
+    seal = base64.urlsafe_b64encode(b"s" * seal_bytes).decode().rstrip("=")
+    return f"v1.1.0.0.0.0.{seal}"
+
+
+def test_code_has_at_most_16384_characters() -> None:
+    assert (len(spelt(12278)), len(spelt(12279))) == (16384, 16385)
+    assert read_code(spelt(12278)) is not None
+    assert read_code(spelt(12279)) is None
+
+
+def test_seal_has_at_least_22_bytes() -> None:
+    assert read_code(spelt(22)) is not None
+    assert read_code(spelt(21)) is None

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from webhook.admission.context import UNLIMITED, AdmissionContext, Budget, OutOfTime
+from webhook.admission.context import UNLIMITED, AdmissionContext, Budget, OutOfTime, OutOfTurn
 from webhook.policy.model import PolicyMode
 from webhook.validation.releases import NEWEST
 
@@ -28,6 +28,80 @@ def test_budget_lasts_as_long_as_it_says() -> None:
     with pytest.raises(OutOfTime) as caught:
         budget.check("lint")
     assert (caught.value.phase, str(caught.value)) == ("lint", "lint")
+
+
+def test_budget_may_be_asked_again_at_its_very_end() -> None:
+    clock = Clock()
+    budget = Budget(2.0, clock)
+    clock.seconds = 102.0
+    budget.check("policy")
+    budget.check("lint")
+
+
+def test_no_seconds_are_left_after_the_deadline() -> None:
+    clock = Clock()
+    budget = Budget(2.0, clock)
+    left = []
+    for clock.seconds in (100.0, 101.5, 102.0, 103.0):
+        left.append(budget.seconds_left)
+    assert left == [2.0, 0.5, 0.0, 0.0]
+
+
+def test_time_spent_in_a_queue_counts_against_the_budget() -> None:
+    clock = Clock()
+    budget = Budget(2.0, clock, since=99.0)
+    assert budget.seconds_left == 1.0
+    clock.seconds = 101.1
+    with pytest.raises(OutOfTime):
+        budget.check("policy")
+
+
+def test_turn_ends_when_exactly_its_seconds_were_worked() -> None:
+    clock, work = Clock(), Clock()
+    budget = Budget(20.0, clock)
+    budget.take_turn(2.0, work)
+    clock.seconds = 102.1
+    budget.check("policy")
+    clock.seconds, work.seconds = 104.2, 102.0
+    with pytest.raises(OutOfTurn):
+        budget.check("policy")
+
+
+def test_turn_ends_after_twice_its_seconds_of_work() -> None:
+    clock = Clock()
+    budget = Budget(20.0, clock)
+    budget.take_turn(2.0, clock)
+    clock.seconds = 102.5
+    budget.check("policy")
+    clock.seconds = 104.4
+    budget.check("policy")
+    clock.seconds = 104.6
+    with pytest.raises(OutOfTurn):
+        budget.check("policy")
+    budget.end_turn()
+    budget.check("policy")
+
+
+def test_turn_goes_on_while_the_machine_does_something_else() -> None:
+    clock, work = Clock(), Clock()
+    budget = Budget(20.0, clock)
+    budget.take_turn(2.0, work)
+    for _ in range(9):
+        clock.seconds += 2.1
+        work.seconds += 0.1
+        budget.check("policy")
+    clock.seconds = 120.1
+    with pytest.raises(OutOfTime):
+        budget.check("policy")
+
+
+def test_turn_does_not_put_the_deadline_off() -> None:
+    clock = Clock()
+    budget = Budget(2.0, clock)
+    budget.take_turn(5.0, clock)
+    clock.seconds = 102.1
+    with pytest.raises(OutOfTime):
+        budget.check("policy")
 
 
 def test_unlimited_budget_never_ends() -> None:

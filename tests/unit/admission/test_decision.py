@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.admission.decision import ALLOWED, WARNING_MAX, WARNINGS_MAX, Decision
+from webhook.admission.decision import ALLOWED, Decision
 from webhook.api.field import Finding, Path, Severity, forbidden, invalid
+
+# The documentation and earlier policies rely on these numbers, so they are written out.
+WARNING_MAX = 256
+WARNINGS_MAX = 4096
 
 AT = Path.root().child("spec")
 FIELD = Finding(Severity.DENY, invalid(AT, "x", "must be y"))
@@ -74,3 +78,12 @@ def test_warnings_are_4096_characters_at_most_and_the_rest_is_counted(number: in
 
 def test_refusal_shows_its_advice_as_well() -> None:
     assert Decision((FIELD, ADVICE)).warnings == ("spec: is odd [DT001]",)
+
+
+@pytest.mark.parametrize(("last", "shown"), [(216, 16), (217, 15)])
+def test_forty_characters_are_left_for_the_count_of_the_rest(last: int, shown: int) -> None:
+    frame = len("spec:  [DT001]")
+    lengths = [256] * 15 + [last]
+    warnings = Decision(tuple(advice("x" * (length - frame)) for length in lengths)).warnings
+    assert [len(text) for text in warnings[:shown]] == lengths[:shown]
+    assert warnings[shown:] == (() if shown == 16 else ("and 1 more warning",))

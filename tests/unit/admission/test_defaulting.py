@@ -186,6 +186,13 @@ def test_time_is_carried_over_within_a_device(stored: Any, time: str) -> None:
     assert edits(new, old) == {"/spec/devices/1/taints/0/timeAdded": time}
 
 
+def test_times_of_the_first_64_stored_taints_of_a_device_are_carried_over() -> None:
+    new = make_slice([make_device("b", [make_taint("k63", time_added=None), make_taint("k64", time_added=None)])])
+    old = make_slice([make_device("b", [make_taint(f"k{number}", time_added=OLD_TEXT) for number in range(65)])])
+    at = "/spec/devices/0/taints"
+    assert edits(new, old) == {f"{at}/0/timeAdded": OLD_TEXT, f"{at}/1/timeAdded": NOW_TEXT}
+
+
 @pytest.mark.parametrize(
     ("taints", "stored", "bumped"),
     [

@@ -25,9 +25,9 @@ from tests.costs import calls_of
 from tests.unit.admission.crowded import LARGEST, RULES, SHAPES, body_of, decided, policy, reviewed
 from tests.unit.policy.documents import judge_of, make_entry
 from webhook.admission.author import REQUESTED_BY, digest, signed
-from webhook.admission.chain import MAX_FINDINGS, mutate, validate
+from webhook.admission.chain import mutate, validate
 from webhook.admission.context import Budget, OutOfTime
-from webhook.admission.excess import LIST_MAX, OBJECT_MAX, excess_of
+from webhook.admission.excess import excess_of
 from webhook.admission.review import decode_review
 from webhook.admission.rulings import NOT_JUDGED
 from webhook.api.claims import decode_claim
@@ -38,6 +38,11 @@ from webhook.policy.ports import Requester
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision
+
+# The documentation and earlier policies rely on these numbers, so they are written out.
+LIST_MAX = 64
+OBJECT_MAX = 1024
+MAX_FINDINGS = 1000
 
 SECRET = b"k" * 32
 NO_XID = make_entry("no-xid", "deny", {"tolerations": {"keys": [KEY]}})
@@ -359,3 +364,41 @@ def test_tolerations_of_a_request_behind_as_many_as_are_judged_all_count_as_not_
     assert excess is not None
     assert (excess.tolerations, excess.unjudged, excess.requests_unjudged) == (3, 3, 1)
     assert str(excess.first_unjudged) == f"spec.devices.requests[{OBJECT_MAX}].exactly.tolerations[0]"
+
+
+def test_more_requests_than_the_reader_takes_are_not_looked_at() -> None:
+    requests = [make_request(f"r{at}", harmless(17)) for at in range(4097)]
+    looked_at = excess_of(make_claim(requests=requests[:4096]), of_template=False)
+    assert looked_at is not None
+    assert len(looked_at.crowded) == 4096
+    claim = make_claim(requests=requests)
+    refused = excess_of(claim, of_template=False)
+    assert refused is not None
+    assert (refused.kept, refused.crowded, refused.cut) == (claim, (), False)
+
+
+@pytest.mark.parametrize(
+    ("within", "beyond"),
+    [
+        pytest.param(
+            make_claim(requests=[make_request(f"r{at}", harmless(16)) for at in range(32)]),
+            make_claim(requests=[make_request(f"r{at}", harmless(16)) for at in range(33)]),
+            id="requests",
+        ),
+        pytest.param(spread(1, 8, 16), spread(1, 9, 16), id="alternatives"),
+        pytest.param(spread(2, 2, 16), spread(2, 2, 16, FORBIDDEN), id="tolerations of an alternative"),
+        pytest.param(
+            make_claim(status=make_status(*[make_result()] * 32)),
+            make_claim(status=make_status(*[make_result()] * 33)),
+            id="results",
+        ),
+        pytest.param(
+            make_claim(status=make_status(make_result(harmless(16)))),
+            make_claim(status=make_status(make_result(), make_result(harmless(17)))),
+            id="tolerations of a result",
+        ),
+    ],
+)
+def test_excess_begins_beyond_the_documented_limits(within: Any, beyond: Any) -> None:
+    assert excess_of(within, of_template=False) is None
+    assert excess_of(beyond, of_template=False) is not None

@@ -18,6 +18,7 @@ from tests.builders import (
 )
 from tests.unit.policy.documents import judge_of, make_entry
 from webhook.admission.chain import explain
+from webhook.policy.model import CLAIM_CONTROLLER
 
 if TYPE_CHECKING:
     from webhook.admission.explanation import Explanation
@@ -53,3 +54,25 @@ def test_mode_of_the_policy_is_noted_where_refused_taints_are_warnings() -> None
     rule = make_rule(taint=make_taint())
     assert explained(rule).notes == ()
     assert explained(rule, mode="warn").notes == ("the policy's mode is warn: refusals are warnings",)
+
+
+def explained_of_unknown_author(word: str) -> Explanation:
+    claim = make_claim(
+        [make_toleration()],
+        meta=make_meta("claim", namespace="ml", annotations={"resource.kubernetes.io/pod-claim-name": "gpu"}),
+    )
+    judge = judge_of(NO_KEY, unknownAuthor=word, generatedClaims="enforce")
+    return explain(make_admission_request(claim, user=CLAIM_CONTROLLER), make_context(judge=judge, key=b"k" * 32))
+
+
+@pytest.mark.parametrize("word", ["warn", "deny"])
+def test_rules_are_asked_about_a_generated_claim_of_an_unknown_author(word: str) -> None:
+    found = explained_of_unknown_author(word)
+    assert rules_of(found) == ["no-key", "default"]
+    assert found.notes == ("made from a template: judged as the template's author",)
+
+
+def test_rules_are_not_asked_about_an_unknown_author_where_the_policy_allows_it() -> None:
+    found = explained_of_unknown_author("allow")
+    assert found.walks == ()
+    assert found.notes[-1] == "its author is not known, and unknownAuthor is allow: no rule is asked"

@@ -388,6 +388,14 @@ HALF_PUBLISHED = inventory_of(pool_slice("gpu-0", count=2), claim("a", on(), use
 PODS_UNKNOWN = inventory_of(pool_slice("gpu-0"), claim("a", on(), users=[group("g"), group("h")]))
 
 
+def test_first_of_several_half_published_pools_is_named() -> None:
+    pools = [pool_slice("d", name=f"slice-{number}", pool=f"node-{number}", count=2) for number in (2, 1, 3)]
+    refused = ask(tainting(), cluster=inventory_of(*pools))
+    assert f": pool {DRIVER}/node-1 is being published" in refusals(refused)[0]
+    warned = ask(tainting(code=code_in(refused)), cluster=inventory_of(*pools))
+    assert ("warn", f"devices are not all counted: 3 pools half published, as {DRIVER}/node-1") in told(warned)
+
+
 @pytest.mark.parametrize(
     ("cluster", "reason", "text", "warning"),
     [

@@ -20,13 +20,13 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
+from tests.costs import calls_of
 from tests.unit.policy.documents import judge_of, make_entry, make_exception
 from webhook.admission.author import REQUESTED_BY, digest, signed
 from webhook.admission.chain import mutate, validate
 from webhook.admission.claim_view import SCHEDULER
-from webhook.admission.excess import LIST_MAX, OBJECT_MAX
+from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.jsonpatch import apply_patch
-from webhook.admission.policy_check import MAX_FINDINGS
 from webhook.api.claims import EXTENDED_RESOURCE, decode_claim
 from webhook.api.decode import Reader
 from webhook.policy.model import CLAIM_CONTROLLER
@@ -34,6 +34,11 @@ from webhook.policy.ports import KnownNames, Requester
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision
+
+# The documentation and earlier policies rely on these numbers, so they are written out.
+LIST_MAX = 64
+OBJECT_MAX = 1024
+MAX_FINDINGS = 1000
 
 SECRET = b"k" * 32
 NAMES = KnownNames({"ml": {"team": "ml"}}, {DRIVER: frozenset({DRIVER})})
@@ -210,6 +215,8 @@ def test_refusal_is_not_lost_among_warnings() -> None:
         pytest.param({"allocationMode": "All"}, True, id="all devices, which are more than any number"),
         pytest.param({"allocationMode": "All", "count": 1}, True, id="all devices and a number"),
         pytest.param({"allocationMode": "Some"}, True, id="a mode that nobody knows"),
+        pytest.param({"allocationMode": ""}, False, id="an empty mode, for which servers fill in the default"),
+        pytest.param({"allocationMode": "", "count": 5}, True, id="an empty mode and five devices"),
     ],
 )
 def test_few_devices_are_few(fields: Any, refused: bool) -> None:  # noqa: FBT001 -- a table's
@@ -379,3 +386,56 @@ def test_exception_that_ends_soon_is_told_once_a_toleration() -> None:
     assert "until 2026-06-05T00:00:00Z only; rule no-xid" in decision.warnings[0]
     assert rules_of(judged(make_claim([XID]), *rules, exceptions=[later])) == []
     assert ("until-friday", "allow") in decision.hits
+
+
+@pytest.mark.parametrize(
+    ("ends", "shown"),
+    [("2026-06-08T12:00:00Z", True), ("2026-06-08T12:00:01Z", False)],
+    ids=["a week", "a second more"],
+)
+def test_exception_is_pointed_out_in_its_last_week(ends: str, shown: bool) -> None:  # noqa: FBT001 -- a table's
+    excused = make_exception("until-then", ["no-xid"], expiresAt=ends)
+    decision = judged(make_claim([XID]), NO_XID, exceptions=[excused])
+    assert decision.allowed
+    assert rules_of(decision) == ([("warn", "until-then")] if shown else [])
+
+
+# --- what expressions cost ----------------------------------------------------------------------
+
+ASKING = [make_entry(f"asks-{number}", "deny", {"when": f"toleration.key == 'k{number}'"}) for number in range(100)]
+
+
+def test_labels_of_a_claim_are_read_once_however_many_rules_ask() -> None:
+    """F5: they were read for each rule and toleration."""
+    judge = judge_of(*ASKING)
+
+    def calls_with(labels: int) -> int:
+        meta = make_meta(namespace="ml", labels={f"l{number}": "v" for number in range(labels)})
+        claim = make_claim([make_toleration(key=f"a{number}") for number in range(16)], meta=meta)
+        return calls_of(
+            lambda request: validate(request, make_context(judge=judge)), lambda: make_admission_request(claim)
+        )
+
+    assert calls_with(64) - calls_with(0) < 64 * 16
+
+
+def test_time_may_run_out_between_two_rules() -> None:
+    """F5: one toleration may meet a thousand expressions."""
+    asked = iter(range(1_000_000))
+    budget = Budget(50.0, lambda: float(next(asked)))
+    context = make_context(judge=judge_of(*ASKING), budget=budget)
+    with pytest.raises(OutOfTime, match="policy"):
+        validate(make_admission_request(make_claim([make_toleration()])), context)
+
+
+def test_findings_that_are_not_reported_are_not_put_together() -> None:
+    """F5: 400 tolerations under 100 warnings are 40,000 texts, of which a thousand are reported."""
+    rules = [make_entry(f"warns-{number}", "warn") for number in range(100)]
+    refusal = make_entry("refuses", "deny", {"tolerations": {"keys": ["last"]}})
+    keys = [*(f"a{number}" for number in range(15)), "last"]
+    requests = [make_request(f"q{at}", [make_toleration(key=key) for key in keys]) for at in range(25)]
+    decision = judged(make_claim(requests=requests), *rules, refusal)
+    found = rules_of(decision)
+    assert len(found) == MAX_FINDINGS
+    assert found[:25] == [("deny", "refuses")] * 25
+    assert found[25:27] == [("warn", "warns-0"), ("warn", "warns-1")]

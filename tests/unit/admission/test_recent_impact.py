@@ -3,69 +3,24 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import structs
 
-from tests.builders import DRIVER, NOW, decoded, make_context
-from tests.unit.admission.guarding import NOWHERE, ask, fleet, node, over, refusals, tainting
+from tests.builders import DRIVER, NOW, make_context
+from tests.unit.admission.guarding import NOWHERE, ask, fleet, node, refusals, tainting
+from tests.unit.admission.recently import NODES, hit, one_of, reasons, settings, stored, tainted, value
 from tests.unit.inventory.values import claim, inventory_of, lets_stay, on, pool_slice, taint
-from tests.unit.policy.documents import policy_of
+from webhook.admission.closed_devices import closed_with_recent
 from webhook.admission.context import Budget, OutOfTime
-from webhook.admission.recent_impact import begins_to_act, devices_with_recent, hit_with_recent, totals, victims_of
+from webhook.admission.recent_impact import begins_to_act, hit_with_recent, totals, victims_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
-from webhook.api.slices import Device
-from webhook.inventory.extent import names_of
-from webhook.inventory.impact import Impact, Wave
-from webhook.policy.model import ImpactLimits, ImpactSettings, Share
+from webhook.inventory.impact import Impact
 
 if TYPE_CHECKING:
     from webhook.inventory.state import InventoryObject
-
-NODES = 8
-
-
-def value(rule: Any) -> DeviceTaintRule:
-    found: DeviceTaintRule = decoded(rule)[0]
-    return found
-
-
-def stored(number: int, *, seconds_ago: float = 60, effect: str = "NoExecute", **fields: Any) -> DeviceTaintRule:
-    """A rule on one node."""
-    added = NOW - timedelta(seconds=seconds_ago)
-    return value(tainting(node(number), effect, name=f"stored-{number}", added=added, **fields))
-
-
-def settings(window_seconds: float = 600, **numbers: Any) -> ImpactSettings:
-    return ImpactSettings(limits=(ImpactLimits(**(numbers or {"pods": 2})),), window_seconds=window_seconds)
-
-
-def reasons(
-    *others: InventoryObject,
-    rule: Any = None,
-    old: Any = None,
-    assumed: Any = (),
-    victims: Any = (),
-    closed: Any = (),
-    **options: Any,
-) -> list[str]:
-    """Why a rule on node 0 is too much, with these rules and slices in the cluster."""
-    cluster = inventory_of(*fleet(NODES, lambda number: f"ns-{number}"), *others)
-    decision = ask(
-        rule or tainting(node(0)),
-        old,
-        cluster=cluster,
-        **{
-            "assumed": tuple(assumed),
-            "victims": tuple(victims),
-            "closed": tuple(closed),
-            "impact": settings(),
-            **options,
-        },
-    )
-    return over(decision)
 
 
 WINDOW = ["window:pods"]
@@ -86,7 +41,13 @@ def test_refusal_tells_what_all_of_them_hit() -> None:
         pytest.param([stored(1)], [], id="two"),
         pytest.param([stored(1), stored(2)], WINDOW, id="three"),
         pytest.param([stored(1), stored(2, seconds_ago=599)], WINDOW, id="just inside"),
+        pytest.param([stored(1), stored(2, seconds_ago=660)], WINDOW, id="as old as clocks may differ"),
         pytest.param([stored(1), stored(2, seconds_ago=661)], [], id="outside"),
+        pytest.param(
+            [stored(1), structs.replace(stored(2), taint=structs.replace(stored(2).taint, time_added=None))],
+            WINDOW,
+            id="without a time",
+        ),
         pytest.param([stored(1), stored(2, seconds_ago=-3600)], WINDOW, id="in the future"),
         pytest.param([stored(1), stored(2, effect="NoSchedule")], [], id="one that evicts nobody"),
         pytest.param([stored(1), stored(2, effect="NoSchedule", evict=True)], WINDOW, id="one that asks us to evict"),
@@ -144,6 +105,12 @@ def test_rule_that_evicts_nobody_is_not_refused_for_its_neighbours() -> None:
     assert reasons(*others, rule=tainting(node(0), "None")) == []
 
 
+def test_rule_that_evicts_no_pod_passes_where_none_may_be_evicted() -> None:
+    limits = settings(pods=0, claims=0, namespaces=0)
+    assert reasons(stored(1), rule=tainting(node(0), "NoSchedule"), impact=limits) == []
+    assert reasons(stored(1), rule=tainting(NOWHERE), impact=limits) == []
+
+
 def test_own_limit_is_told_rather_than_that_of_the_window() -> None:
     assert reasons(stored(1), stored(2), rule=tainting()) == ["limit:pods"]
 
@@ -167,9 +134,12 @@ def test_rule_that_changes_its_value_counts_its_pods_once() -> None:
     assert reasons(value(old), rule=new, old=old, impact=settings(pods=1)) == []
 
 
-def hit(*uids: str, namespace: str = "gone") -> Impact:
-    everybody = frozenset(uids)
-    return Impact(waves=(Wave(0, everybody, everybody),), namespaces=frozenset({namespace}))
+def test_pods_that_a_rule_hit_already_excuse_no_other_rule() -> None:
+    """F8: neither a rule that is gone nor one that is stored makes room for others on its pods."""
+    gone = [hit("u-0", "u-1", "u-2", namespace="ns-0")]
+    assert reasons(victims=gone) == WINDOW
+    assert reasons(stored(0), stored(1), stored(2)) == WINDOW
+    assert reasons(victims=gone, impact=settings(claims=2)) == ["window:claims"]
 
 
 def test_who_is_gone_still_counts() -> None:
@@ -184,21 +154,14 @@ def test_who_is_gone_still_counts() -> None:
 # --- slices ---------------------------------------------------------------------------------------
 
 
-def tainted(
-    number: int, *, seconds_ago: float = 60, effect: str = "NoExecute", device: str = "gpu-0"
-) -> InventoryObject:
-    """A node's slice with a taint on one device."""
-    added = taint(effect, added=NOW - timedelta(seconds=seconds_ago))
-    devices = [Device(name, (added,) if name == device else ()) for name in ("gpu-0", "gpu-1")]
-    return pool_slice(*devices, name=f"slice-{number}", pool=f"node-{number}")
-
-
 @pytest.mark.parametrize(
     ("others", "expected"),
     [
         pytest.param([tainted(1), tainted(2)], WINDOW, id="taints of drivers"),
         pytest.param([tainted(1), stored(2)], WINDOW, id="one of each"),
-        pytest.param([tainted(1), tainted(2, seconds_ago=700)], [], id="an old one"),
+        pytest.param([tainted(1), tainted(2, seconds_ago=660)], WINDOW, id="one as old as clocks may differ"),
+        pytest.param([tainted(1), tainted(2, seconds_ago=661)], [], id="an old one"),
+        pytest.param([tainted(1), tainted(2, seconds_ago=None)], WINDOW, id="one without a time"),
         pytest.param([tainted(1), tainted(2, effect="NoSchedule")], [], id="one that evicts nobody"),
         pytest.param([tainted(1), tainted(2, device="gpu-1")], [], id="one on a device that nobody uses"),
         pytest.param([tainted(1), tainted(0)], [], id="one on the very device"),
@@ -211,135 +174,6 @@ def test_taints_in_slices_count(others: list[InventoryObject], expected: list[st
 def test_devices_of_slices_are_counted_one_by_one() -> None:
     assert reasons(tainted(1), tainted(2), impact=settings(devices=4)) == []
     assert reasons(tainted(1), tainted(2), impact=settings(devices=3)) == ["window:devices"]
-
-
-# --- devices --------------------------------------------------------------------------------------
-
-FEW: Final = Share(13)
-"""Of the sixteen devices of eight nodes: those of one node."""
-OTHER: Final = "other.example.com"
-
-
-def idle(number: int) -> dict[str, str]:
-    """A selector of the unused device of a node."""
-    return {**node(number), "device": "gpu-1"}
-
-
-def one_of(effect: str, number: int = 0, *, unused: bool = False, **fields: Any) -> Any:
-    name = f"rule-{number}"
-    return tainting(idle(number) if unused else node(number), effect, name=name, **fields)
-
-
-@pytest.mark.parametrize("unused", [False, True], ids=["busy", "idle"])
-@pytest.mark.parametrize(
-    ("effect", "fields"),
-    [("NoSchedule", {}), ("NoExecute", {}), ("None", {"evict": True}), ("NoSchedule", {"evict": True})],
-    ids=["NoSchedule", "NoExecute", "None and evict", "NoSchedule and evict"],
-)
-def test_devices_count_over_the_window_whatever_the_effect(effect: str, fields: Any, unused: bool) -> None:  # noqa: FBT001 -- a table's
-    """A4: at most 13 % of the devices, and seven of eight nodes are tainted; the eighth is not."""
-    limits = settings(devices=Share(13) if not unused else Share(7))
-    assert reasons(rule=one_of(effect, unused=unused, **fields), impact=limits) == []
-    others = [value(one_of(effect, number, unused=unused, **fields)) for number in range(1, NODES)]
-    for place in ({}, {"assumed": others}, {"closed": [names_of(each.selector) for each in others]}):
-        seen = others if not place else []
-        assert reasons(*seen, rule=one_of(effect, unused=unused, **fields), impact=limits, **place) == [
-            "window:devices"
-        ]
-
-
-def test_taint_with_effect_none_neither_counts_nor_is_counted() -> None:
-    limits = settings(devices=FEW)
-    others = [value(one_of("None", number)) for number in range(1, NODES)]
-    assert reasons(*others, rule=one_of("NoSchedule"), impact=limits) == []
-    others = [value(one_of("NoSchedule", number)) for number in range(1, NODES)]
-    assert reasons(*others, rule=one_of("None"), impact=limits) == []
-
-
-def test_refusal_tells_how_many_devices_are_closed_together() -> None:
-    cluster = inventory_of(*fleet(NODES), stored(1, effect="NoSchedule"))
-    (text,) = refusals(ask(one_of("NoSchedule"), cluster=cluster, impact=settings(devices=3)))
-    assert text.startswith(
-        "hits 2 devices in 1 pool: with all other taints of the last 10 min it hits 4 devices, and the limit is 3"
-    )
-
-
-@pytest.mark.parametrize(
-    ("others", "expected"),
-    [
-        pytest.param([stored(1, effect="NoSchedule", seconds_ago=599)], ["window:devices"], id="just inside"),
-        pytest.param([stored(1, effect="NoSchedule", seconds_ago=661)], [], id="outside"),
-        pytest.param([stored(0, effect="NoSchedule")], [], id="the very devices"),
-        pytest.param([value(tainting(idle(0), "NoSchedule", name="idle"))], [], id="one of the very devices"),
-        pytest.param([value(tainting({**node(1), "pool": "gone"}, "NoSchedule"))], [], id="devices that are not there"),
-    ],
-)
-def test_device_counts_once_and_for_the_window(others: list[InventoryObject], expected: list[str]) -> None:
-    assert reasons(*others, rule=one_of("NoSchedule"), impact=settings(devices=FEW)) == expected
-
-
-def test_rule_that_closes_no_further_device_is_not_refused_for_its_neighbours() -> None:
-    """All devices were closed, as was confirmed; the health operator may still say so of one of them."""
-    everything = value(tainting(effect="NoSchedule", name="maintenance"))
-    assert reasons(everything, rule=one_of("NoSchedule"), impact=settings(devices=FEW)) == []
-    assert reasons(everything, rule=one_of("NoSchedule"), impact=settings(devices=1)) == ["limit:devices"]
-
-
-def test_share_of_devices_is_of_the_drivers_own_and_used_up_by_them_alone() -> None:
-    """A4: sixteen devices of one driver beside four hundred of another, with half of those tainted."""
-    crowd = pool_slice(*[f"d-{number}" for number in range(400)], name="crowd", pool="crowd", driver=OTHER)
-    half = [
-        value(tainting({"driver": OTHER, "device": f"d-{number}"}, "NoSchedule", name=f"o-{number}"))
-        for number in range(200)
-    ]
-    limits = settings(devices=Share(20))
-    assert reasons(crowd, *half, rule=one_of("NoSchedule"), impact=limits) == []
-    assert reasons(crowd, *half, stored(1, effect="NoSchedule"), rule=one_of("NoSchedule"), impact=limits) == [
-        "window:devices"
-    ]
-    everywhere = tainting({"pool": "node-0"}, "NoSchedule")
-    assert reasons(crowd, rule=everywhere, impact=limits) == []
-    assert reasons(crowd, *half, rule=everywhere, impact=limits) == ["window:devices"]
-
-
-def test_number_of_devices_is_of_all_drivers() -> None:
-    crowd = pool_slice("d-0", "d-1", name="crowd", pool="crowd", driver=OTHER)
-    other = value(tainting({"driver": OTHER}, "NoSchedule", name="other"))
-    assert reasons(crowd, other, rule=one_of("NoSchedule"), impact=settings(devices=3)) == ["window:devices"]
-    assert reasons(crowd, other, rule=one_of("NoSchedule"), impact=settings(devices=4)) == []
-
-
-@pytest.mark.parametrize(
-    ("others", "expected"),
-    [
-        pytest.param([tainted(1, effect="NoSchedule")], ["window:devices"], id="NoSchedule"),
-        pytest.param([tainted(1, device="gpu-1")], ["window:devices"], id="NoExecute, and idle"),
-        pytest.param([tainted(1, effect="None")], [], id="None"),
-        pytest.param([tainted(1, effect="NoSchedule", seconds_ago=700)], [], id="an old one"),
-        pytest.param([tainted(0, effect="NoSchedule")], [], id="on the very device"),
-    ],
-)
-def test_devices_that_their_drivers_closed_count(others: list[InventoryObject], expected: list[str]) -> None:
-    assert reasons(*others, rule=one_of("NoSchedule"), impact=settings(devices=2)) == expected
-
-
-def test_health_operator_taints_at_most_its_share() -> None:
-    """A4: the example of the documentation, as a policy document; pods and namespaces keep their defaults."""
-    operator = "system:serviceaccount:health:operator"
-    entry = {"requesters": {"serviceAccounts": ["health/operator"]}, "devices": "5%"}
-    impact = policy_of(impact={"limits": [entry, {}]}).impact
-    cluster = inventory_of(*fleet(40))
-    passed = 0
-    for number in range(40):
-        rule = one_of("NoSchedule", number)
-        if ask(rule, cluster=cluster, impact=impact, user=operator).allowed:
-            cluster.apply(None, value(rule))
-            passed += 1
-    assert passed == 2
-    assert ask(one_of("NoSchedule", 3), cluster=cluster, impact=impact).allowed
-    assert over(ask(tainting(), cluster=inventory_of(*fleet(60)), impact=impact, user=operator)) == [
-        "limit:devices,pods"
-    ]
 
 
 def test_update_from_none_and_a_wider_selector_count_as_new() -> None:
@@ -401,29 +235,11 @@ def test_totals_are_all_that_could_be_hit() -> None:
     assert totals(cluster) == (3, 2, 2, 2)
 
 
-def test_count_of_devices_asks_the_budget_for_every_thousand() -> None:
-    """R10: three thousand pools, and a budget that is spent while they are counted."""
-    pools = [pool_slice("d", name=f"s-{number}", pool=f"node-{number}") for number in range(3000)]
-    cluster = inventory_of(*pools, value(tainting({"driver": DRIVER, "device": "d"}, "NoSchedule")))
-
-    def count(ticks: int) -> int:
-        times = iter(range(1000))
-        context = make_context(budget=Budget(ticks, lambda: next(times)))
-        return devices_with_recent(stored(5000), cluster, context, None)
-
-    taints = 3000 // 16 + 1  # times that it asks while it looks for taints in slices
-    assert count(taints + 50) == 0
-    for ticks in (5, taints + 4):
-        with pytest.raises(OutOfTime) as raised:
-            count(ticks)
-        assert raised.value.phase == "impact of the last taints"
-
-
 def test_count_of_tainted_slices_asks_the_budget_too() -> None:
     """R10."""
     cluster = inventory_of(*[tainted(number) for number in range(20)])
     for count in (
-        lambda context: devices_with_recent(stored(0), cluster, context, None),
+        lambda context: closed_with_recent(1, stored(0), cluster, context),
         lambda context: hit_with_recent(Impact(), cluster, context, in_tree=True),
     ):
         ticks = iter(range(100))

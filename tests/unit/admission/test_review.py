@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ from webhook.admission.review import (
     MAX_VALUES,
     AdmissionRequest,
     BadReview,
+    TooManyValues,
     decode_review,
     encode_failure,
     encode_response,
@@ -48,6 +51,14 @@ def test_request_with_no_more_than_a_uid_is_read() -> None:
     assert decode_review(body) == AdmissionRequest(
         "u", "", GroupVersionResource("", "", ""), problems=("request.operation: Required value",)
     )
+
+
+def test_review_that_does_not_say_so_is_no_dry_run() -> None:
+    for given, dry_run in (({"dryRun": True}, True), ({"dryRun": False}, False), ({}, False)):
+        review = make_review(make_rule())
+        del review["request"]["dryRun"]
+        review["request"] |= given
+        assert decode_review(encoded(review)).dry_run is dry_run
 
 
 def test_core_group_and_missing_user_are_read() -> None:
@@ -172,6 +183,46 @@ def test_request_of_too_many_values_is_a_problem() -> None:
     assert len(request.problems) == 1
     assert request.problems[0].endswith(f": must have at most {MAX_VALUES} values; send a smaller object")
     assert make_admission_request(make_claim([{"key": "k" * 500}] * 1_000)).problems == ()
+
+
+EMPTY_LISTS = b'"notes":[' + b"[]," * 3_300_000 + b'[]],"metadata"'
+
+
+@pytest.mark.parametrize(
+    "filling",
+    [
+        pytest.param(b"[]," * 3_300_000, id="empty lists"),
+        pytest.param((b"[" * 60 + b"]" * 60 + b",") * 80_000, id="lists in lists"),
+        pytest.param(b'{"a":{"b":0}},' * 700_000, id="objects"),
+    ],
+)
+def test_values_are_counted_before_they_take_memory(filling: bytes) -> None:
+    """F4: ten megabytes of empty lists took half a gigabyte before they were refused."""
+    read = f"""
+import pathlib, sys
+from webhook.admission.review import decode_review
+
+def peak():
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+head, _, tail = {encoded(make_review(make_claim()))!r}.partition(b'"metadata"')
+body = head + b'"notes":[' + sys.stdin.buffer.read() + b'0],"metadata"' + tail
+before = peak()
+request = decode_review(body)
+assert request.uid == {UID!r} and request.resource.resource == "resourceclaims", request
+assert "must have at most" in request.problems[0], request.problems
+print((peak() - before) // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", read], input=filling, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert int(done.stdout) < 100, "mebibytes more than the body itself"
+
+
+def test_review_of_too_many_values_in_which_something_is_odd_has_no_uid() -> None:
+    body = encoded(make_review(make_claim())).replace(b'"metadata"', b'"odd":"\\ud800",%b' % EMPTY_LISTS, 1)
+    with pytest.raises(TooManyValues, match=f"must have at most {MAX_VALUES} values"):
+        decode_review(body)
 
 
 # --- answers: bytes, compared whole ---------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 from tests.builders import (
     KEY,
+    NOW,
     make_admission_request,
     make_basic_device,
     make_claim,
@@ -23,8 +24,10 @@ from tests.builders import (
 )
 from tests.unit.policy.documents import judge_of, make_entry
 from webhook.admission.chain import validate
-from webhook.admission.rulings import at_most
+from webhook.admission.rulings import Ruling, at_most, findings_of
 from webhook.api.field import Finding, Path, Severity, forbidden
+from webhook.policy.evaluation import Evaluation, RuleHit
+from webhook.policy.model import PolicyMode
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision
@@ -311,6 +314,41 @@ def test_what_a_rule_does_not_name_is_unknown_to_expressions() -> None:
 def test_mode_holds_for_taints_too() -> None:
     assert [text.partition(" ")[0] for text in on_taints(make_rule(), mode="warn")] == ["warn"]
     assert on_taints(make_rule(), mode="off") == []
+
+
+def test_refusals_count_as_turned_down_where_the_mode_of_the_policy_makes_warnings_of_them() -> None:
+    claim, refuse, advise = make_claim([make_toleration()]), make_entry("no", "deny"), make_entry("advises", "warn")
+    assert judged(claim, refuse, mode="warn").turned_down
+    assert not judged(claim, refuse).turned_down
+    assert not judged(claim, advise, mode="warn").turned_down
+    assert judged(make_rule(), taintRules=[OURSELVES, NO_HEALTH], mode="warn").turned_down
+    assert not judged(make_rule(), taintRules=[OURSELVES, NO_HEALTH]).turned_down
+
+
+def ruling_by(*actions: str) -> Ruling:
+    """A ruling by rules with these actions."""
+    rules = judge_of(*[make_entry(f"{action}-{at}", action) for at, action in enumerate(actions)]).policy.rules
+    return Ruling(Evaluation.of(tuple([RuleHit(rule) for rule in rules[: len(actions)]])), Path.root, lambda: "this")
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        (None, ["warn-0", "audit-1", "deny-2", "warn-0", "deny-1"]),
+        (3, ["warn-0", "audit-1", "deny-2", "warn-0", "deny-1"]),
+        (2, ["warn-0", "audit-1", "deny-2", "deny-1"]),
+        (0, ["deny-2", "deny-1"]),
+    ],
+)
+def test_only_what_refuses_nothing_is_left_out_where_there_is_too_much(most: int | None, expected: list[str]) -> None:
+    rulings = [ruling_by("warn", "audit", "deny"), ruling_by("warn", "deny")]
+    found = findings_of(rulings, "jane", PolicyMode.ENFORCE, NOW, most=most)
+    assert [each.rule for each in found] == expected
+
+
+def test_refusal_that_is_a_warning_for_another_reason_than_the_mode_is_not_turned_down() -> None:
+    (found,) = findings_of([ruling_by("deny")], "jane", PolicyMode.WARN, NOW)
+    assert (found.severity, found.turned_down) == (Severity.WARN, False)
 
 
 def candidate_says(active: Any, candidate: Any) -> list[tuple[str, str, str]]:

@@ -22,7 +22,7 @@ from tests.builders import (
 )
 from webhook.admission.chain import validate
 from webhook.inventory.state import Inventory, Sight
-from webhook.policy.model import ImpactLimits, ImpactSettings, PolicyMode
+from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, PolicyMode
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision
@@ -101,6 +101,22 @@ def test_taint_of_another_value_or_device_is_new() -> None:
     assert told(answer(moved, slice_with(EVICTING), inventory)) == [
         "new NoExecute taints on 1 device; they evict 1 pod in 1 namespace, all at once"
     ]
+
+
+@pytest.mark.parametrize(
+    ("evictor", "pods", "more"),
+    [
+        (InTreeEvictor.ACTIVE, "1 pod in 1 namespace, all at once", []),
+        (InTreeEvictor.ABSENT, "0 pods in 0 namespaces", ["tolerated by 1 pod on such devices"]),
+    ],
+)
+def test_toleration_without_an_effect_counts_where_the_in_tree_controller_is_absent(
+    evictor: InTreeEvictor, pods: str, more: list[str]
+) -> None:
+    """E-9."""
+    inventory = held(PLAIN, used_claim("train", "gpu-0", [make_toleration(effect=None)]))
+    decision = answer(slice_with(EVICTING), PLAIN, inventory, in_tree_evictor=evictor)
+    assert told(decision) == [f"new NoExecute taints on 1 device; they evict {pods}", *more]
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "None"])

@@ -31,3 +31,21 @@ def rests_in(text: bytes, step_bytes: int) -> int:
 def test_neighbours_are_decoded_together_as_far_as_a_step_goes(step_bytes: int, steps: int) -> None:
     """Once more for the list, to find its items."""
     assert rests_in(b"[1111,2222,3333,4444,5555,6666]", step_bytes) == 1 + steps
+
+
+def rests_by_default(text: bytes) -> int:
+    rests: list[None] = []
+    decode_stepwise(text, rest=lambda: rests.append(None))
+    return len(rests)
+
+
+def test_up_to_64_kib_are_decoded_in_one_step_unless_the_caller_says_otherwise() -> None:
+    two = b'["' + b"x" * 32_764 + b'","' + b"y" * 32_765 + b'"]'
+    assert len(two) == 64 * 1024
+    assert rests_by_default(two) == 1
+    assert rests_by_default(two + b" ") == 2  # its two items fit one step
+
+
+def test_values_are_split_down_to_the_twelfth_level() -> None:
+    """Each level reads the text again."""
+    assert rests_in(b"[" * 30 + b"]" * 30, 1) == 13

@@ -181,3 +181,78 @@ def test_only_rules_of_a_policy_are_policy() -> None:
     error = forbidden(TAINT, "not yours")
     assert Finding(Severity.DENY, error, rule="team-a").policy
     assert not Finding(Severity.DENY, error, code="DT001").policy
+
+
+@pytest.mark.parametrize(
+    ("finding", "text"),
+    [
+        pytest.param(
+            Finding(Severity.WARN, invalid(TAINT, "x", "is no key"), code="DT001"),
+            "spec.taint: is no key",
+            id="advice is a sentence",
+        ),
+        pytest.param(
+            Finding(Severity.WARN, invalid(TAINT, "x", "is no key"), rule="team-a"),
+            "spec.taint: is no key",
+            id="a rule's warning is a sentence",
+        ),
+        pytest.param(
+            Finding(Severity.AUDIT, forbidden(TAINT, "hits 412 devices")),
+            "spec.taint: hits 412 devices",
+            id="only refusals forbid",
+        ),
+        pytest.param(
+            Finding(Severity.WARN, too_many(TAINT, 17, 16), documented=True),
+            "spec.taint: Too many: 17: must have at most 16 items",
+            id="a documented rule keeps the API server's words",
+        ),
+        pytest.param(
+            Finding(Severity.DENY, forbidden(TAINT, "not yours"), rule="team-a"),
+            "spec.taint: Forbidden: not yours",
+            id="a refusal keeps them",
+        ),
+        pytest.param(
+            Finding(Severity.DENY, invalid(TAINT, "x", "is no key"), code="DT001"),
+            'spec.taint: Invalid value: "x": is no key',
+            id="a refusal with a code keeps them",
+        ),
+        pytest.param(
+            Finding(Severity.WARN, invalid(Path.root(), None, "has no name"), code="DT001"),
+            "has no name",
+            id="a finding about the whole object has no path",
+        ),
+    ],
+)
+def test_only_refusals_and_documented_rules_speak_in_the_api_servers_words(finding: Finding, text: str) -> None:
+    assert str(finding) == text
+
+
+@pytest.mark.parametrize(
+    ("finding", "name"),
+    [
+        (Finding(Severity.WARN, required(TAINT), code="DT001", rule="team-a"), "DT001"),
+        (Finding(Severity.WARN, required(TAINT), rule="team-a", documented=True), "team-a"),
+        (Finding(Severity.DENY, required(TAINT), documented=True), "documented"),
+        (Finding(Severity.DENY, required(TAINT)), "field"),
+    ],
+)
+def test_finding_is_named_after_what_made_it(finding: Finding, name: str) -> None:
+    assert finding.name == name
+
+
+def test_finding_is_neither_documented_nor_turned_down_unless_it_says_so() -> None:
+    finding = Finding(Severity.WARN, required(TAINT))
+    assert (finding.code, finding.rule, finding.documented, finding.turned_down) == (None, None, False, False)
+
+
+def test_refusal_that_is_not_enforced_is_a_warning_that_was_turned_down() -> None:
+    enforced = Finding.refusal(required(TAINT), enforced=True, rule="team-a", documented=True)
+    assert (enforced.severity, enforced.turned_down, enforced.rule, enforced.documented) == (
+        *(Severity.DENY, False),
+        *("team-a", True),
+    )
+    turned_down = Finding.refusal(required(TAINT), enforced=False)
+    assert (turned_down.severity, turned_down.turned_down, turned_down.rule, turned_down.documented) == (
+        *(Severity.WARN, True),
+        *(None, False),
+    )

@@ -36,6 +36,12 @@ def test_pod_is_read() -> None:
     assert (pod.mirror, pod.hold, pod.deleting, pod.finished) == (True, "why", False, False)
 
 
+def test_claim_that_a_pod_names_directly_was_not_made_for_it() -> None:
+    manifest = make_pod("p", "gpu")
+    manifest["spec"]["resourceClaims"] += [{"name": "made", "resourceClaimTemplateName": "t"}]
+    assert [each.generated for each in read(manifest).claims] == [False, True]
+
+
 def test_value_with_nothing_given_is_a_pod_that_says_nothing() -> None:
     assert read({"metadata": {"name": "p", "namespace": "ml"}}) == Pod(ObjectMeta("p", namespace="ml"))
     assert read({"metadata": {}, "spec": {"resourceClaims": [{"resourceClaimName": "c"}]}}).claims == (PodClaim("c"),)

@@ -7,8 +7,17 @@ import pytest
 from tests.builders import DRIVER, EARLIER_TEXT, KEY, decoded, make_condition, make_rule, make_taint
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta, parse_time
-from webhook.api.rules import EVICT, CELSelector, Condition, DeviceSelector, DeviceTaintRule, decode_rule
-from webhook.api.taints import DeviceTaint
+from webhook.api.rules import (
+    EVICT,
+    EVICTIONS_PER_SECOND,
+    CELSelector,
+    Condition,
+    DeviceSelector,
+    DeviceTaintRule,
+    decode_rule,
+    own_rate,
+)
+from webhook.api.taints import DeviceTaint, TaintExtras
 
 EARLIER = parse_time(EARLIER_TEXT)
 
@@ -22,6 +31,11 @@ def test_rule_is_read() -> None:
         (Condition("EvictionInProgress", "False", "NotStarted", "", 1, EARLIER),),
     )
     assert decoded(manifest) == (expected, [])
+
+
+def test_condition_without_a_generation_is_of_none() -> None:
+    rule, errors = decoded(make_rule(conditions=[{**make_condition(), "observedGeneration": None}]))
+    assert ([each.observed_generation for each in rule.conditions], errors) == ([0], [])
 
 
 def test_generation_is_read() -> None:
@@ -135,3 +149,28 @@ def test_wrong_types_in_a_rule_are_told() -> None:
 def test_value_with_nothing_given_is_a_rule_that_says_nothing() -> None:
     read = decode_rule(Reader.of({"metadata": {"name": "r"}}, []))
     assert read == DeviceTaintRule(ObjectMeta("r"), None, DeviceTaint())
+
+
+@pytest.mark.parametrize(
+    ("annotation", "field", "rate"),
+    [
+        pytest.param("1", None, 1.0, id="one"),
+        pytest.param("999999999", None, 999_999_999.0, id="nine digits"),
+        pytest.param("1000000000", None, None, id="ten digits"),
+        pytest.param("0", None, None, id="zero"),
+        pytest.param("-1", None, None, id="below zero"),
+        pytest.param("1.5", None, None, id="no whole number"),
+        pytest.param("\u0661", None, None, id="a digit of another script"),
+        pytest.param("", None, None, id="nothing"),
+        pytest.param(None, 4, 4.0, id="the field of the 1.35-era revision"),
+        pytest.param("2", 4, 2.0, id="the annotation before the field"),
+        pytest.param("x", 4, 4.0, id="the field where the annotation is none"),
+        pytest.param(None, 0, None, id="a field of zero"),
+    ],
+)
+def test_rate_of_a_rule_is_a_whole_number_above_zero(
+    annotation: str | None, field: int | None, rate: float | None
+) -> None:
+    annotations = {} if annotation is None else {EVICTIONS_PER_SECOND: annotation}
+    taint = DeviceTaint("k", "", "NoExecute", None, TaintExtras(evictions_per_second=field))
+    assert own_rate(DeviceTaintRule(ObjectMeta("r", annotations=annotations), None, taint)) == rate

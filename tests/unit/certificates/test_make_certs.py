@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from tests.unit.certificates import odd
 from webhook.certificates.authority import Authority
 from webhook.certificates.source import usable_leaf
 
@@ -78,6 +79,21 @@ def test_c9_files_that_have_ended_are_not_kept(tmp_path: Path) -> None:
     assert (make(tmp_path).returncode, contents(tmp_path)) == (2, before)
     assert make(tmp_path, "--force").returncode == 0
     assert make(tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("fault", odd.CERTIFICATES)
+def test_odd_certificate_of_an_earlier_run_is_neither_kept_nor_overwritten(tmp_path: Path, fault: str) -> None:
+    """F6."""
+    now, day = datetime.now(UTC), timedelta(days=1)  # noqa: TID251 -- the script judges by today
+    authority = Authority.create("device-taint-webhook development CA", now=now, lifetime=day)
+    pair = authority.serving_pair(["localhost"], now=now, lifetime=day)
+    (tmp_path / "ca.crt").write_bytes(authority.certificate)
+    (tmp_path / "tls.crt").write_bytes(odd.CERTIFICATES[fault][0](pair.certificate))
+    (tmp_path / "tls.key").write_bytes(pair.key)
+    before = contents(tmp_path)
+    made = make(tmp_path)
+    assert (made.returncode, contents(tmp_path)) == (2, before)
+    assert "Traceback" not in made.stderr
 
 
 def test_ca_bundle_is_printed_for_files_that_are_there(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from webhook.certificates.rotation import (
     Spread,
     Step,
     Trust,
+    is_early,
     is_late,
     leaf_signer,
     next_step,
@@ -45,6 +46,11 @@ def signer(name: str, age: timedelta = timedelta()) -> Signer:
 ONE, TWO = signer("one"), signer("two")
 DUE: Final = signer("due", 60 * MINUTE)
 ENDED: Final = signer("ended", 90 * MINUTE)
+BACKDATED: Final = signer("backdated", -5 * MINUTE)
+"""Made by a clock that is ahead by no more than certificates are backdated."""
+SOON: Final = signer("soon", -10 * MINUTE)
+"""Not valid yet, but before another one could sign."""
+EARLY: Final = signer("early", -timedelta(days=730))
 
 
 def trust(name: str, *entries: Iterable[Signer]) -> Trust:
@@ -102,12 +108,42 @@ CASES: Final[dict[str, tuple[Authorities, list[Trust], Step | None]]] = {
         Spread(("validating", "mutating"), (b"due", b"two")),
     ),
     "a successor that has ended is made anew": (Authorities(signing=DUE, next=ENDED), both(DUE), Make(successor=True)),
+    "a successor that has ended, and none is due": (Authorities(signing=ONE, next=ENDED), both(ONE), Forget()),
     "an old one stays trusted": (Authorities(signing=TWO, **old(DUE)), both(TWO, DUE), None),  # type: ignore[arg-type]
     "its time is over": (
         Authorities(signing=TWO, **old(DUE, until=NOW)),  # type: ignore[arg-type]
         both(TWO, DUE),
         Spread(("validating", "mutating"), (b"two",)),
     ),
+    "it was made by a clock a little ahead": (Authorities(signing=BACKDATED), both(BACKDATED), None),
+    "it is valid soon": (Authorities(signing=SOON), both(SOON), None),
+    "it is valid in years": (Authorities(signing=EARLY), both(EARLY), Make(successor=True, early=True)),
+    "no caBundle has the one that is valid in years": (
+        Authorities(signing=EARLY),
+        both(),
+        Make(successor=True, early=True),
+    ),
+    "neither is valid for years": (
+        Authorities(signing=EARLY, next=EARLY),
+        both(EARLY),
+        Make(successor=True, early=True),
+    ),
+    "it is valid in years, and the next is on its way": (
+        Authorities(signing=EARLY, next=TWO),
+        both(EARLY),
+        Spread(("validating", "mutating"), (b"early", b"two")),
+    ),
+    "the successor is valid in years, and there is time": (
+        Authorities(signing=ONE, next=EARLY),
+        both(ONE, EARLY),
+        None,
+    ),
+    "the successor is valid in years, and it is due": (
+        Authorities(signing=DUE, next=EARLY),
+        both(DUE, EARLY),
+        Make(successor=True, early=True),
+    ),
+    "the successor is valid soon": (Authorities(signing=DUE, next=SOON), both(DUE, SOON), None),
     "nobody trusts it any more": (Authorities(signing=TWO, **old(DUE, until=NOW)), both(TWO), Forget()),  # type: ignore[arg-type]
 }
 
@@ -116,6 +152,36 @@ CASES: Final[dict[str, tuple[Authorities, list[Trust], Step | None]]] = {
 def test_next_step(case: str) -> None:
     authorities, trusted, expected = CASES[case]
     assert step(authorities, trusted) == expected
+
+
+@pytest.mark.parametrize(
+    ("authorities", "trusted"),
+    [
+        (Authorities(signing=EARLY), [EARLY]),
+        (Authorities(signing=EARLY, next=EARLY), [EARLY]),
+        (Authorities(signing=DUE, next=EARLY), [DUE, EARLY]),
+    ],
+)
+def test_a_replica_that_replaced_an_early_ca_replaces_no_other(authorities: Authorities, trusted: list[Signer]) -> None:
+    """F6: or two whose clocks differ by more than a CA's life would replace each other's for ever."""
+    since = {each.pair.certificate: LONG_AGO for each in trusted}
+    taken = next_step(
+        authorities, both(*trusted), complete=True, since=since, now=NOW, plan=PLAN, may_replace_early=False
+    )
+    assert taken is None
+
+
+def test_a_successor_that_is_not_valid_yet_does_not_sign_however_long_it_is_trusted() -> None:
+    """F6."""
+    for successor in (SOON, EARLY):
+        settled = {successor: LONG_AGO}
+        assert step(Authorities(signing=ONE, next=successor), both(ONE, successor), since=settled) is None
+
+
+def test_trust_seen_by_a_clock_that_was_put_back_since_counts_from_now() -> None:
+    """F6."""
+    ahead = {b"one": NOW + timedelta(days=730)}
+    assert trusted_since(ahead, Authorities(signing=ONE), both(ONE), NOW) == {b"one": NOW}
 
 
 @pytest.mark.parametrize(
@@ -177,6 +243,16 @@ LEAVES: Final[dict[str, tuple[Authorities, Leaf | None, Mapping[bytes, datetime]
     "nobody trusts its CA, at the end": (Authorities(signing=TWO), leaf(ONE, 20 * MINUTE), {}, TWO),
     "a successor signs nothing": (Authorities(signing=ONE, next=TWO), leaf(ONE), _SETTLED, None),
     "its CA is lost, and the next not trusted": (Authorities(next=TWO), leaf(ONE, 15 * MINUTE), {}, None),
+    "made by a clock a little ahead": (Authorities(signing=ONE), leaf(ONE, -5 * MINUTE), {}, None),
+    "made by a clock that was ahead": (Authorities(signing=ONE), leaf(ONE, -6 * MINUTE), {}, ONE),
+    "made by a clock that was ahead, as its CA was": (Authorities(signing=EARLY), leaf(EARLY, -6 * MINUTE), {}, EARLY),
+    "made by a clock that was ahead, and its CA was replaced": (
+        Authorities(signing=TWO),
+        leaf(ONE, -6 * MINUTE),
+        {b"two": NOW},
+        TWO,
+    ),
+    "the only CA is not valid yet": (Authorities(signing=EARLY), None, {}, EARLY),
     "its CA is lost, and the next trusted": (Authorities(next=TWO), leaf(ONE), _SETTLED, TWO),
 }
 
@@ -203,12 +279,14 @@ def test_a_leaf_is_late_before_it_ends(life: timedelta, left: timedelta, *, late
 
 # --- every state -------------------------------------------------------------------------------------
 
-_SIGNERS: Final = (None, ONE, DUE, ENDED)
+_SIGNERS: Final = (None, ONE, DUE, ENDED, EARLY)
 _BUNDLES: Final = ((), (ONE,), (TWO,), (ONE, TWO), (DUE,), (DUE, TWO), (ENDED,), (signer("stranger"),))
 
 
 def _all_authorities() -> Iterable[Authorities]:
-    for signing, successor, kept, until in itertools.product(_SIGNERS, (None, TWO, ENDED), (None, DUE), (NOW, UNTIL)):
+    for signing, successor, kept, until in itertools.product(
+        _SIGNERS, (None, TWO, ENDED, EARLY), (None, DUE), (NOW, UNTIL)
+    ):
         yield Authorities(signing, successor, **(old(kept, until=until) if kept else {}))  # type: ignore[arg-type]
 
 
@@ -223,19 +301,22 @@ def test_from_every_state_the_way_ends_with_one_ca_that_everybody_trusts() -> No
 
 
 def _walk(authorities: Authorities, trusted: list[Trust]) -> int:
-    now, made, steps, idle = NOW, 0, 0, timedelta()
+    now, made, steps, idle, replaced = NOW, 0, 0, timedelta(), False
     since: Mapping[bytes, datetime] = {}
     while idle <= CA_LIFE:  # longer than anything that is waited for
         since = trusted_since(since, authorities, trusted, now)
-        taken = next_step(authorities, trusted, complete=True, since=since, now=now, plan=PLAN)
+        taken = next_step(
+            authorities, trusted, complete=True, since=since, now=now, plan=PLAN, may_replace_early=not replaced
+        )
         if taken is None:
             now, idle = now + 5 * MINUTE, idle + 5 * MINUTE
             continue
         steps, idle = steps + 1, timedelta()
         assert steps < 12
         match taken:
-            case Make(successor):
+            case Make(successor, early):
                 made += 1
+                replaced = replaced or early
                 fresh = Signer(Pair(f"made {made}".encode(), b""), now, now + timedelta(days=365))
                 authorities = authorities.with_new(fresh, successor=successor)
             case Keep(certificates, until):
@@ -243,11 +324,12 @@ def _walk(authorities: Authorities, trusted: list[Trust]) -> int:
             case Promote(until):
                 authorities = authorities.promoted(until)
             case Forget():
-                authorities = authorities.forgotten()
+                authorities = authorities.forgotten(now)
             case Spread(names, certificates):
                 bundle = dict.fromkeys(certificates, now + timedelta(days=365))
                 trusted = [Trust(each.name, (bundle,)) if each.name in names else each for each in trusted]
     assert authorities.signing is not None
+    assert not is_early(authorities.signing, now)
     assert (authorities.next, authorities.old) == (None, ())
     assert all(set(entry) == {authorities.signing.pair.certificate} for each in trusted for entry in each.entries)
     return steps

@@ -8,13 +8,14 @@ import logging
 import os
 import ssl
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from cryptography import x509
 
+from tests.unit.certificates import odd
 from tests.unit.certificates.world import MINUTE, SETTINGS, START, World
 from webhook.certificates.authority import Authority
 from webhook.certificates.stored import time_text
@@ -92,9 +93,9 @@ def test_leaf_never_outlives_its_ca() -> None:
 
 GARBLED = {
     "half a pair": ({"tls.crt": b"", "next.crt": b""}, "tls.crt: must come with tls.key"),
-    "no PEM": ({"tls.key": b"key"}, "tls.crt and tls.key: not PEM: "),
+    "no PEM": ({"tls.key": b"key"}, "tls.crt and tls.key: the key cannot be read: "),
     "a time that is none": ({"old.until": b"tomorrow"}, "old.until: must be a time such as 2026-01-31T12:00:00Z"),
-    "old certificates that are none": ({"old.crt": b"xyz"}, "old.crt: not PEM: "),
+    "old certificates that are none": ({"old.crt": b"xyz"}, "old.crt: the certificates cannot be read: "),
 }
 
 
@@ -125,6 +126,52 @@ def test_garbled_secret_is_left_alone_and_told_while_service_goes_on(
     world.secret.put(good)
     world.replica.look()
     assert (source.problem, source.remark) == (None, None)
+
+
+@pytest.mark.parametrize("field", ["tls.crt", "old.crt"])
+@pytest.mark.parametrize("fault", odd.CERTIFICATES)
+def test_odd_certificate_in_the_secret_leaves_the_certificate_in_service(field: str, fault: str) -> None:
+    """F6: whatever a parser raises. Of an old CA only its end is read, so some of them are no fault there."""
+    change, why = odd.CERTIFICATES[fault]
+    world = World.settled()
+    good = world.secret.data
+    world.secret.put({**good, "old.until": b"2026-06-02T00:00:00Z", field: change(good["tls.crt"])})
+    context = world.replica.source.context
+    world.replica.look()
+    assert (world.replica.source.context, world.replica.source.problem) == (context, None)
+    failed = world.replica.metric(FAILURES)
+    remark = world.replica.source.remark or ""
+    assert failed == (1 if field == "tls.crt" or remark else 0)
+    assert not failed or why in remark
+    world.secret.put(good)
+    world.replica.look()
+    assert world.replica.source.remark is None
+
+
+@pytest.mark.parametrize("fault", odd.KEYS)
+def test_odd_key_in_the_secret_leaves_the_certificate_in_service(fault: str) -> None:
+    """F6."""
+    change, why = odd.KEYS[fault]
+    world = World.settled()
+    world.secret.put({**world.secret.data, "tls.key": change(world.secret.data["tls.key"])})
+    context = world.replica.source.context
+    world.replica.look()
+    assert (world.replica.source.context, world.replica.source.problem) == (context, None)
+    assert world.replica.metric(FAILURES) == 1
+    assert why in (world.replica.source.remark or "")
+
+
+def test_ca_from_the_last_second_of_the_calendar_is_a_fault_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F6: there is no time after it, so none can be added to it."""
+    world = World.settled()
+    with monkeypatch.context() as patch:
+        patch.setattr("webhook.certificates.authority.SKEW", timedelta())
+        late = Authority.create("late", now=datetime.max.replace(tzinfo=UTC), lifetime=timedelta())
+    world.secret.put({**world.secret.data, "tls.crt": late.certificate, "tls.key": late.pair.key})
+    world.replica.look()
+    assert world.replica.source.problem is None
+    assert "the dates of the certificate cannot be read" in (world.replica.source.remark or "")
+    assert world.replica.metric(FAILURES) == 1
 
 
 def test_fault_that_lasts_is_logged_every_five_minutes(caplog: pytest.LogCaptureFixture) -> None:
@@ -185,6 +232,17 @@ def test_configurations_that_do_not_exist_keep_nobody_from_being_ready() -> None
     world.validating.absent = False
     world.replica.look()
     assert set(world.validating.bundles) == {world.secret.data["tls.crt"]}
+
+
+@pytest.mark.parametrize("fault", odd.CERTIFICATES)
+def test_bundle_with_an_odd_certificate_is_put_right(fault: str) -> None:
+    """F6."""
+    world = World.settled()
+    good = world.validating.bundles
+    world.validating.put((odd.CERTIFICATES[fault][0](good[0]), good[1]))
+    world.replica.look()
+    assert good[0] in world.validating.bundles[0]
+    assert (world.replica.source.problem, world.replica.source.remark) == (None, None)
 
 
 @pytest.mark.parametrize(

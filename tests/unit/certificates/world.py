@@ -117,14 +117,15 @@ class FakeBundles:
 class Replica:
     """One process: at any time it is somewhere in a look, or between two."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, behind: timedelta = timedelta()) -> None:
+        """Its clock is so much behind everyone else's."""
         self.metrics = Metrics(version="0", resources=())
         stores = [world.validating, world.mutating]
         self.source = SelfManagedSource(
             SETTINGS,
             world.secret,
             stores,
-            now=lambda: world.now,
+            now=lambda: world.now - behind,
             metrics=self.metrics,
             clock=world.seconds,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,6 +52,32 @@ def test_b2_a_policy_file_that_cannot_be_loaded_ends_the_start(
     (line,) = ended(*words, "--policy-file=p.yaml", capsys=capsys)
     assert line.startswith(f"device-taint-webhook {words[0]}: --policy-file: p.yaml: ")
     assert why in line
+
+
+@pytest.mark.parametrize(
+    "words", [["serve", "--standalone", "--cert-dir=."], ["evict", "--mode=delegated"]], ids=["serve", "evict"]
+)
+@pytest.mark.parametrize("kind", ["a pipe", "an endless file", "a folder"])
+def test_f12_a_policy_file_must_be_a_regular_file(
+    words: list[str], kind: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "p.yaml"
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+    (line,) = ended(*words, "--policy-file=p.yaml", capsys=capsys)
+    why = "Is a directory" if kind == "a folder" else "not a regular file"
+    assert line == f"device-taint-webhook {words[0]}: --policy-file: p.yaml: cannot be read: {why}"
+
+
+def test_f12_a_huge_policy_file_is_refused_for_its_length(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (folder / "p.yaml").open("wb") as stream:
+        stream.truncate(1024**4)  # a terabyte of zeros that takes no room
+    (line,) = ended("evict", "--policy-file=p.yaml", capsys=capsys)
+    assert "Too long: may not be more than 524288 bytes" in line
 
 
 def test_b2_of_a_policy_with_a_hundred_faults_the_first_ones_are_told(

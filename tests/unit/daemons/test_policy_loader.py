@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -27,6 +28,35 @@ BROKEN = f"{HEAD}rules: [{{name: x, action: forbid}}]\n"
 SECONDS = 20.0
 
 
+class BinaryData(NamedTuple):
+    """A ConfigMap in which not all is text."""
+
+    binary_keys: tuple[str, ...]
+    data: dict[str, str] = {}  # noqa: RUF012 -- never changed
+
+
+UNREADABLE: dict[str, tuple[dict[str, str] | BinaryData, str]] = {
+    "the policy is binary": (
+        BinaryData(("policy.yaml",)),
+        "binaryData[policy.yaml]: Forbidden: must be in data, as text in UTF-8",
+    ),
+    "its key is misspelt": (
+        {"policy.yml": OTHER},
+        'data[policy.yml]: Forbidden: unknown key, did you mean "policy.yaml"?',
+    ),
+    "its key is misspelt and it is binary": (
+        BinaryData(("policy.yml",), {"notes": "x"}),
+        'binaryData[policy.yml]: Forbidden: unknown key, did you mean "policy.yaml"?',
+    ),
+    "there is no data": (
+        {},
+        "data[policy.yaml]: Required value: must hold the policy; to use the built-in one, delete the ConfigMap",
+    ),
+    "there is only a candidate": ({"candidate.yaml": GOOD}, "data[policy.yaml]: Required value: must hold the policy"),
+}
+"""Content of ConfigMaps without a policy that can be read, and what is said about it."""
+
+
 class Kept:
     """A loader with what it fills, and what it told."""
 
@@ -43,14 +73,17 @@ class Kept:
             clock=lambda: self.seconds,
         )
 
-    def after(self, *offers: dict[str, str] | None) -> Kept:
+    def after(self, *offers: dict[str, str] | BinaryData | None) -> Kept:
         """Offers one after the other, each taken before the next comes."""
 
         async def run() -> None:
             work = asyncio.create_task(self.loader.run())
             for offer in offers:
                 self.loader.loaded.clear()
-                self.loader.offer(offer)
+                if isinstance(offer, BinaryData):
+                    self.loader.offer(offer.data, offer.binary_keys)
+                else:
+                    self.loader.offer(offer)
                 await asyncio.wait_for(self.loader.loaded.wait(), SECONDS)
             work.cancel()
 
@@ -140,6 +173,49 @@ def test_deleted_document_is_the_built_in_policy_again() -> None:
     assert Kept().after({"policy.yaml": GOOD}, None).policies.active.policy.hash == "builtin"
 
 
+@pytest.mark.parametrize("content", UNREADABLE)
+def test_config_map_that_loses_its_policy_leaves_the_last_good_one_in_use(
+    content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """F11: the built-in policy allows every toleration."""
+    offer, why = UNREADABLE[content]
+    kept = Kept().after({"policy.yaml": GOOD}, offer)
+    assert (kept.rules, kept.samples["policy_load_success",]) == (["no-wildcards"], 0.0)
+    ((reason, note),) = kept.told
+    assert (reason, why in note) == ("PolicyNotLoaded", True)
+    (record,) = [each for each in caplog.records if each.message.startswith("policy not loaded")]
+    assert vars(record)["errors"][0].startswith(why)
+    assert kept.policies.state.failure.startswith(why)
+
+
+@pytest.mark.parametrize("content", UNREADABLE)
+def test_config_map_without_a_policy_from_the_start_is_a_broken_one(content: str) -> None:
+    """F11: as any document that cannot be used."""
+    kept = Kept().after(UNREADABLE[content][0])
+    assert (kept.policies.active.policy.hash, kept.samples["policy_load_success",]) == ("builtin", 0.0)
+    assert kept.loader.problem is None
+
+
+def test_config_map_that_lost_its_policy_is_mended_by_a_document_or_by_its_deletion() -> None:
+    """F11."""
+    mended = Kept().after({"policy.yaml": GOOD}, {}, {"policy.yaml": OTHER})
+    assert (mended.rules, mended.samples["policy_load_success",]) == (["some"], 1.0)
+    deleted = Kept().after({"policy.yaml": GOOD}, {}, None)
+    assert (deleted.policies.active.policy.hash, deleted.samples["policy_load_success",]) == ("builtin", 1.0)
+    assert deleted.policies.state.failure == ""
+
+
+def test_candidate_as_binary_data_is_one_that_cannot_be_tried() -> None:
+    """F11's sibling."""
+    kept = Kept().after(BinaryData(("candidate.yaml",), {"policy.yaml": GOOD}))
+    assert (kept.rules, kept.samples["policy_load_success",]) == (["no-wildcards"], 1.0)
+    assert kept.samples["policy_candidate_load_success",] == 0.0
+    ((_, note),) = kept.told
+    assert note == (
+        "candidate policy not loaded: binaryData[candidate.yaml]: Forbidden: must be in data, as text in UTF-8"
+    )
+
+
 def test_candidate_is_tried_beside_and_can_break_without_harm() -> None:
     kept = Kept().after({"policy.yaml": GOOD, "candidate.yaml": OTHER})
     assert kept.policies.candidate is not None
@@ -210,6 +286,33 @@ def test_policy_file_is_read_again_when_it_changes_and_kept_when_it_goes_away(tm
         assert kept.rules == ["some"]
         path.write_text(OTHER)
         await until(lambda: kept.metrics.load_success)
+        watch.cancel()
+        work.cancel()
+
+    asyncio.run(run())
+
+
+def test_f12_policy_file_that_becomes_a_pipe_is_reported_and_does_not_end_the_watch(tmp_path: Path) -> None:
+    path, mounted = tmp_path / "policy.yaml", tmp_path / "data"
+    mounted.write_text(GOOD)
+    path.symlink_to(mounted)  # as a mounted ConfigMap has it
+    kept = Kept()
+
+    async def until(holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not holds():  # noqa: ASYNC110 -- the loader sets no event when it swaps
+                await asyncio.sleep(0.01)
+
+    async def run() -> None:
+        work = asyncio.create_task(kept.loader.run())
+        watch = asyncio.create_task(watch_file(path, kept.loader))
+        await until(lambda: kept.rules == ["no-wildcards"])
+        os.mkfifo(tmp_path / "pipe")
+        (tmp_path / "pipe").replace(path)
+        await until(lambda: not kept.metrics.load_success)
+        path.unlink()
+        path.write_text(OTHER)
+        await until(lambda: kept.rules == ["some"])
         watch.cancel()
         work.cancel()
 

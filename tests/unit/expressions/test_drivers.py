@@ -49,6 +49,7 @@ X, Y = "x.example.com", "y.example.com"
         pytest.param(
             f'device.driver == "{X}" && a.matches(r"\\") || b.matches(" && device.driver == ")', None, id="a raw text"
         ),
+        pytest.param(f'device.driver == r"{X}"', {X}, id="a raw text without a backslash"),
     ],
 )
 def test_expression_is_read(expression: str, drivers: AbstractSet[str] | None) -> None:
@@ -91,6 +92,13 @@ def test_parentheses_and_chains_are_read_whatever_their_length() -> None:
     alternatives = [f"d{number}" for number in range(150)]
     assert drivers_of([" || ".join(f"device.driver=='{name}'" for name in alternatives)]) == frozenset(alternatives)
     assert drivers_of(["(" * 500 + f"device.driver == '{X}'" + ")" * 500]) == frozenset({X})
+
+
+def test_selectors_of_4096_characters_are_read_and_longer_ones_are_not() -> None:
+    """The number is written out, since parsing takes as long as the text is."""
+    selector = f'device.driver == "{X}"'
+    assert drivers_of([selector.ljust(4096)]) == frozenset({X})
+    assert drivers_of([selector.ljust(4097)]) is None
 
 
 def test_length_is_that_of_all_expressions() -> None:

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import socket
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -309,3 +312,56 @@ def test_standard_input_is_read_for_a_dash() -> None:
 def test_files_that_cannot_be_opened_are_told(name: str, message: str, tmp_path: Path) -> None:
     (file,) = read([str(tmp_path / name)])
     assert troubles(file) == [(message, None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "manifests", "line"),
+    [
+        pytest.param("a: 1\n---\n" + "b: 2\n" * 200, 1, 2, id="a long document after another"),
+        pytest.param("---\n" * 1000, 0, 15, id="nothing but separators"),
+        pytest.param("#\n" * 1000, 0, 1, id="comments"),
+        pytest.param("---\na: 1\n" * 100, 13, 27, id="many documents"),
+        pytest.param("---\n[ x\n" * 100, 0, 27, id="what looks like JSON and is none"),
+    ],
+)
+def test_f12_yaml_in_a_file_has_a_limit(text: str, manifests: int, line: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "YAML_MAX_CHARACTERS", 1000)
+    file = parse("x", text.encode())
+    assert len(file.manifests) == manifests
+    message, position = troubles(file)[-1]
+    assert message == "has more than 32 MiB of YAML, or 524,288 documents; split it, or write it as JSON"
+    assert position == (line, 1)
+
+
+def test_f12_json_in_a_file_is_not_limited_as_yaml_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "YAML_MAX_CHARACTERS", 1000)
+    for text in ('{"a": 1}\n' * 1000, '---\n{"a": 1}\n' * 1000, json.dumps({"a": ["b"] * 1000})):
+        file = parse("x", text.encode())
+        assert len(file.manifests) == text.count('"a"')
+        assert troubles(file) == []
+
+
+SLOW = {
+    "faulty documents": r"parse('x', b'---\na: [\n' * 50_000)",
+    "halves of surrogate pairs": r"""parse('x', b'---\n{"a":"\\ud800"}\n' * 50_000)""",
+    "blanks in a table": "table([['a', ' ' * 500_000], ['b', 'c']], width=80)",
+}
+
+
+@pytest.mark.parametrize("program", SLOW.values(), ids=SLOW)
+def test_f12_time_is_in_proportion_to_the_size(program: str) -> None:
+    """By its square, each would take a quarter of an hour or more."""
+    imports = "from webhook.files.read import parse; from webhook.files.tables import table"
+    subprocess.run([sys.executable, "-c", f"{imports}; {program}"], check=True, timeout=240)
+
+
+def test_f12_pipes_can_be_read_where_files_are_named() -> None:
+    """As `check <(kustomize build)` names them."""
+    ours, theirs = os.pipe()
+    os.write(theirs, b"a: 1")
+    os.close(theirs)
+    try:
+        (file,) = read([f"/dev/fd/{ours}"])
+    finally:
+        os.close(ours)
+    assert [manifest.value for manifest in file.manifests] == [{"a": 1}]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +10,7 @@ from msgspec import structs
 
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, taint, tolerates
+from webhook.api.claims import AllocationResult
 from webhook.api.pods import PodClaim
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.inventory.evictions import Eviction, EvictionReason, Evictions
@@ -147,6 +148,31 @@ def test_evictors_read_tolerations_differently(tolerated: tuple, evictor: Evicto
         assert found.due == NOW + timedelta(seconds=due)
 
 
+@pytest.mark.parametrize("seconds", [10**12, 10**18], ids=["beyond the calendar", "beyond what a duration holds"])
+def test_eviction_after_the_end_of_the_calendar_is_due_at_its_end(seconds: int) -> None:
+    found = Watched(claim("pod", tolerates(seconds)), pod(), rule()).of()
+    assert found is not None
+    assert found.due == datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("seconds", "due"), [(0, 0), (-5, 0), (1, 1)])
+def test_eviction_is_due_after_as_many_seconds_as_are_tolerated(seconds: int, due: int) -> None:
+    found = Watched(claim("pod", tolerates(seconds)), pod(), rule()).of()
+    assert found is not None
+    assert found.due == NOW + timedelta(seconds=due)
+
+
+@pytest.mark.parametrize(("owner", "goes"), [("uid-pod", True), ("uid-of-another", False)])
+def test_claim_for_extended_resources_counts_only_for_the_pod_it_was_made_for(owner: str, goes: bool) -> None:  # noqa: FBT001 -- a table's
+    made = claim("pod", owner=owner, extended=True)
+    found = Watched(made, pod(claims=(), extended_claim="pod-claim"), rule()).of()
+    assert (found is not None) is goes
+
+
+def test_taint_without_a_time_evicts_no_pod() -> None:
+    assert Watched(claim(), pod(), rule(added=None)).of() is None
+
+
 def test_in_tree_controller_does_not_see_extended_resources() -> None:
     """E-16."""
     held = (claim(extended=True), pod(claims=(), extended_claim="pod-claim"), rule())
@@ -194,6 +220,19 @@ def test_rule_touches_users_of_what_it_selected_and_selects() -> None:
     assert watched.change(None, one) == {"ml/a"}
     assert watched.change(one, other) == {"ml/a", "ml/b"}
     assert watched.change(other, None) == {"ml/b"}
+
+
+@pytest.mark.parametrize(("used", "others", "touched"), [(2, 2, 2), (3, 2, 5)])
+def test_rule_for_a_driver_with_more_than_half_of_all_claims_touches_them_all(
+    used: int, others: int, touched: int
+) -> None:
+    """To gather them would cost more than to look at the rest."""
+    names = [f"pod-{number}" for number in range(used + others)]
+    watched = Watched(*[claim(name, devices=(name,)) for name in names], *[pod(name) for name in names])
+    for name in names[used:]:
+        elsewhere = structs.replace(claim(name), allocation=(AllocationResult("nic", "nic.example.com", POOL, name),))
+        watched.change(claim(name, devices=(name,)), elsewhere)
+    assert len(watched.change(None, rule())) == touched
 
 
 def test_status_and_annotations_of_a_rule_touch_nobody() -> None:

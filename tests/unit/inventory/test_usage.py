@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from tests.unit.inventory.values import DRIVER, POOL, claim, group, inventory_of, lets_stay, on
 from webhook.api.claims import Consumer, ResourceClaim
+from webhook.api.meta import ObjectMeta
+from webhook.api.pods import Pod
 from webhook.inventory.state import Inventory
-from webhook.inventory.usage import GroupKey, is_pod
+from webhook.inventory.usage import GroupKey, is_pod, uses
 
 NIC = "nic.example.com"
 CLAIMS = (
@@ -114,3 +117,55 @@ def test_claim_that_is_deallocated_is_no_use() -> None:
     for each in CLAIMS:
         inventory.apply(each, claim(each.meta.name))
     assert inventory.usage.__dict__ == Inventory().usage.__dict__
+
+
+OF_GROUP = Pod(ObjectMeta("p", "", "ml", "uid-of-p"), pod_group="train")
+ALONE = Pod(ObjectMeta("p", "", "ml", "uid-of-p"))
+TRAIN = Consumer("scheduling.k8s.io", "podgroups", "train", "uid-of-train")
+
+
+@pytest.mark.parametrize(
+    ("pod", "consumers", "expected"),
+    [
+        pytest.param(ALONE, [Consumer("", "pods", "p", "uid-of-p")], True, id="itself"),
+        pytest.param(ALONE, [Consumer("", "pods", "p", "uid-of-another")], False, id="an earlier pod of the name"),
+        pytest.param(ALONE, [], False, id="not reserved"),
+        pytest.param(OF_GROUP, [TRAIN], True, id="its group"),
+        pytest.param(OF_GROUP, [Consumer("", "pods", "q", "uid-of-q"), TRAIN], True, id="its group after another pod"),
+        pytest.param(ALONE, [TRAIN], False, id="a group that it does not belong to"),
+        pytest.param(ALONE, [Consumer("scheduling.k8s.io", "podgroups", "", "g")], False, id="a group without a name"),
+        pytest.param(
+            OF_GROUP, [Consumer("scheduling.k8s.io", "podgroups", "infer", "g")], False, id="a group of another name"
+        ),
+        pytest.param(OF_GROUP, [Consumer("example.com", "podgroups", "train", "g")], False, id="another kind of group"),
+        pytest.param(OF_GROUP, [Consumer("scheduling.k8s.io", "pods", "train", "g")], False, id="no group"),
+    ],
+)
+def test_pod_uses_claims_that_are_reserved_for_it_or_its_group(
+    pod: Pod,
+    consumers: list[Consumer],
+    expected: bool,  # noqa: FBT001 -- a table's
+) -> None:
+    assert uses(pod, claim("a", on("gpu-0"), users=consumers), generated=False) is expected
+
+
+@pytest.mark.parametrize(
+    ("pod", "controller", "group_of_claim", "expected"),
+    [
+        pytest.param(OF_GROUP, "uid-of-p", "", True, id="made for the pod"),
+        pytest.param(OF_GROUP, "", "train", True, id="made for its group"),
+        pytest.param(OF_GROUP, "uid-of-another", "infer", False, id="made for another pod and group"),
+        pytest.param(ALONE, "uid-of-another", "", False, id="made for another pod"),
+        pytest.param(ALONE, "", "", False, id="made for no pod"),
+    ],
+)
+def test_pod_uses_a_generated_claim_only_if_it_was_made_for_it(
+    pod: Pod,
+    controller: str,
+    group_of_claim: str,
+    expected: bool,  # noqa: FBT001 -- a table's
+) -> None:
+    reserved = claim("a", on("gpu-0"), users=["uid-of-p"])
+    made = structs.replace(reserved, controller_uid=controller, pod_group=group_of_claim)
+    assert uses(pod, made, generated=True) is expected
+    assert uses(pod, made, generated=False)

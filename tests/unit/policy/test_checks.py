@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from tests.unit.policy.documents import errors_in, make_defaults, make_entry, make_exception
-from webhook.policy.parts import MAX_EXPRESSIONS
+
+# The documentation and earlier policies rely on these numbers, so they are written out.
+MAX_EXPRESSIONS = 100
 
 LABEL = {"namespaces": {"labels": {"tier": "x"}}}
 TRUST = (
@@ -254,3 +256,29 @@ def test_expressions_are_counted() -> None:
     rules = [make_entry(f"r{number}", match={"when": "request.count > 1"}) for number in range(MAX_EXPRESSIONS + 1)]
     assert errors_in(rules=rules) == ["Forbidden: must have at most 100 fields `when`, and has 101"]
     assert errors_in(rules=rules[:-1]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [
+        pytest.param("wait-for-maintena", True, id="three letters fewer"),
+        pytest.param("wait-for-mainten", False, id="four letters fewer"),
+        pytest.param("wait-for-maintenance-12", True, id="three letters more"),
+        pytest.param("wait-for-maintenance-123", False, id="four letters more"),
+        pytest.param("mait-for-maintenance", False, id="another first letter"),
+        pytest.param("wild-fox-wandering", False, id="a name of about the same length"),
+    ],
+)
+def test_rule_of_a_similar_name_is_suggested(name: str, suggested: bool) -> None:  # noqa: FBT001 -- a table's
+    (error,) = errors_in(rules=[make_entry("wait-for-maintenance")], exceptions=[make_exception(rules=[name])])
+    assert error == (
+        f'exceptions[0].rules[0]: Invalid value: "{name}": there is no such rule'
+        + (', did you mean "wait-for-maintenance"?' if suggested else "")
+    )
+
+
+@pytest.mark.parametrize(("before", "suggested"), [(99, True), (100, False)])
+def test_suggestion_is_looked_for_among_100_rules(before: int, suggested: bool) -> None:  # noqa: FBT001 -- a table's
+    rules = [make_entry(f"x{number:013}") for number in range(before)] + [make_entry("xylophone-rule")]
+    (error,) = errors_in(rules=rules, exceptions=[make_exception(rules=["xylophone-rulf"])])
+    assert error.endswith('did you mean "xylophone-rule"?') is suggested

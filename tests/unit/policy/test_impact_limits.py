@@ -52,10 +52,22 @@ def test_first_entry_that_fits_decides_alone() -> None:
     assert (limits(ROBOT, limits=entries), limits(JANE, limits=entries)) == (50, 1)
 
 
+def test_limit_for_a_group_is_not_for_a_requester_whose_groups_are_not_known() -> None:
+    unknown = Requester("jane", groups_known=False)
+    entries = [{"requesters": {"groups": ["*"]}, "pods": 7}, {"pods": 1}]
+    assert (limits(JANE, limits=entries), limits(unknown, limits=entries)) == (7, 1)
+
+
 def test_nothing_that_fits_is_no_limit() -> None:
     impact = ImpactSettings(limits=())
     assert limits_for(impact, JANE, TAINT, "NoExecute") is NO_LIMITS
     assert ImpactLimits() == NO_LIMITS
+
+
+def test_built_in_limits_are_50_pods_and_10_namespaces() -> None:
+    for impact in (policy_of().impact, ImpactSettings()):
+        found = limits_for(impact, JANE, TAINT, "NoExecute")
+        assert (found.pods, found.claims, found.devices, found.namespaces) == (50, None, None, 10)
 
 
 def test_effect_is_the_one_that_acts() -> None:

@@ -244,3 +244,10 @@ def test_exceptions_that_begin_later_count_from_then() -> None:
     begin, end = NOW + timedelta(days=300), NOW + timedelta(days=400)
     entry = make_exception(notBefore=format_time(begin), expiresAt=format_time(end))
     assert list(expiring(policy_of(default="deny", exceptions=[entry]), NOW)) == []
+
+
+def test_pattern_is_not_taken_for_a_name_that_an_exception_covers() -> None:
+    """`train-?` leaves out one character only, and `train-*` has more."""
+    for names, excepted in ((["train-*"], ["train-?"]), (["train-?"], ["train-[a-z]*", "*-x"])):
+        match = {"namespaces": {"names": names, "except": excepted}}
+        assert warnings_in(rules=[make_entry("no", match=match)]) == []

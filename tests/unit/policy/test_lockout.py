@@ -237,3 +237,21 @@ def test_denying_effect_none_to_our_worker_in_another_namespace_is_refused() -> 
     (error,) = load(document, Path.root(), namespace="platform").errors
     assert "would deny system:serviceaccount:platform:device-taint-webhook-evict, which turns rules" in str(error)
     assert load(document, Path.root()).errors == ()
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        make_entry("harmless", match={"evict": True}),
+        make_entry("harmless", match={"taints": {"effects": ["NoExecute"]}}),
+        make_entry("harmless", match={"requesters": {"users": ["jane"]}}),
+        make_entry("harmless", match={"when": "rule.evict"}),
+        make_entry("harmless", "warn"),
+        make_entry("harmless", "allow", {"evict": True}),
+    ],
+    ids=lambda rule: f"{rule['action']} {rule.get('match')}",
+)
+def test_rule_that_leaves_our_worker_its_way_does_not_hide_a_denial_behind_it(harmless: Any) -> None:
+    rules = [harmless, make_entry("harmful")]
+    (error,) = errors_in(taintRules=rules)
+    assert error.startswith(f"taintRules[1]: Forbidden: would deny {EVICTOR}")

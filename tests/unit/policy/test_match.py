@@ -6,8 +6,9 @@ import pytest
 
 from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import DeviceToleration
-from webhook.policy.match import DriverMatcher, Glob, NamespaceMatcher, RequesterMatcher, TextSet, TolerationMatcher
+from webhook.policy.match import DriverMatcher, NamespaceMatcher, RequesterMatcher, TolerationMatcher
 from webhook.policy.model import NamespaceMatch, RequesterMatch, TolerationMatch
+from webhook.policy.patterns import Glob, TextSet
 from webhook.policy.ports import NamespaceFacts, Requester
 
 # --- patterns -----------------------------------------------------------------------------------

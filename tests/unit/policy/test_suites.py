@@ -127,6 +127,11 @@ def test_every_field_is_read() -> None:
     assert default.time.year == 2026
 
 
+def test_step_may_be_a_week_before_the_case_and_as_old_as_the_one_before() -> None:
+    week = make_step(secondsAgo=604800)
+    assert errors_of(with_steps(week, week, make_step(secondsAgo=0))) == []
+
+
 def test_requesters_are_in_the_groups_that_an_api_server_adds() -> None:
     suite = suite_of(
         make_suite(

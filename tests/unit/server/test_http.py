@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
-from tests.builders import encoded, make_claim, make_meta, make_review, make_rule, make_slice, make_toleration
+from tests.builders import (
+    encoded,
+    make_claim,
+    make_meta,
+    make_review,
+    make_rule,
+    make_slice,
+    make_toleration,
+)
 from tests.unit.admission.guarding import fleet, tainting
 from tests.unit.inventory.values import inventory_of
 from tests.unit.policy.documents import judge_of, make_entry, policy_of
@@ -90,12 +98,13 @@ def reviewed(
     path: str = "/validate",
     seconds: float = 10.0,
     clock: Callable[[], float] = time.monotonic,
+    settings: ReviewSettings = ReviewSettings(),  # noqa: B008 -- frozen
 ) -> dict[str, Any]:
     """What is answered to a review, with the samples of its metrics under "metrics"."""
     metrics = Metrics(version="0", resources=("resourceclaims", "resourceslices", "devicetaintrules", "configmaps"))
     policy = state.policies.active.policy
     metrics.policy.use([rule.name for rule in policy.rules], ["candidate-rule"])
-    reviews = Reviews(ReviewSettings(), metrics, state)
+    reviews = Reviews(settings, metrics, state)
     route = reviews._route_to(f"{path}?timeout={seconds}s")
     assert route is not None
     budget = Budget(route.seconds, clock)
@@ -167,17 +176,16 @@ def test_policy_that_comes_while_names_are_asked_for_decides() -> None:
 
 def test_misses_are_noted_once_and_empty_names_never() -> None:
     misses = Misses(KnownNames({"known": {}}, {"any": None, "gpu": frozenset({"d"})}))
-    assert not misses
+    assert not misses.found
     assert misses.namespace("") is None
     assert misses.drivers("") is None
     assert misses.namespace("known") is not None
     assert misses.drivers("gpu") == frozenset({"d"})
-    assert not misses
+    assert not misses.found
     for _ in range(2):
         assert misses.namespace("new") is None
         assert misses.drivers("any") is None
-    assert misses
-    assert (misses.namespaces, misses.device_classes) == ({"new"}, {"any"})
+    assert (misses.found, misses.namespaces, misses.device_classes) == (True, {"new"}, {"any"})
 
 
 def config_map_review(**data: str) -> Any:

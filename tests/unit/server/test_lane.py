@@ -50,24 +50,67 @@ def test_body_waits_for_the_end_of_the_one_before_it() -> None:
     run(scenario)
 
 
+async def stalled_body() -> tuple[StreamReader, Turn, Turn]:
+    """A body that has stalled and come on, its turn, and the turn of the body that was let in meanwhile."""
+    turns = asyncio.Lock()
+    slow, other = content(), content()
+    slow_turn, other_turn = Turn(turns), Turn(turns)
+    stalled = asyncio.ensure_future(slow_turn.chunk(slow))
+    await settled()
+    other.feed_data(b"b")
+    assert await other_turn.chunk(other) == b"b", "it has stalled"
+    assert not stalled.done()
+    slow.feed_data(b"late")
+    assert await stalled == b"late"
+    return slow, slow_turn, other_turn
+
+
 def test_body_that_stalls_lets_the_next_one_in_and_loses_nothing() -> None:
     async def scenario() -> None:
-        turns = asyncio.Lock()
-        slow, other = content(), content()
-        slow_turn, other_turn = Turn(turns), Turn(turns)
-        stalled = asyncio.ensure_future(slow_turn.chunk(slow))
-        await settled()
-        other.feed_data(b"b")
-        assert await other_turn.chunk(other) == b"b"
-        assert not stalled.done()
-        slow.feed_data(b"late")
-        assert await stalled == b"late"
-        slow.feed_data(b"later")
+        _, _, other_turn = await stalled_body()
+        other_turn.end()
+
+    run(scenario)
+
+
+def test_body_that_trickles_needs_no_turn_until_it_comes_in_earnest() -> None:
+    """F12: a byte now and then kept the turn for as long as a body may take."""
+
+    async def scenario() -> None:
+        slow, slow_turn, other_turn = await stalled_body()
+        for byte in b"later":
+            slow.feed_data(bytes([byte]))
+            assert await slow_turn.chunk(slow) == bytes([byte])
+        slow.feed_data(b"x" * 10_000)
+        assert len(await slow_turn.chunk(slow)) == 10_000
+        slow.feed_data(b"y" * 10_000)
         waiting = asyncio.ensure_future(slow_turn.chunk(slow))
         await settled()
         assert not waiting.done(), "it stands in the queue again"
         other_turn.end()
-        assert await waiting == b"later"
+        assert len(await waiting) == 10_000
+
+    run(scenario)
+
+
+def test_turn_ends_though_bytes_keep_arriving() -> None:
+    """F12: who sends a byte within each ten milliseconds does not stall."""
+
+    async def scenario() -> None:
+        turns = asyncio.Lock()
+        steady, other = content(), content()
+        steady_turn, other_turn = Turn(turns), Turn(turns)
+        steady.feed_data(b"a")
+        assert await steady_turn.chunk(steady) == b"a"
+        other.feed_data(b"b")
+        waiting = asyncio.ensure_future(other_turn.chunk(other))
+        while not waiting.done():
+            steady.feed_data(b"a")
+            reading = asyncio.ensure_future(steady_turn.chunk(steady))
+            await asyncio.wait((reading, waiting), return_when=asyncio.FIRST_COMPLETED)
+        assert await waiting == b"b"
+        other_turn.end()
+        await reading
 
     run(scenario)
 

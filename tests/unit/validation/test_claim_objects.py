@@ -175,6 +175,16 @@ def test_before_1_35_a_duplicate_is_reported_at_its_name() -> None:
     assert reported(claim, minor=34) == ['spec.devices.requests[2].name: Duplicate value: "all"']
 
 
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_derived_attributes_of_one_name_are_reported_after_the_conversion(version: str) -> None:
+    claim = whole(CLAIM, version)
+    request = claim["spec"]["devices"]["requests"][0]
+    exactly = request.get("exactly", request)
+    exactly["derivedAttributes"] *= 2
+    at = "spec.devices.requests[0].exactly.derivedAttributes[1]"
+    assert reported(claim) == [f'{at}: Duplicate value: "{exactly["derivedAttributes"][0]["name"]}"']
+
+
 def test_before_1_35_the_entries_of_a_long_list_are_judged_as_well() -> None:
     claim = edited(whole(CLAIM), ("spec/devices/constraints", [{}] * 33))
     assert sum(error.startswith("spec.devices.constraints") for error in reported(claim, minor=34)) == 34
@@ -190,3 +200,17 @@ def test_wrong_class_of_a_flat_request_is_reported_where_the_server_reports_it()
     claim = edited(whole(CLAIM, "v1beta1"), ("spec/devices/requests/0/deviceClassName", "A"))
     (error,) = reported(claim)
     assert error.startswith('spec.devices.requests[0].exactly.deviceClassName: Invalid value: "A"')
+
+
+@pytest.mark.parametrize(("minor", "at"), [(37, ""), (36, ""), (35, ".matchAttribute"), (33, ".matchAttribute")])
+def test_constraint_on_nothing_is_reported_as_a_whole_from_1_36_on(minor: int, at: str) -> None:
+    claim = edited(whole(CLAIM), ("spec/devices/constraints/0/matchAttribute", DROP))
+    (error,) = [each for each in reported(claim, minor=minor) if each.startswith("spec.devices.constraints")]
+    assert error.startswith(f"spec.devices.constraints[0]{at}: Required value")
+
+
+def test_selector_without_an_expression_does_not_hide_a_wrong_one_after_it() -> None:
+    selectors = [{}, {"cel": {"expression": "true true"}}]
+    found = reported(edited(whole(CLAIM), ("spec/devices/requests/0/exactly/selectors", selectors)))
+    at = "spec.devices.requests[0].exactly.selectors"
+    assert [error.partition(": ")[0] for error in found] == [f"{at}[0].cel", f"{at}[1].cel.expression"]

@@ -23,7 +23,7 @@ from tests.builders import (
     make_template,
 )
 from webhook.api.meta import GroupVersionKind
-from webhook.validation.objects import decoding_errors
+from webhook.validation.objects import _SCALARS, decoding_errors
 from webhook.validation.releases import NEWEST, RELEASES
 
 
@@ -157,3 +157,10 @@ def test_any_value_in_any_place_gets_an_answer(manifest: Any, data: st.DataObjec
         at = at[key]
     for error in decoding_errors(broken, kind_of(manifest), NEWEST):
         assert str(error)
+
+
+@pytest.mark.parametrize(("name", "bits"), [("int32", 32), ("int64", 64)])
+def test_whole_number_has_as_many_bits_as_its_type(name: str, bits: int) -> None:
+    fits = _SCALARS[name][0]
+    assert [fits(number) for number in (-(2 ** (bits - 1)), 0, 2 ** (bits - 1) - 1)] == [True, True, True]
+    assert [fits(number) for number in (-(2 ** (bits - 1)) - 1, 2 ** (bits - 1), 1.0, True)] == [False] * 4

@@ -19,8 +19,9 @@ from webhook.validation.formats import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from webhook.api.field import FieldError
     from webhook.validation.formats import Messages
 
 AT = Path.root().child("driver")
@@ -311,3 +312,15 @@ def test_semantic_version(value: str, *, right: bool) -> None:
 )
 def test_lower_case_is_gos(text: str, lower: str) -> None:
     assert go_lower(text) == lower
+
+
+@pytest.mark.parametrize("judge", [driver_name, pool_name])
+def test_4096_characters_of_a_name_are_looked_at(judge: Callable[[Path, str], Iterator[FieldError]]) -> None:
+    """A longer name is too long, and costs no more than that."""
+    too_long, wrong = "Too long", "a lowercase RFC 1123 subdomain"
+    within = [str(error) for error in judge(Path.root(), "d" * 4095 + "_")]
+    beyond = [str(error) for error in judge(Path.root(), "d" * 4096 + "_")]
+    assert any(too_long in error for error in within)
+    assert any(too_long in error for error in beyond)
+    assert any(wrong in error for error in within)
+    assert not any(wrong in error for error in beyond)

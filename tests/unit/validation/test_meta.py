@@ -34,6 +34,14 @@ LONG = "must be no more than 253 bytes"
             id="of a long prefix the server takes 58 characters",
         ),
         pytest.param(
+            {"generateName": "a" * 57 + "_"},
+            [
+                f'metadata.name: Invalid value: "{"a" * 57}_xxxxx": {BAD}',
+                f'metadata.generateName: Invalid value: "{"a" * 57}_": {BAD}',
+            ],
+            id="and all of them",
+        ),
+        pytest.param(
             {"generateName": "a_-"},
             [f'metadata.name: Invalid value: "a_-xxxxx": {BAD}'],
             id="the character before a dash is not looked at",

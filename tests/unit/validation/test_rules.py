@@ -16,6 +16,7 @@ AT = "spec.deviceSelector"
 EVICT = 'Unsupported value: "Evict": supported values: "NoExecute", "NoSchedule", "None"'
 SYNTAX = expression_problem("device.driver ==")
 LATE_SYNTAX = expression_problem("-" * 5_000)
+TWICE = expression_problem("true true")
 NO_TAINT = [
     *(f'spec.taint.key: Invalid value: "": {message}' for message in label_key("")),
     "spec.taint.effect: Required value",
@@ -69,6 +70,16 @@ def cel(expression: str) -> dict[str, Any]:
             {"selectors": [cel("'" + "x" * 10_000 + "'"), cel("-" * 5_000), cel("-" * 10_000)]},
             [f"{AT}.selectors[1].cel.expression: Invalid value: {quoted('-' * 5_000)}: {LATE_SYNTAX}"],
             id="no more than 16 KiB of expressions are parsed",
+        ),
+        pytest.param(
+            {"selectors": [cel("true".ljust(8192)), cel("true true".ljust(8192))]},
+            [f"{AT}.selectors[1].cel.expression: Invalid value: {quoted('true true'.ljust(8192))}: {TWICE}"],
+            id="16 KiB of expressions are parsed",
+        ),
+        pytest.param(
+            {"selectors": [cel("true".ljust(8193)), cel("true true".ljust(8192))]},
+            [],
+            id="of more than 16 KiB the last are not parsed",
         ),
         pytest.param(
             {"selectors": [{}, {"cel": None}]},

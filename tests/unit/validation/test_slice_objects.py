@@ -74,6 +74,16 @@ SLICES: dict[str, tuple[int, Edits, list[str]]] = {
             'spec.nodeSelector.nodeSelectorTerms[0].matchFields[0].key: Invalid value: "spec.x": not a valid field',
         ],
     ),
+    "a node's name in a field selector": (
+        1,
+        [
+            (
+                "spec/nodeSelector/nodeSelectorTerms/0/matchFields",
+                [{"key": "metadata.name", "operator": "In", "values": ["Node"]}],
+            )
+        ],
+        ['spec.nodeSelector.nodeSelectorTerms[0].matchFields[0].values[0]: Invalid value: "Node": a'],
+    ),
     "two devices of one name": (
         0,
         [("spec/devices/1/name", "gpu-0")],
@@ -233,6 +243,34 @@ def test_in_v1beta1_false_and_empty_are_the_same_as_missing() -> None:
     assert reported(edited(whole(SLICE, "v1beta1", 3), ("spec/nodeName", ""))) == []
 
 
+@pytest.mark.parametrize(("version", "level"), [("v1", ""), ("v1beta2", ""), ("v1beta1", "basic.")])
+def test_attribute_without_a_value_is_reported_where_it_is_written_from_1_37_on(version: str, level: str) -> None:
+    at = f"spec/devices/1/{level.replace('.', '/')}attributes"
+    value = edited(whole(SLICE, version), (at, {"m": {}}))
+    (now,) = reported(value)
+    assert now.startswith(f'spec.devices[1].{level}attributes[m]: Invalid value: "": must specify one of: `int`, ')
+    assert reported(value, minor=36) == [
+        'spec.devices[1].attributes[m]: Invalid value: "": exactly one value must be specified'
+    ]
+
+
+def test_attribute_with_two_values_is_reported_as_such() -> None:
+    value = edited(whole(SLICE), ("spec/devices/1/attributes", {"m": {"int": 1, "bool": True}}))
+    (error,) = reported(value)
+    assert error.startswith('spec.devices[1].attributes[m]: Invalid value: "": must specify exactly one of: `int`, ')
+
+
+def test_policy_of_a_capacity_has_at_most_10_options() -> None:
+    def with_options(count: int) -> list[str]:
+        policy = {"default": "2", "validValues": [str(number) for number in range(1, count + 1)]}
+        capacity = {"value": "100", "requestPolicy": policy}
+        return reported(edited(whole(SLICE), ("spec/devices/0/capacity/listed", capacity)))
+
+    at = "spec.devices[0].capacity[listed].requestPolicy.validValues"
+    assert with_options(10) == []
+    assert with_options(11)[0] == f"{at}: Too many: 11: must have at most 10 items"
+
+
 def test_of_a_list_that_is_too_long_no_entry_is_judged() -> None:
     devices = [{"name": "A", "nodeName": "x"}] * 129
     assert reported(edited(whole(SLICE), ("spec/devices", devices))) == []  # that it is too long, /validate says
@@ -240,7 +278,8 @@ def test_of_a_list_that_is_too_long_no_entry_is_judged() -> None:
 
 def test_before_1_36_a_wrong_key_is_reported_at_the_key() -> None:
     devices = edited(whole(SLICE), ("spec/devices/1/attributes", {"a-b": {"int": 1}}))
-    assert reported(devices)[0].startswith('spec.devices[1].attributes: Invalid value: "a-b"')
+    for minor in (36, 37):
+        assert reported(devices, minor=minor)[0].startswith('spec.devices[1].attributes: Invalid value: "a-b"')
     assert reported(devices, minor=35)[0].startswith('spec.devices[1].attributes[a-b]: Invalid value: "a-b"')
 
 

@@ -73,6 +73,7 @@ def test_new_slice(manifest: Any, errors: list[str]) -> None:
 
 def test_old_releases_take_shared_counters_and_devices_together() -> None:
     assert field_errors(make_slice(sharedCounters=[{"name": "a"}]), minor=34) == []
+    assert field_errors(make_slice(sharedCounters=[{"name": "a"}]), minor=35) != []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import ReflectorSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from webhook.cluster.client.rest import Cluster
     from webhook.telemetry.metrics import Metrics
@@ -27,13 +27,13 @@ class ConfigMapSource:
         *,
         namespace: str,
         name: str,
-        on_change: Callable[[Mapping[str, str] | None, str, str], None],
+        on_change: Callable[[ConfigMap | None], None],
         random: Callable[[], float],
         metrics: Metrics | None = None,
         settings: ReflectorSettings = ReflectorSettings(),  # noqa: B008 -- frozen
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_change` gets data, resourceVersion and uid; None and twice the empty string if there is no ConfigMap.
+        """`on_change` gets the ConfigMap; None if there is none, which is not the same as one without data.
 
         It is called once at the start, and then at each change. What it raises ends `run`.
         """
@@ -58,12 +58,9 @@ class ConfigMapSource:
             group.create_task(self.reflector.run())
             await self.reflector.synced.wait()
             if not self.reflector.items:
-                self._on_change(None, "", "")
+                self._on_change(None)
             self.synced.set()
         raise AssertionError("the reflector does not return")
 
     def _changed(self, _: ConfigMap | None, new: ConfigMap | None) -> None:
-        if new is None:
-            self._on_change(None, "", "")
-        else:
-            self._on_change(new.data or {}, new.metadata.resource_version, new.metadata.uid)
+        self._on_change(new)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import NotFound, Unavailable
 from webhook.cluster.client.rest import path_of
 
@@ -78,6 +79,9 @@ class _ResourceList(msgspec.Struct):
     resources: list[_Resource] | None = None
 
 
+_RESOURCES: Final = msgspec.json.Decoder(_ResourceList)
+
+
 async def served_version(cluster: Cluster, group: str, versions: Sequence[str], resource: str) -> str | None:
     """The first version in which the resource is served; a version of a group need not have all its resources."""
     for version in versions:
@@ -86,7 +90,7 @@ async def served_version(cluster: Cluster, group: str, versions: Sequence[str], 
         except NotFound:
             continue
         try:
-            resources = msgspec.json.decode(answer, type=_ResourceList).resources or []
+            resources = decode(_RESOURCES, answer).resources or []
         except msgspec.DecodeError as error:
             raise Unavailable(f"the list of resources of {group}/{version} cannot be read: {error}") from None
         if any(each.name == resource for each in resources):

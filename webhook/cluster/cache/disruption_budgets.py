@@ -11,6 +11,7 @@ from webhook.cluster.cache.discovery import FixedCollection
 from webhook.cluster.cache.listwatch import METADATA
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.cache.wire import Meta, ObjectIdentity
+from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.rest import path_of
 
@@ -97,7 +98,7 @@ class DisruptionBudgetCache:
         path = path_of("", "v1", "pods", namespace=pod.meta.namespace, name=pod.meta.name)
         try:
             answer = await self._cluster.get(path, accept=METADATA)
-            labels = _LABELED.decode(answer).metadata.labels
+            labels = decode(_LABELED, answer).metadata.labels
         except (ClusterError, msgspec.DecodeError):
             return
         if len(self._labels) >= _REMEMBERED_MOST:

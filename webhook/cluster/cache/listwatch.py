@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 import msgspec
 
 from webhook.cluster.cache.wire import Bookmark, V, WatchEvent
+from webhook.cluster.client.answers import decode, decode_large
 from webhook.cluster.client.errors import Unavailable, error_of
 from webhook.cluster.client.list_pages import list_pages
 from webhook.cluster.client.rest import JSON
@@ -75,8 +76,8 @@ class ListWatch(Generic[V]):
     def _items(self, path: str, page: Page) -> Iterator[V]:
         try:
             for item in page.items or ():
-                yield self._object.decode(item).to_value()
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                yield decode(self._object, item).to_value()
+        except msgspec.DecodeError as error:
             raise Unavailable(f"GET {path}: cannot be read: {error}") from None
 
     async def watch(
@@ -97,19 +98,19 @@ class ListWatch(Generic[V]):
         nothing: Event[V] = Event()
         async with contextlib.aclosing(lines):
             async for line in lines:
-                yield self._event(line) if line else nothing
+                yield await self._event(line) if line else nothing
 
-    def _event(self, line: bytes) -> Event[V]:
+    async def _event(self, line: bytes) -> Event[V]:
         """What a line says; of an unknown type of event, nothing."""
         resource = self.collection.resource
         try:
-            event = _EVENT.decode(line)
+            event = await decode_large(_EVENT, line)
             match event.type:
                 case "ADDED" | "MODIFIED":
-                    value = self._object.decode(event.object).to_value()
+                    value = decode(self._object, event.object).to_value()
                     return Event(upserted=value, version=value.meta.resource_version)
                 case "DELETED":
-                    value = self._object.decode(event.object).to_value()
+                    value = decode(self._object, event.object).to_value()
                     return Event(deleted=value, version=value.meta.resource_version)
                 case "BOOKMARK":
                     bookmark = _BOOKMARK.decode(event.object)
@@ -118,5 +119,5 @@ class ListWatch(Generic[V]):
                     raise error_of(f"WATCH {resource}", bytes(event.object))
                 case _:
                     return Event()
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except msgspec.DecodeError as error:
             raise Unavailable(f"WATCH {resource}: an event cannot be read: {error}") from None

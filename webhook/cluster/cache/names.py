@@ -17,6 +17,7 @@ from webhook.cluster.cache.lookups import Lookups
 from webhook.cluster.cache.namespaces import NAMESPACES, Namespace, NamespaceCache
 from webhook.cluster.cache.projections import DeviceClass, class_drivers
 from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import Unavailable
 from webhook.cluster.client.rest import JSON
 from webhook.cluster.settings import NameSettings, ReflectorSettings
@@ -160,6 +161,6 @@ class ClusterCache:
         path = f"{await collection.path()}/{quote(name, safe='')}"
         answer = await self._cluster.get(path, accept=accept, timeout_seconds=self._settings.request_seconds)
         try:
-            return msgspec.json.decode(answer, type=wire)
+            return decode(msgspec.json.Decoder(wire), answer)
         except msgspec.DecodeError as error:
             raise Unavailable(f"GET {path}: cannot be read: {error}") from None

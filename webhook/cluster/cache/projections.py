@@ -26,10 +26,11 @@ class DeviceClass(WireValue, frozen=True):
     spec: _DeviceClassSpec | None = None
 
 
-class ConfigMap(WireValue, frozen=True):
-    """Text only; binaryData is not used."""
+class ConfigMap(WireValue, frozen=True, rename="camel"):
+    """Of binaryData only the keys are of use: a policy there is a mistake that must be reported."""
 
     data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
 
 
 def class_drivers(device_class: DeviceClass) -> frozenset[str] | None:

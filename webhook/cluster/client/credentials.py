@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from webhook.certificates.parsing import Unusable, parsing
 from webhook.cluster.client.errors import NoCredentials
 
 if TYPE_CHECKING:
@@ -67,9 +68,10 @@ class InCluster:
         token, ca = self._text("token"), self._text("ca.crt")
         if self._tls is None or ca != self._ca:
             try:
-                self._tls, self._ca = ssl.create_default_context(cadata=ca), ca
-            except ssl.SSLError as error:
-                raise NoCredentials(f"{self._folder / 'ca.crt'}: not PEM: {error}") from None
+                with parsing(f"{self._folder / 'ca.crt'}: cannot be read"):
+                    self._tls, self._ca = ssl.create_default_context(cadata=ca), ca
+            except Unusable as error:
+                raise NoCredentials(str(error)) from None
         address = f"[{host}]" if ":" in host else host
         # The cluster's own address needs no proxy, and where every pod is given one, the token would go to it. If a pod
         # has to use one all the same, a kubeconfig with proxy-url says so.

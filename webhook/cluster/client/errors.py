@@ -112,7 +112,7 @@ def error_of(request: str, body: bytes, *, code: int = 0, retry_after: str = "")
     """
     try:
         status = _STATUS.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         status = _Status()
     code = code or status.code or 0
     message = status.message or body[:_MESSAGE_MOST].decode(errors="replace").strip() or "no message"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from webhook.cluster.client.answers import decode, decode_large, objects
 from webhook.cluster.client.errors import Gone, NotFound, Unavailable
 from webhook.cluster.client.rest import JSON, path_of
 
@@ -48,8 +49,8 @@ async def list_pages(
     while True:
         answer = await cluster.get(path, query, accept=accept)
         try:
-            page = _PAGE.decode(answer)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            page = await decode_large(_PAGE, answer)
+        except msgspec.DecodeError as error:
             raise Unavailable(f"GET {path}: cannot be read: {error}") from None
         yield page
         if not page.metadata.next_page:
@@ -111,6 +112,6 @@ async def config_map_of(cluster: Cluster, name: NamespacedName) -> dict[str, Any
 def decoded(answer: bytes | msgspec.Raw, path: str) -> dict[str, Any]:
     """The object in an answer. Raises Unavailable."""
     try:
-        return msgspec.json.decode(answer, type=dict[str, Any])
+        return decode(objects, answer)
     except msgspec.DecodeError as error:
         raise Unavailable(f"GET {path}: cannot be read: {error}") from None

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from webhook.certificates.parsing import Unusable, parsing
+from webhook.cluster.client.answers import decode, objects
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -71,19 +74,23 @@ async def certificate_end(host: str, port: int, name: str, bundle: bytes, timeou
     Raises NoHandshake and Untrusted.
     """
     try:
-        context = ssl.create_default_context(cadata=bundle.decode("ascii"))
-    except (ssl.SSLError, ValueError) as error:
-        raise Untrusted(f"the caBundle cannot be read: {error}") from None
+        with parsing("the caBundle cannot be read"):
+            context = ssl.create_default_context(cadata=bundle.decode("ascii"))
+    except Unusable as error:
+        raise Untrusted(str(error)) from None
     try:
         async with asyncio.timeout(timeout_seconds):
             _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name)
     except ssl.SSLCertVerificationError as error:
         raise Untrusted(error.verify_message or str(error)) from None
-    except (OSError, TimeoutError) as error:
+    except (OSError, ValueError) as error:  # ValueError: a name that no certificate can have
         raise NoHandshake(str(error) or "no answer in time") from None
     try:
         peer = writer.get_extra_info("peercert")
-        return datetime.fromtimestamp(ssl.cert_time_to_seconds(peer["notAfter"]), UTC)
+        with parsing("the end of the served certificate cannot be read"):
+            return datetime.fromtimestamp(ssl.cert_time_to_seconds(peer["notAfter"]), UTC)
+    except Unusable as error:
+        raise Untrusted(str(error)) from None
     finally:
         writer.close()
         with contextlib.suppress(OSError):
@@ -92,7 +99,7 @@ async def certificate_end(host: str, port: int, name: str, bundle: bytes, timeou
 
 def _object_in(body: bytes) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(body, type=dict[str, Any])
+        return decode(objects, body)
     except msgspec.DecodeError:
         return {"message": body[:1024].decode(errors="replace").strip()}
 

@@ -9,7 +9,7 @@ import secrets
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.admission.config_maps import POLICY_KEY
+from webhook.admission.config_maps import POLICY_KEY, missing_policy
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS, format_time
 from webhook.api.names import CA_NAME, KEY_NAME, PROGRAM, WORKER
 from webhook.cluster.cache.discovery import ServedCollection, served_version
@@ -44,9 +44,10 @@ from webhook.commands.doctor.checks import (
 from webhook.commands.doctor.entries import handshake_with, webhook_entry_of
 from webhook.commands.shared.policy_files import read_policy
 from webhook.flowcontrol.throttle import Throttle
+from webhook.policy.document import Loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from webhook.api.meta import NamespacedName
     from webhook.cluster.client.credentials import Credentials
@@ -212,8 +213,7 @@ class Doctor:
 
     async def _policies(self) -> list[Check]:
         found = await config_map_of(self._cluster, self._options.policy)
-        text = None if found is None else (found.get("data") or {}).get(POLICY_KEY)
-        loaded = None if text is None else read_policy(text, namespace=self._options.namespace)
+        loaded = None if found is None else policy_in_config_map(found, self._options.namespace)
         self._policy = None if loaded is None else loaded.policy
         return [policy_check(loaded, self._options.policy)]
 
@@ -302,6 +302,15 @@ async def _run_check(name: str, look: Callable[[], Awaitable[Sequence[Check]]]) 
         ]
     except ClusterError as error:
         return [Check(name, Status.FAIL, str(error), "check the health of the API server")]
+
+
+def policy_in_config_map(config_map: Mapping[str, Any], namespace: str) -> Loaded:
+    """The policy as the replicas read it: a ConfigMap without one is broken. `namespace` is the installation's."""
+    data, binary = config_map.get("data") or {}, config_map.get("binaryData") or {}
+    text = data.get(POLICY_KEY)
+    if text is None:
+        return Loaded(None, (missing_policy(data, binary),))
+    return read_policy(text, namespace=namespace)
 
 
 async def wait_answered(doctor: Doctor, seconds: float, clock: Callable[[], float]) -> bool:

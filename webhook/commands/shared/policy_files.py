@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.admission.chain import validate
-from webhook.admission.config_maps import CANDIDATE_KEY, CONFIG_MAPS, POLICY_KEY
+from webhook.admission.config_maps import CANDIDATE_KEY, CONFIG_MAPS, POLICY_KEY, alike
 from webhook.admission.context import AdmissionContext
 from webhook.admission.review import AdmissionRequest
 from webhook.api.field import (
@@ -73,17 +73,23 @@ class ReviewedPolicy(NamedTuple):
 
 
 def holds_policy(value: JSON) -> bool:
-    """Whether it is a policy document, or the ConfigMap of one."""
+    """Whether it is a policy document, or the ConfigMap of one.
+
+    By its name it is even if it has no policy: the webhook would be without one.
+    """
     if not isinstance(value, dict):
         return False
     if text(value, "kind") == KIND:
         return text(value, "apiVersion").partition("/")[0] == _GROUP
-    data = value.get("data")
-    if text(value, "apiVersion") != "v1" or text(value, "kind") != "ConfigMap" or not isinstance(data, dict):
+    if text(value, "apiVersion") != "v1" or text(value, "kind") != "ConfigMap":
         return False
     if text(meta(value), "name") == POLICY_NAME:
-        return any(key in data for key in _KEYS)
-    return any(_SAYS_POLICY.search(text(data, key)) for key in _KEYS)
+        return True
+    data = value.get("data")
+    if not isinstance(data, dict):
+        return False
+    keys = (*_KEYS, alike(POLICY_KEY, data))
+    return any(_SAYS_POLICY.search(text(data, key)) for key in keys if key is not None)
 
 
 def review_policy(manifest: Manifest, row: Row, *, old: JSON = None, now: datetime | None = None) -> ReviewedPolicy:

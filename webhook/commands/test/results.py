@@ -145,7 +145,10 @@ def _case_lines(tested: Tested, *, color: bool, verbose: bool) -> Iterator[str]:
 def _impact_text(measured: Measured) -> str:
     named = (name for name in FIGURES if name in measured.figures)
     figures = ", ".join(counted(measured.figures[name], name.removesuffix("s")) for name in named)
-    return f"{figures}; over {', '.join(measured.over)}" if measured.over else figures
+    if not measured.over:
+        return figures
+    of = f" of driver {measured.driver}" if measured.driver else ""
+    return f"{figures}; over {', '.join(measured.over)}{of}"
 
 
 def _summary(results: Results) -> str:

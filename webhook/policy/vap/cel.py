@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.meta import format_time
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE
-from webhook.policy.match import EFFECTS, TextSet
+from webhook.policy.match import EFFECTS
+from webhook.policy.patterns import TextSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,12 +16,19 @@ from webhook.cluster.settings import ReflectorSettings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from webhook.cluster.cache.projections import ConfigMap
+
 Told = list[tuple["Mapping[str, str] | None", str, str]]
+"""Data, version and uid."""
 
 
 def config_map(version: int, data: dict[str, str] | None, uid: str = "u1") -> dict[str, Any]:
     metadata = {"name": "policy", "namespace": "ns", "uid": uid, "resourceVersion": str(version)}
     return {"metadata": metadata} | ({} if data is None else {"data": data})
+
+
+def summary(found: ConfigMap | None) -> tuple[Mapping[str, str] | None, str, str]:
+    return (None, "", "") if found is None else (found.data, found.metadata.resource_version, found.metadata.uid)
 
 
 @contextlib.asynccontextmanager
@@ -33,7 +40,7 @@ async def source(peer: Peer, *first: dict[str, Any]) -> AsyncIterator[tuple[Conf
             cluster,
             namespace="ns",
             name="policy",
-            on_change=lambda *change: told.append(change),
+            on_change=lambda found: told.append(summary(found)),
             random=lambda: 0.0,
             settings=ReflectorSettings(backoff_seconds=0.001),
         )
@@ -78,10 +85,30 @@ def test_each_change_is_told() -> None:
             await until(lambda: len(told) == 5, "all changes")
             assert told[1:] == [
                 ({"policy.yaml": "a"}, "11", "u1"),
-                ({}, "12", "u1"),
+                (None, "12", "u1"),
                 (None, "", ""),
                 ({"policy.yaml": "b"}, "14", "u2"),
             ]
+
+    run(test())
+
+
+def test_binary_data_is_told_by_its_keys() -> None:
+    """F11: without it a policy that kubectl took for binary would look like none."""
+
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            item = {**config_map(3, {"notes": "x"}), "binaryData": {"policy.yaml": "/////w=="}}
+            peer.otherwise = lambda _: Answer({"metadata": {"resourceVersion": "10"}, "items": [item]})
+            told: list[ConfigMap | None] = []
+            found = ConfigMapSource(cluster, namespace="ns", name="policy", on_change=told.append, random=lambda: 0.0)
+            task = asyncio.create_task(found.run())
+            await found.synced.wait()
+            task.cancel()
+            await asyncio.wait([task])
+            (only,) = told
+            assert only is not None
+            assert (only.data, list(only.binary_data or {})) == ({"notes": "x"}, ["policy.yaml"])
 
     run(test())
 

@@ -74,7 +74,7 @@ def test_new_token_keeps_connections_and_a_new_ca_does_not(pod: Path) -> None:
         ("token", b" \n", "token: empty"),
         ("token", b"\xff", "token: "),
         ("ca.crt", None, "ca.crt: .*No such file"),
-        ("ca.crt", b"no PEM", "ca.crt: not PEM"),
+        ("ca.crt", b"no PEM", "ca.crt: cannot be read"),
     ],
 )
 def test_files_that_are_not_right_are_named(pod: Path, name: str, content: bytes | None, why: str) -> None:

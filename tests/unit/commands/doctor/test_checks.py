@@ -31,6 +31,7 @@ from webhook.commands.doctor.checks import (
     webhook_clock_check,
     worst,
 )
+from webhook.commands.doctor.probe_cluster import policy_in_config_map
 from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.modes import InTree
 from webhook.policy.model import InTreeEvictor, Policy
@@ -204,6 +205,21 @@ def test_what_to_do_names_the_namespace_of_the_installation() -> None:
     assert missing.message == "no Deployment x in namespace platform"
     broken = policy_check(read_policy("kind: ["), NamespacedName("platform", "device-taint-webhook-policy"))
     assert broken.advice.startswith("correct ConfigMap platform/device-taint-webhook-policy; ")
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ({"binaryData": {"policy.yaml": "/////w=="}}, "binaryData[policy.yaml]: Forbidden: must be in data"),
+        ({"data": {"policy.yml": "x"}}, 'data[policy.yml]: Forbidden: unknown key, did you mean "policy.yaml"?'),
+        ({}, "data[policy.yaml]: Required value: must hold the policy"),
+    ],
+    ids=["binary", "misspelt", "empty"],
+)
+def test_config_map_without_a_readable_policy_is_a_broken_one(content: dict[str, Any], error: str) -> None:
+    """F11: it is not one without a policy."""
+    status, text = said(policy_check(policy_in_config_map(content, "ns"), CONFIG_MAP))
+    assert (status, text.startswith(f"cannot be loaded: {error}")) == ("fail", True)
 
 
 def test_a_worker_need_not_be_there() -> None:

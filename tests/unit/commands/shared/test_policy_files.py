@@ -177,6 +177,38 @@ def test_a_config_map_holds_policy_and_candidate(read_file: Any) -> None:
     assert (found.policy.default, found.candidate.default) == ("deny", "allow")
 
 
+NAMED = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: device-taint-webhook-policy}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param(
+            f"{NAMED}binaryData: {{policy.yaml: eA==}}\n",
+            "p.yaml:4:27: error: binaryData[policy.yaml]: Forbidden: must be in data, as text in UTF-8",
+            id="the policy as binary data",
+        ),
+        pytest.param(
+            f"{NAMED}data: {{policy.yml: x}}\n",
+            'p.yaml:4:20: error: data[policy.yml]: Forbidden: unknown key, did you mean "policy.yaml"?',
+            id="a misspelt key",
+        ),
+        pytest.param(
+            config_map(policy=POLICY).replace("policy.yaml", "policy.yml"),
+            'p.yaml:5:15: error: data[policy.yml]: Forbidden: unknown key, did you mean "policy.yaml"?',
+            id="a misspelt key in a ConfigMap of another name",
+        ),
+        pytest.param(NAMED, "p.yaml:1:1: error: data[policy.yaml]: Required value: must hold the policy", id="no data"),
+    ],
+)
+def test_config_map_of_the_policy_without_one_is_refused(read_file: Any, text: str, told: str) -> None:
+    """F11: `check` says what the webhook would."""
+    found = read_file(text)
+    (line_told,) = lines(found)
+    assert line_told.startswith(told)
+    assert not found.usable
+
+
 def test_document_and_config_map_are_the_same_policy(read_file: Any) -> None:
     policies = [read_file(POLICY).policy, read_file(config_map(policy=POLICY)).policy, read_policy(POLICY).policy]
     assert len({policy.hash for policy in policies}) == 1

@@ -83,7 +83,6 @@ def test_budgets_that_cannot_allow_an_eviction_block_it(code: int, message: str)
     assert (outcome.result, outcome.unsure) == (EvictionResult.BLOCKED, False)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L4")
 def test_answer_that_is_not_json_does_not_end_the_worker() -> None:
     """L4: a 200 of a proxy that is not JSON is an error of one request, and does not end the worker."""
 

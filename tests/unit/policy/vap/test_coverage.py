@@ -108,3 +108,16 @@ def test_labels_are_guarded_unless_the_server_does_it() -> None:
     assert made is not None
     assert made.expression.startswith('["tier", "team"].all(key,')
     assert made.message.endswith("may change labels tier, team")
+
+
+def test_trusted_labels_are_compared_with_those_before_unless_the_requester_may_set_them() -> None:
+    """The words are spelt out, since celpy has no authorizer and fails on a condition within `all`."""
+    made = labels_validation(Policy(trusted_namespace_labels=("tier",)))
+    assert made is not None
+    assert made.expression == (
+        '["tier"].all(key,\n'
+        "    (has(object.metadata.labels) && key in object.metadata.labels ? [object.metadata.labels[key]] : [])\n"
+        "    == (oldObject != null && has(oldObject.metadata.labels) && key in oldObject.metadata.labels"
+        " ? [oldObject.metadata.labels[key]] : []))\n"
+        '|| authorizer.group("policy.devicetaint.io").resource("trustednamespacelabels").check("set").allowed()'
+    )

@@ -150,6 +150,12 @@ def test_each_rule_that_refuses_is_a_validation_that_names_it() -> None:
     assert coverage(made) == {"no": "full"}
 
 
+def test_rules_that_only_warn_or_note_do_not_keep_later_ones_from_being_exported() -> None:
+    made = exported(make_entry("hm", "warn"), make_entry("so", "audit"), make_entry("no", match=KEYS))
+    assert coverage(made) == {"no": "full"}
+    assert len(policies(made)["tolerations"]["validations"]) == 1
+
+
 @pytest.mark.parametrize(
     ("match", "found"),
     [
@@ -189,6 +195,27 @@ def test_an_exception_holds_for_its_time() -> None:
     time = 'timestamp(object.metadata.creationTimestamp) < timestamp("2026-09-01T00:00:00Z")'
     assert f'!(asked.deviceClassName == "x" && {time})' in validation["expression"]
     assert coverage(made) == {"no": "full"}
+
+
+def test_an_exception_excuses_only_what_lies_within_it() -> None:
+    match = {"tolerations": {"keys": ["a.example.com/x"]}}
+    rules, exceptions = [make_entry("no", match=KEYS)], [make_exception(rules=["no"], match=match)]
+    (exception,) = policy_of(rules=rules, exceptions=exceptions).exceptions
+    within, meeting = (
+        toleration_condition(exception.match, allowing=allowing, with_generated=False).taints
+        for allowing in (True, False)
+    )
+    (validation,) = policies(exported(*rules, exceptions=exceptions))["tolerations"]["validations"]
+    assert within in validation["expression"]
+    assert meeting not in validation["expression"]
+
+
+def test_allowance_that_is_apart_from_a_refusal_does_not_hide_one_that_is_not() -> None:
+    apart, near = ({"tolerations": {"keys": [f"{name}.example.com/x"]}} for name in ("b", "a"))
+    rules = [make_entry("apart", "allow", apart), make_entry("near", "allow", near), make_entry("no", match=KEYS)]
+    (validation,) = policies(exported(*rules))["tolerations"]["validations"]
+    assert "a.example.com/x" in validation["expression"]
+    assert "b.example.com/x" not in validation["expression"]
 
 
 def test_updates_of_taint_rules_see_no_clock() -> None:
@@ -268,45 +295,6 @@ def test_a_rule_that_allows_everything_leaves_nothing_to_refuse() -> None:
     assert made.complete
 
 
-# --- claims made from templates -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("fields", "left_out"),
-    [({}, True), ({"generatedClaims": "enforce"}, False)],
-)
-def test_claims_from_templates_are_judged_only_if_the_policy_says_so(fields: Any, left_out: bool) -> None:  # noqa: FBT001 -- a parameter
-    made = exported(make_entry(match=KEYS), **fields)
-    names = [each["name"] for each in policies(made)["tolerations"]["matchConditions"]]
-    assert ("not-made-from-a-template" in names) is left_out
-    assert coverage(made) == {"example": "full"}
-
-
-@pytest.mark.parametrize("action", ["allow", "deny"])
-def test_authors_of_claims_from_templates_are_not_to_be_seen(action: str) -> None:
-    who = {"requesters": {"users": ["jane"]}}
-    made = exported(make_entry("who", action, match=who), make_entry("no", match=KEYS), generatedClaims="enforce")
-    assert (
-        coverage(made)
-        == {
-            "allow": {"who": "full", "no": "partial"},
-            "deny": {"who": "partial", "no": "full"},
-        }[action]
-    )
-    text = str(policies(made)["tolerations"])
-    assert ("variables.generated ||" in text, "!variables.generated &&" in text) == (
-        action == "allow",
-        action == "deny",
-    )
-
-
-def test_unknown_authors_that_are_allowed_leave_nothing_to_say_about_claims_from_templates() -> None:
-    made = exported(make_entry(match=KEYS), generatedClaims="enforce", unknownAuthor="allow")
-    assert coverage(made) == {"example": "partial"}
-    names = [each["name"] for each in policies(made)["tolerations"]["matchConditions"]]
-    assert "not-made-from-a-template" in names
-
-
 # --- what it costs ------------------------------------------------------------------------------
 
 
@@ -327,6 +315,19 @@ def test_what_costs_too_much_in_any_case_fails_open_and_is_told() -> None:
     made = exported(*allowing(40, "a{}.example.com/?*x*y"), default="deny")
     assert policies(made)["tolerations-unbounded"]["failurePolicy"] == "Ignore"
     assert coverage(made)["default"] == "partial"
+
+
+def test_single_condition_on_tolerations_needs_no_brackets() -> None:
+    (alone,) = policies(exported(make_entry(match=KEYS)))["tolerations"]["validations"]
+    assert 'asked.tolerations.exists(t,\n      !has(t.key) || t.key == "" || t.key.startsWith(' in alone["expression"]
+    beside = exported(
+        make_entry("ok", "allow", match={"tolerations": {"keys": ["a.example.com/x"], "effects": ["NoExecute"]}}),
+        make_entry(match=KEYS),
+    )
+    (excepted,) = policies(beside)["tolerations"]["validations"]
+    assert (
+        'asked.tolerations.exists(t,\n      (!has(t.key) || t.key == "" || t.key.startsWith(' in excepted["expression"]
+    )
 
 
 def test_long_policies_are_several() -> None:

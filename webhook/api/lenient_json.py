@@ -1,8 +1,8 @@
-"""A second look at bodies that the fast decoder does not take, so that no object escapes judgement by a corner of JSON.
+"""A second look at JSON that the fast decoder does not take, so that no object is missed by a corner of the format.
 
-An API server passes on what it keeps raw, such as a driver's opaque parameters: nested as deeply as 10 KiB allow, with
-halves of surrogate pairs, bytes that are no UTF-8, and numbers of thousands of digits. Such a part is none of ours, but
-it stands in the same body.
+An API server passes on what it keeps raw, such as a driver's opaque parameters and managedFields: nested as deeply as
+10 KiB allow, with halves of surrogate pairs, bytes that are no UTF-8, and numbers of thousands of digits. Such a part
+is none of ours, but it stands in the same review, list or event (ADR 5).
 """
 
 from __future__ import annotations
@@ -10,13 +10,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DEPTH_MAX: Final = 64
 """Nothing that is judged lies deeper; what does becomes null."""
 _DIGITS_MAX: Final = 1_000
 """Python and the fast decoder both read longer numbers; past some thousand digits neither does."""
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?P<end>"?)|[\[\]{}]', re.DOTALL)
+"""Never gives back what it took, and takes a string without an end as well: so it reads no byte twice."""
+_BRACKET: Final = re.compile(rb"[\[\]{}]")
 
 
 def salvaged(body: bytes | bytearray) -> bytes | None:
@@ -40,7 +45,7 @@ def _whole(text: str) -> int | None:
 def _pruned(body: bytes) -> bytes:
     kept: list[bytes] = []
     depth, start = 0, 0
-    for token in _TOKEN.finditer(body):
+    for token in _brackets(body):
         text = token[0]
         if text in b"[{":
             depth += 1
@@ -53,3 +58,14 @@ def _pruned(body: bytes) -> bytes:
     if depth > DEPTH_MAX:
         return b"".join(kept)
     return b"".join(kept) + body[start:]
+
+
+def _brackets(body: bytes) -> Iterator[re.Match[bytes]]:
+    """The brackets outside of strings; a quote without another one to end its string is no string's beginning."""
+    for token in _TOKEN.finditer(body):
+        if token["end"] is None:
+            yield token
+        elif not token["end"]:
+            # Read from there, each later quote is one that a backslash stands before: none of them ends a string.
+            yield from _BRACKET.finditer(body, token.start())
+            return

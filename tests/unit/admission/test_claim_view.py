@@ -1,0 +1,35 @@
+"""What expressions see of a claim: facts of the requester who is asked about, and of no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.builders import decoded, make_admission_request, make_claim, make_context, make_request, make_toleration
+from webhook.admission.claim_view import ClaimView
+from webhook.policy.match import Scope
+from webhook.policy.ports import NamespaceFacts, Requester
+
+
+def test_facts_are_those_of_the_scope_that_is_asked_about() -> None:
+    claim = make_claim(
+        requests=[make_request("a", [make_toleration()], deviceClassName="a"), make_request("b", deviceClassName="b")]
+    )
+    view = ClaimView(decoded(claim)[0], make_admission_request(claim), make_context())
+    scopes = [
+        Scope(Requester(name), "ml", NamespaceFacts("ml", {"team": name}) if name == "jane" else None)
+        for name in ("jane", "bob", "jane")
+    ]
+    seen = [
+        (found["request"]["deviceClassName"], found["requester"]["username"], "namespace" in found)
+        for scope in scopes
+        for asked, target in view.asks()
+        for found in (dict[str, Any](view.variables(asked, target, scope, None)),)
+    ]
+    assert seen == [
+        ("a", "jane", True),
+        ("b", "jane", True),
+        ("a", "bob", False),
+        ("b", "bob", False),
+        ("a", "jane", True),
+        ("b", "jane", True),
+    ]

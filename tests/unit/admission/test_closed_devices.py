@@ -1,0 +1,274 @@
+"""How many devices rules close, alone and together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from msgspec import structs
+
+from tests.builders import DRIVER, make_context
+from tests.unit.admission.guarding import ask, fleet, node, over, refusals, tainting
+from tests.unit.admission.recently import NODES, idle, one_of, reasons, settings, stored, tainted, value
+from tests.unit.inventory.values import inventory_of, pool_slice
+from tests.unit.policy.documents import policy_of
+from webhook.admission.closed_devices import closed_with_recent
+from webhook.admission.context import Budget, OutOfTime
+from webhook.api.rules import DeviceSelector, DeviceTaintRule
+from webhook.inventory.extent import names_of
+from webhook.policy.model import Share
+
+if TYPE_CHECKING:
+    from webhook.inventory.state import InventoryObject
+
+
+FEW: Final = Share(13)
+"""Of the sixteen devices of eight nodes: those of one node."""
+OTHER: Final = "other.example.com"
+
+
+@pytest.mark.parametrize("unused", [False, True], ids=["busy", "idle"])
+@pytest.mark.parametrize(
+    ("effect", "fields"),
+    [("NoSchedule", {}), ("NoExecute", {}), ("None", {"evict": True}), ("NoSchedule", {"evict": True})],
+    ids=["NoSchedule", "NoExecute", "None and evict", "NoSchedule and evict"],
+)
+def test_devices_count_over_the_window_whatever_the_effect(effect: str, fields: Any, unused: bool) -> None:  # noqa: FBT001 -- a table's
+    """A4: at most 13 % of the devices, and seven of eight nodes are tainted; the eighth is not."""
+    limits = settings(devices=Share(13) if not unused else Share(7))
+    assert reasons(rule=one_of(effect, unused=unused, **fields), impact=limits) == []
+    others = [value(one_of(effect, number, unused=unused, **fields)) for number in range(1, NODES)]
+    for place in ({}, {"assumed": others}, {"closed": [names_of(each.selector) for each in others]}):
+        seen = others if not place else []
+        assert reasons(*seen, rule=one_of(effect, unused=unused, **fields), impact=limits, **place) == [
+            "window:devices"
+        ]
+
+
+def test_taint_with_effect_none_neither_counts_nor_is_counted() -> None:
+    limits = settings(devices=FEW)
+    others = [value(one_of("None", number)) for number in range(1, NODES)]
+    assert reasons(*others, rule=one_of("NoSchedule"), impact=limits) == []
+    others = [value(one_of("NoSchedule", number)) for number in range(1, NODES)]
+    assert reasons(*others, rule=one_of("None"), impact=limits) == []
+
+
+def test_refusal_tells_how_many_devices_are_closed_together() -> None:
+    cluster = inventory_of(*fleet(NODES), stored(1, effect="NoSchedule"))
+    (text,) = refusals(ask(one_of("NoSchedule"), cluster=cluster, impact=settings(devices=3)))
+    assert text.startswith(
+        "hits 2 devices in 1 pool: with all other taints of the last 10 min it hits 4 devices, and the limit is 3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        pytest.param([stored(1, effect="NoSchedule", seconds_ago=599)], ["window:devices"], id="just inside"),
+        pytest.param([stored(1, effect="NoSchedule", seconds_ago=661)], [], id="outside"),
+        pytest.param([stored(0, effect="NoSchedule")], [], id="the very devices"),
+        pytest.param([value(tainting(idle(0), "NoSchedule", name="idle"))], [], id="one of the very devices"),
+        pytest.param([value(tainting({**node(1), "pool": "gone"}, "NoSchedule"))], [], id="devices that are not there"),
+    ],
+)
+def test_device_counts_once_and_for_the_window(others: list[InventoryObject], expected: list[str]) -> None:
+    assert reasons(*others, rule=one_of("NoSchedule"), impact=settings(devices=FEW)) == expected
+
+
+def test_rule_that_closes_no_further_device_is_not_refused_for_its_neighbours() -> None:
+    """All devices were closed, as was confirmed; the health operator may still say so of one of them."""
+    everything = value(tainting(effect="NoSchedule", name="maintenance"))
+    assert reasons(everything, rule=one_of("NoSchedule"), impact=settings(devices=FEW)) == []
+    assert reasons(everything, rule=one_of("NoSchedule"), impact=settings(devices=1)) == ["limit:devices"]
+
+
+WIDE: Final = value(tainting(effect="NoSchedule", name="wide"))
+
+
+def test_rule_that_is_gone_or_was_never_stored_uses_up_the_limit_and_excuses_nothing() -> None:
+    """F8: a wide rule that is deleted at once must not let others close the same devices in pieces."""
+    limits = settings(devices=2)
+    piece = one_of("NoSchedule")
+    assert reasons(WIDE, rule=piece, impact=limits) == []
+    assert reasons(WIDE, rule=piece, impact=limits, closed=[names_of(WIDE.selector)]) == []
+    for seen in (
+        {"closed": [names_of(WIDE.selector)]},
+        {"assumed": [WIDE]},
+        {"assumed": [WIDE], "closed": [names_of(WIDE.selector)]},
+    ):
+        assert reasons(rule=piece, impact=limits, **seen) == ["window:devices"], seen
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(structs.replace(WIDE, taint=structs.replace(WIDE.taint, effect="None")), id="effect None"),
+        pytest.param(structs.replace(WIDE, deleting=True), id="being deleted"),
+        pytest.param(structs.replace(WIDE, selector=None), id="no selector"),
+        pytest.param(structs.replace(WIDE, selector=DeviceSelector(unknown=(("all", "true"),))), id="unknown field"),
+        pytest.param(
+            structs.replace(WIDE, selector=DeviceSelector(DRIVER, device_class_name="none.example.com")), id="class"
+        ),
+    ],
+)
+def test_stored_rule_that_may_not_keep_a_device_closed_excuses_nothing(other: DeviceTaintRule) -> None:
+    """F8: it counts as wide where it uses up the limit, and as narrow where it would excuse."""
+    closed = [names_of(WIDE.selector)]
+    assert reasons(other, rule=one_of("NoSchedule"), impact=settings(devices=2), closed=closed) == ["window:devices"]
+
+
+def test_share_of_devices_is_of_the_drivers_own_and_used_up_by_them_alone() -> None:
+    """A4: sixteen devices of one driver beside four hundred of another, with half of those tainted."""
+    crowd = pool_slice(*[f"d-{number}" for number in range(400)], name="crowd", pool="crowd", driver=OTHER)
+    half = [
+        value(tainting({"driver": OTHER, "device": f"d-{number}"}, "NoSchedule", name=f"o-{number}"))
+        for number in range(200)
+    ]
+    limits = settings(devices=Share(20))
+    assert reasons(crowd, *half, rule=one_of("NoSchedule"), impact=limits) == []
+    assert reasons(crowd, *half, stored(1, effect="NoSchedule"), rule=one_of("NoSchedule"), impact=limits) == [
+        "window:devices"
+    ]
+    everywhere = tainting({"pool": "node-0"}, "NoSchedule")
+    assert reasons(crowd, rule=everywhere, impact=limits) == []
+    assert reasons(crowd, *half, rule=everywhere, impact=limits) == []
+    assert reasons(crowd, *half, stored(1, effect="NoSchedule"), rule=everywhere, impact=limits) == ["window:devices"]
+
+
+LITTLE: Final = "little.example.com"
+LARGE: Final = "large.example.com"
+
+
+def two_drivers() -> list[InventoryObject]:
+    """Ten devices of one driver in two pools, a thousand of another in ten; pool `shared` has some of both."""
+    names = [f"d-{number}" for number in range(100)]
+    return [
+        pool_slice(*names[:5], name="little-0", pool="little", driver=LITTLE),
+        pool_slice(*names[5:10], name="little-1", pool="shared", driver=LITTLE),
+        pool_slice(*names, name="large-0", pool="shared", driver=LARGE),
+        *[pool_slice(*names, name=f"large-{pool}", pool=f"large-{pool}", driver=LARGE) for pool in range(1, 10)],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("selector", "percent", "worst"),
+    [
+        pytest.param({"pool": "little"}, 5, LITTLE, id="pool of the little driver"),
+        pytest.param({"driver": LITTLE, "pool": "little"}, 5, LITTLE, id="which is named"),
+        pytest.param({"pool": "little"}, 50, "", id="half of its devices"),
+        pytest.param({"pool": "little"}, 49, LITTLE, id="half of its devices, a little less allowed"),
+        pytest.param({"pool": "large-1"}, 10, "", id="pool of the large driver"),
+        pytest.param({"pool": "large-1"}, 9, LARGE, id="pool of the large driver, less allowed"),
+        pytest.param({"pool": "shared"}, 10, LITTLE, id="pool of both"),
+        pytest.param({"pool": "shared"}, 50, "", id="pool of both, half allowed"),
+        pytest.param({"pool": "shared"}, 9, LITTLE, id="too much of both, and more of the little one"),
+        pytest.param({"device": "d-0"}, 5, LITTLE, id="device of every pool"),
+        pytest.param({"device": "d-0"}, 10, "", id="device of every pool, more allowed"),
+        pytest.param({"device": "d-99"}, 1, "", id="device that the little driver lacks"),
+        pytest.param({"pool": "gone"}, 0, "", id="pool that is not there"),
+        pytest.param({"driver": "gone.example.com"}, 0, "", id="driver that is not there"),
+    ],
+)
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+def test_share_of_devices_holds_for_each_driver(selector: Any, percent: float, worst: str, effect: str) -> None:
+    """F13: the thousand devices of one driver must not make room for all ten of another."""
+    impact = settings(devices=Share(percent), pods=None)
+    decision = ask(tainting(selector, effect), cluster=inventory_of(*two_drivers()), impact=impact)
+    assert over(decision) == (["limit:devices"] if worst else [])
+    assert decision.annotations["impact"].partition(" driver=")[2] == worst
+    assert all(f" of driver {worst}" in text for text in refusals(decision))
+
+
+def test_empty_selector_is_too_much_for_the_driver_that_has_least() -> None:
+    """F13: every driver counts; all have the same part of their devices closed, so the first by name is named."""
+    cluster = inventory_of(*two_drivers())
+    (text,) = refusals(ask(tainting({}, "NoSchedule"), cluster=cluster, impact=settings(devices=Share(5))))
+    assert "the limit is 50 devices of driver large.example.com; it hits 1000 devices of that driver;" in text
+
+
+def test_share_of_devices_is_used_up_driver_by_driver() -> None:
+    """F13: what others closed of a driver counts for that driver, whether the rule names it or not."""
+    limits = settings(devices=Share(50))
+    one = value(tainting({"pool": "shared", "device": "d-5"}, "NoSchedule", name="one"))
+    cluster = inventory_of(*two_drivers(), one)
+    decision = ask(tainting({"pool": "little"}, "NoSchedule"), cluster=cluster, impact=limits)
+    assert over(decision) == ["window:devices"]
+    assert refusals(decision)[0].startswith(
+        "hits 5 devices in 1 pool: with all other taints of the last 10 min it hits 6 devices of driver "
+        "little.example.com, and the limit is 5 devices of driver little.example.com; narrow"
+    )
+    assert ask(tainting({"pool": "large-1"}, "NoSchedule"), cluster=cluster, impact=limits).allowed
+
+
+def test_driver_whose_devices_stay_closed_by_others_is_not_judged_again() -> None:
+    """F13: the rule closes further devices of the large driver only, and few of those."""
+    both = [value(tainting({"driver": LITTLE}, "NoSchedule", name="all"))]
+    cluster = inventory_of(*two_drivers(), *both)
+    rule = tainting({"device": "d-0"}, "NoSchedule")
+    assert ask(rule, cluster=cluster, impact=settings(devices=Share(10))).allowed
+    cluster.apply(both[0], None)
+    closed = (names_of(both[0].selector),)
+    assert over(ask(rule, cluster=cluster, impact=settings(devices=Share(10)), closed=closed)) == ["window:devices"]
+
+
+def test_number_of_devices_is_of_all_drivers() -> None:
+    crowd = pool_slice("d-0", "d-1", name="crowd", pool="crowd", driver=OTHER)
+    other = value(tainting({"driver": OTHER}, "NoSchedule", name="other"))
+    assert reasons(crowd, other, rule=one_of("NoSchedule"), impact=settings(devices=3)) == ["window:devices"]
+    assert reasons(crowd, other, rule=one_of("NoSchedule"), impact=settings(devices=4)) == []
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        pytest.param([tainted(1, effect="NoSchedule")], ["window:devices"], id="NoSchedule"),
+        pytest.param([tainted(1, device="gpu-1")], ["window:devices"], id="NoExecute, and idle"),
+        pytest.param([tainted(1, effect="None")], [], id="None"),
+        pytest.param(
+            [tainted(1, effect="NoSchedule", seconds_ago=660)], ["window:devices"], id="as old as clocks may differ"
+        ),
+        pytest.param([tainted(1, effect="NoSchedule", seconds_ago=661)], [], id="an old one"),
+        pytest.param([tainted(1, effect="NoSchedule", seconds_ago=None)], ["window:devices"], id="without a time"),
+        pytest.param([tainted(0, effect="NoSchedule")], [], id="on the very device"),
+    ],
+)
+def test_devices_that_their_drivers_closed_count(others: list[InventoryObject], expected: list[str]) -> None:
+    assert reasons(*others, rule=one_of("NoSchedule"), impact=settings(devices=2)) == expected
+
+
+def test_health_operator_taints_at_most_its_share() -> None:
+    """A4: the example of the documentation, as a policy document; pods and namespaces keep their defaults."""
+    operator = "system:serviceaccount:health:operator"
+    entry = {"requesters": {"serviceAccounts": ["health/operator"]}, "devices": "5%"}
+    impact = policy_of(impact={"limits": [entry, {}]}).impact
+    cluster = inventory_of(*fleet(40))
+    passed = 0
+    for number in range(40):
+        rule = one_of("NoSchedule", number)
+        if ask(rule, cluster=cluster, impact=impact, user=operator).allowed:
+            cluster.apply(None, value(rule))
+            passed += 1
+    assert passed == 2
+    assert ask(one_of("NoSchedule", 3), cluster=cluster, impact=impact).allowed
+    assert over(ask(tainting(), cluster=inventory_of(*fleet(60)), impact=impact, user=operator)) == [
+        "limit:devices,pods"
+    ]
+
+
+def test_count_of_devices_asks_the_budget_for_every_thousand() -> None:
+    """R10: three thousand pools, and a budget that is spent while they are counted."""
+    pools = [pool_slice("d", name=f"s-{number}", pool=f"node-{number}") for number in range(3000)]
+    cluster = inventory_of(*pools)
+    rule = value(tainting({"driver": DRIVER, "device": "d"}, "NoSchedule"))
+
+    def count(ticks: int) -> Any:
+        times = iter(range(1000))
+        context = make_context(budget=Budget(ticks, lambda: next(times)), assumed=(rule,))
+        return closed_with_recent(0, rule, cluster, context)
+
+    taints = 3000 // 16 + 1  # times that it asks while it looks for taints in slices
+    assert count(taints + 50).devices == 3000
+    for ticks in (5, taints + 4):
+        with pytest.raises(OutOfTime) as raised:
+            count(ticks)
+        assert raised.value.phase == "impact of the last taints"

@@ -1,0 +1,51 @@
+"""How many values a review may have; they are counted by commas and brackets before any is read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from webhook.admission.review import decode_review
+
+TOO_MANY = "request: Too many: 400001: must have at most 400000 values; send a smaller object"
+REVIEW: Final[dict[str, Any]] = {
+    "apiVersion": "admission.k8s.io/v1",
+    "kind": "AdmissionReview",
+    "request": {
+        "uid": "u",
+        "kind": {"group": "g", "version": "v1", "kind": "K"},
+        "resource": {"group": "g", "version": "v1", "resource": "ks"},
+        "operation": "CREATE",
+        "userInfo": {"username": "jane"},
+    },
+}
+
+
+@pytest.mark.parametrize(("values", "problems"), [(400_000, ()), (400_001, (TOO_MANY,))])
+def test_review_of_400000_values_is_taken(values: int, problems: tuple[str, ...]) -> None:
+    frame = json.dumps({**REVIEW, "request": {**REVIEW["request"], "object": {"items": []}}})
+    own = frame.count(",") + frame.count("{") + 1  # none of its objects is empty, and the list will not be
+    items = ",".join("1" * (values - own + 1))
+    assert decode_review(frame.replace("[]", f"[{items}]").encode()).problems == problems
+
+
+def framed(**objects: str) -> bytes:
+    """A review with these objects, each given as JSON."""
+    review = json.dumps(REVIEW)
+    parts = "".join(f',"{name}":{text}' for name, text in objects.items())
+    return f"{review[:-2]}{parts}}}}}".encode()
+
+
+@pytest.mark.parametrize("empty", ["[]", "{}"])
+def test_empty_list_or_object_counts_as_one_value(empty: str) -> None:
+    assert decode_review(framed(object=f"[{','.join([empty] * 300_000)}]")).problems == ()
+
+
+def test_parts_of_up_to_256_kib_are_read_of_a_review_with_too_many_values() -> None:
+    many = f"[{','.join('1' * 400_001)}]"
+    for size, read in ((256 * 1024, True), (256 * 1024 + 1, False)):
+        request = decode_review(framed(object=many, oldObject=f'"{"x" * (size - 2)}"'))
+        assert (request.uid, request.object, request.old_object is not None) == ("u", None, read)
+        assert len(request.problems) == 1

@@ -1,0 +1,107 @@
+"""Names of attributes and capacities, and drivers of configurations: their parts, sizes and releases."""
+
+from __future__ import annotations
+
+import pytest
+
+from webhook.api.field import Path
+from webhook.validation.qualified_names import fully_qualified_name, identifier, opaque_driver, qualified_name
+from webhook.validation.releases import RELEASES
+
+AT = Path.root().child("at")
+NOW, BEFORE = RELEASES[37], RELEASES[36]
+IDENTIFIER = "a valid C identifier must start with alphabetic character or '_'"
+SUBDOMAIN = "a lowercase RFC 1123 subdomain must consist of"
+
+
+def starts(found: list[str], expected: list[str]) -> bool:
+    return len(found) == len(expected) and all(map(str.startswith, found, expected))
+
+
+@pytest.mark.parametrize(
+    ("name", "errors"),
+    [
+        pytest.param("model", [], id="a name"),
+        pytest.param("gpu.example.com/model", [], id="a domain and a name"),
+        pytest.param("GPU.example.com/model", [], id="a domain in upper case"),
+        pytest.param("a_b/model", [f'at: Invalid value: "a_b": {SUBDOMAIN}'], id="a wrong domain"),
+        pytest.param("d" * 63 + "/model", [], id="a domain of 63 bytes"),
+        pytest.param("d" * 64 + "/model", ["at: Too long: may not be more than 63 bytes"], id="a longer domain"),
+        pytest.param("example.com/a-b", [f'at: Invalid value: "a-b": {IDENTIFIER}'], id="a wrong name"),
+        pytest.param("a-b", [f'at: Invalid value: "a-b": {IDENTIFIER}'], id="a wrong name alone"),
+        pytest.param("/model", ['at: Invalid value: "": the domain must not be empty'], id="an empty domain"),
+        pytest.param("example.com/", ['at: Invalid value: "": the name must not be empty'], id="an empty name"),
+        pytest.param("a/b/c-d", [], id="two slashes"),
+    ],
+)
+def test_qualified_name_is_judged_part_by_part(name: str, errors: list[str]) -> None:
+    found = [str(error) for error in qualified_name(AT, name)]
+    assert starts(found, errors), found
+
+
+@pytest.mark.parametrize(
+    ("name", "now", "before"),
+    [
+        pytest.param("gpu.example.com/model", [], [], id="a domain and a name"),
+        pytest.param(
+            "GPU.example.com/model",
+            [f'at: Invalid value: "GPU.example.com": prefix: {SUBDOMAIN}'],
+            [],
+            id="a domain in upper case",
+        ),
+        pytest.param("d" * 63 + "/model", [], [], id="a domain of 63 bytes"),
+        pytest.param(
+            "d" * 64 + "/model",
+            ["at: Too long: may not be more than 63 bytes"],
+            ["at: Too long: may not be more than 63 bytes"],
+            id="a longer domain",
+        ),
+        pytest.param(
+            "/model",
+            ['at: Invalid value: "": prefix must not be empty'],
+            ['at: Invalid value: "": the domain must not be empty'],
+            id="an empty domain",
+        ),
+        pytest.param(
+            "example.com/",
+            ['at: Invalid value: "": name must not be empty'],
+            ['at: Invalid value: "": the name must not be empty'],
+            id="an empty name",
+        ),
+        pytest.param(
+            "example.com/a-b",
+            [f'at: Invalid value: "a-b": {IDENTIFIER}'],
+            [f'at: Invalid value: "a-b": {IDENTIFIER}'],
+            id="a wrong name",
+        ),
+        pytest.param(
+            "model",
+            ['at: Invalid value: "model": a fully qualified name must be'],
+            ['at: Invalid value: "model": a fully qualified name must be'],
+            id="no domain",
+        ),
+        pytest.param("a/b/c-d", [], [], id="two slashes"),
+    ],
+)
+def test_fully_qualified_name_is_judged_as_the_release_does(name: str, now: list[str], before: list[str]) -> None:
+    for release, errors in ((NOW, now), (BEFORE, before)):
+        found = [str(error) for error in fully_qualified_name(AT, name, release)]
+        assert starts(found, errors), found
+
+
+def test_identifier_has_at_most_32_bytes() -> None:
+    assert list(identifier(AT, "x" * 32)) == []
+    assert [str(error) for error in identifier(AT, "x" * 33)] == ["at: Too long: may not be more than 32 bytes"]
+
+
+def test_driver_of_a_configuration_has_at_most_63_bytes_and_may_be_in_upper_case() -> None:
+    for release in (NOW, BEFORE):
+        assert list(opaque_driver(AT, "GPU.example.com", release)) == []
+        assert list(opaque_driver(AT, "d" * 63, release)) == []
+        assert [str(error) for error in opaque_driver(AT, "d" * 64, release)] == [
+            "at: Too long: may not be more than 63 bytes"
+        ]
+        assert len(list(opaque_driver(AT, "a_b", release))) == 1
+    assert [str(error) for error in opaque_driver(AT, "", NOW)] == ["at: Required value"]
+    # Only ASCII letters are put in lower case from 1.37 on.
+    assert len(list(opaque_driver(AT, "\u0130.example.com", NOW))) == 1

@@ -1,0 +1,129 @@
+"""How many devices a rule closes, alone and together with all recent taints, and how many it may.
+
+A limit that is a number is for the devices of all drivers together. One that is a share holds for each driver whose
+devices the rule closes, and is of that driver's own devices: the devices of a large driver must not make room for all
+devices of a small one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from webhook.admission.recent_impact import PHASE, POOLS_BETWEEN_CHECKS, recent_rules, window_start
+from webhook.inventory.extent import Extent, names_of
+from webhook.inventory.fates import DeviceNames
+from webhook.inventory.scope import can_judge
+from webhook.inventory.steps import in_steps, unchecked
+from webhook.policy.impact_limits import resolve_limit
+from webhook.policy.model import Share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from datetime import datetime
+
+    from webhook.admission.context import AdmissionContext
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.inventory.pools import Pools
+    from webhook.inventory.state import Inventory
+    from webhook.inventory.steps import Check
+
+
+class ClosedDevices(NamedTuple):
+    """Devices that are closed, how many may be, and of how many; of one driver, or (None) of all."""
+
+    devices: int
+    limit: int
+    published: int
+    driver: str | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether that is more than the limit."""
+        return self.devices > self.limit
+
+
+def closed_alone(
+    limit: int | Share | None, rule: DeviceTaintRule, inventory: Inventory, check: Check = unchecked
+) -> ClosedDevices | None:
+    """What a rule closes by itself; of several drivers the worst off. None if it has no limit, or closes nothing."""
+    pools, names = inventory.pools, names_of(rule.selector)
+    extent = Extent([names])
+    return _worst(limit, _drivers(limit, names, pools, check), pools, partial(extent.count, pools), check)
+
+
+def closed_with_recent(
+    limit: int | Share | None, rule: DeviceTaintRule, inventory: Inventory, context: AdmissionContext
+) -> ClosedDevices | None:
+    """What a rule and all taints of the window closed together; of several drivers the worst off. Raises OutOfTime.
+
+    Only drivers count of which it closes further devices: those that no taint of the window keeps closed, stored and
+    acting as it is now. What a rule closed that is gone by now, or was never stored, is used up all the same. None if
+    there is no limit, or nothing further is closed.
+    """
+    pools, names = inventory.pools, names_of(rule.selector)
+    since, check = window_start(context), partial(context.budget.check, PHASE)
+    drivers = _drivers(limit, names, pools, check)
+    used, standing = Extent(context.closed), Extent()
+    for assumed in recent_rules(context.assumed, since, check):
+        used.add(names_of(assumed.selector))
+    for stored in recent_rules(inventory.rules.values(), since, check):
+        used.add(names_of(stored.selector))
+        if can_judge(stored.selector) and not stored.deleting:
+            standing.add(names_of(stored.selector))
+    for each in _recent_in_slices(drivers, pools, since, check):
+        used.add(each)
+        standing.add(each)
+    used.add(names)
+    further = [driver for driver in drivers if not standing.holds_all(names, pools, driver, check)]
+    return _worst(limit, further, pools, partial(used.count, pools), check)
+
+
+def _drivers(limit: int | Share | None, names: DeviceNames, pools: Pools, check: Check) -> Sequence[str | None]:
+    """Whose devices a limit is for, one by one: a number is for all together, and a share for each that is reached."""
+    if limit is None:
+        return ()
+    if not isinstance(limit, Share):
+        return (None,)
+    if names.driver is not None:
+        return (names.driver,)
+    if names.pool is None:
+        return pools.drivers
+    return sorted({driver for (driver, _), _ in in_steps(pools.selected(None, names.pool), check)})
+
+
+def _worst(
+    limit: int | Share | None,
+    drivers: Iterable[str | None],
+    pools: Pools,
+    count: Callable[[str | None, Check], int],
+    check: Check,
+) -> ClosedDevices | None:
+    """Of several drivers, the one that has the largest part of its devices closed, and of equals the first by name."""
+    worst: ClosedDevices | None = None
+    for driver in drivers:
+        published = pools.device_count(driver, check)
+        most = resolve_limit(limit, published)
+        if most is None:
+            return None
+        found = ClosedDevices(count(driver, check), most, published, driver)
+        # Shares are compared as fractions, a/b < c/d as a*d < c*b; a limit is exceeded by the largest if by any.
+        if worst is None or (found.over, found.devices * worst.published) > (
+            worst.over,
+            worst.devices * found.published,
+        ):
+            worst = found
+    return worst
+
+
+def _recent_in_slices(
+    drivers: Iterable[str | None], pools: Pools, since: datetime, check: Check
+) -> Iterator[DeviceNames]:
+    """The devices that their drivers closed within the window."""
+    for driver in drivers:
+        for number, ((name, pool), each) in enumerate(pools.selected(driver, None)):
+            if number % POOLS_BETWEEN_CHECKS == 0 or each.closed:
+                check()
+            for device, added in each.closed.items():
+                if added >= since:
+                    yield DeviceNames(name, pool, device)

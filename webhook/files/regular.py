@@ -1,0 +1,29 @@
+"""Files that are read again and again, by a process that must not wait for what is in them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXT_MAX_BYTES: Final = 1024 * 1024
+"""Twice what a policy may have: what is longer is read as far as is needed to see that it is too long."""
+_NO_WAITING: Final = getattr(os, "O_NONBLOCK", 0)
+
+
+def text_of(path: Path) -> str:
+    """The text of a regular file, which is UTF-8; its beginning if it is longer than TEXT_MAX_BYTES.
+
+    Symbolic links are followed. Raises OSError, also for what is no regular file (a pipe may never end, nor say that
+    it changed), and ValueError for what is not UTF-8.
+    """
+    # Without the flag, opening a pipe waits until another process writes to it. Regular files do not look at it.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAITING)) as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        data = stream.read(TEXT_MAX_BYTES)
+    return data.decode(errors="replace" if len(data) == TEXT_MAX_BYTES else "strict")
