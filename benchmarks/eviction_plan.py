@@ -114,13 +114,16 @@ class Cluster:
     async def write_event(self, _event: EvictionEvent) -> None:
         """Heard."""
 
-    def known(self, _pod: Pod) -> bool | None:
-        """No budgets here."""
-        return False
+    def select(self, _pod: Pod) -> tuple[str, ...] | None:
+        """No pod has a budget."""
+        return ()
 
-    async def covers(self, _pod: Pod) -> bool:
-        """No budgets here."""
-        return False
+    async def look_up(self, _pod: Pod) -> None:
+        """There is nothing to look up."""
+
+    def allowed(self, _namespace: str, _name: str) -> int | None:
+        """There is no budget."""
+        return None
 
     def hold_of(self, _namespace: str) -> str | None:
         """Nor holds."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.eviction.objects import claim, owned, rule, slice_of, taint
 from tests.unit.eviction.world import FREE, World
 from webhook.eviction import planner
+from webhook.eviction.limits import OwnerLimit
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.rate_limiter import MINUTE_SECONDS, SlidingMinute
@@ -35,31 +36,31 @@ class Doors:
     def wait_seconds(self, group: Hashable, now: float) -> float:  # noqa: ARG002 -- the port's
         return 1.0 if group in self.shut else 0.0
 
-    def blocked_by(self, item: ReadyPod) -> Hashable | None:
+    def blocked_by(self, item: ReadyPod, now: float) -> OwnerLimit | None:  # noqa: ARG002 -- the port's
         owner = item.uid.split("-")[0]
-        return None if self.room[owner] > 0 else owner
+        return None if self.room[owner] > 0 else OwnerLimit(owner, 0)
 
     def reserve(self, item: ReadyPod, now: float) -> None:  # noqa: ARG002 -- the port's
         self.room[item.uid.split("-")[0]] -= 1
 
 
 PLACES = st.lists(
-    st.tuples(st.sampled_from("abc"), st.integers(-2, 2), st.integers(0, 3), st.sampled_from("xy")),
+    st.tuples(st.sampled_from("abc"), st.integers(-2, 2), st.integers(0, 1), st.integers(0, 3), st.sampled_from("xy")),
     max_size=20,
 )
 
 
 @given(PLACES, st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)), st.randoms(use_true_random=False))
 def test_line_lets_go_whoever_a_plain_sort_would(
-    people: list[tuple[str, int, int, str]], room: dict[str, int], chance: random.Random
+    people: list[tuple[str, int, int, int, str]], room: dict[str, int], chance: random.Random
 ) -> None:
     """An oracle of a few lines: of all who wait, the first in order whose owner has room."""
     doors = Doors({owner: room.get(owner, 0) for owner in "abc"})
     ready = ReadyQueue(doors)
     waiting: dict[str, ReadyPod] = {}
-    for number, (owner, priority, due, group) in enumerate(people):
+    for number, (owner, priority, refusals, due, group) in enumerate(people):
         uid = f"{owner}-{number}"
-        waiting[uid] = ReadyPod(uid, (priority, due, uid), group)
+        waiting[uid] = ReadyPod(uid, (priority, refusals, due, uid), group)
         ready.push(waiting[uid])
     while waiting:
         free = [item for item in waiting.values() if doors.room[item.uid.split("-")[0]] > 0]
@@ -75,7 +76,7 @@ def test_line_lets_go_whoever_a_plain_sort_would(
         else:
             owner = chance.choice("abc")
             doors.room[owner] += 1
-            ready.unpark(owner)
+            ready.unpark(OwnerLimit(owner, 0))
     assert ready.pop(0.0) == Idle(float("inf"))
     assert len(ready) == 0
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from webhook.api.meta import OWN_GROUP, ObjectMeta
+from webhook.api.meta import OWN_GROUP, ObjectMeta, parse_time
 from webhook.api.owners import Owner, decode_owner
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class PodClaim(msgspec.Struct, frozen=True, gc=False):
 class Pod(msgspec.Struct, frozen=True, gc=False):
     """A pod. `extended_claim` is the claim that the scheduler made for its extended resources; empty if none.
 
-    `hold` is the annotation's text, None if it has none. `deleting`: it has a deletionTimestamp. `ready`: its
-    condition Ready is True.
+    `hold` is the annotation's text, None if it has none. `deleting`: it has a deletionTimestamp, and `gone_by` is that
+    time, at which its grace period ends. `ready`: its condition Ready is True.
     """
 
     meta: ObjectMeta
@@ -48,6 +49,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     mirror: bool = False
     hold: str | None = None
     ready: bool = False
+    gone_by: datetime | None = None
 
     @property
     def finished(self) -> bool:
@@ -80,6 +82,7 @@ def decode_pod(reader: Reader) -> Pod:
         MIRROR in meta.annotations,
         meta.annotations.get(HOLD),
         any(each.text("type") == READY and each.text("status") == "True" for each in status.each("conditions")),
+        parse_time(reader.child_or_empty("metadata").text("deletionTimestamp") or ""),
     )
 
 

@@ -139,7 +139,9 @@ class Worker:
             pods=True,
         )
         self._namespaces = NamespaceCache(self._cluster, random=chance, on_hold=self._on_hold)
-        self._budgets = DisruptionBudgetCache(self._cluster, random=chance)
+        self._budgets = DisruptionBudgetCache(
+            self._cluster, random=chance, on_selectors=self._on_budgets, on_status=self._on_budget
+        )
         self._in_tree_writes = InTreeWrites(self._cluster, self._rules, random=chance)
         self._policies = PolicyStore()
         self._policy_loader = PolicyLoader(self._policies, self._metrics.policy, read_policy)
@@ -307,6 +309,8 @@ class Worker:
             random=random.random,  # noqa: TID251 -- the shell's
             trusted=self._trusted,
             ceiling_of=self._ceiling_of,
+            breaker=lambda: self._policy.policy.breaker,
+            pause=lambda: self._policy.policy.pause,
             settings=self._settings.worker,
         )
 
@@ -354,3 +358,11 @@ class Worker:
     def _on_hold(self, namespace: str) -> None:
         if self._controller is not None:
             self._controller.requeue_waiting(namespace)
+
+    def _on_budgets(self, namespace: str) -> None:
+        if self._controller is not None:
+            self._controller.observe_budgets(namespace)
+
+    def _on_budget(self, namespace: str, name: str) -> None:
+        if self._controller is not None:
+            self._controller.observe_budget(namespace, name)

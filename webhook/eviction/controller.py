@@ -15,15 +15,24 @@ from typing import TYPE_CHECKING, Final, NoReturn, assert_never
 from webhook.eviction.core import RETRY_MOST_SECONDS, Core, ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
 from webhook.eviction.evictor import PodEvictor
-from webhook.eviction.limits import OVERALL, NamespaceLimit, OwnerLimit
+from webhook.eviction.freed import (
+    EvictionFound,
+    OwnerFreed,
+    PodFreed,
+    PodTerminating,
+    PodUnavailable,
+    ReplacementPending,
+)
+from webhook.eviction.limits import BreakerLimit, BudgetLimit, NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.modes import InTree
 from webhook.eviction.planner import Planner
-from webhook.eviction.plans import ReplacementPending
-from webhook.eviction.ports import EvictionResult
+from webhook.eviction.rate_limiter import MINUTE_SECONDS
 from webhook.eviction.rule_status import RuleStatusUpdater
 
 if TYPE_CHECKING:
+    from webhook.eviction.core import Item
     from webhook.eviction.dependencies import Dependencies
+    from webhook.eviction.freed import Freed
     from webhook.eviction.plans import PodPlan
     from webhook.eviction.ports import EvictionOutcome
     from webhook.inventory.state import InventoryObject
@@ -34,6 +43,8 @@ _SOON_SECONDS: Final = 0.2
 _STOP_POLL_SECONDS: Final = 0.05
 _CLOCK_SECONDS: Final = 1.0
 """How often the wall clock is compared with the monotonic clock, and the drift that means it was set."""
+_SWEEP_SECONDS: Final = 30.0
+"""How often limits are checked for room that went unnoticed."""
 
 
 class Controller:
@@ -57,6 +68,7 @@ class Controller:
     def start(self) -> None:
         """Plans all pods in the inventory; from here on `observe` keeps the plans up to date."""
         self.started = True
+        self.queue.add_after(WorkItem(ItemKind.SWEEP, ""), _SWEEP_SECONDS)
         if self.planner.start():
             self._retry_blocked()
 
@@ -79,21 +91,64 @@ class Controller:
         if self.planner.catch_up():
             self._retry_blocked()
 
+    def observe_budgets(self, namespace: str) -> None:
+        """Other disruption budgets select the pods of a namespace now."""
+        if not self.started:
+            return
+        for uid, plan in self.plans.scheduled.items():
+            if plan.pod.meta.namespace == namespace:
+                self.ready.retry(uid)
+        self._evictor.wake()
+
+    def observe_budget(self, namespace: str, name: str) -> None:
+        """The status of a disruption budget has changed."""
+        if self.started:
+            self.ready.unpark(self._core.gate.observe(namespace, name))
+            self._evictor.wake()
+
     def _retry_blocked(self) -> None:
-        """Unparks pods whose limit has room again."""
+        """Unparks pods whose limit has room again, and sets timers for limits that time will free."""
         freed = self.plans.freed
         while freed:
-            match freed.pop():
-                case NamespaceLimit() as limit:
-                    self.ready.unpark(OVERALL)
-                    self.ready.unpark(limit)
-                case OwnerLimit() as limit:
-                    self.ready.unpark(limit)
-                case ReplacementPending(owner):
-                    self.queue.add_after(WorkItem(ItemKind.OWNER, owner), self._deps.settings.replacement_seconds)
-                case other:
-                    assert_never(other)
+            self._follow(freed.pop())
         self._evictor.wake()
+
+    def _follow(self, freed: Freed) -> None:
+        profiles = range(len(self._deps.profiles().all))
+        match freed:
+            case PodFreed(namespace):
+                for position in profiles:
+                    self.ready.unpark(OverallLimit(position))
+                    self.ready.unpark(NamespaceLimit(namespace, position))
+            case OwnerFreed(owner):
+                for position in profiles:
+                    self.ready.unpark(OwnerLimit(owner, position))
+            case PodUnavailable(uid):
+                self.ready.retry(uid)
+            case ReplacementPending(uid):
+                self.queue.add_after(WorkItem(ItemKind.REPLACEMENT, uid), self._deps.settings.replacement_seconds)
+            case PodTerminating(key, uid):
+                self._await_end(key, uid)
+            case EvictionFound(key):
+                self._count_foreign(key)
+            case other:
+                assert_never(other)
+
+    def _await_end(self, key: str, uid: str) -> None:
+        """A pod counts as stuck once its grace period and `stuckAfter` are over."""
+        pod = self._deps.inventory.pods.get(key)
+        if pod is None:
+            return
+        grace = 0.0 if pod.gone_by is None else (pod.gone_by - self._deps.clock.now()).total_seconds()
+        seconds = grace + self._deps.profile_of(pod).settings.stuck_after_seconds
+        self.queue.add_after(WorkItem(ItemKind.TERMINATING, f"{key}/{uid}"), seconds)
+
+    def _count_foreign(self, key: str) -> None:
+        """Counts an eviction of the last leader toward `maxPerMinute`, unless it is older than a minute for certain."""
+        pod, now = self._deps.inventory.pods.get(key), self._deps.clock.now()
+        if pod is None or (pod.gone_by is not None and (now - pod.gone_by).total_seconds() >= MINUTE_SECONDS):
+            return
+        self._core.limiter.count_foreign(self._deps.profile_of(pod), self._deps.clock.seconds())
 
     # --- tasks -----------------------------------------------------------------------------------
 
@@ -162,44 +217,82 @@ class Controller:
 
     # --- one item, one pod -----------------------------------------------------------------------
 
-    async def handle(self, item: WorkItem) -> None:
+    async def handle(self, item: Item) -> None:
         """Handles one item of the work queue."""
+        match item:
+            case WorkItem():
+                await self._handle_object(item)
+            case BudgetLimit():
+                self._retry_after(item, self._core.gate.wait_seconds(item, self._deps.clock.seconds()))
+            case BreakerLimit(driver):
+                self._retry_after(item, self._core.breaker.reset_if_calm(driver))
+            case _:
+                assert_never(item)
+
+    def _retry_after(self, limit: BudgetLimit | BreakerLimit, seconds: float) -> None:
+        """Unparks a pod that waits for this limit now, or checks again later."""
+        if seconds > 0:
+            self.queue.add_after(limit, seconds)
+            return
+        self.ready.unpark(limit)
+        self._evictor.wake()
+
+    async def _handle_object(self, item: WorkItem) -> None:
         match item.kind:
             case ItemKind.POD:
-                plan = self.plans.scheduled.get(item.name)
-                if plan is None:
-                    self.queue.forget(item)
-                elif not self.planner.enqueue(plan, self._deps.clock.now()):
-                    await self.planner.enqueue_budgeted(plan)
-                if not self.backlog.behind:
-                    self._evictor.wake()
+                await self._handle_pod(item)
             case ItemKind.RULE:
                 again = _SOON_SECONDS if self.backlog.open else await self.rules.sync(item.name)
                 if again is not None:
                     self.queue.add_after(item, again)
-            case ItemKind.OWNER:
-                self.plans.expire_replacements(item.name)
+            case ItemKind.REPLACEMENT:
+                self.plans.owners.expire_replacement(item.name)
                 self._retry_blocked()
+            case ItemKind.TERMINATING:
+                self._give_up(*item.name.rsplit("/", 1))
+            case ItemKind.SWEEP:
+                self.ready.sweep()
+                self._evictor.wake()
+                self.queue.add_after(item, _SWEEP_SECONDS)
+            case ItemKind.POOL:
+                self.planner.settle_pool(*item.name.split("/", 1))
+                self._retry_blocked()
+
+    async def _handle_pod(self, item: WorkItem) -> None:
+        plan = self.plans.scheduled.get(item.name)
+        if plan is None:
+            self.queue.forget(item)
+        elif not self.planner.enqueue(plan, self._deps.clock.now()):
+            await self.planner.enqueue_budgeted(plan)
+        if not self.backlog.behind:
+            self._evictor.wake()
+
+    def _give_up(self, key: str, uid: str) -> None:
+        """A pod is terminating for longer than it should: limits count it no longer."""
+        if self.plans.give_up(key, uid):
+            log.warning("pod stuck in terminating", extra={"pod": key, "podUID": uid})
+            self._retry_blocked()
 
     async def evict(self, uid: str) -> None:
         """Evicts one pod, then wakes other pods, schedules a retry, or updates the conditions of its rules."""
         plan, outcome = await self._evictor.evict(uid)
-        result = None if outcome is None else outcome.result
-        evicted = result is EvictionResult.EVICTED
-        if result is EvictionResult.BLOCKED and plan.blocked_since is None:
-            plan.blocked_since = self._deps.clock.now()
-        gone = evicted or result is EvictionResult.GONE
-        group = self._core.limiter.release(plan, self._deps.clock.seconds(), evicted=evicted, gone=gone)
-        self.ready.wake(group)
+        now = self._deps.clock.seconds()
+        if outcome is not None and not outcome.gone:
+            plan.refusals += 1
+        reservation = self._core.limiter.release(plan, now, outcome)
+        self.ready.wake(reservation.group)
+        budget = self._core.gate.limit_of(plan) if plan.blocked else reservation.budget
+        if budget is not None:
+            self._retry_after(budget, self._core.gate.wait_seconds(budget, now))
         self._retry_blocked()
         item = WorkItem(ItemKind.POD, uid)
         if uid not in self.plans.scheduled:
             self.queue.forget(item)
         if outcome is None:
             self.queue.add(item)
-        elif evicted:
+        elif outcome.evicted:
             self._record_evicted(plan)
-        elif not gone:
+        elif not outcome.gone:
             self._retry_refused(plan, outcome)
 
     def _record_evicted(self, plan: PodPlan) -> None:
@@ -214,9 +307,9 @@ class Controller:
 
     def _retry_refused(self, plan: PodPlan, outcome: EvictionOutcome) -> None:
         item = WorkItem(ItemKind.POD, plan.uid)
-        if outcome.result is EvictionResult.BLOCKED:
+        if outcome.blocked:
             self._core.recorder.record_pod_event(PodEventKind.BLOCKED, plan, outcome.text)
-            self._retry(item, max(outcome.retry_after_seconds, self._deps.settings.blocked_seconds))
+            self.queue.add(item)  # it waits behind its budget
             return
         seconds = self._retry(item, outcome.retry_after_seconds)
         fields = {**_log_fields(plan), "error": outcome.text, "delaySeconds": round(seconds, 3)}

@@ -6,9 +6,13 @@ Where things wait:
 |---|---|---|
 | a claim or pod that a change has hit and that is not planned yet | `backlog` | its time slice |
 | a pod that is due | `ready`, by its rate or the limit that blocks it | rates and limits allow it |
+| pods under a budget that refuses | `ready`, parked; the budget is in `queue` | the budget allows evictions |
+| pods of a driver whose breaker tripped | `ready`, parked; the driver is in `queue` | the driver is calm |
 | a pod that is not due, is held, or is to be retried | `queue`, as POD | its delay is over |
 | a rule whose conditions are to be written | `queue`, as RULE | the next write is allowed |
-| an owner whose evicted pod has no replacement yet | `queue`, as OWNER | the wait for a replacement is over |
+| an evicted pod without a replacement | `queue`, as REPLACEMENT | the wait for a replacement is over |
+| a pod that is terminating | `queue`, as TERMINATING | it is gone, or counts as stuck |
+| a pool that is being republished | `queue`, as POOL | its newest generation is complete, or the wait is over |
 | an Event | `recorder` | it is written |
 
 The plans are the source of truth. An item in a queue is a hint; its plan is checked again when it is popped.
@@ -18,9 +22,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from webhook.eviction.breaker import Breaker
+from webhook.eviction.budget_gate import BudgetGate
 from webhook.eviction.conditions import announced_at
+from webhook.eviction.limits import BreakerLimit, BudgetLimit
 from webhook.eviction.modes import scope_of
 from webhook.eviction.pending import Backlog
 from webhook.eviction.plans import Plans
@@ -45,14 +52,24 @@ class ItemKind(StrEnum):
 
     POD = "pod"
     RULE = "rule"
-    OWNER = "owner"
+    REPLACEMENT = "replacement"
+    TERMINATING = "terminating"
+    POOL = "pool"
+    SWEEP = "sweep"
 
 
 class WorkItem(NamedTuple):
-    """A pod or an owner by uid, a rule by name."""
+    """A pod by uid, a rule by name, a terminating pod by `namespace/name/uid`, a pool by `driver/name`.
+
+    An evicted pod that is to be replaced goes by its uid, the sweep has no name.
+    """
 
     kind: ItemKind
     name: str
+
+
+Item: TypeAlias = WorkItem | BudgetLimit | BreakerLimit
+"""An item of the work queue. A limit is in it while pods wait for it that time may let go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +85,11 @@ class Core:
     """Computes due times from taints."""
     backlog: Backlog
     plans: Plans
+    gate: BudgetGate
+    breaker: Breaker
     limiter: RateLimiter
     ready: ReadyQueue
-    queue: WorkQueue[WorkItem]
+    queue: WorkQueue[Item]
     recorder: EvictionRecorder
 
     @classmethod
@@ -79,7 +98,20 @@ class Core:
         scope = scope_of(deps.mode, in_tree)
         evictions = Evictions(deps.inventory, scope, lambda rule: announced_at(rule.conditions, rule.generation))
         plans = Plans(deps.inventory, evictions, deps.profile_of)
-        limiter = RateLimiter(plans, deps.inventory.rules, lambda position: deps.profiles().all[position])
+        queue: WorkQueue[Item] = WorkQueue(
+            clock=deps.clock.seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS
+        )
+        gate = BudgetGate(deps.budgets)
+        breaker = Breaker(
+            deps.inventory,
+            evictions,
+            deps.clock,
+            deps.breaker,
+            on_trip=lambda driver, seconds: queue.add_after(BreakerLimit(driver), seconds),
+        )
+        limiter = RateLimiter(
+            plans, deps.inventory.rules, lambda position: deps.profiles().all[position], gate, breaker
+        )
         return cls(
             deps=deps,
             scope=scope,
@@ -87,8 +119,10 @@ class Core:
             evictions=evictions,
             backlog=Backlog(TimeSlice(clock=deps.clock.seconds)),
             plans=plans,
+            gate=gate,
+            breaker=breaker,
             limiter=limiter,
             ready=ReadyQueue(limiter),
-            queue=WorkQueue(clock=deps.clock.seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS),
+            queue=queue,
             recorder=EvictionRecorder(deps),
         )

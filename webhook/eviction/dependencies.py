@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from webhook.eviction.settings import WorkerSettings
+from webhook.policy.model import BreakerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,11 +17,17 @@ if TYPE_CHECKING:
     from webhook.eviction.ports import Ceiling, Clock, ClusterWriter, NamespaceHolds, PodBudgets
     from webhook.eviction.profiles import Profile, Profiles
     from webhook.inventory.state import Inventory
+    from webhook.policy.model import Pause
     from webhook.telemetry.eviction import EvictionMetrics
 
 
 def _no_ceiling(_: DeviceTaintRule) -> Ceiling | None:
     """No rule has a ceiling."""
+    return None
+
+
+def _no_pause() -> Pause | None:
+    """Evictions are not paused."""
     return None
 
 
@@ -47,7 +54,16 @@ class Dependencies:
     """Whether the inventory is current; while it may be stale, no pod is evicted."""
     ceiling_of: Callable[[DeviceTaintRule], Ceiling | None] = _no_ceiling
     """The most that a rule may hit; None is no limit."""
+    breaker: Callable[[], BreakerSettings] = BreakerSettings
+    """When taints in slices stop evicting; called at each use, as the next one."""
+    pause: Callable[[], Pause | None] = _no_pause
+    """The policy's pause, over or not; None if it has none."""
     settings: WorkerSettings = field(default_factory=WorkerSettings)
+
+    def paused(self) -> Pause | None:
+        """The pause that holds now, or None."""
+        pause = self.pause()
+        return pause if pause is not None and self.clock.now() < pause.until else None
 
     @property
     def mode(self) -> Mode:

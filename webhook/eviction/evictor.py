@@ -38,8 +38,6 @@ class PodEvictor:
         self._turn_lock = asyncio.Lock()
         """Only its holder waits for the next pod, so that one wake-up wakes one task, however many there are."""
         self._stopping = False
-        self._unsure: set[str] = set()
-        """Uids of pods whose last request failed but may have taken effect."""
 
     def wake(self) -> None:
         """Polls the ready queue again, because a pod may have become evictable."""
@@ -54,7 +52,7 @@ class PodEvictor:
         core = self._core
         async with self._turn_lock:
             while True:
-                if self._stopping or not core.deps.trusted():
+                if self._stopping or not core.deps.trusted() or core.deps.paused():
                     await asyncio.sleep(_UNTRUSTED_POLL_SECONDS)
                     continue
                 popped = _UNTIL_WOKEN if core.backlog.behind else core.ready.pop(core.deps.clock.seconds())
@@ -74,8 +72,8 @@ class PodEvictor:
         step = self._step(plan)
         if step is None:
             return Attempt(plan)
-        if not await writer.prepare(plan.ref, delete=step.delete, unsure=uid in self._unsure):
-            self._unsure.discard(uid)
+        if not await writer.prepare(plan.ref, delete=step.delete, unsure=plan.unsure):
+            plan.unsure = False
             return Attempt(plan, EvictionOutcome(EvictionResult.GONE))
         step = self._step(plan)  # `prepare` took time
         if step is None:
@@ -85,7 +83,7 @@ class PodEvictor:
         else:
             outcome = await writer.evict(plan.ref, step.grace_period_seconds)
         core.deps.metrics.count_request("delete" if step.delete else "evict", outcome.result.value)
-        (self._unsure.add if outcome.unsure else self._unsure.discard)(uid)
+        plan.unsure = outcome.unsure
         return Attempt(plan, outcome)
 
     def _step(self, plan: PodPlan) -> Evict | None:

@@ -12,7 +12,7 @@ from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
-from webhook.eviction.step import Evict, NoAction, StepReason, hold_of, recheck
+from webhook.eviction.step import Evict, NoAction, StepReason, deletes_at_once, hold_of, recheck
 from webhook.inventory.state import key_of
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _AT_ONCE_MOST: Final = 256
 """Up to this many pods are planned before the event loop runs anything else, which takes a few milliseconds."""
 _BATCH_SIZE: Final = 64
+_REPUBLISH_SECONDS: Final = 60.0
+"""How long a driver may take to publish a new generation of a pool in full."""
 
 
 class Planner:
@@ -47,11 +49,16 @@ class Planner:
         for name in self._core.deps.inventory.rules:
             self._core.queue.add(WorkItem(ItemKind.RULE, name))
         self._backlog.pods.add(self._core.evictions.everything())
+        self._core.breaker.start()
         return self.begin()
 
     def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> bool:
         """Plans for the change of one object, which the inventory has applied already."""
         self.mark_claims(self._core.evictions.touched(old, new))
+        unsettled = self._core.evictions.unsettled
+        while unsettled:
+            driver, pool = unsettled.pop()
+            self._core.queue.add_after(WorkItem(ItemKind.POOL, f"{driver}/{pool}"), _REPUBLISH_SECONDS)
         match new if new is not None else old:
             case Pod() as pod:
                 self._backlog.pods.add((key_of(pod.meta),))
@@ -68,6 +75,7 @@ class Planner:
         core = self._core
         if isinstance(old, DeviceTaintRule) and (new is None or new.meta.uid != old.meta.uid):
             self._rules.forget(old)
+            core.evictions.forget(old)
         if not isinstance(new, DeviceTaintRule):
             return
         known = old if isinstance(old, DeviceTaintRule) and old.meta.uid == new.meta.uid else None
@@ -87,6 +95,8 @@ class Planner:
             self.mark_rule(name)
             if self._rules.reset_stop(rule, rule):
                 self._core.evictions.resume(rule)
+        self._core.breaker.refresh()
+        self._core.ready.retry_all()
         self._backlog.pods.add(self._core.deps.inventory.pods)
         return self.begin()
 
@@ -95,6 +105,11 @@ class Planner:
         for uid, plan in self._core.plans.scheduled.items():
             if namespace in (None, plan.pod.meta.namespace) and uid not in self._core.ready:
                 self._core.queue.add(WorkItem(ItemKind.POD, uid))
+
+    def settle_pool(self, driver: str, pool: str) -> bool:
+        """Plans for a pool that is not published in full, as it is. Returns whether planning is complete."""
+        self.mark_claims(self._core.evictions.settle((driver, pool)))
+        return self.begin()
 
     # --- what is to be planned -------------------------------------------------------------------
 
@@ -185,6 +200,8 @@ class Planner:
         for plan in (*cancelled, *gone):
             self._backlog.due.pop(plan.uid, None)
             core.ready.discard(plan.uid)
+            if not core.limiter.in_flight(plan.uid):
+                core.queue.forget(WorkItem(ItemKind.POD, plan.uid))
         for plan in cancelled:
             core.deps.metrics.count_cancelled()
             core.recorder.record_pod_event(PodEventKind.CANCELLED, plan)
@@ -207,7 +224,7 @@ class Planner:
     async def enqueue_budgeted(self, plan: PodPlan) -> None:
         """Looks up the disruption budgets of a pod that is due, then puts it into the ready queue."""
         core = self._core
-        plan.budgeted = await core.deps.budgets.covers(plan.pod)
+        await core.deps.budgets.look_up(plan.pod)
         if core.plans.scheduled.get(plan.uid) is not plan:
             return  # dropped or planned again
         # It may have been enqueued and popped during the lookup; then it comes back when its request is answered.
@@ -218,14 +235,11 @@ class Planner:
         return not self._core.limiter.in_flight(plan.uid) and isinstance(recheck(self._core, plan, now), Evict)
 
     def _budget_known(self, plan: PodPlan) -> bool:
-        """Whether the worker knows if the pod has a disruption budget, or need not know."""
-        # The limit of the owner only applies to pods without a budget.
-        if plan.pod.owner is not None and plan.profile.settings.per_owner_unavailable is not None:
-            budgeted = self._core.deps.budgets.known(plan.pod)
-            if budgeted is None:
-                return False
-            plan.budgeted = budgeted
-        return True
+        """Whether the worker knows the budgets of the pod, or need not know them."""
+        settings = plan.profile.settings
+        if deletes_at_once(settings) and (plan.pod.owner is None or settings.per_owner_unavailable is None):
+            return True
+        return self._core.deps.budgets.select(plan.pod) is not None
 
     def _delay(self, step: NoAction | Wait, plan: PodPlan) -> None:
         """Removes a pod from the ready queue and, if it has to wait, adds it to the work queue with that delay."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from webhook.api.pods import Pod
-from webhook.eviction.limits import NamespaceLimit, OwnerLimit
+from webhook.eviction.freed import EvictionFound, PodFreed, PodTerminating
+from webhook.eviction.owners import Owners
 from webhook.eviction.ports import PodRef
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction
@@ -16,6 +16,7 @@ from webhook.inventory.evictions import Eviction
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from webhook.eviction.freed import Freed
     from webhook.inventory.evictions import Evictions
     from webhook.inventory.state import Inventory
 
@@ -30,9 +31,12 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
     """The pod as it was when it was last planned."""
     eviction: Eviction
     profile: Profile
-    budgeted: bool = False
-    blocked_since: datetime | None = None
-    """When a disruption budget first refused; unset after a restart, which delays a DELETE rather than hastens it."""
+    refusals: int = 0
+    """How often the API server has refused to evict it; pods that it has not refused go first."""
+    blocked: bool = False
+    """Whether a disruption budget refused the last attempt."""
+    unsure: bool = False
+    """Whether the last request failed but may have taken effect."""
     last_event: str = ""
     """The reason of the last Event about the pod, so that none is repeated."""
 
@@ -49,17 +53,6 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
 
 def _owner_of(pod: Pod) -> str:
     return pod.owner.uid if pod.owner is not None else ""
-
-
-class ReplacementPending(msgspec.Struct, frozen=True):
-    """An owner's evicted pod is gone; it counts as unavailable until it is replaced or the wait for that is over."""
-
-    owner: str
-    """By uid."""
-
-
-Freed: TypeAlias = NamespaceLimit | OwnerLimit | ReplacementPending
-"""A limit that has room again, or will have once the wait for a replacement is over."""
 
 
 class Changes(NamedTuple):
@@ -130,7 +123,7 @@ class UnderWay:
 
 
 class Plans:
-    """All plans, and the unavailable pods of each owner. Pods and owners are identified by uid."""
+    """All plans, and the pods that limits count. Pods and owners are identified by uid."""
 
     def __init__(self, inventory: Inventory, evictions: Evictions, profile_of: Callable[[Pod], Profile]) -> None:
         self._inventory = inventory
@@ -147,11 +140,12 @@ class Plans:
         """The pods tracked here, as they were last observed, by `namespace/name`."""
         self._hits: dict[str, _Hits] = {}
         """By the uid of the rule."""
-        self._owned: dict[str, set[str]] = {}
-        self._unavailable: dict[str, set[str]] = {}
-        self._replacements: dict[str, list[str]] = {}
         self.freed: set[Freed] = set()
-        """Limits that got room since the controller last emptied this set."""
+        """What has changed for limits since the controller last emptied this set."""
+        self.owners = Owners(self.freed)
+        self._terminating: set[str] = set()
+        self.stuck: dict[str, str] = {}
+        """Pods, by uid, that are terminating for too long to be counted any longer, with their `namespace/name`."""
 
     # --- queries ---------------------------------------------------------------------------------
 
@@ -164,18 +158,6 @@ class Plans:
         """Number of pods that a rule hits, and number of their namespaces."""
         hits = self._hits.get(rule_uid)
         return (0, 0) if hits is None else (len(hits.pods), len(hits.namespaces))
-
-    def unavailable(self, owner: str) -> int:
-        """Number of unavailable pods of an owner: not ready, being deleted, or evicted and not replaced yet."""
-        return len(self._unavailable.get(owner, ()))
-
-    def is_unavailable(self, owner: str, uid: str) -> bool:
-        """Whether a pod counts as unavailable already, so that its eviction does not raise the count."""
-        return uid in self._unavailable.get(owner, ())
-
-    def pod_count(self, owner: str) -> int:
-        """Number of pods of an owner that use devices, plus evicted ones that are not replaced yet."""
-        return len(self._owned.get(owner, ())) + len(self._replacements.get(owner, ()))
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -200,21 +182,23 @@ class Plans:
             return
         uid, owner = pod.meta.uid, _owner_of(pod)
         if known is not None and _owner_of(known) != owner:
-            self._remove_owned(_owner_of(known), uid)
-            self._mark_available(_owner_of(known), uid)
+            self.owners.remove(_owner_of(known), uid)
+            self.owners.mark_available(_owner_of(known), uid)
         if known is not None or owner:
             self._known[key] = pod
-        if owner:
-            self._count_owned(uid, owner, pod)
+            self._count(key, uid, owner, pod)
 
     def _plan_pod(self, key: str, pod: Pod, changes: Changes) -> None:
         uid = pod.meta.uid
         eviction = self._evictions.eviction_of(pod)
         gone = pod.deleting or pod.finished or uid in self.evicted
         if gone or eviction is None:
-            if pod.deleting and eviction is not None:
+            if pod.deleting and eviction is not None and uid not in self.stuck:
+                if not (uid in self.under_way or uid in self.scheduled):
+                    self.freed.add(EvictionFound(key, uid))
                 self._known[key] = pod
                 self.under_way.add(uid, pod.meta.namespace)
+                self._count(key, uid, _owner_of(pod), pod)
             self._drop(uid, changes.gone if gone else changes.cancelled)
             return
         profile = self._profile_of(pod)
@@ -259,58 +243,38 @@ class Plans:
         self._drop(uid, changes.gone)
         # The watch may be faster than the response to our request.
         was_ours = uid in self.evicted or uid in self._requested
-        self.evicted.discard(uid)
-        self._requested.discard(uid)
+        for uids in (self.evicted, self._requested, self._terminating):
+            uids.discard(uid)
+        was_stuck = self.stuck.pop(uid, None) is not None
         if self.under_way.discard(uid):
-            self.freed.add(NamespaceLimit(pod.meta.namespace))
+            self.freed.add(PodFreed(pod.meta.namespace))
         if not owner:
             return
-        self._remove_owned(owner, uid)
-        if was_ours:
-            # Until a replacement exists, or the wait for it is over, the pod counts as unavailable.
-            self._replacements.setdefault(owner, []).append(uid)
-            self.freed.add(ReplacementPending(owner))
+        self.owners.remove(owner, uid)
+        if was_ours and not was_stuck:
+            self.owners.await_replacement(owner, uid)
         else:
-            self._mark_available(owner, uid)
+            self.owners.mark_available(owner, uid)
 
-    def _remove_owned(self, owner: str, uid: str) -> None:
-        owned = self._owned.get(owner)
-        if owned is not None:
-            owned.discard(uid)
-            if not owned:
-                del self._owned[owner]
+    def _count(self, key: str, uid: str, owner: str, pod: Pod) -> None:
+        """Counts a pod for its owner, and notes when it begins to terminate."""
+        if pod.deleting and uid not in self._terminating:
+            self._terminating.add(uid)
+            self.freed.add(PodTerminating(key, uid))
+        if owner:
+            missing = pod.deleting or not (pod.ready or pod.finished) or uid in self.under_way
+            self.owners.observe(owner, uid, missing=missing and uid not in self.stuck)
 
-    def _count_owned(self, uid: str, owner: str, pod: Pod) -> None:
-        owned = self._owned.get(owner)
-        if owned is None:
-            owned = self._owned[owner] = set()
-        if uid not in owned:
-            owned.add(uid)
-            pending = self._replacements.get(owner)
-            if pending:
-                self._replaced(owner, pending.pop())
-        if pod.deleting or not (pod.ready or pod.finished) or uid in self.under_way:
-            self._unavailable.setdefault(owner, set()).add(uid)
-        elif owner in self._unavailable:
-            self._mark_available(owner, uid)
-
-    def _mark_available(self, owner: str, uid: str) -> None:
-        missing = self._unavailable.get(owner)
-        if missing is not None and uid in missing:
-            missing.discard(uid)
-            if not missing:
-                del self._unavailable[owner]
-            self.freed.add(OwnerLimit(owner))
-
-    def _replaced(self, owner: str, gone_uid: str) -> None:
-        if not self._replacements.get(owner):
-            self._replacements.pop(owner, None)
-        self._mark_available(owner, gone_uid)
-
-    def expire_replacements(self, owner: str) -> None:
-        """The wait for replacements is over: an owner's evicted pods no longer count as unavailable."""
-        for gone_uid in self._replacements.pop(owner, []):
-            self._mark_available(owner, gone_uid)
+    def give_up(self, key: str, uid: str) -> bool:
+        """A terminating pod is stuck: limits count it no longer. Returns whether it still exists."""
+        pod = self._known.get(key)
+        if pod is None or pod.meta.uid != uid:
+            return False
+        self.stuck[uid] = key
+        if self.under_way.discard(uid):
+            self.freed.add(PodFreed(pod.meta.namespace))
+        self.owners.mark_available(_owner_of(pod), uid)
+        return True
 
     # --- evictions -------------------------------------------------------------------------------
 
@@ -320,7 +284,7 @@ class Plans:
         self._requested.add(uid)
         self.under_way.add(uid, plan.pod.meta.namespace)
         if plan.owner:
-            self._unavailable.setdefault(plan.owner, set()).add(uid)
+            self.owners.mark_unavailable(plan.owner, uid)
 
     def succeed(self, plan: PodPlan) -> None:
         """The pod was evicted, or is gone. Its plan is dropped; its eviction is under way until the pod is gone."""
@@ -346,6 +310,6 @@ class Plans:
         if pod is not None and pod.deleting:
             return
         if self.under_way.discard(uid):
-            self.freed.add(NamespaceLimit(plan.pod.meta.namespace))
+            self.freed.add(PodFreed(plan.pod.meta.namespace))
         if pod is not None and pod.owner is not None and (pod.ready or pod.finished):
-            self._mark_available(pod.owner.uid, uid)
+            self.owners.mark_available(pod.owner.uid, uid)

@@ -51,6 +51,23 @@ class EvictionOutcome(NamedTuple):
     retry_after_seconds: float = 0.0
     unsure: bool = False
     """The request failed, but the server may have carried it out."""
+    budget_pending: bool = False
+    """The budget is still being processed by the server, so it neither allows nor refuses evictions yet."""
+
+    @property
+    def evicted(self) -> bool:
+        """Whether the request evicted the pod."""
+        return self.result is EvictionResult.EVICTED
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a disruption budget refused."""
+        return self.result is EvictionResult.BLOCKED
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing is left to evict."""
+        return self.result in (EvictionResult.EVICTED, EvictionResult.GONE)
 
 
 class WriteFailure(NamedTuple):
@@ -106,14 +123,18 @@ class ClusterWriter(Protocol):
 
 
 class PodBudgets(Protocol):
-    """Which pods have a disruption budget."""
+    """Which disruption budgets select a pod, and what they allow."""
 
-    def known(self, pod: Pod) -> bool | None:
-        """Whether a budget selects the pod; None if that needs a request, which `covers` makes."""
+    def select(self, pod: Pod) -> tuple[str, ...] | None:
+        """The names of the budgets that select the pod, in order; None if that needs a request: see `look_up`."""
         ...
 
-    async def covers(self, pod: Pod) -> bool:
-        """Whether a budget selects the pod; false if that cannot be found out."""
+    async def look_up(self, pod: Pod) -> None:
+        """Makes that request. If it fails, no budget selects the pod until the next one: limits of owners apply."""
+        ...
+
+    def allowed(self, namespace: str, name: str) -> int | None:
+        """How many evictions a budget allows by its status; None if there is no status that is up to date."""
         ...
 
 

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from webhook.api.rules import own_rate
-from webhook.eviction.limits import OVERALL, NamespaceLimit, OwnerLimit
+from webhook.eviction.limits import NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.profiles import max_unavailable
 from webhook.eviction.ready_queue import ReadyPod
+from webhook.eviction.step import deletes_at_once
 from webhook.flowcontrol.token_bucket import Rate, TokenBucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from webhook.api.rules import DeviceTaintRule
-    from webhook.eviction.limits import Limit
+    from webhook.eviction.breaker import Breaker
+    from webhook.eviction.budget_gate import BudgetGate
+    from webhook.eviction.limits import BudgetLimit, Limit
     from webhook.eviction.plans import Plans, PodPlan
+    from webhook.eviction.ports import EvictionOutcome
     from webhook.eviction.profiles import Profile
     from webhook.inventory.evictions import Eviction, EvictionReason
 
@@ -32,6 +36,10 @@ TAINT_BURST: Final = 10
 _REMEMBERED_MOST: Final = 1024
 _ASK_AGAIN_SECONDS: Final = 0.1
 """How often to retry while the requests in flight use up `maxPerMinute`."""
+
+
+Tokens: TypeAlias = list[tuple[object, float]]
+"""What one eviction took from its buckets: a bucket without tokens gives none, and is given none back."""
 
 
 class Buckets:
@@ -48,17 +56,16 @@ class Buckets:
         waits = [self._bucket(key, rate, now).wait_seconds(now) for key, rate in rates]
         return min(waits, default=0.0)
 
-    def take(self, rates: Iterable[tuple[object, Rate]], now: float) -> None:
-        """Takes a token for one eviction from each of these buckets."""
-        for key, rate in rates:
-            self._bucket(key, rate, now).take(now)
+    def take(self, rates: Iterable[tuple[object, Rate]], now: float) -> Tokens:
+        """Takes a token for one eviction from each of these buckets; returns what they had."""
+        return [(key, self._bucket(key, rate, now).take(now)) for key, rate in rates]
 
-    def give_back(self, rates: Iterable[tuple[object, Rate]]) -> None:
+    def give_back(self, tokens: Tokens) -> None:
         """Returns the tokens of an eviction that did not happen."""
-        for key, _ in rates:
+        for key, taken in tokens:
             bucket = self._buckets.get(key)
             if bucket is not None:
-                bucket.give_back()
+                bucket.give_back(taken)
 
     def forget_idle(self, now: float) -> None:
         """Drops full buckets; a new one would be the same."""
@@ -96,6 +103,10 @@ class SlidingMinute:
             return math.inf
         return self._done[over - 1] + MINUTE_SECONDS - now
 
+    def count(self, now: float) -> None:
+        """Counts an eviction that another process has requested, as if it had been answered now."""
+        self._done.append(now)
+
     def begin(self) -> None:
         """One request is in flight."""
         self._under_way += 1
@@ -123,6 +134,15 @@ class RateGroup(msgspec.Struct, frozen=True, cache_hash=True):
     buckets: tuple[BucketKey, ...]
 
 
+class Reservation(NamedTuple):
+    """What a pod has taken that is evicted now."""
+
+    group: RateGroup
+    tokens: Tokens
+    budget: BudgetLimit | None
+    """The budgets that it asks; None for a pod without one, and for a DELETE."""
+
+
 class _SharedRates(NamedTuple):
     """The rates and the due time of all pods with the same Eviction and profile."""
 
@@ -135,14 +155,21 @@ class RateLimiter:
     """Applies the rates and limits of profiles and rules to planned pods."""
 
     def __init__(
-        self, plans: Plans, rules: Mapping[str, DeviceTaintRule], profile_at: Callable[[int], Profile]
+        self,
+        plans: Plans,
+        rules: Mapping[str, DeviceTaintRule],
+        profile_at: Callable[[int], Profile],
+        gate: BudgetGate,
+        breaker: Breaker,
     ) -> None:
         self._plans = plans
+        self._gate = gate
+        self._breaker = breaker
         self._rules = rules
         self._profile_at = profile_at
         self._buckets = Buckets()
         self._minutes: dict[int, SlidingMinute] = {}
-        self._reserved: dict[str, tuple[RateGroup, list[tuple[Hashable, Rate]]]] = {}
+        self._reserved: dict[str, Reservation] = {}
         self._shared: dict[tuple[int, int], _SharedRates] = {}
         """By the id() of the Eviction and the position of the profile."""
 
@@ -158,7 +185,7 @@ class RateLimiter:
     def ready_pod(self, plan: PodPlan) -> ReadyPod:
         """The item of the ready queue for a pod that is due."""
         shared = self._shared_of(plan)
-        return ReadyPod(plan.uid, (plan.pod.priority, shared.due_seconds, plan.key), shared.group)
+        return ReadyPod(plan.uid, (plan.pod.priority, plan.refusals, shared.due_seconds, plan.key), shared.group)
 
     def _shared_of(self, plan: PodPlan) -> _SharedRates:
         """Pods with equal taints and tolerations share one Eviction, so this is computed once for all of them."""
@@ -187,8 +214,8 @@ class RateLimiter:
             return BucketKey(reason.rule_uid, reason.rule, own, -1 if own is not None else profile.position)
         extras = taint.extras
         own = float(extras.evictions_per_second) if extras is not None and extras.evictions_per_second else None
-        identity = (reason.driver, taint.key, taint.value, taint.effect, taint.time_added)
-        return BucketKey(identity, "", own, -1 if own is not None else profile.position)
+        # One rate for what a driver says of all its devices, whenever it tainted each of them.
+        return BucketKey((reason.driver, taint.key), "", own, -1 if own is not None else profile.position)
 
     def _rates(self, group: RateGroup) -> list[tuple[Hashable, Rate]]:
         settings = self._profile_at(group.profile).settings
@@ -213,45 +240,70 @@ class RateLimiter:
             wait = max(wait, _ASK_AGAIN_SECONDS if math.isinf(minute) else minute)
         return wait
 
-    def blocked_by(self, item: ReadyPod) -> Limit | None:
-        """The limit that blocks this pod: evictions under way overall or in its namespace, or unavailable pods."""
-        plan, plans = self._plans.scheduled[item.uid], self._plans
+    def deletes(self, plan: PodPlan, now: float) -> bool:
+        """Whether the pod is deleted, past its disruption budget."""
         settings = plan.profile.settings
-        if settings.overall is not None and len(plans.under_way) >= settings.overall:
-            return OVERALL
+        if not settings.delete_after_deadline:
+            return False
+        return deletes_at_once(settings) or self._gate.overdue(plan, settings.deadline_seconds, now)
+
+    def blocked_by(self, item: ReadyPod, now: float) -> Limit | None:
+        """The limit that blocks this pod, or None."""
+        plan = self._plans.scheduled[item.uid]
+        tripped = self._breaker.blocked_by(plan)
+        if tripped is not None:
+            return tripped
+        blocked = self._blocked_by_profile(plan, deletes=(deletes := self.deletes(plan, now)))
+        return blocked if blocked is not None or deletes else self._gate.blocked_by(plan, now)
+
+    def _blocked_by_profile(self, plan: PodPlan, *, deletes: bool) -> Limit | None:
+        """The limit of its profile: evictions under way overall or in its namespace, or unavailable pods."""
+        under_way, owners, (position, settings) = self._plans.under_way, self._plans.owners, plan.profile
+        if settings.overall is not None and len(under_way) >= settings.overall:
+            return OverallLimit(position)
         namespace = plan.pod.meta.namespace
-        if settings.per_namespace is not None and plans.under_way.count(namespace) >= settings.per_namespace:
-            return NamespaceLimit(namespace)
-        if plan.owner and not plan.budgeted and not plans.is_unavailable(plan.owner, item.uid):
-            most = max_unavailable(settings.per_owner_unavailable, plans.pod_count(plan.owner))
-            if most is not None and plans.unavailable(plan.owner) >= most:
-                return OwnerLimit(plan.owner)
+        if settings.per_namespace is not None and under_way.count(namespace) >= settings.per_namespace:
+            return NamespaceLimit(namespace, position)
+        # A budget takes the place of the owner's limit, but a DELETE bypasses the budget.
+        counts = plan.owner and (deletes or not self._gate.budgeted(plan))
+        if counts and not owners.is_unavailable(plan.owner, plan.uid):
+            most = max_unavailable(settings.per_owner_unavailable, owners.pod_count(plan.owner))
+            if most is not None and owners.unavailable(plan.owner) >= most:
+                return OwnerLimit(plan.owner, position)
         return None
 
     def reserve(self, item: ReadyPod, now: float) -> None:
         """Takes the tokens and the places for a pod that is evicted now."""
         assert isinstance(item.group, RateGroup)
-        rates = self._rates(item.group)
-        self._buckets.take(rates, now)
+        plan = self._plans.scheduled[item.uid]
+        tokens = self._buckets.take(self._rates(item.group), now)
         self._minute(item.group.profile).begin()
-        self._reserved[item.uid] = (item.group, rates)
+        budget = None if self.deletes(plan, now) else self._gate.begin(plan, now)
+        self._reserved[item.uid] = Reservation(item.group, tokens, budget)
         self._plans.begin(item.uid)
 
-    def release(self, plan: PodPlan, now: float, *, evicted: bool, gone: bool) -> RateGroup:
-        """Ends a pod's reservation, whether a request was made or not. Returns its group, which may have room now.
+    def release(self, plan: PodPlan, now: float, outcome: EvictionOutcome | None) -> Reservation:
+        """Ends a pod's reservation and returns it; its group and its budgets may have room now.
 
-        `evicted`: this request evicted the pod, so its tokens are used up. `gone`: the pod is evicted or missing.
+        `outcome`: None if no request was made. Tokens are used up only if this request evicted the pod.
         """
-        group, rates = self._reserved.pop(plan.uid)
+        reservation = self._reserved.pop(plan.uid)
+        evicted = outcome is not None and outcome.evicted
         if not evicted:
-            self._buckets.give_back(rates)
-        self._minute(group.profile).end(now, evicted=evicted)
-        (self._plans.succeed if gone else self._plans.fail)(plan)
-        return group
+            self._buckets.give_back(reservation.tokens)
+        self._minute(reservation.group.profile).end(now, evicted=evicted)
+        self._gate.end(plan, reservation.budget, outcome, now)
+        (self._plans.succeed if outcome is not None and outcome.gone else self._plans.fail)(plan)
+        return reservation
+
+    def count_foreign(self, profile: Profile, now: float) -> None:
+        """Counts an eviction of another process toward `maxPerMinute`."""
+        self._minute(profile.position).count(now)
 
     def forget_idle(self, now: float) -> None:
-        """Drops full buckets, to save memory."""
+        """Drops full buckets and idle gates, to save memory."""
         self._buckets.forget_idle(now)
+        self._gate.forget_idle(now)
 
     def _minute(self, profile: int) -> SlidingMinute:
         return self._minutes.setdefault(profile, SlidingMinute())

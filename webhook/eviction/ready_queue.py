@@ -1,4 +1,4 @@
-"""The queue of pods that are due: lowest priority first, then the earliest due, as far as limits allow.
+"""The queue of pods that are due: lowest priority first, then those not refused before, then the earliest due.
 
 Pods with the same rates form a group, so an exhausted rate is checked once per group and not once per pod. A pod that
 a limit blocks (overall, its namespace, its owner) is parked, so that pods behind it can go. When the limit has room,
@@ -10,16 +10,21 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Hashable
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from webhook.eviction.limits import Limit
 
 _EXAMINED_MOST: Final = 1000
 """Items that one `pop` examines: a deleted rule may leave many stale items, and one limit may block many pods."""
 
 
-Order: TypeAlias = tuple[int, float, str]
-"""Priority, due time as a timestamp, and `namespace/name`; the smallest goes first."""
+Order: TypeAlias = tuple[int, int, float, str]
+"""Priority, earlier refusals, due time as a timestamp, and `namespace/name`; the smallest goes first."""
 
 
 class ReadyPod(msgspec.Struct, frozen=True, gc=False):
@@ -42,7 +47,7 @@ class ReadyLimits(Protocol):
     def wait_seconds(self, group: Hashable, now: float) -> float:
         """How long rates make the whole group wait, in seconds; 0 if they do not."""
 
-    def blocked_by(self, item: ReadyPod) -> Hashable | None:
+    def blocked_by(self, item: ReadyPod, now: float) -> Limit | None:
         """The limit that blocks this pod, or None."""
 
     def reserve(self, item: ReadyPod, now: float) -> None:
@@ -61,8 +66,9 @@ class ReadyQueue:
         self._active_tickets: dict[Hashable, int] = {}
         self._throttled: list[tuple[float, int, Hashable]] = []
         self._throttled_tickets: dict[Hashable, int] = {}
-        self._parked: dict[Hashable, list[tuple[Order, str]]] = {}
-        self._unparked_from: dict[str, Hashable] = {}
+        self._parked: dict[Limit, list[tuple[Order, str]]] = {}
+        self._parked_for: dict[str, Limit] = {}
+        self._unparked_from: dict[str, Limit] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -81,10 +87,19 @@ class ReadyQueue:
         if known is not None:
             self._unpark_next(item.uid)
 
+    def limit_of(self, uid: str) -> Limit | None:
+        """The limit that a pod is parked for; None if it is not parked."""
+        return self._parked_for.get(uid)
+
+    def waiting(self) -> Iterator[tuple[str, Limit | None]]:
+        """The uids of all pods, each with the limit that it is parked for."""
+        return ((uid, self._parked_for.get(uid)) for uid in self._items)
+
     def discard(self, uid: str) -> None:
         """Removes a pod. If it was unparked before, the next pod parked for the same limit is unparked instead."""
         if self._items.pop(uid, None) is None:
             return
+        self._parked_for.pop(uid, None)
         self._unpark_next(uid)
         if not self._items:
             self._clear()
@@ -96,6 +111,7 @@ class ReadyQueue:
             self._active_tickets,
             self._throttled_tickets,
             self._parked,
+            self._parked_for,
             self._unparked_from,
             self._active,
             self._throttled,
@@ -106,7 +122,7 @@ class ReadyQueue:
         item = self._items.get(uid)
         return item is not None and item.order == order and item.group == group
 
-    def unpark(self, limit: Hashable) -> None:
+    def unpark(self, limit: Limit) -> None:
         """A limit may have room: the first pod parked for it is queued again."""
         waiting = self._parked.get(limit)
         while waiting:
@@ -114,11 +130,28 @@ class ReadyQueue:
             if not waiting:
                 del self._parked[limit]
             item = self._items.get(uid)
-            if item is None or item.order != order:
+            if item is None or item.order != order or self._parked_for.get(uid) != limit:
                 continue
             self._unparked_from[uid] = limit
             self._enqueue(item)
             return
+
+    def retry(self, uid: str) -> None:
+        """The limit that this pod is parked for may not block it any longer."""
+        if uid in self._parked_for:
+            self._enqueue(self._items[uid])
+
+    def retry_all(self) -> None:
+        """All limits and rates may have changed."""
+        for uid in list(self._parked_for):
+            self.retry(uid)
+        for group in list(self._throttled_tickets):
+            self.wake(group)
+
+    def sweep(self) -> None:
+        """Unparks the first pod of each limit, in case that room for it went unnoticed."""
+        for limit in list(self._parked):
+            self.unpark(limit)
 
     def wake(self, group: Hashable) -> None:
         """The rates of a group may have room: it is tried again before its wait is over."""
@@ -160,7 +193,7 @@ class ReadyQueue:
                 return None
             heapq.heappop(waiting)
             item = self._items[uid]
-            blocked_by = self._limits.blocked_by(item)
+            blocked_by = self._limits.blocked_by(item, now)
             if blocked_by is None:
                 del self._items[uid]
                 self._limits.reserve(item, now)
@@ -171,7 +204,8 @@ class ReadyQueue:
         self._activate(group)
         return None
 
-    def _park(self, item: ReadyPod, blocked_by: Hashable) -> None:
+    def _park(self, item: ReadyPod, blocked_by: Limit) -> None:
+        self._parked_for[item.uid] = blocked_by
         heapq.heappush(self._parked.setdefault(blocked_by, []), (item.order, item.uid))
         limit = self._unparked_from.pop(item.uid, None)
         if limit is not None and limit != blocked_by:
@@ -184,6 +218,7 @@ class ReadyQueue:
             self.unpark(limit)
 
     def _enqueue(self, item: ReadyPod) -> None:
+        self._parked_for.pop(item.uid, None)
         waiting = self._groups.get(item.group)
         if waiting is None:
             waiting = self._groups[item.group] = []

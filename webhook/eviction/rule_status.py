@@ -22,6 +22,7 @@ from webhook.eviction.conditions import (
 )
 from webhook.eviction.event_messages import rule_event
 from webhook.eviction.expiry import CONTESTED, Expiry, contested_condition, expiry_of
+from webhook.eviction.limits import BudgetLimit
 from webhook.eviction.modes import Mode
 from webhook.eviction.step import StepReason, Wait, exemption, facts_of, next_step
 from webhook.eviction.tally import Tally, code_of
@@ -238,7 +239,7 @@ class RuleStatusUpdater:
             due += 1
             if isinstance(step, Wait):
                 held += 1
-            elif plan.blocked_since is not None:
+            elif plan.blocked or isinstance(self._core.ready.limit_of(plan.uid), BudgetLimit):
                 blocked += 1
         settled_in = self._deps.settings.settle_seconds - (self._deps.clock.seconds() - state.seen_at)
         progress = Progress(

@@ -59,15 +59,15 @@ Step: TypeAlias = NoAction | Wait | Evict
 class Facts(msgspec.Struct, frozen=True, gc=False):
     """What a step depends on, besides the time. `hold`: the text of `/hold` on the pod or its namespace, if there.
 
-    `blocked_since`: when a disruption budget first refused; `evicted`: we evicted the pod, although the watch may still
-    show it.
+    `overdue`: its disruption budgets have refused for the whole deadline; `evicted`: we evicted the pod, although the
+    watch may still show it.
     """
 
     pod: Pod | None
     eviction: Eviction | None
     profile: EvictionProfile
     hold: str | None = None
-    blocked_since: datetime | None = None
+    overdue: bool = False
     evicted: bool = False
     acts: bool = True
 
@@ -83,8 +83,8 @@ def recheck(core: Core, plan: PodPlan, now: datetime) -> Step:
 
 
 def request_to_send(core: Core, plan: PodPlan) -> Evict | None:
-    """`recheck` right before a request; None also while the plans or the inventory may be behind the cluster."""
-    if core.backlog.behind or not core.deps.trusted():
+    """`recheck` right before a request; None also while evictions are paused, or plans may be behind the cluster."""
+    if core.backlog.behind or core.deps.paused() or not core.deps.trusted():
         return None
     step = recheck(core, plan, core.deps.clock.now())
     return step if isinstance(step, Evict) else None
@@ -93,8 +93,11 @@ def request_to_send(core: Core, plan: PodPlan) -> Evict | None:
 def facts_of(core: Core, plan: PodPlan) -> Facts:
     """The current facts that the next step of a pod depends on."""
     evicted = plan.uid in core.plans.evicted
-    hold = hold_of(core, plan)
-    return Facts(plan.pod, plan.eviction, plan.profile.settings, hold, plan.blocked_since, evicted, core.acts)
+    hold, profile = hold_of(core, plan), plan.profile.settings
+    overdue = profile.delete_after_deadline and core.gate.overdue(
+        plan, profile.deadline_seconds, core.deps.clock.seconds()
+    )
+    return Facts(plan.pod, plan.eviction, profile, hold, overdue, evicted, core.acts)
 
 
 def hold_of(core: Core, plan: PodPlan) -> str | None:
@@ -115,7 +118,8 @@ def next_step(facts: Facts, now: datetime) -> Step:
         end = _plus(due, profile.max_hold_seconds)
         if now < end:
             return Wait((end - now).total_seconds(), StepReason.HELD)
-    return Evict(_uses_delete(facts.blocked_since, profile, now), profile.grace_period_seconds)
+    delete = profile.delete_after_deadline and (facts.overdue or deletes_at_once(profile))
+    return Evict(delete, profile.grace_period_seconds)
 
 
 def _why_not(facts: Facts) -> StepReason | None:
@@ -139,13 +143,9 @@ def exemption(pod: Pod, profile: EvictionProfile) -> StepReason | None:
     return None
 
 
-def _uses_delete(blocked_since: datetime | None, profile: EvictionProfile, now: datetime) -> bool:
-    """Whether to delete the pod: a budget has blocked it for the deadline, or the deadline is 0."""
-    if not profile.delete_after_deadline:
-        return False
-    if not profile.deadline_seconds:
-        return True
-    return blocked_since is not None and now >= _plus(blocked_since, profile.deadline_seconds)
+def deletes_at_once(profile: EvictionProfile) -> bool:
+    """Whether pods are deleted without asking their budgets, as by the in-tree controller."""
+    return profile.delete_after_deadline and not profile.deadline_seconds
 
 
 def _plus(time: datetime, seconds: float) -> datetime:

@@ -45,14 +45,19 @@ class TokenBucket:
         missing = 1.0 - self._tokens
         return 0.0 if missing <= _HAIR else missing / self.rate.per_second
 
-    def take(self, now: float) -> None:
-        """One operation; an empty bucket goes into no debt for what another one, of a higher rate, let through."""
-        self._refill(now)
-        self._tokens = max(self._tokens - 1.0, 0.0)
+    def take(self, now: float) -> float:
+        """One operation; returns the tokens it took: less than one if another bucket, of a higher rate, let it through.
 
-    def give_back(self) -> None:
-        """The operation did not happen after all."""
-        self._tokens = min(self._tokens + 1.0, float(self.rate.burst))
+        An empty bucket goes into no debt.
+        """
+        self._refill(now)
+        taken = min(self._tokens, 1.0)
+        self._tokens -= taken
+        return taken
+
+    def give_back(self, tokens: float) -> None:
+        """The operation that took them did not happen after all."""
+        self._tokens = min(self._tokens + tokens, float(self.rate.burst))
 
     def full(self, now: float) -> bool:
         """Whether it is as good as new, so that it can be forgotten (N-16)."""

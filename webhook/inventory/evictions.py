@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """The end of the calendar stands for every time after it."""
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()
+_ALIKE_MOST: Final = 1024
+"""Different tolerations under the same rules, of which the result is kept."""
 
 
 class EvictionReason(msgspec.Struct, frozen=True, gc=False):
@@ -106,7 +108,13 @@ class Evictions:
         self._at: dict[tuple[str | None, ...], tuple[_Acting, ...]] = {}
         """Rules by the names that they select."""
         self._shapes: tuple[tuple[bool, bool, bool], ...] = ()
-        self._tainted: dict[PoolId, Mapping[str, tuple[DeviceTaint, ...]]] = {}
+        self.tainted: dict[PoolId, Mapping[str, tuple[DeviceTaint, ...]]] = {}
+        """Devices with taints in slices that evict, by pool and name."""
+        self.on_tainted: Callable[[str, str, list[str]], None] = _ignore
+        """Called with the driver, the pool and the names of devices that a slice has tainted just now."""
+        self.unsettled: set[PoolId] = set()
+        """Pools whose newest generation lacks devices that were tainted; call `settle` for each after a while."""
+        self._settled: set[PoolId] = set()
         self._alike: dict[_Sort, Eviction | None] = {}
         """Claims under the same rules with the same tolerations share one result, and one value in memory."""
 
@@ -143,7 +151,7 @@ class Evictions:
     def everything(self) -> frozenset[str]:
         """Rebuild everything from the inventory; returns all of its pods, as `namespace/name`."""
         self._acting.clear()
-        self._tainted.clear()
+        self.tainted.clear()
         for name, rule in self._inventory.rules.items():
             acting = self._acting_of(rule)
             if acting is not None:
@@ -151,13 +159,25 @@ class Evictions:
         self._index()
         if self._scope.no_execute is not None:
             evicting = [(identity, pool.evicting) for identity, pool in self._inventory.pools.items()]
-            self._tainted = {identity: taints for identity, taints in evicting if taints}
+            self.tainted = {identity: taints for identity, taints in evicting if taints}
         return frozenset(self._inventory.pods)
+
+    def settle(self, identity: PoolId) -> AbstractSet[str]:
+        """The wait for the other slices of a pool is over: what they lack is gone. Returns the claims affected.
+
+        Until then a device keeps its taints while its slice is published anew, so that no eviction is cancelled for it.
+        """
+        self._settled.add(identity)
+        return self._retainted(identity)
 
     def suspend(self, rule: DeviceTaintRule) -> AbstractSet[str]:
         """The rule evicts no pod until it is resumed. Returns the claims affected."""
         self._suspended.add(rule.meta.uid)
         return self.refresh(rule.meta.name)
+
+    def forget(self, rule: DeviceTaintRule) -> None:
+        """The rule no longer exists."""
+        self._suspended.discard(rule.meta.uid)
 
     def resume(self, rule: DeviceTaintRule) -> AbstractSet[str]:
         """End a suspension. Returns the claims affected."""
@@ -192,10 +212,19 @@ class Evictions:
         if self._scope.no_execute is None:
             return _NO_CLAIMS
         pool = self._inventory.pools.get(identity)
-        before = self._tainted.pop(identity, {})
+        before = self.tainted.pop(identity, {})
         after = {} if pool is None else pool.evicting
+        if pool is not None and before and identity not in self._settled and not pool.complete:
+            missing = {name: taints for name, taints in before.items() if name not in pool.devices}
+            if missing:
+                self.unsettled.add(identity)
+                after = {**after, **missing}
+        self._settled.discard(identity)
         if after:
-            self._tainted[identity] = after
+            self.tainted[identity] = after
+        fresh = [name for name in after if name not in before]
+        if fresh:
+            self.on_tainted(*identity, fresh)
         changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
         return self._claims_on(*[DeviceNames(*identity, name) for name in changed])
 
@@ -210,16 +239,19 @@ class Evictions:
 
     # --- fate ------------------------------------------------------------------------------------
 
-    def eviction_of(self, pod: Pod) -> Eviction | None:
-        """When and why the pod has to go, or None. Phase and deletion are not looked at (E-19)."""
+    def eviction_of(self, pod: Pod, without: AbstractSet[str] = frozenset()) -> Eviction | None:
+        """When and why the pod has to go, or None. Phase and deletion are not looked at (E-19).
+
+        `without`: drivers whose taints in slices are ignored.
+        """
         if not pod.node_name:
             return None
         claims = self._claims_of(pod)
         if len(claims) == 1:
-            return self._eviction_by(*claims[0])
+            return self._eviction_by(*claims[0], without)
         found: list[Eviction] = []
         for claim, extended in claims:
-            eviction = self._eviction_by(claim, extended)
+            eviction = self._eviction_by(claim, extended, without)
             if eviction is not None and eviction not in found:
                 found.append(eviction)
         if len(found) <= 1:
@@ -246,9 +278,14 @@ class Evictions:
                 found.append((claim, True))
         return found
 
-    def _eviction_by(self, claim: ResourceClaim, extended: bool) -> Eviction | None:  # noqa: FBT001 -- of a pair
+    def _eviction_by(
+        self,
+        claim: ResourceClaim,
+        extended: bool,  # noqa: FBT001 -- of a pair
+        without: AbstractSet[str],
+    ) -> Eviction | None:
         results = claim.allocation or ()
-        if len(results) == 1 and (not self._tainted or not self._taints_on(results[0])):
+        if len(results) == 1 and (not self.tainted or not self._taints_on(results[0])):
             return self._eviction_by_rules(results[0], extended=extended)
         due: datetime | None = None
         reasons: dict[EvictionReason, None] = {}
@@ -257,7 +294,7 @@ class Evictions:
             if by_rules is not None:
                 due = by_rules.due if due is None else min(due, by_rules.due)
                 reasons.update(dict.fromkeys(by_rules.reasons))
-            for index, taint in enumerate(self._taints_on(result)):
+            for index, taint in enumerate(() if result.driver in without else self._taints_on(result)):
                 acting = Taint(taint, self._scope.no_execute)
                 reason = EvictionReason(taint, "", "", result.driver, result.pool, result.device, index)
                 time = _due(acting, result.tolerations, None, extended=extended)
@@ -271,7 +308,7 @@ class Evictions:
 
     def _taints_on(self, result: AllocationResult) -> tuple[DeviceTaint, ...]:
         """The taints in slices that evict."""
-        tainted = self._tainted.get((result.driver, result.pool))
+        tainted = self.tainted.get((result.driver, result.pool))
         return tainted.get(result.device, ()) if tainted is not None else ()
 
     def _eviction_by_rules(self, result: AllocationResult, *, extended: bool) -> Eviction | None:
@@ -290,8 +327,14 @@ class Evictions:
         try:
             return self._alike[sort]
         except KeyError:
+            if len(self._alike) >= _ALIKE_MOST:
+                self._alike.clear()
             eviction = self._alike[sort] = _eviction_under(hits, result.tolerations, extended=extended)
             return eviction
+
+
+def _ignore(_driver: str, _pool: str, _devices: list[str]) -> None:
+    """For those who do not count tainted devices."""
 
 
 def _eviction_under(

@@ -116,6 +116,8 @@ def _policy(document: dict[str, JSON], at: Path, builder: Builder, check: Check)
         tuple(default_tolerations),
         builder.impact(document.get("impact", {}), at.child("impact")),
         tuple(profiles) or built_in.eviction,
+        builder.breaker(document.get("breaker", {}), at.child("breaker")),
+        builder.pause(document.get("pause"), at.child("pause")),
     )
 
 

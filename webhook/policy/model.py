@@ -213,6 +213,28 @@ class EvictionProfile(msgspec.Struct, frozen=True):
     grace_seconds: float = 0.0
     max_hold_seconds: float = 24 * 3600.0
     evict_daemon_sets: bool = False
+    stuck_after_seconds: float = 300.0
+
+
+class BreakerSettings(msgspec.Struct, frozen=True):
+    """When taints in slices stop evicting pods. `devices` is for each driver; None is no limit. Times in seconds."""
+
+    devices: int | Share | None = Share(20)
+    window_seconds: float = 300.0
+    calm_seconds: float = 600.0
+    acknowledged: tuple[tuple[str, datetime], ...] = ()
+    """Drivers, with the time up to which what they have tainted is acknowledged."""
+
+    def acknowledged_of(self, driver: str) -> datetime | None:
+        """That time, or None."""
+        return dict(self.acknowledged).get(driver)
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """No pod is evicted until this time; `why` is for people."""
+
+    until: datetime
+    why: str = ""
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -235,6 +257,8 @@ class Policy(msgspec.Struct, frozen=True):
     default_tolerations: tuple[DefaultTolerations, ...] = ()
     impact: ImpactSettings = ImpactSettings()
     eviction: tuple[EvictionProfile, ...] = (EvictionProfile(),)
+    breaker: BreakerSettings = BreakerSettings()
+    pause: Pause | None = None
 
 
 BUILTIN: Final = Policy()

@@ -18,12 +18,14 @@ from webhook.policy.model import (
     ANYTHING,
     DEFAULT_LIMITS,
     Action,
+    BreakerSettings,
     DefaultTolerations,
     EvictionProfile,
     ImpactLimits,
     ImpactSettings,
     Match,
     NamespaceMatch,
+    Pause,
     PolicyException,
     RequesterMatch,
     Rule,
@@ -156,7 +158,9 @@ class Builder:
         if "priority" in raw:
             given["priority_at_most"] = raw["priority"]["atMost"]
         if "perOwnerUnavailable" in raw:
-            given["per_owner_unavailable"] = self._unavailable(raw["perOwnerUnavailable"], at)
+            given["per_owner_unavailable"] = self._limit_above_zero(
+                raw["perOwnerUnavailable"], at.child("perOwnerUnavailable")
+            )
         for name, field in _PROFILE_DURATIONS.items():
             if name in raw:
                 given[field] = self._seconds(raw, at, name)
@@ -166,10 +170,31 @@ class Builder:
             given["evict_daemon_sets"] = raw["daemonSets"] == "evict"
         return structs.replace(EvictionProfile(), **given)
 
-    def _unavailable(self, value: int | str | None, at: Path) -> int | Share | None:
+    def breaker(self, raw: Raw, at: Path) -> BreakerSettings:
+        """The breaker's settings; what is left out keeps its default."""
+        given: dict[str, JSON] = {}
+        if "devices" in raw:
+            given["devices"] = self._limit_above_zero(raw["devices"], at.child("devices"))
+        if "window" in raw:
+            given["window_seconds"] = self._seconds(raw, at, "window", zero=False)
+        if "calm" in raw:
+            given["calm_seconds"] = self._seconds(raw, at, "calm")
+        given["acknowledged"] = tuple(
+            [
+                (entry["driver"], self._time(entry, at.child("acknowledged").index(position), "until") or _NEVER)
+                for position, entry in enumerate(raw.get("acknowledged") or ())
+            ]
+        )
+        return structs.replace(BreakerSettings(), **given)
+
+    def pause(self, raw: Raw | None, at: Path) -> Pause | None:
+        """The pause of evictions; None without one."""
+        return None if raw is None else Pause(self._time(raw, at, "until") or _NEVER, raw.get("why", ""))
+
+    def _limit_above_zero(self, value: int | str | None, at: Path) -> int | Share | None:
         limit = _limit(value)
         if isinstance(limit, Share) and not limit.percent:
-            self.errors.append(invalid(at.child("perOwnerUnavailable"), value, "must be greater than 0%"))
+            self.errors.append(invalid(at, value, "must be greater than 0%"))
         return limit
 
     def _seconds(self, raw: Raw, at: Path, name: str, *, zero: bool = True) -> float:
@@ -189,7 +214,12 @@ _PROFILE_FIELDS: Final = {
     "overall": "overall",
     "gracePeriodSeconds": "grace_period_seconds",
 }
-_PROFILE_DURATIONS: Final = {"deadline": "deadline_seconds", "grace": "grace_seconds", "maxHold": "max_hold_seconds"}
+_PROFILE_DURATIONS: Final = {
+    "deadline": "deadline_seconds",
+    "grace": "grace_seconds",
+    "maxHold": "max_hold_seconds",
+    "stuckAfter": "stuck_after_seconds",
+}
 
 
 def duration_seconds(text: str) -> float:

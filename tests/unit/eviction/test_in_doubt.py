@@ -118,12 +118,11 @@ class SlowLabels(World):
         self.labels_known = False
         self.answered = asyncio.Event()
 
-    def known(self, pod: Pod) -> bool | None:  # noqa: ARG002 -- the port's
-        return False if self.labels_known else None
+    def select(self, pod: Pod) -> tuple[str, ...] | None:  # noqa: ARG002 -- the port's
+        return () if self.labels_known else None
 
-    async def covers(self, pod: Pod) -> bool:  # noqa: ARG002 -- likewise
+    async def look_up(self, pod: Pod) -> None:  # noqa: ARG002 -- likewise
         await self.answered.wait()
-        return False
 
 
 def test_pod_whose_eviction_is_in_flight_does_not_come_to_its_turn_again_when_its_labels_arrive() -> None:

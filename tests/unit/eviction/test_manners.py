@@ -11,7 +11,7 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
-from tests.unit.eviction.world import BLUNT, FREE, World
+from tests.unit.eviction.world import BLUNT, FREE, NO_BREAKER, World
 from webhook.api.claims import DeviceRequest, ExactRequest
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.event_messages import disruption_of
@@ -79,13 +79,14 @@ def test_pods_under_different_taints_do_not_wait_for_each_other() -> None:
     assert world.evicted[10:] == ["one-late"]
 
 
-def test_taint_of_a_slice_has_a_bucket_by_its_attributes() -> None:
-    """N-17, N-18: another timeAdded is another taint."""
+def test_taints_of_a_driver_have_a_bucket_for_each_key() -> None:
+    """Whenever they were added, and whatever their values are."""
     slow = EvictionProfile(rate=1, burst=2, per_owner_unavailable=None)
-    world = World(Mode.REPLACEMENT, slow)
+    world = World(Mode.REPLACEMENT, slow, breaker=NO_BREAKER)
     crowd(world, 6)
-    later = taint(added=NOW - timedelta(seconds=1))
-    devices = {f"pod-{number:03}": ((taint(),) if number < 3 else (later,)) for number in range(6)}
+    of_key = [taint(), taint(added=NOW - timedelta(seconds=1)), taint(value="more")]
+    other = taint(key="example.com/other")
+    devices = {f"pod-{number:03}": ((of_key[number],) if number < 3 else (other,)) for number in range(6)}
     world.add(slice_of(devices))
     world.settle()
     assert Counter(name < "pod-003" for name in world.evicted) == {True: 2, False: 2}
@@ -348,8 +349,10 @@ def test_budget_is_asked_again_until_it_gives_way() -> None:
     world.cluster.answers.extend([BLOCKED] * 3)
     world.add(claim(), pod(), rule(effect="NoSchedule", evict=True))
     world.advance(60)
-    assert [verb for verb, _, _ in world.cluster.calls] == ["evict"]
-    assert world.told("EvictionBlocked") == ["pod"]
+    assert [(verb, seconds) for verb, _, seconds in world.cluster.requests] == [
+        ("evict", pytest.approx(seconds, abs=0.01)) for seconds in (0, 5, 10, 15)
+    ]
+    assert world.told("EvictionBlocked") == ["pod", "rule"]
     assert world.condition("rule")[1] == "Completed"
 
 

@@ -11,6 +11,7 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.test_order import CASES, Case
 from tests.unit.eviction.world import FREE, World
 from webhook.eviction import planner
+from webhook.eviction.limits import OwnerLimit
 from webhook.eviction.modes import Mode
 from webhook.eviction.pending import PendingSet
 from webhook.eviction.ready_queue import Idle, ReadyPod, ReadyQueue
@@ -133,9 +134,9 @@ def test_line_that_nobody_may_leave_is_looked_at_in_pieces() -> None:
         def wait_seconds(self, group: object, now: float) -> float:  # noqa: ARG002 -- the port's
             return 0.0
 
-        def blocked_by(self, item: ReadyPod) -> str | None:
+        def blocked_by(self, item: ReadyPod, now: float) -> OwnerLimit | None:  # noqa: ARG002 -- the port's
             self.asked += 1
-            return None if item.uid == "2400" else "owner"
+            return None if item.uid == "2400" else OwnerLimit("owner", 0)
 
         def reserve(self, item: ReadyPod, now: float) -> None:
             pass
@@ -143,7 +144,7 @@ def test_line_that_nobody_may_leave_is_looked_at_in_pieces() -> None:
     doors = Doors()
     ready = ReadyQueue(doors)
     for number in range(2500):
-        ready.push(ReadyPod(str(number), (0, number, ""), "group"))
+        ready.push(ReadyPod(str(number), (0, 0, number, ""), "group"))
     taken, turns = ready.pop(0.0), 1
     while taken == Idle(0.0):
         assert doors.asked <= turns * 1000
@@ -152,7 +153,7 @@ def test_line_that_nobody_may_leave_is_looked_at_in_pieces() -> None:
     for number in range(2500):
         ready.discard(str(number))
     assert (len(ready), ready.pop(0.0)) == (0, Idle(float("inf")))
-    ready.push(ReadyPod("2400", (0, 0, ""), "group"))
+    ready.push(ReadyPod("2400", (0, 0, 0, ""), "group"))
     assert ready.pop(0.0) == "2400"
 
 

@@ -23,7 +23,7 @@ from webhook.eviction.profiles import Profiles
 from webhook.eviction.ready_queue import Idle
 from webhook.eviction.settings import WorkerSettings
 from webhook.inventory.state import Inventory, key_of
-from webhook.policy.model import EvictionProfile
+from webhook.policy.model import BreakerSettings, EvictionProfile, Pause
 from webhook.policy.ports import NamespaceFacts
 from webhook.telemetry.eviction import EvictionMetrics
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from webhook.eviction.ports import Ceiling, Disruption, EvictionEvent
     from webhook.inventory.state import InventoryObject
 
+NO_BREAKER = BreakerSettings(devices=None)
 BLUNT = EvictionProfile(
     rate=10_000,
     burst=100_000,
@@ -80,6 +81,8 @@ class Budget:
     """How long after an eviction it allows the next one."""
     allows_at: float = math.inf
     """When it allows one, in seconds since the beginning; infinite for never."""
+    status: int | None = None
+    """How many evictions its status allows, as the watch shows it; None for no status."""
 
     def covers(self, name: str) -> bool:
         return name.startswith(self.selects)
@@ -187,6 +190,7 @@ class World:
         ceiling_of: Callable[[DeviceTaintRule], Ceiling | None] = lambda _: None,
         budgeted: frozenset[str] = frozenset(),
         clock: Clock | None = None,
+        breaker: BreakerSettings = BreakerSettings(),  # noqa: B008 -- frozen
         cluster: type[FakeCluster] = FakeCluster,
         **settings: Any,
     ) -> None:
@@ -197,10 +201,13 @@ class World:
         self.holds: dict[str, str] = {}
         self.namespaces: dict[str, NamespaceFacts] = {}
         self.budgeted = budgeted
+        self._looked_up: set[str] = set()
         self.budgets: list[Budget] = []
         """Those of `budgeted` allow every eviction, and are not among them."""
         self.registry = CollectorRegistry()
         self.trusted = True
+        self.breaker = breaker
+        self.pause: Pause | None = None
         self._end = math.inf
         self.deps = Dependencies(
             inventory=self.inventory,
@@ -214,19 +221,29 @@ class World:
             random=lambda: 0.0,
             trusted=lambda: self.trusted,
             ceiling_of=ceiling_of,
+            breaker=lambda: self.breaker,
+            pause=lambda: self.pause,
             settings=WorkerSettings(mode=mode, **settings),
         )
         self.worker = Controller(self.deps, in_tree)
         self.worker.start()
 
-    def known(self, pod: Pod) -> bool | None:
+    def select(self, pod: Pod) -> tuple[str, ...] | None:
         """Only who has no owner is known without asking."""
-        if any(budget.covers(pod.meta.name) for budget in self.budgets):
-            return True
-        return False if pod.owner is None else None
+        found = tuple([str(at) for at, budget in enumerate(self.budgets) if budget.covers(pod.meta.name)])
+        if found or pod.owner is None:
+            return found
+        if pod.owner.uid not in self._looked_up:
+            return None
+        return ("allowing",) if pod.owner.uid in self.budgeted else ()
 
-    async def covers(self, pod: Pod) -> bool:
-        return bool(self.known(pod)) or (pod.owner is not None and pod.owner.uid in self.budgeted)
+    async def look_up(self, pod: Pod) -> None:
+        if pod.owner is not None:
+            self._looked_up.add(pod.owner.uid)
+
+    def allowed(self, namespace: str, name: str) -> int | None:  # noqa: ARG002 -- the port's
+        """Budgets have no status here, unless a test gives them one."""
+        return self.budgets[int(name)].status if name != "allowing" else None
 
     def hold_of(self, namespace: str) -> str | None:
         return self.holds.get(namespace)
@@ -255,6 +272,7 @@ class World:
     def add_budget(self, budget: Budget) -> None:
         """There is one more disruption budget."""
         self.budgets.append(budget)
+        self.worker.observe_budgets("ml")
 
     def relabel(self, namespace: str, **labels: str) -> None:
         """A namespace has these labels now, as its watch says."""

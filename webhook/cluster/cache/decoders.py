@@ -24,6 +24,7 @@ from webhook.api.claims import (
     has_scheduler_shape,
 )
 from webhook.api.decode import Reader
+from webhook.api.meta import parse_time
 from webhook.api.owners import Owner, pod_group_of
 from webhook.api.pods import HOLD, MIRROR, READY, Pod, PodClaim
 from webhook.api.rules import DeviceTaintRule, decode_rule
@@ -342,6 +343,7 @@ class PodWire(msgspec.Struct, frozen=True, gc=False):
             mirror=metadata.annotations.mirror is not msgspec.UNSET,
             hold=metadata.annotations.hold,
             ready=any(each.type == READY and each.status == "True" for each in status.conditions or ()),
+            gone_by=parse_time(metadata.deletion_timestamp or ""),
         )
 
     def _claims(self) -> tuple[PodClaim, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +11,14 @@ from tests.unit.cluster.cache.following import no_chance, page, synced
 from tests.unit.cluster.peer import Answer, Peer, run, status
 from tests.unit.eviction.objects import owned, pod
 from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache
+
+if TYPE_CHECKING:
+    from webhook.api.pods import Pod
+
+
+async def selected(budgets: DisruptionBudgetCache, pod: Pod) -> tuple[str, ...] | None:
+    await budgets.look_up(pod)
+    return budgets.select(pod)
 
 
 def budget(name: str, selector: dict[str, Any] | None, where: str = "ml") -> dict[str, Any]:
@@ -37,7 +45,7 @@ def test_budget_covers_whom_it_selects(selector: dict[str, Any] | None, covered:
             peer.otherwise = lambda _: Answer({"metadata": {"name": "x", "labels": {"app": "train"}}})
             budgets = DisruptionBudgetCache(cluster, random=no_chance)
             async with synced(budgets.reflector):
-                assert await budgets.covers(owned("one")) is covered
+                assert await selected(budgets, owned("one")) == (("b",) if covered else ())
 
     run(test())
 
@@ -49,9 +57,9 @@ def test_labels_are_asked_for_once_an_owner_and_only_where_there_are_budgets() -
             peer.otherwise = lambda _: Answer({"metadata": {"labels": {"app": "train"}}})
             budgets = DisruptionBudgetCache(cluster, random=no_chance)
             async with synced(budgets.reflector):
-                assert await budgets.covers(owned("one"))
-                assert await budgets.covers(owned("two"))
-                assert not await budgets.covers(pod("three", namespace="web"))
+                assert await selected(budgets, owned("one")) == ("b",)
+                assert await selected(budgets, owned("two")) == ("b",)
+                assert await selected(budgets, pod("three", namespace="web")) == ()
                 assert [each.path for each in peer.lists if "/pods/" in each.path] == ["/api/v1/namespaces/ml/pods/one"]
 
     run(test())
@@ -64,6 +72,6 @@ def test_pod_whose_labels_cannot_be_read_has_no_budget() -> None:
             peer.otherwise = lambda _: Answer(status(403, "no"), 403)
             budgets = DisruptionBudgetCache(cluster, random=no_chance)
             async with synced(budgets.reflector):
-                assert not await budgets.covers(owned("one"))
+                assert await selected(budgets, owned("one")) is None
 
     run(test())

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 SUSPENDED_SECONDS = 60.0
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M2")
 def test_wall_clock_that_is_set_forward_brings_no_deadline_closer() -> None:
     """M2: `deadline` is measured by a monotonic clock, as the first refusal of a budget is no time of the API."""
 

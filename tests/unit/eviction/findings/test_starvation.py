@@ -25,7 +25,6 @@ PROBE_SECONDS = 5.0
 
 
 @pytest.mark.parametrize("blocked", [30, 120])
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H1")
 def test_pods_blocked_by_a_budget_do_not_delay_pods_that_can_be_evicted(blocked: int) -> None:
     """H1: blocked pods are parked behind their budget, and pods of another rule are evicted as soon as they are due."""
     world = World(Mode.REPLACEMENT, FREE)
@@ -45,7 +44,6 @@ def test_pods_blocked_by_a_budget_do_not_delay_pods_that_can_be_evicted(blocked:
     assert sorted(world.evicted) == [f"free-{number}" for number in range(5)]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H1")
 def test_budget_that_allows_no_eviction_is_asked_by_one_pod_at_a_time() -> None:
     """H1: a hundred pods under one budget cost one request in five seconds, and not a hundred in each."""
     world = World(Mode.REPLACEMENT, FREE)
@@ -58,7 +56,6 @@ def test_budget_that_allows_no_eviction_is_asked_by_one_pod_at_a_time() -> None:
     assert len(world.cluster.requests) <= 120 / PROBE_SECONDS + 1
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H1")
 def test_budget_that_allows_one_eviction_at_a_time_gets_few_requests_that_it_refuses() -> None:
     """H1: a Deployment of 21 whose budget allows one eviction in 5.7 s costs few requests beside the evictions."""
     world = World(Mode.REPLACEMENT, EvictionProfile())
@@ -86,7 +83,6 @@ class Throttled(FakeCluster):
         return await super().evict(pod, grace_period_seconds)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H1")
 def test_requests_for_blocked_pods_do_not_use_up_the_limit_on_requests() -> None:
     """H1: with 32 evictions at the same time and a limit on requests, pods without a budget are evicted at once."""
 

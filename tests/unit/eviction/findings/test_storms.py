@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
 from msgspec import structs
 
 from tests.builders import NOW
@@ -31,7 +30,6 @@ def storm(profile: EvictionProfile) -> World:
     return world
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H7")
 def test_taints_of_one_driver_and_key_share_a_rate() -> None:
     """H7: a rate of 10 with a burst of 10 holds for a driver and key, whenever its nodes were tainted."""
     world = storm(EvictionProfile(per_owner_unavailable=None))
@@ -39,7 +37,6 @@ def test_taints_of_one_driver_and_key_share_a_rate() -> None:
     assert len(world.evicted) <= 21
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H7")
 def test_driver_that_taints_most_of_its_devices_is_not_acted_on() -> None:
     """H7: once more than a fifth of a driver's devices were tainted within five minutes the breaker stops evictions."""
     world = storm(FREE)
@@ -47,7 +44,6 @@ def test_driver_that_taints_most_of_its_devices_is_not_acted_on() -> None:
     assert len(world.evicted) <= NODES * DEVICES / 5
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M12")
 def test_refused_evictions_add_no_tokens_to_an_empty_bucket() -> None:
     """M12: a refused eviction returns to each bucket only the token that it took from it."""
     slow = structs.replace(FREE, rate=1 / 60, burst=10)
@@ -66,7 +62,6 @@ def test_refused_evictions_add_no_tokens_to_an_empty_bucket() -> None:
     assert len(world.evicted) <= 10
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M15")
 def test_new_process_counts_evictions_of_the_last_minute() -> None:
     """M15: `maxPerMinute` holds across a restart, by the pods that are on their way out when the process starts."""
     limited = structs.replace(FREE, max_per_minute=2)

@@ -28,7 +28,6 @@ def stuck(profile: EvictionProfile, count: int = 10) -> World:
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H4")
 def test_pod_stuck_in_terminating_stops_counting_against_limits(limit: str) -> None:
     """H4: after its grace period and `stuckAfter` (5m) a pod on a dead node takes no place of another one."""
     world = stuck(LIMITS[limit])

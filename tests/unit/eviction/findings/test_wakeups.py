@@ -28,7 +28,6 @@ ONE_OF_OWNER = structs.replace(FREE, per_owner_unavailable=1)
     ],
     ids=["overall", "perNamespace", "rate"],
 )
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H5")
 def test_changed_limit_holds_for_pods_that_wait_already(before: EvictionProfile, after: EvictionProfile) -> None:
     """H5: a policy with wider limits is in use within a second, also for pods that wait for the old ones."""
     world = World(Mode.REPLACEMENT, before)
@@ -64,7 +63,6 @@ def test_namespace_that_is_relabelled_gets_another_profile_for_planned_pods() ->
 
 
 @pytest.mark.parametrize("limit", ["overall", "per_namespace"])
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H5")
 def test_pod_of_one_profile_does_not_keep_back_a_pod_of_another(limit: str) -> None:
     """H5: a pod that waits for the narrow limit of its profile does not block a pod with a wider limit."""
     narrow = structs.replace(FREE, priority_at_most=0, **{limit: 1})
@@ -95,7 +93,6 @@ def waiting(profile: EvictionProfile) -> World:
     return world
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H5")
 def test_pod_that_fails_while_it_waits_is_evicted() -> None:
     """H5: a pod that is not Ready is missing already, so the limit of its owner holds it back no longer."""
     world = waiting(ONE_OF_OWNER)
@@ -105,7 +102,6 @@ def test_pod_that_fails_while_it_waits_is_evicted() -> None:
     assert world.evicted == ["web-1"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H5")
 def test_owner_that_grows_may_miss_more_pods() -> None:
     """H5: half of eight pods is more than half of two, so a pod that waits is evicted once its owner was scaled up."""
     world = waiting(structs.replace(FREE, per_owner_unavailable=Share(50)))
@@ -115,7 +111,6 @@ def test_owner_that_grows_may_miss_more_pods() -> None:
     assert world.evicted == ["web-1"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M14")
 def test_budget_that_is_created_takes_the_place_of_the_limit_of_the_owner() -> None:
     """M14: a pod with a budget is not counted for its owner, also when the budget came after the pod was planned."""
     world = waiting(ONE_OF_OWNER)
@@ -128,7 +123,6 @@ def test_budget_that_is_created_takes_the_place_of_the_limit_of_the_owner() -> N
 
 
 @pytest.mark.parametrize("seed", [18, 106])
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H5")
 def test_no_pod_waits_without_a_reason(seed: int) -> None:
     """H5: whatever happens to pods, rules and readiness, a pod that may be evicted is evicted within ten minutes."""
     assert Turmoil(seed, shares=True, readiness=True).stalled() == ""

@@ -51,7 +51,8 @@ class Turmoil:
         return [
             uid
             for uid, item in worker.ready._items.items()
-            if worker._core.limiter.wait_seconds(item.group, now) <= 0 and worker._core.limiter.blocked_by(item) is None
+            if worker._core.limiter.wait_seconds(item.group, now) <= 0
+            and worker._core.limiter.blocked_by(item, now) is None
         ]
 
     def _profile(self, *, shares: bool) -> EvictionProfile:

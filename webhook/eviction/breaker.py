@@ -1,0 +1,163 @@
+"""Stops acting on taints in slices of a driver that has just tainted a large share of its devices.
+
+A false positive in a driver's health check can taint a whole cluster within seconds. Rules have ceilings and were
+judged at admission; taints in slices have neither. Source: policy `breaker`; as node lifecycle's zone states and
+NVSentinel's circuit breaker do it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from webhook.eviction.limits import BreakerLimit
+from webhook.policy.model import Share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.ports import Clock
+    from webhook.inventory.evictions import Evictions
+    from webhook.inventory.state import Inventory
+    from webhook.policy.model import BreakerSettings
+
+log = logging.getLogger(__name__)
+
+
+class _Driver:
+    """The devices of one driver that were tainted within the window: by pool and name, with the monotonic second."""
+
+    __slots__ = ("changed", "last_at", "tainted", "tripped_at")
+
+    def __init__(self) -> None:
+        self.tainted: dict[tuple[str, str], float] = {}
+        self.last_at = -math.inf
+        self.changed = False
+        self.tripped_at: datetime | None = None
+        """By the wall clock, as the policy's acknowledgements."""
+
+
+class Breaker:
+    """Counts newly tainted devices. It trips when a pod is about to be evicted, and resets after a calm time."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        evictions: Evictions,
+        clock: Clock,
+        settings: Callable[[], BreakerSettings],
+        on_trip: Callable[[str, float], None],
+    ) -> None:
+        """`on_trip` is called with a driver and the seconds until it may be calm; call `reset_if_calm` then."""
+        self._inventory = inventory
+        self._evictions = evictions
+        self._clock = clock
+        self._settings = settings
+        self._on_trip = on_trip
+        self._drivers: dict[str, _Driver] = {}
+        evictions.on_tainted = self._observe
+
+    # --- what has changed ------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Counts the taints that were added within the window before this process started, by their timeAdded."""
+        now, seconds = self._clock.now(), self._clock.seconds()
+        window = self._settings().window_seconds
+        for (driver, pool), devices in self._evictions.tainted.items():
+            for device, taints in devices.items():
+                ages = [(now - taint.time_added).total_seconds() for taint in taints if taint.time_added is not None]
+                if ages and min(ages) < window:
+                    self._count(driver, pool, device, seconds - max(min(ages), 0.0))
+
+    def _observe(self, driver: str, pool: str, devices: list[str]) -> None:
+        for device in devices:
+            self._count(driver, pool, device, self._clock.seconds())
+
+    def _count(self, driver: str, pool: str, device: str, at: float) -> None:
+        known = self._drivers.get(driver)
+        if known is None:
+            known = self._drivers[driver] = _Driver()
+        known.tainted[pool, device] = at
+        known.last_at = max(known.last_at, at)
+        known.changed = True
+
+    def reset_if_calm(self, driver: str) -> float:
+        """Resets the breaker of a driver if the driver was calm for long enough; else returns the seconds to wait."""
+        known = self._drivers.get(driver)
+        if known is None or known.tripped_at is None:
+            return 0.0
+        left = known.last_at + self._settings().calm_seconds - self._clock.seconds()
+        if left <= 0:
+            self._reset(driver, "calm")
+        return max(left, 0.0)
+
+    def refresh(self) -> None:
+        """The policy has changed: it may acknowledge trips, or have another limit."""
+        for driver, known in list(self._drivers.items()):
+            known.changed = True
+            if known.tripped_at is None:
+                continue
+            if self._settings().devices is None:
+                self._reset(driver, "switched off")
+            elif self._acknowledged(driver, known.tripped_at):
+                self._reset(driver, "acknowledged")
+
+    def _reset(self, driver: str, why: str) -> None:
+        del self._drivers[driver]  # what it has tainted so far does not count any more
+        log.info("breaker reset", extra={"driver": driver, "reason": why})
+
+    def _acknowledged(self, driver: str, at: datetime) -> bool:
+        until = self._settings().acknowledged_of(driver)
+        return until is not None and at <= until
+
+    # --- questions -------------------------------------------------------------------------------
+
+    @property
+    def tripped(self) -> frozenset[str]:
+        """The drivers whose slice taints are not acted on."""
+        for driver, known in self._drivers.items():
+            if known.changed:
+                known.changed = False
+                self._judge(driver, known)
+        return frozenset(driver for driver, known in self._drivers.items() if known.tripped_at is not None)
+
+    def _judge(self, driver: str, known: _Driver) -> None:
+        settings, seconds = self._settings(), self._clock.seconds()
+        known.tainted = {device: at for device, at in known.tainted.items() if seconds - at < settings.window_seconds}
+        most = _most(settings.devices, self._inventory.pools.device_count(driver))
+        if known.tripped_at is not None or most is None or len(known.tainted) <= most:
+            return
+        now = self._clock.now()
+        first = now - timedelta(seconds=seconds - min(known.tainted.values()))
+        if self._acknowledged(driver, first):
+            return
+        known.tripped_at = now
+        log.error(
+            "breaker tripped: too many devices were tainted, so taints in slices of this driver evict no pod",
+            extra={"driver": driver, "devices": len(known.tainted), "most": most},
+        )
+        self._on_trip(driver, known.last_at + settings.calm_seconds - seconds)
+
+    def blocked_by(self, plan: PodPlan) -> BreakerLimit | None:
+        """The breaker that blocks a pod, or None: only taints in slices of such drivers evict it now."""
+        if not self._drivers:
+            return None
+        tripped = self.tripped
+        driver = next((each.driver for each in plan.eviction.reasons if not each.rule and each.driver in tripped), None)
+        if driver is None:
+            return None
+        rest = self._evictions.eviction_of(plan.pod, without=tripped)
+        if rest is None or rest.due + timedelta(seconds=plan.profile.settings.grace_seconds) > self._clock.now():
+            return BreakerLimit(driver)
+        return None
+
+
+def _most(limit: int | Share | None, devices: int) -> int | None:
+    """How many devices of a driver may be tainted within the window; None is no limit. Shares are rounded up."""
+    if isinstance(limit, Share):
+        return max(math.ceil(devices * limit.percent / 100), 1)
+    return limit

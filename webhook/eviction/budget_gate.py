@@ -1,0 +1,169 @@
+"""Spaces requests to evict pods under a disruption budget. Pure: seconds that only go forward are arguments.
+
+While a budget allows evictions, a few requests are in flight at a time; else one prober asks every five seconds. The
+budget's status, as watched, says how many evictions it allows; the Eviction API's answers say more, sooner. Neither
+is trusted alone: a status may be late, so a budget that allows none is still asked from time to time.
+Source: kubectl drain, which waits 5 s between two attempts; ADR 16.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from webhook.eviction.limits import BudgetLimit
+
+if TYPE_CHECKING:
+    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.ports import EvictionOutcome, PodBudgets
+
+PROBE_SECONDS: Final = 5.0
+"""Time between two requests that a budget may refuse."""
+_AT_ONCE_MOST: Final = 4
+"""Requests in flight for one budget: the API server serializes them, by conflicts on the budget's status."""
+_GAP_SECONDS: Final = 3 * PROBE_SECONDS
+"""Two refusals further apart than this do not show that the budget was asked all the time between them."""
+_FRESH_SECONDS: Final = 2 * PROBE_SECONDS
+"""A pod is deleted past its budget only if the budget has refused within this time."""
+_KEPT_SECONDS: Final = 600.0
+
+
+class _Gate:
+    """What is known about the budgets of some pods, by answers to requests."""
+
+    __slots__ = ("asked_at", "closed_until", "granted", "in_flight", "refused_at", "refused_seconds")
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.granted = 0
+        """Evictions since the watch last showed the budget's status."""
+        self.asked_at = -math.inf
+        self.closed_until = -math.inf
+        self.refused_at = -math.inf
+        self.refused_seconds = 0.0
+        """For how long it was asked and refused, without any progress."""
+
+    def progress(self) -> None:
+        """The budget allows evictions."""
+        self.closed_until = self.refused_at = -math.inf
+        self.refused_seconds = 0.0
+
+    def refuse(self, now: float, *, counts: bool) -> None:
+        """It has refused; `counts`: toward the deadline."""
+        if not counts:
+            return
+        if now - self.refused_at <= _GAP_SECONDS:
+            self.refused_seconds += now - self.refused_at
+        self.refused_at = now
+
+
+class BudgetGate:
+    """Decides which pod may ask its budgets now, and for how long they have refused."""
+
+    def __init__(self, budgets: PodBudgets) -> None:
+        self._budgets = budgets
+        self._gates: dict[BudgetLimit, _Gate] = {}
+
+    def __len__(self) -> int:
+        return len(self._gates)
+
+    def limit_of(self, plan: PodPlan) -> BudgetLimit | None:
+        """The budgets of a pod; None if it has none and was never refused."""
+        namespace = plan.pod.meta.namespace
+        names = self._budgets.select(plan.pod)
+        if names:
+            return BudgetLimit(namespace, names)
+        return BudgetLimit(namespace, (), plan.uid) if plan.blocked else None
+
+    def budgeted(self, plan: PodPlan) -> bool:
+        """Whether a budget selects the pod."""
+        return bool(self._budgets.select(plan.pod))
+
+    def blocked_by(self, plan: PodPlan, now: float) -> BudgetLimit | None:
+        """The budgets that keep this pod from asking now, or None."""
+        limit = self.limit_of(plan)
+        if limit is None:
+            return None
+        gate = self._gates.get(limit)
+        return None if self._open(limit, gate or _Gate(), now) else limit
+
+    def _open(self, limit: BudgetLimit, gate: _Gate, now: float) -> bool:
+        if now < gate.closed_until:
+            return False
+        allowed = self._allowed(limit)
+        if allowed is None:
+            return not gate.in_flight
+        left = allowed - gate.granted - gate.in_flight
+        if left > 0:
+            return gate.in_flight < _AT_ONCE_MOST
+        return not gate.in_flight and now - gate.asked_at >= PROBE_SECONDS
+
+    def _allowed(self, limit: BudgetLimit) -> int | None:
+        """How many evictions the status allows; None if it does not say."""
+        if len(limit.budgets) != 1:
+            return None
+        return self._budgets.allowed(limit.namespace, limit.budgets[0])
+
+    def wait_seconds(self, limit: BudgetLimit, now: float) -> float:
+        """Time until a pod may ask again, unless the budget's status changes before; 0 if one may ask now."""
+        gate = self._gates.get(limit)
+        if gate is None or self._open(limit, gate, now):
+            return 0.0
+        return max(gate.closed_until - now, gate.asked_at + PROBE_SECONDS - now, 0.0)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def begin(self, plan: PodPlan, now: float) -> BudgetLimit | None:
+        """A pod is about to ask its budgets; returns them for `end`."""
+        limit = self.limit_of(plan)
+        if limit is not None:
+            gate = self._gates.setdefault(limit, _Gate())
+            gate.in_flight += 1
+            gate.asked_at = now
+        return limit
+
+    def end(self, plan: PodPlan, limit: BudgetLimit | None, outcome: EvictionOutcome | None, now: float) -> None:
+        """The request was answered; None: it was not made. `outcome` may be of a DELETE, which asks no budget."""
+        if limit is not None:
+            gate = self._gates[limit]
+            gate.in_flight -= 1
+            if outcome is None:
+                gate.asked_at = -math.inf  # it was not asked
+            elif outcome.evicted:
+                gate.granted += 1
+                gate.progress()
+        if outcome is None:
+            return
+        plan.blocked = outcome.blocked
+        if not outcome.blocked:
+            return
+        limit = limit if limit is not None and limit.budgets else self.limit_of(plan)
+        assert limit is not None
+        gate = self._gates.setdefault(limit, _Gate())
+        gate.asked_at = max(gate.asked_at, now)
+        gate.refuse(now, counts=not outcome.budget_pending)
+        gate.closed_until = now + max(outcome.retry_after_seconds, PROBE_SECONDS)
+
+    def observe(self, namespace: str, budget: str) -> BudgetLimit:
+        """The status of a budget has changed; returns what it limits, where a pod may now be let through."""
+        limit = BudgetLimit(namespace, (budget,))
+        gate = self._gates.get(limit)
+        if gate is not None:
+            gate.granted = 0
+            if self._allowed(limit):
+                gate.progress()
+        return limit
+
+    def overdue(self, plan: PodPlan, deadline_seconds: float, now: float) -> bool:
+        """Whether the pod's budgets have been asked and have refused for the whole deadline, and just now."""
+        limit = self.limit_of(plan)
+        gate = None if limit is None else self._gates.get(limit)
+        if gate is None or now - gate.refused_at > _FRESH_SECONDS:
+            return False
+        return gate.refused_seconds >= deadline_seconds
+
+    def forget_idle(self, now: float) -> None:
+        """Drops what is known of budgets that no pod has asked for a while."""
+        for limit, gate in list(self._gates.items()):
+            if not gate.in_flight and now - max(gate.asked_at, gate.refused_at) > _KEPT_SECONDS:
+                del self._gates[limit]
