@@ -252,13 +252,7 @@ class Worker:
         controller = self._controller = Controller(deps, in_tree)
         self._stale_reporter = StaleReporter(deps)
         self._cache.subscribe(controller.observe)
-        counts = {
-            "pods_undecided": lambda: controller.backlog.pod_count,
-            "pods_planned": lambda: len(controller.plans.scheduled),
-            "pods_in_line": lambda: len(controller.ready),
-            "pods_under_way": lambda: len(controller.plans.under_way),
-        }
-        self._eviction_metrics.watch(counts)
+        controller.watch_metrics()
         self._eviction_metrics.set_leader(leads=True)
         runtime.settle_memory()
         controller.start()

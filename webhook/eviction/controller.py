@@ -28,6 +28,7 @@ from webhook.eviction.modes import InTree
 from webhook.eviction.planner import Planner
 from webhook.eviction.rate_limiter import MINUTE_SECONDS
 from webhook.eviction.rule_status import RuleStatusUpdater
+from webhook.eviction.waiting import Cause, WaitingPods
 
 if TYPE_CHECKING:
     from webhook.eviction.core import Item
@@ -61,7 +62,25 @@ class Controller:
         self.rules = RuleStatusUpdater(core)
         self.planner = Planner(core, self.rules)
         self._evictor = PodEvictor(core)
+        self._waiting = WaitingPods(core)
         self.started = False
+
+    def watch_metrics(self) -> None:
+        """Registers the gauges that are computed at each scrape."""
+        metrics, core = self._deps.metrics, self._core
+        metrics.watch(
+            {
+                "pods_undecided": lambda: self.backlog.pod_count,
+                "pods_planned": lambda: len(self.plans.scheduled),
+                "pods_in_line": lambda: len(self.ready),
+                "pods_under_way": lambda: len(self.plans.under_way),
+                "pods_stuck": lambda: len(self.plans.stuck),
+                "oldest_due_seconds": self._waiting.oldest_due_seconds,
+                "breakers_tripped": lambda: len(core.breaker.tripped),
+                "paused": lambda: core.deps.paused() is not None,
+            }
+        )
+        metrics.watch_waiting(tuple(Cause), self._waiting.count)
 
     # --- changes: nothing here awaits ------------------------------------------------------------
 

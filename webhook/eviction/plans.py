@@ -35,6 +35,8 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
     """How often the API server has refused to evict it; pods that it has not refused go first."""
     blocked: bool = False
     """Whether a disruption budget refused the last attempt."""
+    held: bool = False
+    """Whether it waits for the end of a hold."""
     unsure: bool = False
     """Whether the last request failed but may have taken effect."""
     last_event: str = ""

@@ -25,8 +25,6 @@ class WorkerSettings:
     settle_seconds: float = 5.0
     """How long after a rule's generation was first observed the condition may become False: by then every allocation
     that was being made meanwhile is known (the KEP has 5 to 10 s)."""
-    blocked_seconds: float = 1.0
-    """Minimum wait before a retry after a disruption budget refused."""
     replacement_seconds: float = 5.0
     """How long an evicted pod counts as unavailable while its owner has not created a replacement."""
     announce_after_seconds: float = 5.0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from prometheus_client import CollectorRegistry
 
@@ -85,6 +86,17 @@ class EvictionMetrics:
             help_text = f"{name.replace('_', ' ').capitalize()}."
             gauge = Gauge(f"{_PREFIX}_eviction_{name}", help_text, registry=self._registry)
             gauge.set_function(count)
+
+    def watch_waiting(self, causes: Iterable[str], count: Callable[[str], float]) -> None:
+        """The gauge of pods that are due and wait, by what they wait for; `count` is asked at each scrape."""
+        gauge = Gauge(
+            f"{_PREFIX}_eviction_pods_waiting",
+            "Pods that are due, by what they wait for.",
+            ["why"],
+            registry=self._registry,
+        )
+        for cause in causes:
+            gauge.labels(cause).set_function(partial(count, cause))
 
     def count_request(self, method: str, result: str) -> None:
         """One request answered, or given up."""

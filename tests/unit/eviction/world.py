@@ -226,6 +226,7 @@ class World:
             settings=WorkerSettings(mode=mode, **settings),
         )
         self.worker = Controller(self.deps, in_tree)
+        self.worker.watch_metrics()
         self.worker.start()
 
     def select(self, pod: Pod) -> tuple[str, ...] | None:

@@ -69,7 +69,6 @@ def test_limit_that_holds_pods_back_is_an_event_of_the_rule() -> None:
 @pytest.mark.parametrize(
     ("limit", "why"), [("overall", "overall"), ("perNamespace", "namespace"), ("perOwnerUnavailable", "owner")]
 )
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H4")
 def test_pods_that_wait_are_counted_by_what_they_wait_for(limit: str, why: str) -> None:
     """H4: gauge `pods_waiting{why}` counts the pods that a limit holds back."""
     world = stuck(LIMITS[limit])
@@ -77,7 +76,6 @@ def test_pods_that_wait_are_counted_by_what_they_wait_for(limit: str, why: str) 
     assert world.sample("pods_waiting", why=why) == 8
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H4")
 def test_age_of_the_oldest_pod_that_is_due_is_a_metric() -> None:
     """H4: gauge `oldest_due_seconds` grows while a pod that is due waits, whatever it waits for."""
     world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))

@@ -1,0 +1,234 @@
+"""When pods under a disruption budget may ask it, and for how long it counts as refusing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import NOW
+from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
+from webhook.eviction.budget_gate import BudgetGate
+from webhook.eviction.limits import BudgetLimit
+from webhook.eviction.modes import Mode
+from webhook.eviction.plans import PodPlan
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.profiles import Profile
+from webhook.inventory.evictions import Eviction
+
+EVICTED = EvictionOutcome(EvictionResult.EVICTED)
+PENDING = BLOCKED._replace(budget_pending=True)
+LIMIT = BudgetLimit("ml", ("web",))
+
+
+class Budgets:
+    """One budget, `web`, that selects pods whose name begins so."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names or ("web",)
+        self.status: int | None = None
+
+    def select(self, pod: object) -> tuple[str, ...] | None:
+        return self.names if str(pod.meta.name).startswith("web") else ()  # type: ignore[attr-defined]
+
+    async def look_up(self, pod: object) -> None:  # noqa: ARG002 -- the port's
+        raise AssertionError("nothing to look up")
+
+    def allowed(self, namespace: str, name: str) -> int | None:
+        assert (namespace, name) == ("ml", "web")
+        return self.status
+
+
+class Bench:
+    """A gate, and requests that are answered at once."""
+
+    def __init__(self, *names: str) -> None:
+        self.budgets = Budgets(*names)
+        self.gate = BudgetGate(self.budgets)
+
+    def ask(self, plan: PodPlan, answer: EvictionOutcome | None, now: float) -> None:
+        assert self.gate.blocked_by(plan, now) is None
+        self.gate.end(plan, self.gate.begin(plan, now), answer, now)
+
+    def open(self, plan: PodPlan, now: float) -> bool:
+        return self.gate.blocked_by(plan, now) is None
+
+
+def plan(name: str = "web-0") -> PodPlan:
+    return PodPlan(f"ml/{name}", f"uid-{name}", pod(name), Eviction(NOW, ()), Profile(0, FREE))
+
+
+def test_budget_without_status_gets_one_request_at_a_time() -> None:
+    bench, first, second = Bench(), plan("web-0"), plan("web-1")
+    limit = bench.gate.begin(first, 0.0)
+    assert limit == LIMIT
+    assert bench.gate.blocked_by(second, 0.0) == LIMIT
+    bench.gate.end(first, limit, EVICTED, 0.1)
+    assert bench.open(second, 0.1)
+
+
+def test_budget_that_refused_is_asked_again_after_five_seconds() -> None:
+    bench = Bench()
+    bench.ask(plan(), BLOCKED, 0.0)
+    assert not bench.open(plan("web-1"), 4.9)
+    assert bench.gate.wait_seconds(LIMIT, 1.0) == 4.0
+    assert bench.open(plan("web-1"), 5.0)
+    assert bench.gate.wait_seconds(LIMIT, 5.0) == 0.0
+
+
+def test_server_that_asks_to_wait_longer_is_obeyed() -> None:
+    bench = Bench()
+    bench.ask(plan(), BLOCKED._replace(retry_after_seconds=10.0), 0.0)
+    assert [bench.open(plan(), seconds) for seconds in (9.9, 10.0)] == [False, True]
+
+
+def test_status_says_how_many_requests_may_be_in_flight() -> None:
+    bench = Bench()
+    bench.budgets.status = 2
+    begun = [bench.gate.begin(plan(f"web-{number}"), 0.0) for number in range(2)]
+    assert begun == [LIMIT, LIMIT]
+    assert not bench.open(plan("web-2"), 0.0)
+    bench.gate.end(plan("web-0"), LIMIT, EVICTED, 0.1)
+    assert not bench.open(plan("web-2"), 0.1)  # the status does not show this eviction yet
+    bench.gate.end(plan("web-1"), LIMIT, EvictionOutcome(EvictionResult.FAILED), 0.1)
+    assert bench.open(plan("web-2"), 0.1)
+
+
+def test_wide_budget_gets_four_requests_at_a_time() -> None:
+    bench = Bench()
+    bench.budgets.status = 100
+    for number in range(4):
+        assert bench.open(plan(f"web-{number}"), 0.0)
+        bench.gate.begin(plan(f"web-{number}"), 0.0)
+    assert not bench.open(plan("web-4"), 0.0)
+
+
+def test_status_that_allows_none_is_doubted_every_five_seconds() -> None:
+    bench = Bench()
+    bench.budgets.status = 0
+    bench.ask(plan(), EVICTED, 0.0)
+    assert [bench.open(plan("web-1"), seconds) for seconds in (0.0, 4.9, 5.0)] == [False, False, True]
+
+
+def test_new_status_opens_the_gate_at_once() -> None:
+    bench = Bench()
+    bench.budgets.status = 0
+    bench.ask(plan(), BLOCKED, 0.0)
+    assert bench.gate.observe("ml", "web") == LIMIT
+    assert not bench.open(plan("web-1"), 1.0)
+    bench.budgets.status = 1
+    bench.gate.observe("ml", "web")
+    assert bench.open(plan("web-1"), 1.0)
+
+
+def test_request_that_was_not_made_delays_none() -> None:
+    bench = Bench()
+    bench.budgets.status = 0
+    bench.ask(plan(), None, 100.0)
+    assert bench.open(plan("web-1"), 100.0)
+
+
+def test_pod_without_a_budget_waits_only_after_it_was_refused() -> None:
+    bench, lone = Bench(), plan("lone")
+    assert bench.gate.begin(lone, 0.0) is None
+    bench.gate.end(lone, None, BLOCKED, 0.0)
+    assert bench.gate.blocked_by(lone, 1.0) == BudgetLimit("ml", (), "uid-lone")
+    assert bench.open(lone, 5.0)
+    bench.ask(lone, EVICTED, 5.0)
+    assert bench.gate.limit_of(lone) is None
+
+
+def test_pods_with_two_budgets_have_a_gate_of_their_own() -> None:
+    bench = Bench("api", "web")
+    bench.ask(plan(), BLOCKED, 0.0)
+    bench.budgets.names = ("web",)
+    assert bench.open(plan("web-1"), 0.1)
+
+
+# --- deadline ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answers", "overdue"),
+    [
+        ([BLOCKED] * 5, True),
+        ([BLOCKED] * 4, False),
+        ([BLOCKED] * 4 + [PENDING], False),
+        ([BLOCKED, BLOCKED, EVICTED, BLOCKED, BLOCKED], False),
+    ],
+    ids=["long enough", "too short", "still being processed", "progress"],
+)
+def test_deadline_counts_the_time_of_refusals_without_progress(answers: list[EvictionOutcome], overdue: bool) -> None:  # noqa: FBT001
+    bench, asking = Bench(), plan()
+    for number, answer in enumerate(answers):
+        bench.ask(asking, answer, number * 5.0)
+    assert bench.gate.overdue(asking, 20.0, 20.0) is overdue
+
+
+def test_time_in_which_the_budget_was_not_asked_does_not_count() -> None:
+    bench, asking = Bench(), plan()
+    bench.ask(asking, BLOCKED, 0.0)
+    bench.ask(asking, BLOCKED, 7200.0)
+    assert not bench.gate.overdue(asking, 600.0, 7200.0)
+    bench.ask(asking, BLOCKED, 7210.0)
+    assert bench.gate.overdue(asking, 10.0, 7210.0)
+
+
+def test_refusal_must_be_fresh() -> None:
+    bench, asking = Bench(), plan()
+    for number in range(5):
+        bench.ask(asking, BLOCKED, number * 5.0)
+    assert [bench.gate.overdue(asking, 20.0, seconds) for seconds in (30.0, 30.1)] == [True, False]
+
+
+def test_status_that_allows_evictions_is_progress() -> None:
+    bench, asking = Bench(), plan()
+    for number in range(5):
+        bench.ask(asking, BLOCKED, number * 5.0)
+    bench.budgets.status = 1
+    bench.gate.observe("ml", "web")
+    assert not bench.gate.overdue(asking, 20.0, 20.0)
+
+
+def test_gate_is_forgotten_ten_minutes_after_the_last_request() -> None:
+    bench = Bench()
+    bench.ask(plan(), BLOCKED, 0.0)
+    sizes = []
+    for seconds in (600.0, 600.1):
+        bench.gate.forget_idle(seconds)
+        sizes.append(len(bench.gate))
+    assert sizes == [1, 0]
+    bench.gate.begin(plan(), 600.0)
+    bench.gate.forget_idle(5000.0)
+    assert len(bench.gate) == 1
+
+
+# --- in the worker -------------------------------------------------------------------------------
+
+
+def test_status_of_the_budget_lets_the_next_pod_go_at_once() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    web = Budget("web", every_seconds=2.0, allows_at=0.0, status=1)
+    world.add_budget(web)
+    for number in range(5):
+        world.add(claim(f"web-{number}", devices=(f"gpu-{number}",)), owned(f"web-{number}"))
+    world.add(rule())
+    for _ in range(5):
+        world.settle()
+        web.status = 0
+        world.worker.observe_budget("ml", "0")
+        world.advance(2.0)
+        web.status = 1
+        world.worker.observe_budget("ml", "0")
+    assert [seconds for _, _, seconds in world.cluster.requests] == pytest.approx([0, 2, 4, 6, 8], abs=0.01)
+    assert len(world.evicted) == 5
+
+
+def test_refused_pods_take_turns() -> None:
+    """Whether a budget allows an eviction may depend on the pod: one that is not ready may go where others may not."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add_budget(Budget("web"))
+    for number in range(3):
+        world.add(claim(f"web-{number}", devices=(f"gpu-{number}",)), pod(f"web-{number}"))
+    world.add(rule())
+    world.advance(17)
+    assert [name for _, name, _ in world.cluster.requests] == ["ml/web-0", "ml/web-1", "ml/web-2", "ml/web-0"]

@@ -1,0 +1,74 @@
+"""A pause in the policy: no pod is evicted meanwhile, and none is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from msgspec import structs
+
+from tests.builders import NOW
+from tests.unit.eviction.hurried import LoopClock, at_work, hurry
+from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.world import FREE, World
+from webhook.api.meta import format_time
+from webhook.api.rules import EXPIRES_AT
+from webhook.eviction.modes import Mode
+from webhook.policy.model import Pause
+
+
+def crowd(world: World, count: int) -> None:
+    for number in range(count):
+        world.add(claim(f"pod-{number:02}", devices=(f"gpu-{number}",)), pod(f"pod-{number:02}"))
+
+
+def test_pause_stops_evictions_within_a_second_and_they_go_on_after_it() -> None:
+    async def test() -> None:
+        world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=10, burst=1), clock=LoopClock())
+        crowd(world, 50)
+        async with at_work(world):
+            world.add(rule())
+            await asyncio.sleep(2)
+            world.pause = Pause(world.clock.now() + timedelta(seconds=60), "change freeze")
+            world.worker.replan_all()
+            before = len(world.evicted)
+            await asyncio.sleep(59)
+            assert 15 <= before <= 25
+            assert len(world.evicted) == before
+            assert world.sample("paused") == 1
+            assert world.sample("pods_waiting", why="pause") == 50 - before
+            await asyncio.sleep(6)
+        assert sorted(set(world.evicted)) == sorted(world.evicted)
+        assert len(world.evicted) == 50
+        assert world.sample("paused") == 0
+
+    hurry(test())
+
+
+@pytest.mark.parametrize("ends", ["removed", "over"])
+def test_pause_ends(ends: str) -> None:
+    async def test() -> None:
+        world = World(Mode.REPLACEMENT, FREE, clock=LoopClock())
+        crowd(world, 3)
+        world.pause = Pause(NOW + timedelta(seconds=10 if ends == "over" else 3600))
+        async with at_work(world):
+            world.add(rule())
+            await asyncio.sleep(9)
+            assert world.evicted == []
+            if ends == "removed":
+                world.pause = None
+            await asyncio.sleep(2)
+        assert len(world.evicted) == 3
+
+    hurry(test())
+
+
+def test_expired_rule_is_taken_back_during_a_pause() -> None:
+    """That only ever spares pods."""
+    world = World(Mode.DELEGATED, FREE)
+    world.pause = Pause(NOW + timedelta(hours=1))
+    expires = format_time(NOW + timedelta(seconds=10))
+    world.add(rule(effect="NoSchedule", annotations={EXPIRES_AT: expires}))
+    world.advance(20)
+    assert world.inventory.rules["rule"].taint.effect == "None"
