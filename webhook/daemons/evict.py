@@ -139,9 +139,7 @@ class Worker:
             pods=True,
         )
         self._namespaces = NamespaceCache(self._cluster, random=chance, on_hold=self._on_hold)
-        self._budgets = DisruptionBudgetCache(
-            self._cluster, random=chance, on_selectors=self._on_budgets, on_status=self._on_budget
-        )
+        self._budgets = DisruptionBudgetCache(self._cluster, self._on_budgets, self._on_budget, random=chance)
         self._in_tree_writes = InTreeWrites(self._cluster, self._rules, random=chance)
         self._policies = PolicyStore()
         self._policy_loader = PolicyLoader(self._policies, self._metrics.policy, read_policy)

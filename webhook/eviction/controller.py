@@ -28,7 +28,7 @@ from webhook.eviction.modes import InTree
 from webhook.eviction.planner import Planner
 from webhook.eviction.rate_limiter import MINUTE_SECONDS
 from webhook.eviction.rule_status import RuleStatusUpdater
-from webhook.eviction.waiting import Cause, WaitingPods
+from webhook.eviction.waiting import WaitCause, WaitingPods
 
 if TYPE_CHECKING:
     from webhook.eviction.core import Item
@@ -80,7 +80,7 @@ class Controller:
                 "paused": lambda: core.deps.paused() is not None,
             }
         )
-        metrics.watch_waiting(tuple(Cause), self._waiting.count)
+        metrics.watch_waiting(tuple(WaitCause), self._waiting.count)
 
     # --- changes: nothing here awaits ------------------------------------------------------------
 

@@ -19,7 +19,7 @@ _KEPT_SECONDS: Final = 0.5
 """One scrape asks for every number, and a count looks at all plans."""
 
 
-class Cause(StrEnum):
+class WaitCause(StrEnum):
     """What a pod that is due waits for; the values of the metric's label."""
 
     BLOCKED = "blocked"
@@ -38,18 +38,18 @@ class Cause(StrEnum):
 
 
 _CAUSES: Final = {
-    LimitKind.OVERALL: Cause.OVERALL,
-    LimitKind.NAMESPACE: Cause.NAMESPACE,
-    LimitKind.OWNER: Cause.OWNER,
-    LimitKind.BUDGET: Cause.BLOCKED,
-    LimitKind.BREAKER: Cause.BREAKER,
+    LimitKind.OVERALL: WaitCause.OVERALL,
+    LimitKind.NAMESPACE: WaitCause.NAMESPACE,
+    LimitKind.OWNER: WaitCause.OWNER,
+    LimitKind.BUDGET: WaitCause.BLOCKED,
+    LimitKind.BREAKER: WaitCause.BREAKER,
 }
 
 
 class WaitingCounts(NamedTuple):
     """Pods that are due, and the age of the oldest in seconds, 0 without one."""
 
-    pods: Mapping[Cause, int]
+    pods: Mapping[WaitCause, int]
     oldest_due_seconds: float
 
 
@@ -63,25 +63,28 @@ class WaitingPods:
 
     def count(self, cause: str) -> int:
         """Number of pods that wait for this."""
-        return self._counts().pods[Cause(cause)]
+        return self._counts().pods[WaitCause(cause)]
 
     def oldest_due_seconds(self) -> float:
-        """How long the pod has been due that has been due for longest; 0 if none is due. Held pods do not count."""
+        """How long the pod has been due that has been due for longest; 0 if none is due.
+
+        Pods that a person holds back do not count: those with a hold, and all during a pause.
+        """
         return self._counts().oldest_due_seconds
 
-    def cause_of(self, plan: PodPlan) -> Cause | None:
+    def cause_of(self, plan: PodPlan) -> WaitCause | None:
         """What a pod waits for; None if it is not due, or its request is in flight."""
         core = self._core
         if core.limiter.in_flight(plan.uid):
             return None
         if plan.uid in core.ready:
             if core.deps.paused():
-                return Cause.PAUSE
+                return WaitCause.PAUSE
             limit: Limit | None = core.ready.limit_of(plan.uid)
-            return Cause.RATE if limit is None else _CAUSES[limit.kind]
+            return WaitCause.RATE if limit is None else _CAUSES[limit.kind]
         if plan.held:
-            return Cause.HELD
-        return Cause.FAILED if core.queue.failures(WorkItem(ItemKind.POD, plan.uid)) else None
+            return WaitCause.HELD
+        return WaitCause.FAILED if core.queue.failures(WorkItem(ItemKind.POD, plan.uid)) else None
 
     def _counts(self) -> WaitingCounts:
         now = self._core.deps.clock.seconds()
@@ -90,7 +93,7 @@ class WaitingPods:
         return self._known
 
     def _look(self) -> WaitingCounts:
-        pods = dict.fromkeys(Cause, 0)
+        pods = dict.fromkeys(WaitCause, 0)
         now = self._core.deps.clock.now().timestamp()
         oldest = now
         for plan in self._core.plans.scheduled.values():
@@ -98,6 +101,6 @@ class WaitingPods:
             if cause is None:
                 continue
             pods[cause] += 1
-            if cause is not Cause.HELD:
+            if cause not in (WaitCause.HELD, WaitCause.PAUSE):
                 oldest = min(oldest, plan.eviction.due.timestamp() + plan.profile.settings.grace_seconds)
         return WaitingCounts(pods, now - oldest)

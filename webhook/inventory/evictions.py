@@ -165,7 +165,7 @@ class Evictions:
     def settle(self, identity: PoolId) -> AbstractSet[str]:
         """The wait for the other slices of a pool is over: what they lack is gone. Returns the claims affected.
 
-        Until then a device keeps its taints while its slice is published anew, so that no eviction is cancelled for it.
+        Until then devices keep their taints while their slice is being republished: no eviction is cancelled for it.
         """
         self._settled.add(identity)
         return self._retainted(identity)

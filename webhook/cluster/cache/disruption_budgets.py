@@ -90,10 +90,10 @@ class DisruptionBudgetCache:
     def __init__(
         self,
         cluster: ThrottledCluster,
-        *,
-        random: Callable[[], float],
         on_selectors: Callable[[str], None] = _ignore,
         on_status: Callable[[str, str], None] = _ignore,
+        *,
+        random: Callable[[], float],
     ) -> None:
         """`on_selectors` is called with a namespace, of which other budgets may select the pods.
 
