@@ -12,7 +12,8 @@ from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
-from webhook.eviction.step import Evict, NoAction, StepReason, deletes_at_once, hold_of, recheck
+from webhook.eviction.profiles import deletes_at_once
+from webhook.eviction.step import Evict, NoAction, StepReason, hold_of, recheck
 from webhook.inventory.state import key_of
 
 if TYPE_CHECKING:

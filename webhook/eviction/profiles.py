@@ -62,6 +62,11 @@ class Profiles:
         return self.all[-1]
 
 
+def deletes_at_once(profile: EvictionProfile) -> bool:
+    """Whether pods are deleted without asking their budgets, as by the in-tree controller."""
+    return profile.delete_after_deadline and not profile.deadline_seconds
+
+
 def max_unavailable(limit: int | Share | None, pods: int) -> int | None:
     """How many of an owner's `pods` may be unavailable at the same time; None is no limit.
 

@@ -13,9 +13,8 @@ import msgspec
 
 from webhook.api.rules import own_rate
 from webhook.eviction.limits import NamespaceLimit, OverallLimit, OwnerLimit
-from webhook.eviction.profiles import max_unavailable
+from webhook.eviction.profiles import deletes_at_once, max_unavailable
 from webhook.eviction.ready_queue import ReadyPod
-from webhook.eviction.step import deletes_at_once
 from webhook.flowcontrol.token_bucket import Rate, TokenBucket
 
 if TYPE_CHECKING:

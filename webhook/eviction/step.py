@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from webhook.api.pods import DAEMON_SET, Pod
+from webhook.eviction.profiles import deletes_at_once
 from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile
 
@@ -141,11 +142,6 @@ def exemption(pod: Pod, profile: EvictionProfile) -> StepReason | None:
     if pod.owner is not None and pod.owner.kind == DAEMON_SET and not profile.evict_daemon_sets:
         return StepReason.DAEMON
     return None
-
-
-def deletes_at_once(profile: EvictionProfile) -> bool:
-    """Whether pods are deleted without asking their budgets, as by the in-tree controller."""
-    return profile.delete_after_deadline and not profile.deadline_seconds
 
 
 def _plus(time: datetime, seconds: float) -> datetime:
