@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.eviction.conditions import announced_at
+from webhook.eviction.announcements import Announcements
 from webhook.eviction.modes import scope_of
 from webhook.eviction.pending import Backlog
 from webhook.eviction.plans import Plans
@@ -72,12 +72,14 @@ class Core:
     ready: ReadyQueue
     queue: WorkQueue[WorkItem]
     recorder: EvictionRecorder
+    announcements: Announcements
 
     @classmethod
     def build(cls, deps: Dependencies, in_tree: InTree) -> Core:
         """Builds the core of one worker. `in_tree`: whether the in-tree controller runs."""
         scope = scope_of(deps.mode, in_tree)
-        evictions = Evictions(deps.inventory, scope, lambda rule: announced_at(rule.conditions, rule.generation))
+        announcements = Announcements(acts=deps.mode.acts)
+        evictions = Evictions(deps.inventory, scope, announcements.announced_at)
         plans = Plans(deps.inventory, evictions, deps.profile_of)
         limiter = RateLimiter(plans, deps.inventory.rules, lambda position: deps.profiles().all[position])
         return cls(
@@ -91,4 +93,5 @@ class Core:
             ready=ReadyQueue(limiter),
             queue=WorkQueue(clock=deps.clock.seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS),
             recorder=EvictionRecorder(deps),
+            announcements=announcements,
         )

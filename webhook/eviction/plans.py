@@ -12,6 +12,7 @@ from webhook.eviction.limits import NamespaceLimit, OwnerLimit
 from webhook.eviction.ports import PodRef
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction
+from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,6 +36,10 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
     """When a disruption budget first refused; unset after a restart, which delays a DELETE rather than hastens it."""
     last_event: str = ""
     """The reason of the last Event about the pod, so that none is repeated."""
+    last_event_at: float = 0.0
+    """When it was queued, in monotonic seconds."""
+    fault: LastingFault | None = None
+    """Why requests to evict the pod fail; None: none has failed."""
 
     @property
     def ref(self) -> PodRef:

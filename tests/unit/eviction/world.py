@@ -201,6 +201,7 @@ class World:
         """Those of `budgeted` allow every eviction, and are not among them."""
         self.registry = CollectorRegistry()
         self.trusted = True
+        self.leads = True
         self._end = math.inf
         self.deps = Dependencies(
             inventory=self.inventory,
@@ -213,6 +214,7 @@ class World:
             profile_of=lambda pod: self.profiles.of(pod, self.namespaces.get(pod.meta.namespace)),
             random=lambda: 0.0,
             trusted=lambda: self.trusted,
+            leads=lambda: self.leads,
             ceiling_of=ceiling_of,
             settings=WorkerSettings(mode=mode, **settings),
         )

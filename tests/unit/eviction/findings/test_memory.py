@@ -52,7 +52,6 @@ def test_failures_of_a_pod_are_forgotten_once_it_is_gone() -> None:
     assert len(world.worker.queue._failures) == 0
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L2")
 def test_rule_that_was_stopped_is_forgotten_once_it_is_deleted() -> None:
     """L2: a rule that a ceiling stopped leaves nothing behind."""
     world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(0, None))
