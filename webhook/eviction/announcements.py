@@ -29,7 +29,7 @@ def announced_at(conditions: Iterable[Condition], generation: int) -> datetime |
 class Announcements:
     """Remembers announcements over times in which there is nothing to evict, and no pod has to be announced again.
 
-    Only this process's memory does that: after a restart a rule with reason NothingToDo is announced anew, because the
+    Only this process's memory does that: after a restart a rule with reason NothingToDo is announced again, because the
     condition does not show whether `/evict` was removed and set again.
     """
 

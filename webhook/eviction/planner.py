@@ -91,6 +91,7 @@ class Planner:
             self.mark_rule(name)
             if self._rules.reset_stop(rule, rule):
                 self._core.evictions.resume(rule)
+                self._core.queue.add(WorkItem(ItemKind.RULE, name))  # what it asks for may have to be announced again
         self._backlog.pods.add(self._core.deps.inventory.pods)
         return self.begin()
 

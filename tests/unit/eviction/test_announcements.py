@@ -14,6 +14,7 @@ from webhook.api.rules import Condition, DeviceTaintRule
 from webhook.eviction.announcements import Announcements, announced_at
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import Mode
+from webhook.eviction.ports import Ceiling
 
 LATER = NOW + timedelta(hours=1)
 
@@ -110,3 +111,27 @@ def test_rule_that_asks_again_is_announced_again() -> None:
     told = [reason for _, _, reason, _ in world.cluster.writes]
     assert told[-2:] == ["Waiting", "NothingToDo"]
     assert len(told) >= 5
+
+
+def test_rule_that_was_stopped_is_announced_before_it_goes_on() -> None:
+    most = [0]
+    world = World(Mode.DELEGATED, FREE, ceiling_of=lambda _: Ceiling(most[0], None, confirmed=False))
+    world.add(claim("pod"), pod("pod"), rule(effect="NoSchedule", evict=True))
+    world.advance(30)
+    assert world.evicted == []
+    assert world.condition("rule")[:2] == ("False", "Stopped")
+    most[0] = 1
+    world.cluster.condition_error = "503: the server is away"
+    world.worker.replan_all()
+    world.advance(30)
+    assert world.evicted == []
+    world.cluster.condition_error = ""
+    world.advance(12)
+    assert world.evicted == ["pod"]
+
+
+def test_rule_that_stays_stopped_is_not_written_again() -> None:
+    world = World(Mode.DELEGATED, FREE, ceiling_of=lambda _: Ceiling(0, None, confirmed=False))
+    world.add(claim("pod"), pod("pod"), rule(effect="NoSchedule", evict=True))
+    world.advance(300)
+    assert [reason for _, _, reason, _ in world.cluster.writes] == ["Waiting", "Stopped"]
