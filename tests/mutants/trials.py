@@ -35,7 +35,11 @@ PROPERTIES: Final = {
 MORE: Final = {
     "api": ("tests/unit/validation", "tests/unit/test_cases.py", "tests/unit/files"),
     "expressions": ("tests/unit/policy/test_document.py", "tests/unit/policy/test_checks.py"),
-    "inventory": ("tests/unit/admission/test_guard.py", "tests/unit/admission/test_recent_impact.py"),
+    "inventory": (
+        *("tests/unit/admission/test_guard.py", "tests/unit/admission/test_recent_impact.py"),
+        *("tests/unit/admission/test_rule_delta.py", "tests/unit/admission/test_asking_for_more.py"),
+        "tests/properties/test_tally.py",
+    ),
     "policy": (
         *("tests/unit/admission", "tests/unit/commands/test/test_command.py"),
         *("tests/unit/commands/explain/test_command.py", "tests/unit/commands/test_export_vap.py"),

@@ -15,11 +15,11 @@ from tests.unit.admission.guarding import ask, fleet, node, tainting
 from tests.unit.inventory import values
 from webhook.admission.closed_devices import closed_alone, closed_with_recent
 from webhook.admission.recent_impact import hit_with_recent, victims_of
-from webhook.admission.rule_delta import EFFECT_RANK
 from webhook.api.rules import DeviceSelector
 from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.matching import keeps_from_allocation, selects
+from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.scope import can_judge
 from webhook.policy.impact_limits import resolve_limit
 from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, Share

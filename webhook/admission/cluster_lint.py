@@ -8,12 +8,12 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.lint import advice
-from webhook.admission.rule_delta import EFFECT_RANK, is_wide, narrower
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.matching import keeps_from_allocation, selects
+from webhook.inventory.rule_delta import EFFECT_RANK, is_wide, narrower
 from webhook.inventory.steps import in_steps
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
 from webhook.validation.rules import SELECTOR

@@ -16,12 +16,12 @@ from webhook.admission.decision import BREAK_GLASS, AssumedRule
 from webhook.admission.impact_text import annotation_of, count, figures_of, first_names, summary_of
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.recent_impact import hit_with_recent, limits_in_numbers
-from webhook.admission.rule_delta import EFFECT_RANK, asks_for_more, begins_to_evict, is_wide, only_less
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import CONFIRM_IMPACT, EXPIRES_AT, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Impact, Taint, impact_of
+from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, begins_to_evict, is_wide, only_less
 from webhook.policy.impact_limits import limits_for, protected_among
 from webhook.policy.model import Action, InTreeEvictor, PolicyMode
 from webhook.policy.ports import Requester

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.admission.confirmation import Numbers
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.admission.rule_delta import EFFECT_RANK, begins_to_evict, narrower
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Impact, Taint, impact_on_devices, impact_on_users
+from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, narrower
 from webhook.inventory.steps import in_steps, unchecked
 from webhook.policy.impact_limits import resolve_limit
 from webhook.policy.model import Share

@@ -1,7 +1,8 @@
 """The conditions of a rule: ours, and in mode replacement the in-tree controller's. Pure.
 
 Messages are for people; no code parses them. What the worker needs after a restart has a place of its own (ADR 13):
-the number of evicted pods is the whole message of condition EvictedPods.
+the number of evicted pods is the whole message of condition EvictedPods, and how many of them count against the rule's
+ceiling is that of CountedPods.
 
 Source of the in-tree controller's condition: `semantics.md` E-36 to E-44; users' scripts read it.
 """
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 EVICTION: Final = f"{OWN_GROUP}/Eviction"
 EVICTED_PODS: Final = f"{OWN_GROUP}/EvictedPods"
 """Set once a pod was evicted for the rule; the message is the count since the rule was created, in digits."""
+COUNTED_PODS: Final = f"{OWN_GROUP}/CountedPods"
+"""Set once fewer pods count against the rule's ceiling than were evicted; the message is their number, in digits."""
 IN_TREE: Final = "EvictionInProgress"
 _TRUE: Final = "True"
 _FALSE: Final = "False"
@@ -127,18 +130,23 @@ def evicted_pods_condition(evicted: int) -> ConditionState:
 
 def evicted_pods(conditions: Iterable[Condition]) -> int:
     """Number of pods evicted for the rule, read from its conditions, so that progress survives a restart."""
-    known = condition_of(conditions, EVICTED_PODS)
-    if known is None or not known.message.isdecimal() or len(known.message) > _DIGITS_MOST:
-        return 0
-    return int(known.message)
+    return _count_in(condition_of(conditions, EVICTED_PODS)) or 0
 
 
-def announced_at(conditions: Iterable[Condition], generation: int) -> datetime | None:
-    """When our condition first announced an eviction for this generation of the rule; None if it has not yet."""
-    known = condition_of(conditions, EVICTION)
-    if known is None or known.observed_generation != generation:
+def counted_pods_condition(counted: int) -> ConditionState:
+    """Condition CountedPods; `counted_pods` reads its message."""
+    return ConditionState(_TRUE, "PodsCounted", str(counted))
+
+
+def counted_pods(conditions: Iterable[Condition]) -> int | None:
+    """How many of the evicted pods count against the rule's ceiling; None if the conditions do not say."""
+    return _count_in(condition_of(conditions, COUNTED_PODS))
+
+
+def _count_in(condition: Condition | None) -> int | None:
+    if condition is None or not condition.message.isdecimal() or len(condition.message) > _DIGITS_MOST:
         return None
-    return known.last_transition_time
+    return int(condition.message)
 
 
 # --- the in-tree controller's --------------------------------------------------------------------

@@ -29,6 +29,7 @@ from webhook.eviction.planner import Planner
 from webhook.eviction.rate_limiter import MINUTE_SECONDS
 from webhook.eviction.rule_status import RuleStatusUpdater
 from webhook.eviction.waiting import WaitCause, WaitingPods
+from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
     from webhook.eviction.core import Item
@@ -331,8 +332,10 @@ class Controller:
             self.queue.add(item)  # it waits behind its budget
             return
         seconds = self._retry(item, outcome.retry_after_seconds)
-        fields = {**_log_fields(plan), "error": outcome.text, "delaySeconds": round(seconds, 3)}
-        log.warning("pod not evicted", extra=fields)
+        plan.fault = fault = plan.fault or LastingFault(self._deps.clock.seconds)
+        if fault.failed(outcome.text):
+            fields = {**_log_fields(plan), "error": outcome.text, "delaySeconds": round(seconds, 3), **fault.fields}
+            log.warning("pod not evicted", extra=fields)
 
     def _retry(self, item: WorkItem, at_least_seconds: float) -> float:
         """Queues a pod for a retry with exponential backoff; returns the wait in seconds."""

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from webhook.eviction.announcements import Announcements
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.budget_gate import BudgetGate
-from webhook.eviction.conditions import announced_at
 from webhook.eviction.limits import BreakerLimit, BudgetLimit
 from webhook.eviction.modes import scope_of
 from webhook.eviction.pending import Backlog
@@ -91,12 +91,14 @@ class Core:
     ready: ReadyQueue
     queue: WorkQueue[Item]
     recorder: EvictionRecorder
+    announcements: Announcements
 
     @classmethod
     def build(cls, deps: Dependencies, in_tree: InTree) -> Core:
         """Builds the core of one worker. `in_tree`: whether the in-tree controller runs."""
         scope = scope_of(deps.mode, in_tree)
-        evictions = Evictions(deps.inventory, scope, lambda rule: announced_at(rule.conditions, rule.generation))
+        announcements = Announcements(acts=deps.mode.acts)
+        evictions = Evictions(deps.inventory, scope, announcements.announced_at)
         plans = Plans(deps.inventory, evictions, deps.profile_of)
         queue: WorkQueue[Item] = WorkQueue(
             clock=deps.clock.seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS
@@ -125,4 +127,5 @@ class Core:
             ready=ReadyQueue(limiter),
             queue=queue,
             recorder=EvictionRecorder(deps),
+            announcements=announcements,
         )

@@ -32,7 +32,7 @@ def _no_pause() -> Pause | None:
 
 
 def _always() -> bool:
-    """For inventories that do not follow a cluster: files, tests."""
+    """For inventories that do not follow a cluster, and workers without a lease: files, tests."""
     return True
 
 
@@ -51,7 +51,9 @@ class Dependencies:
     profile_of: Callable[[Pod], Profile]
     random: Callable[[], float]
     trusted: Callable[[], bool] = _always
-    """Whether the inventory is current; while it may be stale, no pod is evicted."""
+    """Whether the inventory is current; while it may be stale, no pod is evicted, and no rule is reported as done."""
+    leads: Callable[[], bool] = _always
+    """Whether this process may still act as the lease holder; if not, it writes to no rule."""
     ceiling_of: Callable[[DeviceTaintRule], Ceiling | None] = _no_ceiling
     """The most that a rule may hit; None is no limit."""
     breaker: Callable[[], BreakerSettings] = BreakerSettings

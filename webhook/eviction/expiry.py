@@ -1,7 +1,7 @@
 """Expiry of rules, and taints that look forgotten. Pure.
 
 An expired rule is taken back once. If it is restored after that, the worker reports it and leaves it alone: a GitOps
-tool that restores the rule and a worker that takes it back would otherwise evict in a loop.
+tool that restores the rule and a worker that takes it back would otherwise evict in a loop. `rule_expiry` does it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-    from webhook.api.rules import DeviceTaintRule
+    from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.inventory.state import Inventory
 
 CONTESTED: Final = f"{OWN_GROUP}/ExpiryContested"
-"""Condition type: False once an expired rule was taken back, True if it was restored after that."""
-_HARD: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
+"""Condition type. Unknown: the expired rule is being taken back; False: it was; True: it was restored after that."""
+UNKNOWN: Final = "Unknown"
+ACTING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
+"""Effects that do something."""
 
 
 class Expiry(StrEnum):
@@ -41,26 +43,49 @@ class Expiry(StrEnum):
 def expiry_of(rule: DeviceTaintRule, now: datetime) -> tuple[Expiry, float]:
     """What to do now, and for LATER the seconds until the rule expires."""
     expires = parse_time(rule.meta.annotations.get(EXPIRES_AT, ""))
-    if expires is None or rule.taint.effect not in _HARD:
+    if expires is None or rule.taint.effect not in ACTING:
         return Expiry.NONE, 0.0
     if now < expires:
         return Expiry.LATER, (expires - now).total_seconds()
     known = condition_of(rule.conditions, CONTESTED)
     # The condition is written once an expiry has passed, so an earlier expiry has been handled already (ADR 13).
     handled_at = None if known is None else known.last_transition_time
-    if handled_at is not None and handled_at >= expires:
-        return Expiry.CONTESTED, 0.0
-    return Expiry.TAKE_BACK, 0.0
+    if known is None or handled_at is None or handled_at < expires or is_announced(known, rule):
+        return Expiry.TAKE_BACK, 0.0
+    return Expiry.CONTESTED, 0.0
 
 
-def contested_condition(rule: DeviceTaintRule, *, restored: bool) -> ConditionState:
-    """Condition ExpiryContested: the expired rule was taken back, or was `restored` after that."""
+def is_announced(known: Condition, rule: DeviceTaintRule) -> bool:
+    """Whether the condition says that this generation of the rule is about to be taken back.
+
+    Taking a rule back moves its generation, so that has not happened yet.
+    """
     expires = parse_time(rule.meta.annotations.get(EXPIRES_AT, ""))
-    when = "" if expires is None else format_time(expires)
-    if restored:
-        text = f"expired at {when}, was taken back and then restored; it is left as it is: set a later /expires-at"
-        return ConditionState("True", "Restored", text)
-    return ConditionState("False", "TakenBack", f"expired at {when}; effect set to None")
+    at = known.last_transition_time
+    in_time = expires is not None and at is not None and at >= expires
+    return known.status == UNKNOWN and in_time and known.observed_generation == rule.generation
+
+
+class ExpiryReason(StrEnum):
+    """Reasons of condition ExpiryContested."""
+
+    TAKING_BACK = "TakingBack"
+    TAKEN_BACK = "TakenBack"
+    RESTORED = "Restored"
+
+
+def contested_condition(rule: DeviceTaintRule, reason: ExpiryReason) -> ConditionState:
+    """Condition ExpiryContested of an expired rule, for each of its reasons."""
+    expires = parse_time(rule.meta.annotations.get(EXPIRES_AT, ""))
+    expired = "expired" if expires is None else f"expired at {format_time(expires)}"
+    match reason:
+        case ExpiryReason.TAKING_BACK:
+            return ConditionState(UNKNOWN, reason.value, f"{expired}; the effect is about to be set to None")
+        case ExpiryReason.TAKEN_BACK:
+            return ConditionState("False", reason.value, f"{expired}; effect set to None")
+        case ExpiryReason.RESTORED:
+            text = f"{expired}, was taken back and then restored; it is left as it is: set a later /expires-at"
+            return ConditionState("True", reason.value, text)
 
 
 class Thresholds(NamedTuple):
@@ -105,7 +130,7 @@ def in_use(inventory: Inventory, rule: DeviceTaintRule) -> bool:
 
 
 def _is_hard(rule: DeviceTaintRule) -> bool:
-    return rule.taint.effect in _HARD
+    return rule.taint.effect in ACTING
 
 
 def _has_devices(inventory: Inventory, rule: DeviceTaintRule) -> bool:
@@ -122,5 +147,5 @@ def _old_taints(inventory: Inventory, bound: datetime) -> Iterator[tuple[str, st
     for (driver, name), pool in sorted(inventory.pools.items(), key=lambda item: item[0]):
         for device, taints in pool.devices.items() if pool.tainted else ():
             for taint in taints:
-                if taint.effect in _HARD and taint.time_added is not None and taint.time_added <= bound:
+                if taint.effect in ACTING and taint.time_added is not None and taint.time_added <= bound:
                     yield driver, name, device, taint.key

@@ -13,6 +13,7 @@ from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
 from webhook.eviction.profiles import deletes_at_once
+from webhook.eviction.recorder import RENEW_SECONDS
 from webhook.eviction.step import Evict, NoAction, StepReason, hold_of, recheck
 from webhook.inventory.state import key_of
 
@@ -72,7 +73,7 @@ class Planner:
         return self.begin()
 
     def _observe_rule(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
-        """A rule was created, changed or removed. Changes of its status alone are ignored: the worker writes them."""
+        """A rule was created, changed or removed. Changes of its status alone are the worker's own, or are undone."""
         core = self._core
         if isinstance(old, DeviceTaintRule) and (new is None or new.meta.uid != old.meta.uid):
             self._rules.forget(old)
@@ -81,6 +82,8 @@ class Planner:
             return
         known = old if isinstance(old, DeviceTaintRule) and old.meta.uid == new.meta.uid else None
         if known is not None and _without_status(known) == _without_status(new):
+            if self._rules.lost_conditions(new):
+                core.queue.add(WorkItem(ItemKind.RULE, new.meta.name))
             return
         self.mark_rule(new.meta.name)
         core.queue.add(WorkItem(ItemKind.RULE, new.meta.name))
@@ -96,6 +99,7 @@ class Planner:
             self.mark_rule(name)
             if self._rules.reset_stop(rule, rule):
                 self._core.evictions.resume(rule)
+                self._core.queue.add(WorkItem(ItemKind.RULE, name))  # what it asks for may have to be announced again
         self._core.breaker.refresh()
         self._core.ready.retry_all()
         self._backlog.pods.add(self._core.deps.inventory.pods)
@@ -253,10 +257,12 @@ class Planner:
             if step.reason is StepReason.OBSERVED:
                 core.recorder.record_pod_event(PodEventKind.SCHEDULED, plan)
             return
-        core.queue.add_after(item, step.seconds)
         if step.reason is StepReason.HELD:
             core.recorder.record_pod_event(PodEventKind.HELD, plan, hold_of(core, plan) or "")
-        elif step.seconds > core.deps.settings.announce_after_seconds:
+            core.queue.add_after(item, min(step.seconds, RENEW_SECONDS))
+            return
+        core.queue.add_after(item, step.seconds)
+        if step.seconds > core.deps.settings.announce_after_seconds:
             core.recorder.record_pod_event(PodEventKind.SCHEDULED, plan)
 
 

@@ -12,6 +12,7 @@ from webhook.eviction.owners import Owners
 from webhook.eviction.ports import PodRef
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction
+from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,6 +42,10 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
     """Whether the last request failed but may have taken effect."""
     last_event: str = ""
     """The reason of the last Event about the pod, so that none is repeated."""
+    last_event_at: float = 0.0
+    """When it was queued, in monotonic seconds."""
+    fault: LastingFault | None = None
+    """Why requests to evict the pod fail; None: none has failed."""
 
     @property
     def ref(self) -> PodRef:

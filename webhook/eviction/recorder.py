@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from webhook.eviction.event_messages import pod_event
+from webhook.eviction.event_messages import PodEventKind, pod_event
 from webhook.flowcontrol.write_behind import WriteBehind
 
 if TYPE_CHECKING:
     from webhook.eviction.dependencies import Dependencies
-    from webhook.eviction.event_messages import PodEventKind
     from webhook.eviction.plans import PodPlan
     from webhook.eviction.ports import EvictionEvent
 
 log = logging.getLogger(__name__)
+
+RENEW_SECONDS: Final = 3600.0
+"""API servers keep an Event for an hour, so one about a state that lasts is written again this often."""
+_ONCE: Final = frozenset({PodEventKind.SCHEDULED, PodEventKind.CANCELLED, PodEventKind.EVICTED})
+"""What happens once; the other kinds of Events are about a state that lasts."""
 
 
 class EvictionRecorder:
@@ -27,9 +31,14 @@ class EvictionRecorder:
         )
 
     def record_pod_event(self, kind: PodEventKind, plan: PodPlan, text: str = "") -> None:
-        """Queues an Event about a pod, unless the last one about it had the same reason."""
-        if plan.last_event != kind.value:
-            plan.last_event = kind.value
+        """Queues an Event about a pod, unless the last one about it had the same reason.
+
+        An Event about a state that lasts is queued again each hour.
+        """
+        now = self._deps.clock.seconds()
+        again = kind not in _ONCE and now - plan.last_event_at >= RENEW_SECONDS
+        if plan.last_event != kind.value or again:
+            plan.last_event, plan.last_event_at = kind.value, now
             self.record(pod_event(self._deps.mode, kind, plan, text))
 
     def record(self, event: EvictionEvent) -> None:

@@ -1,12 +1,15 @@
-"""Keeps the status of rules up to date: conditions, ceilings, expiry. Reads the plans, writes through the port."""
+"""Keeps the status of rules up to date: conditions and ceilings. Reads the plans, writes through the port."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec import structs
+
 from webhook.api.taints import NO_EXECUTE, NONE
 from webhook.eviction.conditions import (
+    COUNTED_PODS,
     EVICTED_PODS,
     EVICTION,
     IN_TREE,
@@ -15,32 +18,40 @@ from webhook.eviction.conditions import (
     ImpactForecast,
     Progress,
     condition_of,
+    counted_pods_condition,
     evicted_pods_condition,
     eviction_condition,
     in_tree_condition,
     updated,
 )
+from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import rule_event
-from webhook.eviction.expiry import CONTESTED, Expiry, contested_condition, expiry_of
 from webhook.eviction.limits import BudgetLimit
 from webhook.eviction.modes import Mode
+from webhook.eviction.recorder import RENEW_SECONDS
+from webhook.eviction.rule_expiry import ExpiryStep, RuleExpiry
 from webhook.eviction.step import StepReason, Wait, exemption, facts_of, next_step
 from webhook.eviction.tally import Tally, code_of
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.scope import can_judge, is_ours, tolerating_scheduling
+from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.eviction.core import Core
+    from webhook.eviction.dependencies import Dependencies
 
 log = logging.getLogger(__name__)
 
 _SOON_SECONDS: Final = 0.2
 """When to check again for a change that a watch is about to bring."""
-_FAILED_SECONDS: Final = 1.0
+_UNTRUSTED_SECONDS: Final = 1.0
+"""How often to check whether conditions may be written again."""
+_GOING_WELL: Final = frozenset({ConditionReason.EVICTING.value, ConditionReason.WAITING.value})
+"""Reasons of status True under which no limit and no pod holds the eviction up."""
 _NOT_JUDGED: Final = "the device selector has fields that cannot be judged here, so no pod is evicted for this rule"
 _WRONG_EFFECT: Final = (
     "devicetaint.io/evict needs effect NoSchedule: with any other, new pods are scheduled onto the devices"
@@ -52,20 +63,28 @@ _NOT_ASKED: Final = "eviction is no longer requested"
 class _RuleState:
     """What the worker keeps about a rule."""
 
-    __slots__ = ("forecast", "generation", "last_reason", "seen_at", "stopped", "tally", "written_at")
+    __slots__ = (
+        *("expiry", "fault", "forecast", "generation", "last_event_at", "last_reason", "seen_at", "stopped", "tally"),
+        *("written", "written_at"),
+    )
 
-    def __init__(self, rule: DeviceTaintRule) -> None:
+    def __init__(self, rule: DeviceTaintRule, deps: Dependencies) -> None:
         self.tally = Tally(rule)
+        self.expiry = RuleExpiry(deps)
+        self.fault = LastingFault(deps.clock.seconds)
         self.generation: int | None = None
         self.seen_at = 0.0
         self.stopped = ""
         self.last_reason = ""
+        self.last_event_at = 0.0
         self.forecast: ImpactForecast | None = None
+        self.written: list[Condition] = []
+        """The conditions as they were last written, or found to be right."""
         self.written_at: float | None = None
 
 
 class RuleStatusUpdater:
-    """Writes the conditions of rules, stops rules above their ceiling, and takes expired rules back."""
+    """Writes the conditions of rules, stops rules above their ceiling, and has expired rules taken back."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -77,6 +96,7 @@ class RuleStatusUpdater:
     def forget(self, rule: DeviceTaintRule) -> None:
         """The rule no longer exists."""
         self._states.pop(rule.meta.uid, None)
+        self._core.announcements.forget(rule.meta.uid)
 
     def count_evicted(self, uids: Iterable[str]) -> None:
         """Counts one evicted pod for each of these rules, by uid."""
@@ -88,7 +108,7 @@ class RuleStatusUpdater:
     def _state_of(self, rule: DeviceTaintRule) -> _RuleState:
         state = self._states.get(rule.meta.uid)
         if state is None:
-            state = self._states[rule.meta.uid] = _RuleState(rule)
+            state = self._states[rule.meta.uid] = _RuleState(rule, self._deps)
         return state
 
     # --- ceilings --------------------------------------------------------------------------------
@@ -109,6 +129,8 @@ class RuleStatusUpdater:
 
     def reset_stop(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> bool:
         """Lifts the stop, because the rule, a limit or the key has changed; returns whether the rule was stopped."""
+        if not is_ours(rule, self._scope):
+            self._core.announcements.forget(rule.meta.uid)  # if it asks again, that is announced again
         state, ceiling = self._state_of(rule), self._deps.ceiling_of(rule)
         state.tally.follow(old, rule, code_of(rule) if ceiling is not None and ceiling.confirmed else "")
         was_stopped, state.stopped = bool(state.stopped), ""
@@ -119,48 +141,107 @@ class RuleStatusUpdater:
     async def sync(self, name: str, *, last: bool = False) -> float | None:
         """Writes the conditions of a rule if they changed; returns the seconds until it must be checked again, or None.
 
-        `last`: the worker stops, so the conditions are written without waiting for the interval between writes.
+        Only the lease holder writes. While the inventory may be out of date, no rule is taken back and nothing is
+        written but that work remains. `last`: the worker stops, so the conditions are written without waiting for the
+        interval between writes.
         """
         rule = self._deps.inventory.rules.get(name)
         if rule is None:
+            self._core.queue.forget(WorkItem(ItemKind.RULE, name))
             return None
-        generation = rule.generation
         state, now = self._state_of(rule), self._deps.clock.seconds()
-        fresh = state.generation != generation
-        if fresh:
-            state.generation, state.seen_at, state.forecast = generation, now, None
-            known = condition_of(rule.conditions, EVICTION)
-            if known is not None and known.observed_generation == generation and known.status == "False":
-                state.seen_at -= self._deps.settings.settle_seconds  # reported before a restart, so settled
-        expiring = await self._expire(rule)
+        leads, trusted = self._deps.leads(), self._deps.trusted()
+        fresh = leads and self._begin_generation(rule, state, now)
+        if not leads or not (trusted or fresh):
+            return _UNTRUSTED_SECONDS
+        expiring = await state.expiry.step(rule) if trusted else ExpiryStep(_UNTRUSTED_SECONDS)
         if expiring.changed:
             return _SOON_SECONDS
+        if expiring.failed:
+            expiring = ExpiryStep(self._retry(name), failed=True)
         period = self._deps.settings.condition_seconds
-        if not (fresh or last) and state.written_at is not None and now - state.written_at < period:
+        at_once = fresh or last or expiring.write
+        if not at_once and state.written_at is not None and now - state.written_at < period:
             return _earliest(period - (now - state.written_at), expiring.recheck_seconds)
-        due = await self._conditions(rule, state, generation)
+        return await self._sync_conditions(rule, state, expiring, fresh=fresh)
+
+    async def _sync_conditions(
+        self, rule: DeviceTaintRule, state: _RuleState, expiring: ExpiryStep, *, fresh: bool
+    ) -> float | None:
+        """Writes the conditions if they changed; returns as `sync` does. `fresh`: the first of a generation."""
+        due = await self._conditions(rule, state, rule.generation)
         if due is None:
             return _SOON_SECONDS
-        if await self._write(rule, state, due.conditions):
-            return _earliest(due.recheck_seconds, expiring.recheck_seconds)
-        state.generation = None if fresh else generation  # not written, so the generation is still new
-        return _FAILED_SECONDS
+        if not self._may_write(due.conditions):
+            return _UNTRUSTED_SECONDS
+        if not await self._write(rule, state, due.conditions):
+            state.generation = None if fresh else rule.generation  # not written, so the generation is still new
+            return self._retry(rule.meta.name)
+        if not expiring.failed:
+            self._core.queue.forget(WorkItem(ItemKind.RULE, rule.meta.name))
+        return _SOON_SECONDS if expiring.write else _earliest(due.recheck_seconds, expiring.recheck_seconds)
+
+    def lost_conditions(self, rule: DeviceTaintRule) -> bool:
+        """Whether conditions of ours are not on the rule, or not as they were written, because of another writer."""
+        state = self._states.get(rule.meta.uid)
+        if state is None:
+            return False
+        shown = {each.type: _without_time(each) for each in rule.conditions}
+        return any(shown.get(each.type) != _without_time(each) for each in state.written)
+
+    def _begin_generation(self, rule: DeviceTaintRule, state: _RuleState, now: float) -> bool:
+        """Whether no condition was written for this generation yet."""
+        if state.generation == rule.generation:
+            return False
+        state.generation, state.seen_at, state.forecast = rule.generation, now, None
+        known = condition_of(rule.conditions, EVICTION)
+        if known is not None and known.observed_generation == rule.generation and known.status == "False":
+            state.seen_at -= self._deps.settings.settle_seconds  # reported before a restart, so settled
+        return True
+
+    def _retry(self, name: str) -> float:
+        """Queues a rule again after a failure, with exponential backoff; returns the wait in seconds."""
+        return self._core.queue.add_rate_limited(WorkItem(ItemKind.RULE, name))
+
+    def _may_write(self, conditions: Iterable[Condition]) -> bool:
+        """Whether this process may write these now: its inventory may be out of date, or its lease lost."""
+        if not self._deps.leads():
+            return False
+        return self._deps.trusted() or all(
+            each.status != "False" for each in conditions if each.type in (EVICTION, IN_TREE)
+        )
 
     async def _write(self, rule: DeviceTaintRule, state: _RuleState, conditions: list[Condition]) -> bool:
         known = [condition_of(rule.conditions, condition.type) for condition in conditions]
-        if known == conditions:
-            return True
-        failure = await self._deps.writer.set_conditions(rule, conditions)
-        if failure is not None:
-            self._deps.metrics.count_condition_error()
-            log.warning("conditions not written", extra={"rule": rule.meta.name, "error": failure.message})
-            return False
-        state.written_at = self._deps.clock.seconds()
+        written = known != conditions
+        state.written = conditions  # first, because the watch may be faster than the response
+        if written:
+            failure = await self._deps.writer.set_conditions(rule, conditions)
+            if failure is not None:
+                state.written = []
+                self._deps.metrics.count_condition_error()
+                if state.fault.failed(failure.message):
+                    fields = {"rule": rule.meta.name, "error": failure.message, **state.fault.fields}
+                    log.warning("conditions not written", extra=fields)
+                return False
+            state.written_at = self._deps.clock.seconds()
+            state.expiry.remember(rule, conditions)
+        state.fault.ended()
         ours = condition_of(conditions, EVICTION)
-        if ours is not None and ours.reason != state.last_reason:
-            state.last_reason = ours.reason
-            self._core.recorder.record(rule_event(rule, ConditionReason(ours.reason), ours.message))
+        if ours is not None:
+            self._record(rule, state, ours, written=written)
         return True
+
+    def _record(self, rule: DeviceTaintRule, state: _RuleState, ours: Condition, *, written: bool) -> None:
+        """Queues an Event if the reason has changed, and each hour while the eviction is held up."""
+        now = self._deps.clock.seconds()
+        lasts = ours.status == "True" and ours.reason not in _GOING_WELL
+        again = lasts and now - state.last_event_at >= RENEW_SECONDS
+        if not state.last_reason and not written:
+            state.last_reason, state.last_event_at = ours.reason, now  # reported before a restart
+        elif again or (written and ours.reason != state.last_reason):
+            state.last_reason, state.last_event_at = ours.reason, now
+            self._core.recorder.record(rule_event(rule, ConditionReason(ours.reason), ours.message))
 
     async def _conditions(self, rule: DeviceTaintRule, state: _RuleState, generation: int) -> _ConditionsToWrite | None:
         """All of our conditions on the rule; None if it has to be counted again, because plans or the rule changed."""
@@ -181,15 +262,23 @@ class RuleStatusUpdater:
             conditions.append(
                 updated(known, IN_TREE, self._in_tree_state(rule, state, progress), generation, now, any_change=True)
             )
-        contested = condition_of(rule.conditions, CONTESTED)
+        trusted = self._deps.trusted()
+        contested = state.expiry.condition(rule) if trusted else state.expiry.known(rule)
         if contested is not None:
             conditions.append(contested)
         if ours is not None and progress.evicted:
-            known = condition_of(rule.conditions, EVICTED_PODS)
-            fresh = evicted_pods_condition(progress.evicted)
-            conditions.append(updated(known, EVICTED_PODS, fresh, generation, now))
+            conditions += self._counts(rule, state, generation)
         may_change = ours is not None and (progress.pending > 0 or not progress.settled)
         return _ConditionsToWrite(conditions, again if may_change else None)
+
+    def _counts(self, rule: DeviceTaintRule, state: _RuleState, generation: int) -> Iterator[Condition]:
+        """The numbers that have to survive a restart."""
+        tally, now = state.tally, self._deps.clock.now()
+        known = condition_of(rule.conditions, EVICTED_PODS)
+        yield updated(known, EVICTED_PODS, evicted_pods_condition(tally.total), generation, now)
+        known = condition_of(rule.conditions, COUNTED_PODS)
+        if known is not None or tally.counting != tally.total:
+            yield updated(known, COUNTED_PODS, counted_pods_condition(tally.counting), generation, now)
 
     def _eviction_state(self, rule: DeviceTaintRule, state: _RuleState, progress: Progress) -> ConditionState | None:
         """Condition Eviction; None for a rule that this worker does not act on and has not reported on."""
@@ -213,6 +302,12 @@ class RuleStatusUpdater:
             impact = impact_of(inventory, rule.selector, taint, self._deps.clock.now())
             state.forecast = ImpactForecast(impact.devices, impact.allocated, len(impact.pods), len(impact.namespaces))
         return in_tree_condition(effect, progress.pending, progress.namespaces, state.tally.evicted, state.forecast)
+
+    def _is_announced(self, rule: DeviceTaintRule) -> bool:
+        """Whether the condition allows pods to be planned for the rule: what `/evict` asks for is announced first."""
+        if not self._deps.mode.acts or rule.taint.effect == NO_EXECUTE or not is_ours(rule, self._scope):
+            return True
+        return self._core.announcements.announced_at(rule) is not None
 
     async def _progress(self, rule: DeviceTaintRule, state: _RuleState) -> tuple[Progress, float | None]:
         timeslice = TimeSlice(clock=self._deps.clock.seconds)
@@ -252,54 +347,9 @@ class RuleStatusUpdater:
             skipped=skipped,
             tolerating_scheduling=len(tolerating_scheduling(self._deps.inventory, rule)) if self._scope.asked else 0,
             next_due=next_due,
-            settled=settled_in <= 0,
+            settled=settled_in <= 0 and self._is_announced(rule),
         )
         return progress, settled_in if settled_in > 0 else self._deps.settings.condition_seconds
-
-    # --- expiry ----------------------------------------------------------------------------------
-
-    async def _expire(self, rule: DeviceTaintRule) -> _ExpiryStep:
-        """Takes an expired rule back, once per expiry."""
-        if not self._deps.mode.acts:
-            return _ExpiryStep()
-        what, seconds = expiry_of(rule, self._deps.clock.now())
-        match what:
-            case Expiry.NONE:
-                return _ExpiryStep()
-            case Expiry.LATER:
-                return _ExpiryStep(recheck_seconds=seconds)
-            case Expiry.CONTESTED:
-                await self._write_contested(rule, restored=True)
-                return _ExpiryStep()
-            case Expiry.TAKE_BACK:
-                return await self._take_back(rule)
-
-    async def _take_back(self, rule: DeviceTaintRule) -> _ExpiryStep:
-        writer = self._deps.writer
-        delete = self._deps.settings.delete_expired
-        if delete and rule.deleting:
-            return _ExpiryStep()  # deleted already; others have to remove its finalizers
-        failure = await (writer.delete_rule(rule) if delete else writer.downgrade(rule))
-        if failure is not None:
-            log.warning("expired rule not taken back", extra={"rule": rule.meta.name, "error": failure.message})
-            return _ExpiryStep(recheck_seconds=_FAILED_SECONDS)
-        log.info("expired rule taken back", extra={"rule": rule.meta.name, "deleted": delete})
-        if not delete:
-            await self._write_contested(rule, restored=False)
-        return _ExpiryStep(changed=True)
-
-    async def _write_contested(self, rule: DeviceTaintRule, *, restored: bool) -> None:
-        known = condition_of(rule.conditions, CONTESTED)
-        generation = rule.generation
-        fresh = contested_condition(rule, restored=restored)
-        condition = updated(known, CONTESTED, fresh, generation, self._deps.clock.now())
-        if condition == known or (known is not None and (known.status, known.message) == (fresh.status, fresh.message)):
-            return
-        ours = [each for each in rule.conditions if each.type in (EVICTION, EVICTED_PODS)]
-        theirs = [each for each in rule.conditions if each.type == IN_TREE and self._deps.mode is Mode.REPLACEMENT]
-        failure = await self._deps.writer.set_conditions(rule, [*ours, *theirs, condition])
-        if failure is not None:
-            log.warning("conditions not written", extra={"rule": rule.meta.name, "error": failure.message})
 
 
 class _ConditionsToWrite(NamedTuple):
@@ -309,11 +359,9 @@ class _ConditionsToWrite(NamedTuple):
     recheck_seconds: float | None
 
 
-class _ExpiryStep(NamedTuple):
-    """Whether expiry changed the rule, and the seconds until it must be checked again."""
-
-    changed: bool = False
-    recheck_seconds: float | None = None
+def _without_time(condition: Condition) -> Condition:
+    """What another writer can have changed: the API server cuts times to full seconds."""
+    return structs.replace(condition, last_transition_time=None)
 
 
 def _earliest(one: float | None, other: float | None) -> float | None:

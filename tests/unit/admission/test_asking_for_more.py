@@ -22,8 +22,8 @@ from tests.unit.admission.guarding import (
     told,
 )
 from tests.unit.inventory.values import inventory_of
-from webhook.admission.rule_delta import asks_for_more
 from webhook.api.rules import CONFIRM_IMPACT, EVICTIONS_PER_SECOND, EXPIRES_AT
+from webhook.inventory.rule_delta import asks_for_more
 from webhook.inventory.state import Sight
 from webhook.policy.model import Action, EvictionProfile, ImpactLimits, ImpactSettings, PolicyMode
 

@@ -10,8 +10,8 @@ import pytest
 from tests.builders import DRIVER, NOW, decoded
 from tests.unit.admission.guarding import ask, fleet, node, over, tainting, told
 from tests.unit.inventory.values import inventory_of
-from webhook.admission.rule_delta import begins_to_evict, is_wide, only_less
 from webhook.api.rules import DESCRIPTION, EVICTIONS_PER_SECOND, DeviceSelector
+from webhook.inventory.rule_delta import begins_to_evict, is_wide, only_less
 from webhook.policy.model import ImpactLimits, ImpactSettings
 
 EARLIER = NOW - timedelta(seconds=1)

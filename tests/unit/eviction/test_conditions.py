@@ -10,6 +10,7 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import pod, rule
 from tests.unit.eviction.world import FREE
 from webhook.api.rules import Condition
+from webhook.eviction.announcements import announced_at
 from webhook.eviction.conditions import (
     EVICTED_PODS,
     EVICTION,
@@ -18,7 +19,6 @@ from webhook.eviction.conditions import (
     ConditionState,
     ImpactForecast,
     Progress,
-    announced_at,
     evicted_pods,
     evicted_pods_condition,
     eviction_condition,
@@ -180,7 +180,7 @@ def test_time_of_the_in_tree_condition_moves_with_any_change() -> None:
 
 
 def test_announcement_counts_for_its_generation() -> None:
-    conditions = (Condition(EVICTION, "False", "NothingToDo", "", 3, NOW),)
+    conditions = (Condition(EVICTION, "True", "Waiting", "", 3, NOW),)
     assert announced_at(conditions, 3) == NOW
     assert announced_at(conditions, 4) is None
     assert announced_at((), 3) is None

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from tests.builders import DRIVER, KEY, NOW
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, taint
@@ -23,6 +24,7 @@ TAKEN_BACK = Condition(CONTESTED, "False", "TakenBack", "in any words", last_tra
 OTHER_EXPIRY = Condition(
     CONTESTED, "False", "TakenBack", "in any words", last_transition_time=NOW - timedelta(seconds=1)
 )
+BEGUN = Condition(CONTESTED, "Unknown", "TakingBack", "in any words", 1, NOW)
 NO_TIME = Condition(CONTESTED, "False", "TakenBack", "in any words")
 
 
@@ -37,6 +39,11 @@ NO_TIME = Condition(CONTESTED, "False", "TakenBack", "in any words")
         (AT, "NoExecute", (TAKEN_BACK,), Expiry.CONTESTED),
         (AT, "NoExecute", (OTHER_EXPIRY,), Expiry.TAKE_BACK),
         (AT, "NoExecute", (NO_TIME,), Expiry.TAKE_BACK),
+        (AT, "NoExecute", (BEGUN,), Expiry.TAKE_BACK),
+        (AT, "None", (BEGUN,), Expiry.NONE),
+        (AT, "NoExecute", (structs.replace(BEGUN, observed_generation=2),), Expiry.CONTESTED),
+        (AT, "NoExecute", (structs.replace(BEGUN, status="True"),), Expiry.CONTESTED),
+        (AT, "NoExecute", (structs.replace(BEGUN, last_transition_time=None),), Expiry.TAKE_BACK),
         ("2026-06-01T12:00:00.9Z", "NoExecute", (TAKEN_BACK,), Expiry.CONTESTED),
         ("2026-05-01T12:00:00Z", "NoExecute", (TAKEN_BACK,), Expiry.CONTESTED),
         ("2026-06-01T12:00:30Z", "NoExecute", (TAKEN_BACK,), Expiry.LATER),

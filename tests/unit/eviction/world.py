@@ -208,6 +208,7 @@ class World:
         self.trusted = True
         self.breaker = breaker
         self.pause: Pause | None = None
+        self.leads = True
         self._end = math.inf
         self.deps = Dependencies(
             inventory=self.inventory,
@@ -220,6 +221,7 @@ class World:
             profile_of=lambda pod: self.profiles.of(pod, self.namespaces.get(pod.meta.namespace)),
             random=lambda: 0.0,
             trusted=lambda: self.trusted,
+            leads=lambda: self.leads,
             ceiling_of=ceiling_of,
             breaker=lambda: self.breaker,
             pause=lambda: self.pause,

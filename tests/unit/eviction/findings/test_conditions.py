@@ -32,7 +32,6 @@ def statuses(world: World, kind: str = EVICTION) -> list[str]:
 # --- what is not known ---------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M1")
 def test_no_rule_is_reported_as_done_while_the_inventory_is_out_of_date() -> None:
     """M1: while the watch of claims is broken no rule gets status `False`, or `kubectl wait` returns too soon."""
     world = World(Mode.DELEGATED, FREE)
@@ -42,7 +41,6 @@ def test_no_rule_is_reported_as_done_while_the_inventory_is_out_of_date() -> Non
     assert "False" not in statuses(world)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M1")
 def test_worker_that_lost_its_lease_writes_no_condition_when_it_stops() -> None:
     """M1: after the lease is lost the conditions of the new leader are not overwritten."""
     world = World(Mode.REPLACEMENT, FREE)
@@ -61,7 +59,6 @@ def test_worker_that_lost_its_lease_writes_no_condition_when_it_stops() -> None:
 
 
 @pytest.mark.parametrize("reason", ["ObserveOnly", "Stopped", "NothingToDo"])
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M5")
 def test_condition_that_announces_no_eviction_begins_none(reason: str) -> None:
     """M5: no pod is evicted before a condition of status True was written, whatever an older one says."""
     old = NOW - timedelta(days=30)
@@ -116,21 +113,18 @@ def expired() -> tuple[World, Late]:
     return world, world.cluster
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M7")
 def test_condition_about_a_contested_expiry_is_not_lost_when_the_watch_is_late() -> None:
     """M7: the next write of conditions keeps ExpiryContested, though the cached status does not have it yet."""
     _, server = expired()
     assert CONTESTED in [condition.type for condition in server.status]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M7")
 def test_condition_about_an_expiry_is_written_before_the_rule_is_taken_back() -> None:
     """M7: a worker that ends between the two writes must not take the rule back again after its restart."""
     _, server = expired()
     assert server.announced
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M7")
 def test_expired_rule_that_is_restored_is_taken_back_once() -> None:
     """M7: GitOps and expiry must not evict in a cycle, also while the watch is slow."""
     world, server = expired()
@@ -145,7 +139,6 @@ def test_expired_rule_that_is_restored_is_taken_back_once() -> None:
 # --- what is remembered ---------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M8")
 def test_new_leader_does_not_count_what_was_evicted_before_the_rule_was_judged_anew() -> None:
     """M8: a rule that moved to another node may evict 45 pods there, also under a new leader."""
 
@@ -174,7 +167,6 @@ def test_new_leader_does_not_count_what_was_evicted_before_the_rule_was_judged_a
     assert second.condition("rule")[1] == "Waiting"
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L10")
 def test_condition_that_another_writer_removes_is_restored() -> None:
     """L10: the condition of a rule that is completed comes back when another writer of the status removes it."""
     world = World(Mode.REPLACEMENT, FREE)

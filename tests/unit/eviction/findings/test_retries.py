@@ -47,7 +47,6 @@ def refused(*, expires: bool) -> int:
 
 
 @pytest.mark.parametrize("expires", [True, False], ids=["expired rule", "conditions"])
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M13")
 def test_change_of_a_rule_that_is_refused_is_retried_with_backoff(*, expires: bool) -> None:
     """M13: a change that is refused is retried with backoff up to ten seconds, as evictions are."""
     assert refused(expires=expires) <= 600 / 10 + 20
@@ -60,7 +59,6 @@ class Forbidding(FakeCluster):
         return EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: 403: not now")
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M13")
 def test_lasting_refusal_is_not_logged_at_each_retry(caplog: pytest.LogCaptureFixture) -> None:
     """M13: an eviction that keeps failing is logged once, and then every five minutes."""
     world = World(Mode.REPLACEMENT, FREE, cluster=Forbidding)
@@ -69,7 +67,6 @@ def test_lasting_refusal_is_not_logged_at_each_retry(caplog: pytest.LogCaptureFi
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) <= 3
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L7")
 def test_event_about_a_blocked_pod_is_renewed_each_hour() -> None:
     """L7: Events live for an hour, so a pod that is blocked for longer gets another one."""
     world = World(Mode.REPLACEMENT, FREE)

@@ -89,7 +89,6 @@ def test_last_conditions_are_written_in_bounded_time() -> None:
     hurry(test())
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M1")
 def test_stage_of_a_worker_that_lost_its_lease_writes_no_last_conditions(tmp_path: Path) -> None:
     """M1: a worker that ends because it lost its lease writes no conditions."""
     world = World(Mode.REPLACEMENT, FREE)

@@ -1,0 +1,315 @@
+"""When the worker writes to a rule: only what it can know, only as lease holder, and not too often."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import structs
+
+from tests.builders import NOW
+from tests.unit.eviction.objects import claim, pod, rule, tolerates
+from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
+from webhook.api.meta import format_time
+from webhook.api.rules import EXPIRES_AT, Condition
+from webhook.eviction.conditions import EVICTION
+from webhook.eviction.core import ItemKind, WorkItem
+from webhook.eviction.modes import Mode
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, WriteFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.eviction.ports import PodRef
+
+REFUSED = "403: not allowed"
+EXPIRED = {EXPIRES_AT: format_time(NOW + timedelta(seconds=5))}
+
+
+def asking() -> DeviceTaintRule:
+    return rule(effect="NoSchedule", evict=True)
+
+
+def reasons(world: World) -> list[str]:
+    return [reason for _, kind, reason, _ in world.cluster.writes if kind == EVICTION]
+
+
+def status_changed(world: World, conditions: tuple[Condition, ...]) -> None:
+    """Another writer has changed the status of the rule."""
+    known = world.inventory.rules["rule"]
+    world.change(known, structs.replace(known, conditions=conditions))
+    world.settle()
+
+
+# --- trust, and the lease -------------------------------------------------------------------------
+
+
+def test_eviction_is_announced_while_the_inventory_is_out_of_date_and_done_once_it_is_not() -> None:
+    world = World(Mode.DELEGATED, FREE)
+    world.trusted = False
+    world.add(asking())
+    world.advance(60)
+    assert reasons(world) == ["Waiting"]
+    world.trusted = True
+    world.advance(2)
+    assert reasons(world) == ["Waiting", "NothingToDo"]
+
+
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.REPLACEMENT])
+def test_nothing_is_written_that_says_no_pod_is_left(mode: Mode) -> None:
+    """In mode replacement that includes the in-tree controller's condition."""
+    world = World(mode, FREE)
+    world.trusted = False
+    world.add(rule())
+    world.advance(60)
+    assert world.cluster.writes == []
+    world.trusted = True
+    world.advance(12)
+    assert reasons(world)[-1] == ("ObserveOnly" if mode is Mode.OBSERVE else "NothingToDo")
+
+
+def test_progress_is_written_again_when_the_inventory_is_current_again() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    waits = pod("pod")
+    world.add(claim("pod", tolerates(3600)), waits, rule())
+    world.advance(20)
+    world.trusted = False
+    world.remove(waits)
+    world.advance(60)
+    assert world.condition("rule")[:2] == ("True", "Waiting")
+    world.trusted = True
+    world.advance(2)
+    assert world.condition("rule")[:2] == ("False", "NothingToDo")
+
+
+@pytest.mark.parametrize("lost", ["trusted", "leads"])
+def test_no_rule_is_taken_back_by_a_worker_in_doubt(lost: str) -> None:
+    world = World(Mode.DELEGATED, FREE)
+    world.add(rule(annotations=EXPIRED))
+    setattr(world, lost, False)
+    world.advance(60)
+    assert world.cluster.writes == []
+    assert world.inventory.rules["rule"].taint.effect == "NoExecute"
+    setattr(world, lost, True)
+    world.advance(3)
+    assert world.inventory.rules["rule"].taint.effect == "None"
+
+
+def test_worker_that_does_not_lead_writes_nothing() -> None:
+    world = World(Mode.DELEGATED, FREE)
+    world.leads = False
+    world.add(asking())
+    world.advance(30)
+    asyncio.run(world.worker.stop())
+    assert world.cluster.writes == []
+
+
+def test_lease_is_checked_again_right_before_the_request() -> None:
+    """Counting pods takes time."""
+    world = World(Mode.DELEGATED, FREE)
+    answers = iter([True, False])
+    object.__setattr__(world.deps, "leads", lambda: next(answers, False))
+    world.add(asking())
+    world.advance(30)
+    assert world.cluster.writes == []
+
+
+# --- another writer -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param((), id="removed"),
+        pytest.param((Condition(EVICTION, "True", "Evicting", "1 pod evicted", 1, NOW),), id="changed"),
+    ],
+)
+def test_condition_that_another_writer_changes_is_restored_at_once(change: tuple[Condition, ...]) -> None:
+    world = World(Mode.DELEGATED, FREE)
+    world.add(asking())
+    world.advance(60)
+    told = world.condition("rule")
+    world.cluster.writes.clear()
+    status_changed(world, change)
+    assert reasons(world) == ["NothingToDo"]
+    assert world.condition("rule") == told
+    status_changed(world, ())
+    assert reasons(world) == ["NothingToDo"]  # two writers that do not agree write every ten seconds each
+    world.advance(10)
+    assert reasons(world) == ["NothingToDo"] * 2
+
+
+def test_condition_that_is_right_before_the_first_write_is_restored_as_well() -> None:
+    known = Condition(EVICTION, "False", "Completed", "0 pods evicted", 1, NOW)
+    world = World(Mode.OBSERVE, FREE)
+    world.add(rule(conditions=(structs.replace(known, reason="ObserveOnly"),)))
+    world.advance(60)
+    assert reasons(world) == []
+    status_changed(world, ())
+    assert reasons(world) == ["ObserveOnly"]
+
+
+def test_conditions_of_others_and_full_seconds_are_no_reason_to_write() -> None:
+    world = World(Mode.DELEGATED, FREE)
+    world.clock.wall += timedelta(seconds=0.5)
+    world.add(asking())
+    world.advance(60)
+    [ours] = world.inventory.rules["rule"].conditions
+    rounded = structs.replace(ours, last_transition_time=NOW + timedelta(seconds=6))
+    assert not world.worker.rules.lost_conditions(
+        structs.replace(world.inventory.rules["rule"], conditions=(rounded, Condition("Other", "True")))
+    )
+    assert not world.worker.rules.lost_conditions(rule("unknown"))
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+class Refusing(FakeCluster):
+    """Refuses what a test says, and counts the attempts."""
+
+    conditions = False
+    downgrades = True
+    attempts = 0
+
+    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> WriteFailure | None:
+        self.attempts += self.conditions
+        return WriteFailure(REFUSED) if self.conditions else await super().set_conditions(rule, conditions)
+
+    async def downgrade(self, rule: DeviceTaintRule) -> WriteFailure | None:
+        self.attempts += self.downgrades
+        return WriteFailure(REFUSED) if self.downgrades else await super().downgrade(rule)
+
+
+def warnings(caplog: pytest.LogCaptureFixture, message: str) -> list[int]:
+    """The attempts after which it was logged."""
+    return [record.__dict__["attempt"] for record in caplog.records if record.message == message]
+
+
+def refusing() -> tuple[World, Refusing]:
+    world = World(Mode.DELEGATED, FREE, cluster=Refusing)
+    assert isinstance(world.cluster, Refusing)
+    return world, world.cluster
+
+
+def test_expired_rule_that_may_not_be_changed_is_retried_with_backoff(caplog: pytest.LogCaptureFixture) -> None:
+    """Though its conditions can be written."""
+    world, server = refusing()
+    world.add(rule(annotations=EXPIRED))
+    world.advance(605)
+    assert 60 <= server.attempts <= 80
+    said = warnings(caplog, "expired rule not taken back")
+    assert len(said) == 2
+    assert said[0] == 1
+    assert world.worker.queue.failures(WorkItem(ItemKind.RULE, "rule")) == server.attempts
+    server.downgrades = False
+    world.advance(10)
+    assert world.inventory.rules["rule"].taint.effect == "None"
+    world.advance(1)
+    assert world.worker.queue.failures(WorkItem(ItemKind.RULE, "rule")) == 0
+
+
+def test_conditions_that_are_refused_are_logged_when_that_begins_and_each_five_minutes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world, server = refusing()
+    server.conditions = True
+    world.add(asking())
+    world.advance(290)
+    assert warnings(caplog, "conditions not written") == [1]
+    world.advance(20)
+    assert len(warnings(caplog, "conditions not written")) == 2
+    server.conditions = False
+    world.advance(10)
+    assert world.worker.queue.failures(WorkItem(ItemKind.RULE, "rule")) == 0
+    server.conditions = True
+    status_changed(world, ())
+    world.advance(20)
+    assert warnings(caplog, "conditions not written")[2:] == [1]
+
+
+def test_failures_of_a_rule_are_forgotten_with_it() -> None:
+    world, server = refusing()
+    server.conditions = True
+    world.add(asking())
+    world.advance(30)
+    world.remove(world.inventory.rules["rule"])
+    world.advance(11)
+    assert world.worker.queue.failures(WorkItem(ItemKind.RULE, "rule")) == 0
+
+
+class Forbidding(FakeCluster):
+    """No pod may be evicted."""
+
+    text = REFUSED
+
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG002 -- any
+        return EvictionOutcome(EvictionResult.FAILED, self.text)
+
+
+def test_pods_that_cannot_be_evicted_are_logged_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(Mode.REPLACEMENT, FREE, cluster=Forbidding)
+    world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
+    world.advance(299)
+    assert warnings(caplog, "pod not evicted") == [1, 1]
+    assert isinstance(world.cluster, Forbidding)
+    world.cluster.text = "403: now for another reason"
+    world.advance(11)
+    assert len(warnings(caplog, "pod not evicted")) == 4
+    world.advance(280)
+    assert len(warnings(caplog, "pod not evicted")) == 4
+
+
+# --- Events ---------------------------------------------------------------------------------------
+
+
+def test_events_about_a_blocked_pod_and_its_rule_are_renewed_each_hour() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add_budget(Budget())
+    world.add(claim("pod"), pod("pod"), rule())
+    world.advance(3590)
+    assert sorted(world.told("EvictionBlocked")) == ["pod", "rule"]
+    world.advance(30)
+    assert sorted(world.told("EvictionBlocked")) == ["pod", "pod", "rule", "rule"]
+
+
+def test_events_about_a_held_pod_and_its_rule_are_renewed_each_hour() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_hold_seconds=86400))
+    world.add(claim("pod"), pod("pod", hold="debugging"), rule())
+    world.advance(3590)
+    assert sorted(world.told("EvictionHeld")) == ["pod", "rule"]
+    world.advance(30)
+    assert sorted(world.told("EvictionHeld")) == ["pod", "pod", "rule", "rule"]
+
+
+def test_hold_that_ends_within_the_hour_ends_in_time() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_hold_seconds=100))
+    world.add(claim("pod"), pod("pod", hold="debugging"), rule())
+    world.advance(99)
+    assert world.evicted == []
+    world.advance(2)
+    assert world.evicted == ["pod"]
+
+
+def test_event_about_what_only_happens_once_is_not_renewed() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(claim("pod", tolerates(4 * 3600)), pod("pod"), rule())
+    world.advance(3 * 3600)
+    world.worker.requeue_waiting()
+    world.settle()
+    assert sorted(world.told("EvictionScheduled")) == ["pod", "rule"]
+
+
+def test_new_leader_repeats_no_event_about_a_rule_before_an_hour_is_over() -> None:
+    conditions: tuple[Condition, ...] = ()
+    for expected in (["rule"], []):
+        world = World(Mode.REPLACEMENT, structs.replace(FREE, max_hold_seconds=86400))
+        world.add(claim("pod"), pod("pod", hold="debugging"), rule(conditions=conditions))
+        world.advance(3500)
+        assert [name for name in world.told("EvictionHeld") if name == "rule"] == expected
+        conditions = world.inventory.rules["rule"].conditions
+    world.advance(200)
+    assert sorted(world.told("EvictionHeld")) == ["pod", "pod", "rule"]
