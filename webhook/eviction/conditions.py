@@ -44,10 +44,12 @@ class ConditionState(NamedTuple):
 
 
 class ConditionReason(StrEnum):
-    """Reasons of condition devicetaint.io/Eviction. The first four mean that work remains."""
+    """Reasons of condition devicetaint.io/Eviction. The first six mean that work remains."""
 
     EVICTING = "Evicting"
+    LIMITED = "Limited"
     BLOCKED = "Blocked"
+    PAUSED = "Paused"
     HELD = "Held"
     WAITING = "Waiting"
     COMPLETED = "Completed"
@@ -57,13 +59,30 @@ class ConditionReason(StrEnum):
 
 
 _WORKING: Final = frozenset(
-    {ConditionReason.EVICTING, ConditionReason.BLOCKED, ConditionReason.HELD, ConditionReason.WAITING}
+    {
+        ConditionReason.EVICTING,
+        ConditionReason.LIMITED,
+        ConditionReason.BLOCKED,
+        ConditionReason.PAUSED,
+        ConditionReason.HELD,
+        ConditionReason.WAITING,
+    }
 )
 
 
-class Progress(NamedTuple):
-    """Progress of the eviction for one rule. Counts are of pods; blocked and held pods are pending too.
+class LimitedPods(NamedTuple):
+    """Pods that a limit holds back: the limit by its field in the policy, how many, and the first by name."""
 
+    limit: str
+    pods: int
+    first: tuple[str, ...]
+
+
+class Progress(NamedTuple):
+    """Progress of the eviction for one rule. Counts are of pods; blocked, held and limited pods are pending too.
+
+    `limited`: by limit, none twice. `stalled`: limits have let no pod go for a while. `stuck`: pods, by
+    `namespace/name`, that are terminating for too long. `paused`: the end of the policy's pause, and its reason.
     `blocked`: a disruption budget, or another error of the API server, refused the last attempt. `skipped`: pods that
     are never evicted, such as those of DaemonSets. `next_due`: the earliest due time of the pods not due yet.
     `settled`: enough time has passed since the rule appeared for the caches to know every allocation made before it.
@@ -74,6 +93,10 @@ class Progress(NamedTuple):
     due: int = 0
     blocked: int = 0
     held: int = 0
+    limited: tuple[LimitedPods, ...] = ()
+    stalled: bool = False
+    stuck: tuple[str, ...] = ()
+    paused: tuple[datetime, str] | None = None
     evicted: int = 0
     skipped: int = 0
     tolerating_scheduling: int = 0
@@ -95,11 +118,21 @@ def _state(progress: Progress, *, acts: bool, stopped: str) -> ConditionReason:
         return ConditionReason.WAITING
     if not progress.pending:
         return ConditionReason.COMPLETED if progress.evicted else ConditionReason.NOTHING_TO_DO
-    if progress.due > progress.blocked + progress.held:
+    return _state_of_pending(progress)
+
+
+def _state_of_pending(progress: Progress) -> ConditionReason:
+    if progress.paused is not None and progress.due > progress.held:
+        return ConditionReason.PAUSED
+    limited = sum(each.pods for each in progress.limited) if progress.stalled else 0
+    if progress.due > progress.blocked + progress.held + limited:
         return ConditionReason.EVICTING
-    if progress.blocked:
-        return ConditionReason.BLOCKED
-    return ConditionReason.HELD if progress.held else ConditionReason.WAITING
+    causes = {
+        ConditionReason.LIMITED: limited,
+        ConditionReason.BLOCKED: progress.blocked,
+        ConditionReason.HELD: progress.held,
+    }
+    return next((reason for reason, pods in causes.items() if pods), ConditionReason.WAITING)
 
 
 def _parts(progress: Progress, *, acts: bool, stopped: str) -> Iterable[str]:
@@ -109,18 +142,35 @@ def _parts(progress: Progress, *, acts: bool, stopped: str) -> Iterable[str]:
     if progress.pending:
         what = "pending" if acts else "would be evicted"
         yield f"{_number(progress.pending, 'pod')} {what} in {_number(progress.namespaces, 'namespace')}"
-        if progress.blocked:
-            yield f"{progress.blocked} blocked"
-        if progress.held:
-            yield f"{progress.held} held"
+        yield from _causes(progress)
     elif acts and not progress.settled and not stopped:
         yield "waiting until all allocations made before the taint are known"
     if progress.next_due is not None:
         yield f"next due {format_time(progress.next_due)}"
+    if progress.stuck:
+        yield f"{len(progress.stuck)} stuck in Terminating ({_names(progress.stuck[:3], len(progress.stuck))})"
     if progress.skipped:
         yield f"{progress.skipped} skipped (pods of DaemonSets, mirror pods)"
     if progress.tolerating_scheduling:
         yield f"{progress.tolerating_scheduling} left alone (ToleratesScheduling)"
+
+
+def _causes(progress: Progress) -> Iterable[str]:
+    """What holds up the pending pods."""
+    if progress.blocked:
+        yield f"{progress.blocked} blocked"
+    if progress.held:
+        yield f"{progress.held} held"
+    for limit, pods, first in progress.limited:
+        yield f"{pods} limited by {limit} ({_names(first, pods)})"
+    if progress.paused is not None:
+        until, why = progress.paused
+        yield f"paused until {format_time(until)}" + (f": {why}" if why else "")
+
+
+def _names(first: tuple[str, ...], count: int) -> str:
+    more = count - len(first)
+    return ", ".join(first) + (f" and {more} more" if more else "")
 
 
 def evicted_pods_condition(evicted: int) -> ConditionState:

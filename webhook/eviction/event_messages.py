@@ -67,7 +67,9 @@ def _why(plan: PodPlan) -> str:
 _RULE_REASONS: Final = {
     "Evicting": "EvictionStarted",
     "Waiting": "EvictionScheduled",
+    "Limited": "EvictionLimited",
     "Blocked": "EvictionBlocked",
+    "Paused": "EvictionPaused",
     "Held": "EvictionHeld",
     "Completed": "EvictionCompleted",
     "Stopped": "EvictionStopped",
@@ -79,7 +81,7 @@ _RULE_REASONS: Final = {
 def rule_event(rule: DeviceTaintRule, state: ConditionReason, message: str) -> EvictionEvent:
     """An Event about a rule, written when the reason of its condition changes."""
     return EvictionEvent(
-        rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in {"Blocked", "Stopped"}
+        rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in {"Blocked", "Limited", "Stopped"}
     )
 
 

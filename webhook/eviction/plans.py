@@ -62,6 +62,15 @@ def _owner_of(pod: Pod) -> str:
     return pod.owner.uid if pod.owner is not None else ""
 
 
+class StuckPod(NamedTuple):
+    """A pod that stays in Terminating."""
+
+    key: str
+    """Its `namespace/name`."""
+    rules: frozenset[str]
+    """The rules that hit it, by uid."""
+
+
 class Changes(NamedTuple):
     """The result of planning pods."""
 
@@ -151,8 +160,8 @@ class Plans:
         """What has changed for limits since the controller last emptied this set."""
         self.owners = Owners(self.freed)
         self._terminating: set[str] = set()
-        self.stuck: dict[str, str] = {}
-        """Pods, by uid, that are terminating for too long to be counted any longer, with their `namespace/name`."""
+        self.stuck: dict[str, StuckPod] = {}
+        """Pods, by uid, that are terminating for too long to be counted any longer."""
 
     # --- queries ---------------------------------------------------------------------------------
 
@@ -165,6 +174,10 @@ class Plans:
         """Number of pods that a rule hits, and number of their namespaces."""
         hits = self._hits.get(rule_uid)
         return (0, 0) if hits is None else (len(hits.pods), len(hits.namespaces))
+
+    def stuck_of(self, rule_uid: str) -> list[str]:
+        """The pods, by `namespace/name`, that a rule hits and that stay in Terminating."""
+        return [pod.key for pod in self.stuck.values() if rule_uid in pod.rules]
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -277,7 +290,8 @@ class Plans:
         pod = self._known.get(key)
         if pod is None or pod.meta.uid != uid:
             return False
-        self.stuck[uid] = key
+        eviction = self._evictions.eviction_of(pod)
+        self.stuck[uid] = StuckPod(key, frozenset(rule for rule, _ in eviction.rules) if eviction else frozenset())
         if self.under_way.discard(uid):
             self.freed.add(PodFreed(pod.meta.namespace))
         self.owners.mark_available(_owner_of(pod), uid)

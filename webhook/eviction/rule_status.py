@@ -26,13 +26,11 @@ from webhook.eviction.conditions import (
 )
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import rule_event
-from webhook.eviction.limits import BudgetLimit
 from webhook.eviction.modes import Mode
+from webhook.eviction.progress import ProgressCount
 from webhook.eviction.recorder import RENEW_SECONDS
 from webhook.eviction.rule_expiry import ExpiryStep, RuleExpiry
-from webhook.eviction.step import StepReason, Wait, exemption, facts_of, next_step
 from webhook.eviction.tally import Tally, code_of
-from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.scope import can_judge, is_ours, tolerating_scheduling
 from webhook.telemetry.repeats import LastingFault
@@ -50,6 +48,8 @@ _SOON_SECONDS: Final = 0.2
 """When to check again for a change that a watch is about to bring."""
 _UNTRUSTED_SECONDS: Final = 1.0
 """How often to check whether conditions may be written again."""
+_STALLED_SECONDS: Final = 30.0
+"""How long limits may let no pod of a rule go before its condition says so."""
 _GOING_WELL: Final = frozenset({ConditionReason.EVICTING.value, ConditionReason.WAITING.value})
 """Reasons of status True under which no limit and no pod holds the eviction up."""
 _NOT_JUDGED: Final = "the device selector has fields that cannot be judged here, so no pod is evicted for this rule"
@@ -64,8 +64,8 @@ class _RuleState:
     """What the worker keeps about a rule."""
 
     __slots__ = (
-        *("expiry", "fault", "forecast", "generation", "last_event_at", "last_reason", "seen_at", "stopped", "tally"),
-        *("written", "written_at"),
+        *("expiry", "fault", "forecast", "generation", "last_event_at", "last_reason", "moved", "moved_at", "seen_at"),
+        *("stopped", "tally", "written", "written_at"),
     )
 
     def __init__(self, rule: DeviceTaintRule, deps: Dependencies) -> None:
@@ -78,6 +78,9 @@ class _RuleState:
         self.last_reason = ""
         self.last_event_at = 0.0
         self.forecast: ImpactForecast | None = None
+        self.moved = 0
+        """The count of evicted pods at `moved_at`: when a pod went last, or no limit kept one back."""
+        self.moved_at = 0.0
         self.written: list[Condition] = []
         """The conditions as they were last written, or found to be right."""
         self.written_at: float | None = None
@@ -310,46 +313,22 @@ class RuleStatusUpdater:
         return self._core.announcements.announced_at(rule) is not None
 
     async def _progress(self, rule: DeviceTaintRule, state: _RuleState) -> tuple[Progress, float | None]:
-        timeslice = TimeSlice(clock=self._deps.clock.seconds)
-        now = self._deps.clock.now()
-        namespaces: set[str] = set()
-        pending = due = blocked = held = skipped = 0
-        next_due = None
-        for plan in self._plans.of_rule(rule.meta.uid):
-            await timeslice.pause()
-            if self._plans.scheduled.get(plan.uid) is not plan:
-                continue
-            facts = facts_of(self._core, plan)
-            if facts.pod is None or facts.pod.deleting or facts.evicted:
-                continue
-            if exemption(facts.pod, facts.profile) is not None:
-                skipped += 1
-                continue
-            pending += 1
-            namespaces.add(plan.pod.meta.namespace)
-            step = next_step(facts, now)
-            if isinstance(step, Wait) and step.reason is StepReason.EARLY:
-                next_due = plan.eviction.due if next_due is None else min(next_due, plan.eviction.due)
-                continue
-            due += 1
-            if isinstance(step, Wait):
-                held += 1
-            elif plan.blocked or isinstance(self._core.ready.limit_of(plan.uid), BudgetLimit):
-                blocked += 1
+        counted = await ProgressCount(self._core).count(rule.meta.uid)
         settled_in = self._deps.settings.settle_seconds - (self._deps.clock.seconds() - state.seen_at)
-        progress = Progress(
-            pending=pending,
-            namespaces=len(namespaces),
-            due=due,
-            blocked=blocked,
-            held=held,
+        progress = counted._replace(
+            stalled=self._stalled(state, counted),
             evicted=state.tally.total,
-            skipped=skipped,
             tolerating_scheduling=len(tolerating_scheduling(self._deps.inventory, rule)) if self._scope.asked else 0,
-            next_due=next_due,
             settled=settled_in <= 0 and self._is_announced(rule),
         )
         return progress, settled_in if settled_in > 0 else self._deps.settings.condition_seconds
+
+    def _stalled(self, state: _RuleState, progress: Progress) -> bool:
+        """Whether limits have let no pod of the rule go for a while; a limit at work is no news."""
+        now = self._deps.clock.seconds()
+        if not progress.limited or state.moved != state.tally.total:
+            state.moved, state.moved_at = state.tally.total, now
+        return now - state.moved_at >= _STALLED_SECONDS
 
 
 class _ConditionsToWrite(NamedTuple):

@@ -18,6 +18,7 @@ from webhook.eviction.conditions import (
     ConditionReason,
     ConditionState,
     ImpactForecast,
+    LimitedPods,
     Progress,
     evicted_pods,
     evicted_pods_condition,
@@ -37,6 +38,9 @@ from webhook.inventory.scope import EvictionScope
 EVICTED = Eviction(NOW, (EvictionReason(rule().taint, "rule", "uid-rule"),))
 PLAN = PodPlan("ml/pod", "uid-pod", pod("pod"), EVICTED, Profile(0, FREE))
 END = "This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
+
+
+OVERALL = (LimitedPods("overall", 2, ("ml/x", "ml/y")),)
 
 
 @pytest.mark.parametrize(
@@ -120,12 +124,39 @@ def test_in_tree_condition_of_effect_none(forecast: ImpactForecast, expected: st
         (Progress(pending=2, due=1, blocked=1), ConditionReason.BLOCKED),
         (Progress(pending=2, due=2, blocked=1, held=1), ConditionReason.BLOCKED),
         (Progress(pending=2, due=1, held=1), ConditionReason.HELD),
+        (Progress(pending=2, due=2, limited=OVERALL, stalled=True), ConditionReason.LIMITED),
+        (Progress(pending=2, due=2, limited=OVERALL), ConditionReason.EVICTING),
+        (Progress(pending=3, due=3, limited=OVERALL, stalled=True), ConditionReason.EVICTING),
+        (Progress(pending=4, due=4, limited=OVERALL, stalled=True, blocked=1, held=1), ConditionReason.LIMITED),
+        (Progress(pending=3, due=3, limited=OVERALL, blocked=3), ConditionReason.BLOCKED),
+        (Progress(pending=2, due=1, paused=(NOW, "")), ConditionReason.PAUSED),
+        (Progress(pending=2, due=1, held=1, paused=(NOW, "")), ConditionReason.HELD),
+        (Progress(pending=2, paused=(NOW, "")), ConditionReason.WAITING),
+        (Progress(paused=(NOW, ""), stuck=("ml/pod",), evicted=1), ConditionReason.COMPLETED),
     ],
 )
 def test_state_of_an_eviction(progress: Progress, state: ConditionReason) -> None:
     status, reason, _ = eviction_condition(progress, acts=True)
     assert reason == state.value
     assert status == str(bool(progress.pending or not progress.settled))
+
+
+def test_message_names_what_holds_pods_up() -> None:
+    owner = LimitedPods("perOwnerUnavailable", 5, ("ml/a", "ml/b", "ml/c"))
+    progress = Progress(
+        pending=9,
+        namespaces=1,
+        due=9,
+        limited=(*OVERALL, owner),
+        stuck=("ml/s", "ml/t", "ml/u", "ml/v"),
+        paused=(NOW, "storage maintenance"),
+    )
+    assert eviction_condition(progress, acts=True)[2] == (
+        "0 pods evicted; 9 pods pending in 1 namespace; 2 limited by overall (ml/x, ml/y); "
+        "5 limited by perOwnerUnavailable (ml/a, ml/b, ml/c and 2 more); "
+        "paused until 2026-06-01T12:00:00Z: storage maintenance; "
+        "4 stuck in Terminating (ml/s, ml/t, ml/u and 1 more)"
+    )
 
 
 def test_message_tells_everything_there_is() -> None:

@@ -20,7 +20,6 @@ def documents() -> list[dict[str, object]]:
     return [each for file in files for each in yaml.safe_load_all(file.read_text()) if isinstance(each, dict)]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H4")
 def test_alert_about_evictions_that_are_stuck_goes_by_the_oldest_pod_that_is_due() -> None:
     """H4: evictions for one rule do not hide that another one is stuck, and pods blocked by budgets count as well."""
     text = (MANIFESTS / "components/monitoring/alerts.yaml").read_text()

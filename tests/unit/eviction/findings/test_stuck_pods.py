@@ -36,7 +36,6 @@ def test_pod_stuck_in_terminating_stops_counting_against_limits(limit: str) -> N
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H4")
 def test_condition_names_the_limit_that_holds_pods_back_and_the_first_of_them(limit: str) -> None:
     """H4: a rule whose pods all wait for a limit has reason `Limited`, and its message says which limit and pods."""
     world = stuck(LIMITS[limit])
@@ -47,7 +46,6 @@ def test_condition_names_the_limit_that_holds_pods_back_and_the_first_of_them(li
     assert "web-2" in message
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H4")
 def test_condition_names_the_owner_whose_replacement_does_not_come_up() -> None:
     """H4: one Pending sibling uses up `perOwnerUnavailable: 1`, and the condition says so."""
     world = stuck(EvictionProfile(), count=4)
@@ -58,7 +56,6 @@ def test_condition_names_the_owner_whose_replacement_does_not_come_up() -> None:
     assert "perOwnerUnavailable" in message
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H4")
 def test_limit_that_holds_pods_back_is_an_event_of_the_rule() -> None:
     """H4: the rule gets Event `EvictionLimited` when a limit holds its pods back."""
     world = stuck(LIMITS["overall"])
