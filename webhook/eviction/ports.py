@@ -51,6 +51,8 @@ class EvictionOutcome(NamedTuple):
     retry_after_seconds: float = 0.0
     unsure: bool = False
     """The request failed, but the server may have carried it out."""
+    budget_pending: bool = False
+    """BLOCKED, but only until the disruption controller has processed the budget: nothing has been refused yet."""
 
 
 class WriteFailure(NamedTuple):

@@ -60,7 +60,6 @@ def outcome_of(answer: Answer) -> EvictionOutcome:
     return outcomes[0]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M3")
 def test_eviction_of_a_pod_that_was_replaced_is_done() -> None:
     """M3: a 409 for another UID ends the eviction, as each retry would take one more disruption from the budget."""
     outcome = outcome_of(Answer(status(409, NAMESAKE, reason="Conflict"), 409))
@@ -76,7 +75,6 @@ def test_eviction_of_a_pod_that_was_replaced_is_done() -> None:
     ],
     ids=["two budgets", "negative", "too many"],
 )
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M4")
 def test_budgets_that_cannot_allow_an_eviction_block_it(code: int, message: str) -> None:
     """M4: these answers count as blocked by a budget, so `deadline` runs and the pod is not read before each retry."""
     outcome = outcome_of(Answer(status(code, message), code))
@@ -102,7 +100,6 @@ def test_answer_that_is_not_json_does_not_end_the_worker() -> None:
 @pytest.mark.parametrize(
     ("code", "taken_for"), [(404, EvictionResult.GONE), (200, EvictionResult.EVICTED)], ids=["not found", "granted"]
 )
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L4b")
 def test_page_of_a_load_balancer_is_no_answer_to_an_eviction(code: int, taken_for: EvictionResult) -> None:
     """L4b: only a Status of the API server says that a pod is gone or was evicted."""
     assert outcome_of(Answer(b"<html>one moment</html>", code)).result is not taken_for
@@ -116,7 +113,6 @@ class Idle(FakeCluster):
         return EvictionOutcome(EvictionResult.EVICTED)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L4b")
 def test_pod_that_stays_as_it_is_after_its_eviction_is_evicted_again() -> None:
     """L4b: a pod without a deletionTimestamp a minute after its eviction is planned anew."""
     world = World(Mode.REPLACEMENT, FREE, cluster=Idle)
@@ -125,7 +121,6 @@ def test_pod_that_stays_as_it_is_after_its_eviction_is_evicted_again() -> None:
     assert len(world.cluster.requests) > 1
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L10")
 def test_disruption_target_is_not_written_anew_with_each_try_to_delete() -> None:
     """L10: condition DisruptionTarget keeps its time while nothing in it changes, as with the in-tree controller."""
 
