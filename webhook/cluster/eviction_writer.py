@@ -211,7 +211,8 @@ def _granted(answer: bytes) -> EvictionOutcome:
         said = _Grant()
     if said.kind == "Pod" or (said.kind, bytes(said.status)) == ("Status", b'"Success"'):
         return EvictionOutcome(EvictionResult.EVICTED)
-    return EvictionOutcome(EvictionResult.FAILED, f"not an answer of an API server: {answer[:_EXCERPT_BYTES]!r}", unsure=True)
+    text = f"not an answer of an API server: {answer[:_EXCERPT_BYTES]!r}"
+    return EvictionOutcome(EvictionResult.FAILED, text, unsure=True)
 
 
 def _outcome(error: ClusterError) -> EvictionOutcome:

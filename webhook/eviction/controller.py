@@ -180,6 +180,19 @@ class Controller:
             case ItemKind.OWNER:
                 self.plans.expire_replacements(item.name)
                 self._retry_blocked()
+            case ItemKind.EVICTED:
+                self._check_deleted(item)
+
+    def _check_deleted(self, item: WorkItem) -> None:
+        """Plans a pod again that was evicted and still stands undeleted."""
+        if not self._deps.trusted():  # its deletion may be what was not seen
+            self.queue.add_after(item, self._deps.settings.undeleted_seconds)
+            return
+        key, _, uid = item.name.rpartition("/")
+        if self.plans.reopen(key, uid):
+            log.warning("pod not deleted after its eviction, planned again", extra={"pod": key, "podUID": uid})
+            if self.planner.replan(key):
+                self._retry_blocked()
 
     async def evict(self, uid: str) -> None:
         """Evicts one pod, then wakes other pods, schedules a retry, or updates the conditions of its rules."""
@@ -199,6 +212,8 @@ class Controller:
             self.queue.add(item)
         elif evicted:
             self._record_evicted(plan)
+            again = WorkItem(ItemKind.EVICTED, f"{plan.key}/{uid}")
+            self.queue.add_after(again, self._deps.settings.undeleted_seconds)
         elif not gone:
             self._retry_refused(plan, outcome)
 

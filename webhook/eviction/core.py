@@ -9,6 +9,7 @@ Where things wait:
 | a pod that is not due, is held, or is to be retried | `queue`, as POD | its delay is over |
 | a rule whose conditions are to be written | `queue`, as RULE | the next write is allowed |
 | an owner whose evicted pod has no replacement yet | `queue`, as OWNER | the wait for a replacement is over |
+| a pod that was evicted, until its deletionTimestamp is seen | `queue`, as EVICTED | the time for that is over |
 | an Event | `recorder` | it is written |
 
 The plans are the source of truth. An item in a queue is a hint; its plan is checked again when it is popped.
@@ -46,10 +47,11 @@ class ItemKind(StrEnum):
     POD = "pod"
     RULE = "rule"
     OWNER = "owner"
+    EVICTED = "evicted"
 
 
 class WorkItem(NamedTuple):
-    """A pod or an owner by uid, a rule by name."""
+    """A pod or an owner by uid, a rule by name, an evicted pod by `namespace/name/uid`."""
 
     kind: ItemKind
     name: str

@@ -38,7 +38,6 @@ class ClusterError(Exception):
         retry_after_seconds: float = 0.0,
         server_message: str = "",
         causes: tuple[StatusCause, ...] = (),
-        has_status: bool = False,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -47,7 +46,7 @@ class ClusterError(Exception):
         """The Status' message in full; the error's own text is cut for logs."""
         self.causes = causes
         """The Status' `details.causes`; empty if it has none."""
-        self.has_status = has_status
+        self.has_status = False
         """Whether the answer is a meta/v1 Status, and not the page of a proxy or load balancer."""
         self.retry_after_seconds = retry_after_seconds
         """How long the server asks to wait before a retry; 0 if it does not say."""
@@ -123,15 +122,16 @@ def error_of(request: str, body: bytes, *, code: int = 0, retry_after: str = "")
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
     details = status.details or _NO_DETAILS
     kind = _KINDS.get(code, Unavailable if code in _BUSY or code >= HTTPStatus.INTERNAL_SERVER_ERROR else Refused)
-    return kind(
+    error = kind(
         f"{request}: {code}: {message[:_MESSAGE_MOST]}",
         code=code,
         reason=status.reason or "",
         retry_after_seconds=seconds or details.retry_after_seconds or 0.0,
         server_message=message,
         causes=tuple(StatusCause(each.reason, each.message) for each in details.causes or ()),
-        has_status=status.kind == "Status",
     )
+    error.has_status = status.kind == "Status"
+    return error
 
 
 _DISRUPTION_BUDGET: Final = "DisruptionBudget"
@@ -142,7 +142,7 @@ _BUDGET_PENDING: Final = "is still being processed by the server"
 _BUDGET_TEXT: Final = "disruption budget"
 """In the message of each 429 of the Eviction API for a budget."""
 _BUDGET_UNUSABLE: Final = 'poddisruptionbudget.policy "'
-"""The message of its 403 begins so: disruptionsAllowed is negative, or the map DisruptedPods is full (checkAndDecrement)."""
+"""The message of its 403 begins so: disruptionsAllowed is negative, or DisruptedPods is full (checkAndDecrement)."""
 _TWO_BUDGETS: Final = "This pod has more than one PodDisruptionBudget"
 """The message of its 500 for a pod that two budgets select begins so; it has no causes."""
 

@@ -12,10 +12,12 @@ from tests.unit.cluster.acting import RULES, acting_cluster
 from tests.unit.cluster.peer import Answer, Peer, run, status
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, FakeCluster, World
+from webhook.api.claims import Consumer
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult, PodRef
+from webhook.policy.model import EvictionProfile
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -118,7 +120,53 @@ def test_pod_that_stays_as_it_is_after_its_eviction_is_evicted_again() -> None:
     world = World(Mode.REPLACEMENT, FREE, cluster=Idle)
     world.add(claim("pod"), pod("pod"), rule())
     world.advance(300)
-    assert len(world.cluster.requests) > 1
+    assert [round(at) for _, _, at in world.cluster.requests] == [0, 60, 120, 180, 240]
+    assert world.worker.plans.evicted == {"uid-pod"}
+
+
+def test_pod_that_is_being_deleted_is_not_evicted_again() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.cluster.lingering = True
+    world.add(claim("pod"), pod("pod"), rule())
+    world.advance(300)
+    assert len(world.cluster.requests) == 1
+    assert len(world.worker.plans.under_way) == 1
+
+
+def test_pod_whose_deletion_may_not_have_been_seen_is_not_evicted_again() -> None:
+    world = World(Mode.REPLACEMENT, FREE, cluster=Idle)
+    world.add(claim("pod"), pod("pod"), rule())
+    world.settle()
+    world.trusted = False
+    world.advance(150)
+    assert world.worker.plans.evicted == {"uid-pod"}
+    world.trusted = True
+    world.advance(60)
+    assert [round(at) for _, _, at in world.cluster.requests] == [0, 180]
+
+
+def test_pod_that_took_the_name_of_an_evicted_one_is_given_its_own_minute() -> None:
+    world = World(Mode.REPLACEMENT, FREE, cluster=Idle)
+    world.add(claim("pod"), pod("pod"), rule())
+    world.advance(30)
+    next_one = claim("pod", owner="u2", consumers=(Consumer("", "pods", "pod", "u2"),))
+    world.change(world.inventory.claims["ml/pod-claim"], next_one)
+    world.change(world.pod("pod"), pod("pod", uid="u2"))
+    world.advance(80)
+    assert [round(at) for _, _, at in world.cluster.requests] == [0, 30, 90]
+
+
+def test_pod_that_stays_as_it_is_makes_room_for_others() -> None:
+    """It counts against limits for a minute, and not for ever."""
+    world = World(Mode.REPLACEMENT, EvictionProfile(overall=1), cluster=Idle)
+    world.add(claim("pod"), pod("pod"), claim("other"), pod("other"), rule())
+    world.settle()
+    [(_, first, _)] = world.cluster.requests
+    world.remove(world.inventory.claims[f"{first}-claim"])  # it uses no device any more, so it is not evicted again
+    world.advance(59)
+    assert len(world.cluster.requests) == 1
+    world.advance(2)
+    assert {name for _, name, _ in world.cluster.requests} == {"ml/pod", "ml/other"}
 
 
 def test_disruption_target_is_not_written_anew_with_each_try_to_delete() -> None:

@@ -64,7 +64,6 @@ def refusal(cause: str) -> Answer:
     return Answer(status(429, message, details=details), 429)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H3")
 def test_budget_that_is_still_being_processed_differs_from_a_budget_that_refuses() -> None:
     """H3: `deadline` must not start while the disruption controller is away, so the two outcomes must differ."""
 
