@@ -237,7 +237,7 @@ def test_eviction_and_deletion_take_a_success_and_the_pod_itself() -> None:
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             for body in (SUCCESS, TERMINATING):
-                peer.otherwise = lambda _, body=body: Answer(body)
+                peer.answers.extend([Answer(body)] * 3)
                 assert (await writer(cluster).evict(POD, None)).result is EvictionResult.EVICTED
                 assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is EvictionResult.EVICTED
 
