@@ -81,23 +81,13 @@ class StaleTaints(NamedTuple):
     """Slice taints as (driver, pool, device, key)."""
 
 
-def find_stale(
-    inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime, thresholds: Thresholds
-) -> StaleTaints:
-    """What to report. `idle_since`, by the uid of the rule: since when none of its devices has been in use."""
-    steps = stale_steps(inventory, idle_since, now, thresholds)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: StaleTaints = end.value
-            return found
-
-
 def stale_steps(
     inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime, thresholds: Thresholds
 ) -> Generator[None, None, StaleTaints]:
-    """What `find_stale` returns, in steps of one rule or pool each; the inventory may change between two of them."""
+    """What to report, in steps of one rule or pool each; the inventory may change between two of them.
+
+    `idle_since`, by the uid of the rule: since when none of its devices has been in use.
+    """
     idle_before = now - timedelta(days=thresholds.idle_days)
     old_before = now - timedelta(hours=thresholds.slice_taint_hours)
     gone: list[str] = []

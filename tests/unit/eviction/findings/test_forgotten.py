@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from tests.builders import DRIVER, NOW
 from tests.costs import calls_of
 from tests.unit.eviction.objects import rule, slice_of
+from tests.unit.eviction.stale import find_stale
 from tests.unit.eviction.world import World
 from webhook.api.rules import DeviceSelector
 from webhook.eviction import stale_report
-from webhook.eviction.expiry import Thresholds, find_stale
+from webhook.eviction.expiry import Thresholds
 from webhook.eviction.stale_report import StaleReporter
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.state import Inventory
