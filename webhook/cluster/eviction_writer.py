@@ -53,9 +53,12 @@ class _Grant(msgspec.Struct, frozen=True):
 _POD: Final = msgspec.json.Decoder(_Pod)
 _GRANT: Final = msgspec.json.Decoder(_Grant)
 _ANOTHER: Final = ("UID in precondition", "does not match the UID in record")
-"""In the text of a 409 if another object has the name; other conflicts are worth a retry. The first is the store's
-(k8s.io/apiserver pkg/storage/interfaces.go, Preconditions.Check), the second that of the Eviction API, which compares
-the uids itself, after it has taken one disruption from the budget (eviction.go, addConditionAndDeletePod)."""
+"""In the text of a 409 if another object has the name; other conflicts are worth a retry.
+
+The first is the store's (k8s.io/apiserver pkg/storage/interfaces.go, Preconditions.Check). The second is that of a
+graceful deletion (pkg/registry/rest/delete.go) and of the Eviction API, which has taken one disruption from the budget
+by then (eviction.go, addConditionAndDeletePod).
+"""
 _BUDGETS: Final = 'poddisruptionbudgets.policy "'
 """In the text of a 404 or 409 about the budget, which the Eviction API writes to, and not about the pod."""
 _TARGETS_MOST: Final = 1024
