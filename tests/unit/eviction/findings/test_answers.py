@@ -107,6 +107,10 @@ def test_page_of_a_load_balancer_is_no_answer_to_an_eviction(code: int, taken_fo
     assert outcome_of(Answer(b"<html>one moment</html>", code)).result is not taken_for
 
 
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.levelname == "WARNING"]
+
+
 class Idle(FakeCluster):
     """Says that it evicts, and does nothing."""
 
@@ -124,13 +128,14 @@ def test_pod_that_stays_as_it_is_after_its_eviction_is_evicted_again() -> None:
     assert world.worker.plans.evicted == {"uid-pod"}
 
 
-def test_pod_that_is_being_deleted_is_not_evicted_again() -> None:
+def test_pod_that_is_being_deleted_is_not_evicted_again(caplog: pytest.LogCaptureFixture) -> None:
     world = World(Mode.REPLACEMENT, FREE)
     world.cluster.lingering = True
     world.add(claim("pod"), pod("pod"), rule())
     world.advance(300)
     assert len(world.cluster.requests) == 1
-    assert len(world.worker.plans.under_way) == 1
+    assert (len(world.worker.plans.under_way), world.worker.plans.evicted) == (1, {"uid-pod"})
+    assert warnings_in(caplog) == []
 
 
 def test_pod_whose_deletion_may_not_have_been_seen_is_not_evicted_again() -> None:
@@ -145,7 +150,7 @@ def test_pod_whose_deletion_may_not_have_been_seen_is_not_evicted_again() -> Non
     assert [round(at) for _, _, at in world.cluster.requests] == [0, 180]
 
 
-def test_pod_that_took_the_name_of_an_evicted_one_is_given_its_own_minute() -> None:
+def test_pod_that_took_the_name_of_an_evicted_one_is_given_its_own_minute(caplog: pytest.LogCaptureFixture) -> None:
     world = World(Mode.REPLACEMENT, FREE, cluster=Idle)
     world.add(claim("pod"), pod("pod"), rule())
     world.advance(30)
@@ -154,6 +159,7 @@ def test_pod_that_took_the_name_of_an_evicted_one_is_given_its_own_minute() -> N
     world.change(world.pod("pod"), pod("pod", uid="u2"))
     world.advance(80)
     assert [round(at) for _, _, at in world.cluster.requests] == [0, 30, 90]
+    assert warnings_in(caplog) == ["pod not deleted after its eviction, planned again"]
 
 
 def test_pod_that_stays_as_it_is_makes_room_for_others() -> None:
