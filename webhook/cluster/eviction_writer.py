@@ -11,7 +11,14 @@ from webhook.api.meta import GROUP, format_time
 from webhook.cluster.cache.listwatch import METADATA
 from webhook.cluster.cache.wire import ObjectIdentity
 from webhook.cluster.client.answers import decode
-from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, is_disruption_budget, is_webhook_refusal
+from webhook.cluster.client.errors import (
+    ClusterError,
+    Conflict,
+    NotFound,
+    is_budget_pending,
+    is_disruption_budget,
+    is_webhook_refusal,
+)
 from webhook.cluster.client.rest import path_of
 from webhook.cluster.client.throttled import STRATEGIC
 from webhook.cluster.events import EventType, ObjectReference
@@ -36,10 +43,27 @@ class _Pod(msgspec.Struct, frozen=True):
     metadata: _Meta
 
 
+class _Grant(msgspec.Struct, frozen=True):
+    """As far as it is read: a meta/v1 Status, or the object that was deleted."""
+
+    kind: str = ""
+    status: msgspec.Raw = msgspec.Raw(b"")
+
+
 _POD: Final = msgspec.json.Decoder(_Pod)
-_ANOTHER: Final = "UID in precondition"
-"""In the text of a 409 if another object has the name; other conflicts are worth a retry
-(k8s.io/apiserver pkg/storage/interfaces.go, Preconditions.Check)."""
+_GRANT: Final = msgspec.json.Decoder(_Grant)
+_ANOTHER: Final = ("UID in precondition", "does not match the UID in record")
+"""In the text of a 409 if another object has the name; other conflicts are worth a retry.
+
+The first is the store's (k8s.io/apiserver pkg/storage/interfaces.go, Preconditions.Check). The second is that of a
+graceful deletion (pkg/registry/rest/delete.go) and of the Eviction API, which has taken one disruption from the budget
+by then (eviction.go, addConditionAndDeletePod).
+"""
+_BUDGETS: Final = 'poddisruptionbudgets.policy "'
+"""In the text of a 404 or 409 about the budget, which the Eviction API writes to, and not about the pod."""
+_TARGETS_MOST: Final = 1024
+"""How many times of DisruptionTarget are remembered; a pod whose time is forgotten gets a new one."""
+_EXCERPT_BYTES: Final = 200
 
 
 class EvictionWriter:
@@ -53,6 +77,8 @@ class EvictionWriter:
         self._rules = rules
         self._events = events
         self._now = now
+        self._targets: dict[tuple[str, Disruption], str] = {}
+        """When DisruptionTarget was first set, by the uid of the pod; until the pod is deleted."""
 
     async def prepare(self, pod: PodRef, *, delete: bool, unsure: bool) -> bool:
         """Reserves the one request of `evict`, or the two of `delete`; if `unsure`, it reads the pod first."""
@@ -60,10 +86,10 @@ class EvictionWriter:
             path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
             try:
                 found = decode(_POD, await self._cluster.get(path, accept=METADATA))
-            except NotFound:
-                return False
-            except (ClusterError, msgspec.DecodeError):
-                pass  # the eviction itself will fail in the same way
+            except (ClusterError, msgspec.DecodeError) as error:
+                if isinstance(error, ClusterError) and _is_gone(error):
+                    return False
+                # else the eviction itself will fail in the same way
             else:
                 if found.metadata.uid != pod.uid or found.metadata.deletion_timestamp is not None:
                     return False
@@ -80,28 +106,41 @@ class EvictionWriter:
             "deleteOptions": _delete_options(pod, grace_period_seconds),
         }
         try:
-            await self._cluster.create(path, body, reserved=True)
+            answer = await self._cluster.create(path, body, reserved=True)
         except ClusterError as error:
             return _outcome(error)
-        return EvictionOutcome(EvictionResult.EVICTED)
+        return _granted(answer)
 
     async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:
-        """Sets condition DisruptionTarget, then deletes the pod."""
+        """Sets condition DisruptionTarget, then deletes the pod. A retry sends the same condition, time included."""
         path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
             "reason": disruption.reason,
             "message": disruption.message,
-            "lastTransitionTime": format_time(self._now()),
+            "lastTransitionTime": self._targeted_at(pod, disruption),
         }
         patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         try:
             await self._cluster.patch(f"{path}/status", patch, content_type=STRATEGIC, reserved=True)
-            await self._cluster.delete(path, _delete_options(pod, grace_period_seconds), reserved=True)
+            answer = await self._cluster.delete(path, _delete_options(pod, grace_period_seconds), reserved=True)
         except ClusterError as error:
-            return _outcome(error)
-        return EvictionOutcome(EvictionResult.EVICTED)
+            outcome = _outcome(error)
+        else:
+            outcome = _granted(answer)
+        if outcome.result in (EvictionResult.EVICTED, EvictionResult.GONE):
+            self._targets.pop((pod.uid, disruption), None)
+        return outcome
+
+    def _targeted_at(self, pod: PodRef, disruption: Disruption) -> str:
+        """The condition's time: when its status became True, which is not at each attempt to delete the pod."""
+        key = (pod.uid, disruption)
+        if key not in self._targets:
+            if len(self._targets) >= _TARGETS_MOST:
+                del self._targets[next(iter(self._targets))]
+            self._targets[key] = format_time(self._now())
+        return self._targets[key]
 
     async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> WriteFailure | None:
         """Server-side apply to the status; conditions of ours that are not among these are removed."""
@@ -115,10 +154,9 @@ class EvictionWriter:
             }
             await self._cluster.apply(f"{path}/{rule.meta.name}/status", obj)
         except NotFound:
-            return None  # the rule is gone; the watch will report it
+            return None  # the rule is gone, or rules are not served any more; the watch will report it
         except ClusterError as error:
-            gone = isinstance(error, Conflict) and _ANOTHER in str(error)
-            return None if gone else WriteFailure(str(error))
+            return None if _is_gone(error) else WriteFailure(str(error))
         return None
 
     async def downgrade(self, rule: DeviceTaintRule) -> WriteFailure | None:
@@ -160,15 +198,37 @@ def _delete_options(pod: PodRef, grace_period_seconds: int | None) -> dict[str, 
     return options
 
 
+def _is_gone(error: ClusterError) -> bool:
+    """Whether the API server itself says that the object is gone, or that another one has its name."""
+    if not error.has_status or is_webhook_refusal(error) or _BUDGETS in error.server_message:
+        return False
+    another = isinstance(error, Conflict) and any(text in error.server_message for text in _ANOTHER)
+    return another or isinstance(error, NotFound)
+
+
+def _granted(answer: bytes) -> EvictionOutcome:
+    """A 2xx counts if the API server wrote it: a Status of success, or the pod as it is while it terminates."""
+    try:
+        said = decode(_GRANT, answer)
+    except msgspec.DecodeError:
+        said = _Grant()
+    if said.kind == "Pod" or (said.kind, bytes(said.status)) == ("Status", b'"Success"'):
+        return EvictionOutcome(EvictionResult.EVICTED)
+    text = f"not an answer of an API server: {answer[:_EXCERPT_BYTES]!r}"
+    return EvictionOutcome(EvictionResult.FAILED, text, unsure=True)
+
+
 def _outcome(error: ClusterError) -> EvictionOutcome:
     """What a failed request means for the pod."""
-    gone = isinstance(error, NotFound) or (isinstance(error, Conflict) and _ANOTHER in str(error))
-    if gone and not is_webhook_refusal(error):
+    if _is_gone(error):
         return EvictionOutcome(EvictionResult.GONE)
     if is_disruption_budget(error):
-        return EvictionOutcome(EvictionResult.BLOCKED, error.server_message, error.retry_after_seconds)
+        pending = is_budget_pending(error)
+        seconds = error.retry_after_seconds
+        return EvictionOutcome(EvictionResult.BLOCKED, error.server_message, seconds, budget_pending=pending)
     # Without a response, or with one from a proxy, the request may have taken effect.
-    unsure = not error.code or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR
+    from_proxy = error.code == HTTPStatus.NOT_FOUND and not error.has_status
+    unsure = not error.code or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or from_proxy
     return EvictionOutcome(EvictionResult.FAILED, str(error), error.retry_after_seconds, unsure)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
-from webhook.api.meta import GROUP
+from webhook.api.meta import GROUP, parse_time
 from webhook.cluster.cache.in_tree_writes import IN_TREE_MANAGER
-from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable
-from webhook.cluster.client.list_pages import decoded
+from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable, is_admission_refusal
+from webhook.cluster.client.list_pages import decoded, pages
 from webhook.eviction.modes import InTree
 from webhook.flowcontrol.backoff import Backoff
 
@@ -31,9 +32,15 @@ REMOVAL_SECONDS: Final = 10.0
 """How long deleting the canary is retried."""
 _RETRY_SECONDS: Final = 0.1
 """The first wait between two attempts to delete it; each further one doubles it."""
+_LEFT_OVER: Final = timedelta(minutes=1)
+"""A canary of this age is of no process that still probes."""
 
 
-async def find_in_tree(
+def _wall_clock() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 -- ages are told from the server's wall clock
+
+
+async def find_in_tree(  # noqa: PLR0913 -- the rest by name
     cluster: ThrottledCluster,
     rules: Collection,
     suffix: str,
@@ -41,16 +48,31 @@ async def find_in_tree(
     wait_seconds: float = WAIT_SECONDS,
     removal_seconds: float = REMOVAL_SECONDS,
     clock: Callable[[], float] = time.monotonic,
+    now: Callable[[], datetime] = _wall_clock,
 ) -> InTree:
     """Whether the in-tree controller is running. Creates and deletes a canary rule of effect None. Raises ClusterError.
 
     `suffix` ends the rule's name, so that several processes can probe at the same time.
-    UNKNOWN where rules are not served, or have no status or effect None, so that nothing could be observed.
+    UNKNOWN where rules are not served, or have no status or effect None, or where admission refuses the canary, so that
+    nothing could be observed. Canaries that a process left behind when it was killed are deleted too.
     """
     try:
         collection = await rules.path()
     except NotFound:
         return InTree.UNKNOWN
+    found = await _probe(cluster, collection, suffix, wait_seconds, removal_seconds, clock)
+    await _remove_left_over(cluster, collection, now() - _LEFT_OVER)
+    return found
+
+
+async def _probe(
+    cluster: ThrottledCluster,
+    collection: str,
+    suffix: str,
+    wait_seconds: float,
+    removal_seconds: float,
+    clock: Callable[[], float],
+) -> InTree:
     name = f"{CANARY}-{suffix}"
     path = f"{collection}/{name}"
     try:
@@ -69,7 +91,7 @@ _INVALID: Final = frozenset({400, 422})
 
 
 async def _create(cluster: ThrottledCluster, collection: str, name: str) -> bool:
-    """Whether the server accepts such a rule. Raises ClusterError if it refuses for another reason than the rule."""
+    """Whether the server and its admission accept such a rule. Raises ClusterError, also without the permission."""
     rule = {
         "apiVersion": f"{GROUP}/{collection.split('/')[3]}",
         "kind": "DeviceTaintRule",
@@ -83,7 +105,7 @@ async def _create(cluster: ThrottledCluster, collection: str, name: str) -> bool
     try:
         await cluster.create(collection, rule)
     except ClusterError as error:
-        if error.code not in _INVALID:
+        if error.code not in _INVALID and not is_admission_refusal(error):
             raise
         log.info("canary rule refused", extra={"error": str(error)})
         return False
@@ -99,6 +121,29 @@ async def _watch(cluster: ThrottledCluster, path: str, until: float, clock: Call
         if clock() >= until:
             return InTree.ABSENT
         await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _remove_left_over(cluster: ThrottledCluster, collection: str, before: datetime) -> None:
+    """Deletes canaries that were created before that time. A failure changes nothing else: the next start retries."""
+    try:
+        rules = [rule["metadata"] async for page in pages(cluster, collection) for rule in page]
+    except ClusterError as error:
+        log.info("rules not listed, so no canary of an earlier process is deleted", extra={"error": str(error)})
+        return
+    for meta in rules:
+        if meta["name"].startswith(f"{CANARY}-") and _created_before(meta, before):
+            fields = {"rule": meta["name"]}
+            try:
+                await cluster.delete(f"{collection}/{meta['name']}", {"preconditions": {"uid": meta["uid"]}})
+            except ClusterError as error:
+                log.info("canary rule of an earlier process not deleted", extra={**fields, "error": str(error)})
+            else:
+                log.info("canary rule of an earlier process deleted", extra=fields)
+
+
+def _created_before(meta: dict[str, Any], before: datetime) -> bool:
+    created = parse_time(meta.get("creationTimestamp") or "")
+    return created is not None and created < before
 
 
 async def _remove(cluster: ThrottledCluster, path: str, seconds: float) -> None:

@@ -270,6 +270,8 @@ class Controller:
                 self._retry_blocked()
             case ItemKind.TERMINATING:
                 self._give_up(*item.name.rsplit("/", 1))
+            case ItemKind.EVICTED:
+                self._check_deleted(item)
             case ItemKind.SWEEP:
                 self.ready.sweep()
                 self._evictor.wake()
@@ -293,6 +295,17 @@ class Controller:
             log.warning("pod stuck in terminating", extra={"pod": key, "podUID": uid})
             self._retry_blocked()
 
+    def _check_deleted(self, item: WorkItem) -> None:
+        """Plans a pod again that was evicted and still stands undeleted."""
+        if not self._deps.trusted():  # its deletion may be what was not seen
+            self.queue.add_after(item, self._deps.settings.undeleted_seconds)
+            return
+        key, _, uid = item.name.rpartition("/")
+        if self.plans.reopen(key, uid):
+            log.warning("pod not deleted after its eviction, planned again", extra={"pod": key, "podUID": uid})
+            if self.planner.replan(key):
+                self._retry_blocked()
+
     async def evict(self, uid: str) -> None:
         """Evicts one pod, then wakes other pods, schedules a retry, or updates the conditions of its rules."""
         plan, outcome = await self._evictor.evict(uid)
@@ -312,6 +325,8 @@ class Controller:
             self.queue.add(item)
         elif outcome.evicted:
             self._record_evicted(plan)
+            again = WorkItem(ItemKind.EVICTED, f"{plan.key}/{uid}")
+            self.queue.add_after(again, self._deps.settings.undeleted_seconds)
         elif not outcome.gone:
             self._retry_refused(plan, outcome)
 

@@ -11,6 +11,7 @@ Where things wait:
 | a pod that is not due, is held, or is to be retried | `queue`, as POD | its delay is over |
 | a rule whose conditions are to be written | `queue`, as RULE | the next write is allowed |
 | an evicted pod without a replacement | `queue`, as REPLACEMENT | the wait for a replacement is over |
+| a pod that was evicted and is not seen to terminate | `queue`, as EVICTED | the time for that is over |
 | a pod that is terminating | `queue`, as TERMINATING | it is gone, or counts as stuck |
 | a pool that is being republished | `queue`, as POOL | its newest generation is complete, or the wait is over |
 | an Event | `recorder` | it is written |
@@ -53,13 +54,14 @@ class ItemKind(StrEnum):
     POD = "pod"
     RULE = "rule"
     REPLACEMENT = "replacement"
+    EVICTED = "evicted"
     TERMINATING = "terminating"
     POOL = "pool"
     SWEEP = "sweep"
 
 
 class WorkItem(NamedTuple):
-    """A pod by uid, a rule by name, a terminating pod by `namespace/name/uid`, a pool by `driver/name`.
+    """A pod by uid, a rule by name, an evicted or terminating pod by `namespace/name/uid`, a pool by `driver/name`.
 
     An evicted pod that is to be replaced goes by its uid, the sweep has no name.
     """

@@ -14,14 +14,14 @@ from webhook.api.meta import OWN_GROUP, format_time, parse_time
 from webhook.api.rules import EXPIRES_AT
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.eviction.conditions import ConditionState, condition_of
-from webhook.inventory.matching import selects
 from webhook.inventory.scope import can_judge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
     from datetime import datetime
 
     from webhook.api.rules import Condition, DeviceTaintRule
+    from webhook.inventory.pools import Pool, PoolId
     from webhook.inventory.state import Inventory
 
 CONTESTED: Final = f"{OWN_GROUP}/ExpiryContested"
@@ -106,17 +106,29 @@ class StaleTaints(NamedTuple):
     """Slice taints as (driver, pool, device, key)."""
 
 
-def find_stale(
+def stale_steps(
     inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime, thresholds: Thresholds
-) -> StaleTaints:
-    """What to report. `idle_since`, by the uid of the rule: since when none of its devices has been in use."""
-    bound = now - timedelta(days=thresholds.idle_days)
-    hard = [rule for rule in sorted(inventory.rules.values(), key=lambda rule: rule.meta.name) if _is_hard(rule)]
-    return StaleTaints(
-        tuple([rule.meta.name for rule in hard if not _has_devices(inventory, rule)]),
-        tuple([rule.meta.name for rule in hard if idle_since.get(rule.meta.uid, now) <= bound]),
-        tuple(_old_taints(inventory, now - timedelta(hours=thresholds.slice_taint_hours))),
-    )
+) -> Generator[None, None, StaleTaints]:
+    """What to report, in steps of one rule or pool each; the inventory may change between two of them.
+
+    `idle_since`, by the uid of the rule: since when none of its devices has been in use.
+    """
+    idle_before = now - timedelta(days=thresholds.idle_days)
+    old_before = now - timedelta(hours=thresholds.slice_taint_hours)
+    gone: list[str] = []
+    idle: list[str] = []
+    old: list[tuple[str, str, str, str]] = []
+    for rule in sorted(inventory.rules.values(), key=lambda rule: rule.meta.name):
+        if rule.taint.effect in ACTING:
+            if not _has_devices(inventory, rule):
+                gone.append(rule.meta.name)
+            if idle_since.get(rule.meta.uid, now) <= idle_before:
+                idle.append(rule.meta.name)
+        yield
+    for identity, pool in sorted(inventory.pools.items(), key=lambda item: item[0]):
+        old += _old_taints(identity, pool, old_before)
+        yield
+    return StaleTaints(tuple(gone), tuple(idle), tuple(old))
 
 
 def in_use(inventory: Inventory, rule: DeviceTaintRule) -> bool:
@@ -129,23 +141,19 @@ def in_use(inventory: Inventory, rule: DeviceTaintRule) -> bool:
     return inventory.usage.in_use(selector.driver, selector.pool, selector.device)
 
 
-def _is_hard(rule: DeviceTaintRule) -> bool:
-    return rule.taint.effect in ACTING
-
-
 def _has_devices(inventory: Inventory, rule: DeviceTaintRule) -> bool:
+    """Whether the rule selects a published or allocated device. A name is looked up in each pool, not compared."""
     selector = rule.selector
     if selector is None or in_use(inventory, rule):
         return in_use(inventory, rule)
-    for identity, pool in inventory.pools.selected(selector.driver, selector.pool):
-        if any(selects(selector, *identity, device) for device in pool.devices):
+    for _, pool in inventory.pools.selected(selector.driver, selector.pool):
+        if pool.devices if selector.device is None else selector.device in pool.devices:
             return True
     return False
 
 
-def _old_taints(inventory: Inventory, bound: datetime) -> Iterator[tuple[str, str, str, str]]:
-    for (driver, name), pool in sorted(inventory.pools.items(), key=lambda item: item[0]):
-        for device, taints in pool.devices.items() if pool.tainted else ():
-            for taint in taints:
-                if taint.effect in ACTING and taint.time_added is not None and taint.time_added <= bound:
-                    yield driver, name, device, taint.key
+def _old_taints(identity: PoolId, pool: Pool, before: datetime) -> Iterator[tuple[str, str, str, str]]:
+    for device in pool.closed:
+        for taint in pool.devices[device]:
+            if taint.effect in ACTING and taint.time_added is not None and taint.time_added <= before:
+                yield *identity, device, taint.key

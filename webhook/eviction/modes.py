@@ -61,8 +61,8 @@ def refusal(mode: Mode, in_tree: InTree) -> str | None:
         )
     if in_tree is InTree.UNKNOWN:
         return (
-            "cannot tell whether the in-tree device-taint-eviction-controller is running: DeviceTaintRules are "
-            "not served here, or have no status; if it is disabled, set --in-tree=absent"
+            "cannot tell whether the in-tree device-taint-eviction-controller is running: DeviceTaintRules are not "
+            "served here, have no status, or admission refuses the canary rule; if it is disabled, set --in-tree=absent"
         )
     return None
 

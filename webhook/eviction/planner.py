@@ -105,6 +105,11 @@ class Planner:
         self._backlog.pods.add(self._core.deps.inventory.pods)
         return self.begin()
 
+    def replan(self, key: str) -> bool:
+        """Plans one pod again, by `namespace/name`."""
+        self._backlog.pods.add((key,))
+        return self.begin()
+
     def requeue_waiting(self, namespace: str | None) -> None:
         """Queues the waiting pods of a namespace (None: of all) again: its hold or the wall clock has changed."""
         for uid, plan in self._core.plans.scheduled.items():

@@ -313,7 +313,7 @@ class Plans:
         self._requested.discard(uid)
         known = self._known.get(plan.key)
         if known is None or known.meta.uid != uid:
-            self._end(plan)  # the watch was faster than the response
+            self._end(plan.key, uid)  # the watch was faster than the response
             return
         self.evicted.add(uid)
         self._drop(uid, [])
@@ -321,16 +321,24 @@ class Plans:
     def fail(self, plan: PodPlan) -> None:
         """The pod was not evicted."""
         self._requested.discard(plan.uid)
-        self._end(plan)
+        self._end(plan.key, plan.uid)
 
-    def _end(self, plan: PodPlan) -> None:
-        uid = plan.uid
-        pod = self._inventory.pods.get(plan.key)
+    def reopen(self, key: str, uid: str) -> bool:
+        """Whether the pod was evicted and is not being deleted all the same; if so, it may be planned again."""
+        pod = self._inventory.pods.get(key)
+        if uid not in self.evicted or pod is None or pod.deleting:
+            return False
+        self.evicted.discard(uid)
+        self._end(key, uid)
+        return True
+
+    def _end(self, key: str, uid: str) -> None:
+        pod = self._inventory.pods.get(key)
         if pod is not None and pod.meta.uid != uid:
             pod = None
         if pod is not None and pod.deleting:
             return
         if self.under_way.discard(uid):
-            self.freed.add(PodFreed(plan.pod.meta.namespace))
+            self.freed.add(PodFreed(key.partition("/")[0]))
         if pod is not None and pod.owner is not None and (pod.ready or pod.finished):
             self.owners.mark_available(pod.owner.uid, uid)

@@ -6,12 +6,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NoReturn
 
-from webhook.eviction.expiry import Thresholds, find_stale, in_use
+from webhook.eviction.expiry import Thresholds, in_use, stale_steps
+from webhook.flowcontrol.timeslice import TimeSlice
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
 
     from webhook.eviction.dependencies import Dependencies
+    from webhook.eviction.expiry import StaleTaints
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +33,24 @@ class StaleReporter:
 
     def look(self) -> None:
         """Updates the metrics, and logs a report if the last one is old enough."""
+        for _ in self._steps():
+            pass
+
+    def _steps(self) -> Iterator[None]:
+        """The same in steps that are short, however many rules and devices there are."""
         deps = self._deps
         now = deps.clock.now()
-        rules = {rule.meta.uid: rule for rule in deps.inventory.rules.values()}
-        idle = {uid for uid, rule in rules.items() if not in_use(deps.inventory, rule)}
-        self._idle_since = {uid: self._idle_since.get(uid, now) for uid in idle}
-        found = find_stale(deps.inventory, self._idle_since, now, self._thresholds)
+        idle_since = {}
+        for rule in tuple(deps.inventory.rules.values()):
+            if not in_use(deps.inventory, rule):
+                idle_since[rule.meta.uid] = self._idle_since.get(rule.meta.uid, now)
+            yield
+        self._idle_since = idle_since
+        found = yield from stale_steps(deps.inventory, idle_since, now, self._thresholds)
+        self._report(found)
+
+    def _report(self, found: StaleTaints) -> None:
+        deps = self._deps
         counts = {name: len(names) for name, names in found._asdict().items()}
         deps.metrics.set_forgotten(counts)
         seconds = deps.clock.seconds()
@@ -54,7 +69,10 @@ class StaleReporter:
             )
 
     async def run(self) -> NoReturn:
-        """Calls `look` every minute until it is cancelled."""
+        """Looks every minute until it is cancelled, and yields to other tasks in between."""
+        timeslice = TimeSlice()
         while True:
-            self.look()
+            timeslice.begin()
+            for _ in self._steps():
+                await timeslice.pause()
             await asyncio.sleep(_LOOK_SECONDS)

@@ -108,7 +108,13 @@ class Pool:
     @property
     def tainted(self) -> bool:
         """Whether slices of the newest generation have taints at all; usually they do not."""
-        return any(value.slice_taints or any(device.taints for device in value.devices) for value in self.newest)
+        for value in self.newest:
+            if value.slice_taints:
+                return True
+            for device in value.devices:
+                if device.taints:
+                    return True
+        return False
 
     @property
     def taint_keys(self) -> frozenset[str]:

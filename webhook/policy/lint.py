@@ -40,6 +40,7 @@ POLICY_LINTS: Final = MappingProxyType(
         "DT111": "limits that do not bound pods",
         "DT112": "resource-claim controller that is not trusted",
         "DT113": "text that YAML reads as something else",
+        "DT114": "grace period of zero",
     }
 )
 MISREAD: Final = "DT113"
@@ -47,6 +48,7 @@ MISREAD: Final = "DT113"
 SOON: Final = timedelta(days=7)
 LONG: Final = timedelta(days=366)
 _UNBOUND: Final = "null lifts the limit: one rule may evict any number of pods; set pods, claims or devices"
+_FORCED: Final = "deletes by force: the device is free for others while containers still use it; set 1 or more"
 _NOT_ALL: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
 
@@ -74,10 +76,18 @@ def warnings(policy: Policy, at: Path, check: Callable[[str], None]) -> Iterator
                 where = path.child("tolerations").index(number).child("tolerationSeconds")
                 text = f"only eviction counts seconds, and effect is {toleration.effect}"
                 yield _warn("DT106", forbidden(where, text))
+    yield from _number_warnings(policy, at)
+
+
+def _number_warnings(policy: Policy, at: Path) -> Iterator[Finding]:
     for position, limits in enumerate(policy.impact.limits):
         if limits.pods is None and limits.claims is None and limits.devices is None:
             where = at.child("impact", "limits").index(position).child("pods")
             yield _warn("DT111", forbidden(where, _UNBOUND))
+    for position, profile in enumerate(policy.eviction):
+        if profile.grace_period_seconds == 0:
+            where = at.child("eviction").index(position).child("gracePeriodSeconds")
+            yield _warn("DT114", invalid(where, 0, _FORCED))
 
 
 def expiring(policy: Policy, now: datetime, at: Path | None = None) -> Iterator[Finding]:

@@ -164,7 +164,7 @@ class Reader:
         """What the cluster has of ours, by kind and name."""
         kinds = (
             "namespace,clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding,"
-            "validatingwebhookconfiguration,mutatingwebhookconfiguration"
+            "validatingwebhookconfiguration,mutatingwebhookconfiguration,flowschema"
         )
         return self.run(f"kubectl get {kinds} {LABELLED} -o name").removesuffix("No resources found\n")
 
@@ -238,6 +238,7 @@ class Reader:
             self.client.delete(path("admissionregistration.k8s.io/v1", plural, name="device-taint-webhook"))
         with contextlib.suppress(subprocess.TimeoutExpired):
             kinds = (
-                "validatingadmissionpolicy,validatingadmissionpolicybinding,clusterrole,clusterrolebinding,namespace"
+                "validatingadmissionpolicy,validatingadmissionpolicybinding,flowschema,clusterrole,clusterrolebinding,"
+                "namespace"
             )
             self.run(f"kubectl delete {kinds} {LABELLED}")

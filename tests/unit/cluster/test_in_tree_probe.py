@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.builders import NOW
 from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
 from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, Silence, run, status, until
+from webhook.api.meta import format_time
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.in_tree_writes import IN_TREE_MANAGER
 from webhook.cluster.client.errors import Refused, Unavailable
-from webhook.cluster.in_tree_probe import find_in_tree
+from webhook.cluster.in_tree_probe import CANARY, find_in_tree
 from webhook.eviction.modes import InTree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from webhook.cluster.client.throttled import ThrottledCluster
 
 
 class Rules:
@@ -149,5 +154,86 @@ def test_without_rules_nothing_can_be_told() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             collection = ServedCollection(cluster, "resource.k8s.io", ("v1",), "devicetaintrules")
             assert await find_in_tree(cluster, collection, "x") is InTree.UNKNOWN
+
+    run(test())
+
+
+OWN = f"{CANARY}-x"
+OLD = format_time(NOW - timedelta(seconds=61))
+
+
+class WithOthers(Rules):
+    """Beside the canary there are other rules; `troubles` are those of the deletion of the others."""
+
+    def __init__(self, *others: dict[str, str], **fields: Any) -> None:
+        super().__init__(**fields)
+        self.others = others
+        self.removed: list[tuple[str, object]] = []
+
+    def __call__(self, request: Request) -> Reply:
+        if request.method == "GET" and request.path == RULES_PATH:
+            items = [{"metadata": {"uid": f"uid-{each['name']}", **each}} for each in self.others]
+            return Answer({"metadata": {"resourceVersion": "1"}, "items": items})
+        if request.method == "DELETE" and not request.path.endswith(OWN):
+            self.removed.append((request.path, request.json.get("preconditions")))
+            return self.troubles.popleft() if self.troubles else Answer({})
+        return super().__call__(request)
+
+
+async def probed(cluster: ThrottledCluster) -> InTree:
+    return await find_in_tree(cluster, RULES, "x", wait_seconds=0.0, removal_seconds=0.3, now=lambda: NOW)
+
+
+def test_only_canaries_of_processes_that_ended_are_cleared_away() -> None:
+    """L5: of another process that still looks, and of people, none is touched."""
+
+    async def test() -> None:
+        others = (
+            {"name": f"{CANARY}-1", "creationTimestamp": OLD},
+            {"name": f"{CANARY}-2", "creationTimestamp": format_time(NOW - timedelta(seconds=59))},
+            {"name": f"{CANARY}-3"},
+            {"name": f"{CANARY}s", "creationTimestamp": OLD},
+            {"name": "by-hand", "creationTimestamp": OLD},
+        )
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.otherwise = rules = WithOthers(*others)
+            assert await probed(cluster) is InTree.ABSENT
+            assert rules.removed == [(f"{RULES_PATH}/{CANARY}-1", {"uid": f"uid-{CANARY}-1"})]
+
+    run(test())
+
+
+@pytest.mark.parametrize("trouble", [Answer(status(403, "no"), 403), Answer(status(404, "gone"), 404)])
+def test_left_over_that_cannot_be_deleted_changes_nothing(trouble: Reply) -> None:
+    async def test() -> None:
+        others = [{"name": f"{CANARY}-{number}", "creationTimestamp": OLD} for number in range(2)]
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.otherwise = rules = WithOthers(*others)
+            rules.troubles.append(Answer({}))  # the own one
+            rules.troubles.append(trouble)
+            assert await probed(cluster) is InTree.ABSENT
+            assert len(rules.removed) == 2
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (403, 'admission webhook "x.example.com" denied the request: no'),
+        (503, 'admission webhook "x.example.com" denied the request: later'),
+        (403, "ValidatingAdmissionPolicy 'owners' with binding 'all' denied request: no owner"),
+    ],
+)
+def test_canary_that_admission_refuses_shows_nothing(code: int, text: str) -> None:
+    """L5: without the permission it is an error, see above; what admission says of this one rule is none."""
+
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.otherwise = rules = WithOthers({"name": f"{CANARY}-1", "creationTimestamp": OLD})
+            peer.answers.append(Answer(status(code, text), code))
+            assert await probed(cluster) is InTree.UNKNOWN
+            assert rules.tried == 0
+            assert len(rules.removed) == 1
 
     run(test())

@@ -10,9 +10,10 @@ from msgspec import structs
 
 from tests.builders import DRIVER, KEY, NOW
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, taint
+from tests.unit.eviction.stale import find_stale
 from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
-from webhook.eviction.expiry import CONTESTED, Expiry, StaleTaints, Thresholds, expiry_of, find_stale
+from webhook.eviction.expiry import CONTESTED, Expiry, StaleTaints, Thresholds, expiry_of
 from webhook.eviction.modes import Mode
 from webhook.eviction.stale_report import StaleReporter
 

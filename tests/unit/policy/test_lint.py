@@ -215,6 +215,14 @@ def test_limits_that_bound_pods_are_not_told(entry: Any) -> None:
     assert warnings_in(impact={"limits": [entry]}) == []
 
 
+def test_grace_period_of_zero_is_told_of_each_profile() -> None:
+    text = "deletes by force: the device is free for others while containers still use it; set 1 or more"
+    first = [{"namespaces": {"names": [name]}, "gracePeriodSeconds": seconds} for name, seconds in (("a", 1), ("b", 0))]
+    assert warnings_in(eviction=[*first, {"gracePeriodSeconds": None}]) == [
+        f"DT114 eviction[1].gracePeriodSeconds: {text}"
+    ]
+
+
 def test_warnings_have_titles_and_weigh_little() -> None:
     policy = policy_of(default="deny", exceptions=[make_exception(expiresAt="2020-01-01T00:00:00Z")])
     (finding,) = expiring(policy, NOW)

@@ -46,6 +46,8 @@ class ClusterError(Exception):
         """The Status' message in full; the error's own text is cut for logs."""
         self.causes = causes
         """The Status' `details.causes`; empty if it has none."""
+        self.has_status = False
+        """Whether the answer is a meta/v1 Status, and not the page of a proxy or load balancer."""
         self.retry_after_seconds = retry_after_seconds
         """How long the server asks to wait before a retry; 0 if it does not say."""
 
@@ -90,6 +92,7 @@ _NO_DETAILS: Final = _Details()
 class _Status(msgspec.Struct):
     """The fields of meta/v1 Status that are read."""
 
+    kind: str | None = None
     message: str | None = None
     reason: str | None = None
     code: int | None = None
@@ -119,7 +122,7 @@ def error_of(request: str, body: bytes, *, code: int = 0, retry_after: str = "")
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
     details = status.details or _NO_DETAILS
     kind = _KINDS.get(code, Unavailable if code in _BUSY or code >= HTTPStatus.INTERNAL_SERVER_ERROR else Refused)
-    return kind(
+    error = kind(
         f"{request}: {code}: {message[:_MESSAGE_MOST]}",
         code=code,
         reason=status.reason or "",
@@ -127,24 +130,49 @@ def error_of(request: str, body: bytes, *, code: int = 0, retry_after: str = "")
         server_message=message,
         causes=tuple(StatusCause(each.reason, each.message) for each in details.causes or ()),
     )
+    error.has_status = status.kind == "Status"
+    return error
 
 
 _DISRUPTION_BUDGET: Final = "DisruptionBudget"
 """policy/v1 DisruptionBudgetCause."""
-_DISRUPTION_BUDGET_TEXT: Final = "disruption budget"
+_BUDGET_PENDING: Final = "is still being processed by the server"
+"""In the cause's message of a 429 while the disruption controller has not processed the budget's last change
+(pkg/registry/core/pod/storage/eviction.go, createTooManyRequestsError)."""
+_BUDGET_TEXT: Final = "disruption budget"
+"""In the message of each 429 of the Eviction API for a budget."""
+_BUDGET_UNUSABLE: Final = 'poddisruptionbudget.policy "'
+"""The message of its 403 begins so: disruptionsAllowed is negative, or DisruptedPods is full (checkAndDecrement)."""
+_TWO_BUDGETS: Final = "This pod has more than one PodDisruptionBudget"
+"""The message of its 500 for a pod that two budgets select begins so; it has no causes."""
 
 
 def is_disruption_budget(error: ClusterError) -> bool:
-    """Whether a disruption budget refused an eviction.
+    """Whether a disruption budget refused an eviction, or two budgets did by selecting the same pod.
 
-    Every release from 1.34 to 1.37 names the cause. For an answer without causes, as a proxy may leave it, the message
-    has to do: each 429 of the Eviction API for a budget contains these words.
+    Every release from 1.34 to 1.37 names the cause in its 429 and 403. For an answer without causes, as a proxy may
+    leave it, the message has to do.
     """
-    if error.code != HTTPStatus.TOO_MANY_REQUESTS:
-        return False
-    if error.causes:
-        return any(cause.reason == _DISRUPTION_BUDGET for cause in error.causes)
-    return _DISRUPTION_BUDGET_TEXT in error.server_message
+    message = error.server_message
+    match error.code:
+        case HTTPStatus.TOO_MANY_REQUESTS | HTTPStatus.FORBIDDEN if error.causes:
+            return any(cause.reason == _DISRUPTION_BUDGET for cause in error.causes)
+        case HTTPStatus.TOO_MANY_REQUESTS:
+            return _BUDGET_TEXT in message
+        case HTTPStatus.FORBIDDEN:
+            return message.startswith(_BUDGET_UNUSABLE)
+        case HTTPStatus.INTERNAL_SERVER_ERROR:
+            return message.startswith(_TWO_BUDGETS)
+        case _:
+            return False
+
+
+def is_budget_pending(error: ClusterError) -> bool:
+    """Whether the budget refused only because the disruption controller has not processed its last change yet.
+
+    The code, the message and the cause's reason are those of a refusal; only the cause's message tells.
+    """
+    return is_disruption_budget(error) and any(_BUDGET_PENDING in cause.message for cause in error.causes)
 
 
 _WEBHOOK: Final = "admission webhook"
@@ -155,6 +183,16 @@ _WEBHOOK: Final = "admission webhook"
 def is_webhook_refusal(error: ClusterError) -> bool:
     """Whether an admission webhook, and not the server itself, refused the request, whatever the code."""
     return _WEBHOOK in str(error)
+
+
+_POLICY: Final = "ValidatingAdmissionPolicy '"
+"""Part of every refusal of a ValidatingAdmissionPolicy, whose code is the policy's choice
+(k8s.io/apiserver pkg/admission/plugin/policy/validating/dispatcher.go)."""
+
+
+def is_admission_refusal(error: ClusterError) -> bool:
+    """Whether a webhook or a ValidatingAdmissionPolicy refused the request; missing permissions are none of them."""
+    return is_webhook_refusal(error) or _POLICY in error.server_message
 
 
 def is_busy(error: ClusterError) -> bool:

@@ -334,7 +334,10 @@ def policy_check(loaded: Loaded | None, config_map: NamespacedName) -> Check:
 def evictor_check(found: InTree, policy: Policy | None) -> Check:
     """Whether the in-tree evictor runs, and whether the policy knows."""
     if found is InTree.UNKNOWN:
-        text = "cannot detect whether the in-tree evictor runs: DeviceTaintRules are not served, or have no status"
+        text = (
+            "cannot detect whether the in-tree evictor runs: DeviceTaintRules are not served, have no status, or "
+            "admission refuses the canary rule"
+        )
         return Check(
             "evictor",
             Status.WARN,

@@ -12,10 +12,12 @@ from tests.unit.cluster.acting import RULES, acting_cluster
 from tests.unit.cluster.peer import Answer, Peer, run, status
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, FakeCluster, World
+from webhook.api.claims import Consumer
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult, PodRef
+from webhook.policy.model import EvictionProfile
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -60,7 +62,6 @@ def outcome_of(answer: Answer) -> EvictionOutcome:
     return outcomes[0]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M3")
 def test_eviction_of_a_pod_that_was_replaced_is_done() -> None:
     """M3: a 409 for another UID ends the eviction, as each retry would take one more disruption from the budget."""
     outcome = outcome_of(Answer(status(409, NAMESAKE, reason="Conflict"), 409))
@@ -76,7 +77,6 @@ def test_eviction_of_a_pod_that_was_replaced_is_done() -> None:
     ],
     ids=["two budgets", "negative", "too many"],
 )
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M4")
 def test_budgets_that_cannot_allow_an_eviction_block_it(code: int, message: str) -> None:
     """M4: these answers count as blocked by a budget, so `deadline` runs and the pod is not read before each retry."""
     outcome = outcome_of(Answer(status(code, message), code))
@@ -102,10 +102,13 @@ def test_answer_that_is_not_json_does_not_end_the_worker() -> None:
 @pytest.mark.parametrize(
     ("code", "taken_for"), [(404, EvictionResult.GONE), (200, EvictionResult.EVICTED)], ids=["not found", "granted"]
 )
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L4b")
 def test_page_of_a_load_balancer_is_no_answer_to_an_eviction(code: int, taken_for: EvictionResult) -> None:
     """L4b: only a Status of the API server says that a pod is gone or was evicted."""
     assert outcome_of(Answer(b"<html>one moment</html>", code)).result is not taken_for
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.levelname == "WARNING"]
 
 
 class Idle(FakeCluster):
@@ -116,16 +119,62 @@ class Idle(FakeCluster):
         return EvictionOutcome(EvictionResult.EVICTED)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L4b")
 def test_pod_that_stays_as_it_is_after_its_eviction_is_evicted_again() -> None:
     """L4b: a pod without a deletionTimestamp a minute after its eviction is planned anew."""
     world = World(Mode.REPLACEMENT, FREE, cluster=Idle)
     world.add(claim("pod"), pod("pod"), rule())
     world.advance(300)
-    assert len(world.cluster.requests) > 1
+    assert [round(at) for _, _, at in world.cluster.requests] == [0, 60, 120, 180, 240]
+    assert world.worker.plans.evicted == {"uid-pod"}
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L10")
+def test_pod_that_is_being_deleted_is_not_evicted_again(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.cluster.lingering = True
+    world.add(claim("pod"), pod("pod"), rule())
+    world.advance(290)
+    assert len(world.cluster.requests) == 1
+    assert (len(world.worker.plans.under_way), world.worker.plans.evicted) == (1, {"uid-pod"})
+    assert warnings_in(caplog) == []
+
+
+def test_pod_whose_deletion_may_not_have_been_seen_is_not_evicted_again() -> None:
+    world = World(Mode.REPLACEMENT, FREE, cluster=Idle)
+    world.add(claim("pod"), pod("pod"), rule())
+    world.settle()
+    world.trusted = False
+    world.advance(150)
+    assert world.worker.plans.evicted == {"uid-pod"}
+    world.trusted = True
+    world.advance(60)
+    assert [round(at) for _, _, at in world.cluster.requests] == [0, 180]
+
+
+def test_pod_that_took_the_name_of_an_evicted_one_is_given_its_own_minute(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(Mode.REPLACEMENT, FREE, cluster=Idle)
+    world.add(claim("pod"), pod("pod"), rule())
+    world.advance(30)
+    next_one = claim("pod", owner="u2", consumers=(Consumer("", "pods", "pod", "u2"),))
+    world.change(world.inventory.claims["ml/pod-claim"], next_one)
+    world.change(world.pod("pod"), pod("pod", uid="u2"))
+    world.advance(80)
+    assert [round(at) for _, _, at in world.cluster.requests] == [0, 30, 90]
+    assert warnings_in(caplog) == ["pod not deleted after its eviction, planned again"]
+
+
+def test_pod_that_stays_as_it_is_makes_room_for_others() -> None:
+    """It counts against limits for a minute, and not for ever."""
+    world = World(Mode.REPLACEMENT, EvictionProfile(overall=1), cluster=Idle)
+    world.add(claim("pod"), pod("pod"), claim("other"), pod("other"), rule())
+    world.settle()
+    [(_, first, _)] = world.cluster.requests
+    world.remove(world.inventory.claims[f"{first}-claim"])  # it uses no device any more, so it is not evicted again
+    world.advance(59)
+    assert len(world.cluster.requests) == 1
+    world.advance(2)
+    assert {name for _, name, _ in world.cluster.requests} == {"ml/pod", "ml/other"}
+
+
 def test_disruption_target_is_not_written_anew_with_each_try_to_delete() -> None:
     """L10: condition DisruptionTarget keeps its time while nothing in it changes, as with the in-tree controller."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
 from tests.unit.cluster.peer import Answer, Peer, Reply, Request, run, status
 from webhook.api.meta import GROUP
@@ -30,7 +28,6 @@ def with_left_over(request: Request) -> Reply:
     return Answer({"metadata": {"name": request.path.rpartition("/")[2], "managedFields": []}})
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L5")
 def test_canary_of_a_process_that_was_killed_is_deleted() -> None:
     """L5: at its start the worker deletes canaries that are older than a minute."""
 
@@ -44,7 +41,6 @@ def test_canary_of_a_process_that_was_killed_is_deleted() -> None:
     run(test())
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L5")
 def test_canary_that_a_webhook_refuses_does_not_end_mode_delegated(tmp_path: Path) -> None:
     """L5: mode delegated goes on without the answer when an admission policy refuses the canary."""
 

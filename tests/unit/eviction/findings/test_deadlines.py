@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-import pytest
 from msgspec import structs
 
 from tests.unit.cluster.acting import RULES, acting_cluster
@@ -62,7 +61,6 @@ def refusal(cause: str) -> Answer:
     return Answer(status(429, message, details=details), 429)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H3")
 def test_budget_that_is_still_being_processed_differs_from_a_budget_that_refuses() -> None:
     """H3: `deadline` must not start while the disruption controller is away, so the two outcomes must differ."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.unit.policy.documents import make_document
@@ -12,6 +11,8 @@ from webhook.api.field import Path as FieldPath
 from webhook.policy.document import load
 
 MANIFESTS = Path(__file__).parents[4] / "manifests"
+EVICT = MANIFESTS / "components/evict"
+LABELS_WITH_THE_NAME = ("name", "instance", "part-of")
 
 
 def documents() -> list[dict[str, object]]:
@@ -27,13 +28,48 @@ def test_alert_about_evictions_that_are_stuck_goes_by_the_oldest_pod_that_is_due
     assert "oldest_due_seconds" in alert.partition("- alert:")[0]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L9")
 def test_requests_for_the_lease_have_a_flow_schema() -> None:
     """L9: renewals of the lease are not queued behind the workloads of the cluster, nor behind our own evictions."""
     assert "FlowSchema" in [each.get("kind") for each in documents()]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md L6")
+def test_flow_schema_is_for_exactly_what_the_role_allows_on_leases() -> None:
+    """L9: the account of the worker, its namespace, and no other request of it, such as an eviction."""
+    assert "flow-schema.yaml" in yaml.safe_load((EVICT / "kustomization.yaml").read_text())["resources"]
+    schema = yaml.safe_load((EVICT / "flow-schema.yaml").read_text())
+    objects = [each for each in yaml.safe_load_all((EVICT / "access.yaml").read_text()) if each]
+    [account] = [each["metadata"] for each in objects if each["kind"] == "ServiceAccount"]
+    [role] = [each for each in objects if each["kind"] == "Role"]
+    leases = [each for each in role["rules"] if each["resources"] == ["leases"]]
+    assert schema["spec"]["priorityLevelConfiguration"] == {"name": "leader-election"}
+    [rule] = schema["spec"]["rules"]
+    assert rule["subjects"] == [
+        {"kind": "ServiceAccount", "serviceAccount": {"name": account["name"], "namespace": account["namespace"]}}
+    ]
+    [requests] = rule["resourceRules"]
+    assert set(requests["verbs"]) == {verb for each in leases for verb in each["verbs"]}
+    assert (requests["apiGroups"], requests["resources"]) == (leases[0]["apiGroups"], ["leases"])
+    assert requests["namespaces"] == [role["metadata"]["namespace"]]
+
+
+def test_flow_schema_moves_with_the_namespace() -> None:
+    """L9: kustomize knows no namespace in it; tests/apiserver/manifests render it."""
+    transformer = yaml.safe_load((MANIFESTS / "transformers/namespace/replacements.yaml").read_text())
+    [target] = [
+        each for each in transformer["replacements"][0]["targets"] if each["select"].get("kind") == "FlowSchema"
+    ]
+    schema = yaml.safe_load((EVICT / "flow-schema.yaml").read_text())
+    for path in target["fieldPaths"]:
+        value = schema
+        for part in path.split("."):
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        assert value == "device-taint-webhook"
+    assert str(schema).count("'device-taint-webhook'") - len(LABELS_WITH_THE_NAME) == len(target["fieldPaths"])
+    scoped = yaml.safe_load((MANIFESTS / "transformers/namespace/cluster-scoped.yaml").read_text())["target"]
+    assert schema["kind"] in scoped["kind"].split("|")
+    assert schema["apiVersion"].partition("/")[0] in scoped["group"].split("|")
+
+
 def test_grace_period_of_zero_is_refused_or_gets_a_warning() -> None:
     """L6: a deletion by force frees a device that containers still hold, so it takes a period of a second at least."""
     loaded = load(make_document(eviction=[{"gracePeriodSeconds": 0}]), FieldPath.root())

@@ -1,0 +1,27 @@
+"""The whole report about forgotten rules and taints at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from webhook.eviction.expiry import stale_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from webhook.eviction.expiry import StaleTaints, Thresholds
+    from webhook.inventory.state import Inventory
+
+
+def find_stale(
+    inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime, thresholds: Thresholds
+) -> StaleTaints:
+    """What `stale_steps` returns, without a pause."""
+    steps = stale_steps(inventory, idle_since, now, thresholds)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: StaleTaints = end.value
+            return found
