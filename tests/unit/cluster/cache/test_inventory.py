@@ -86,7 +86,11 @@ class Bench:
 
     async def settles(self) -> None:
         await until(lambda: contents(self.cache.inventory) == contents(self.peer.inventory()), "the same as the peer")
-        await until(lambda: self.cache.sight().inventory is self.cache.inventory, "that it knows")
+        await until(self._knows, "that it knows")
+
+    def _knows(self) -> bool:
+        self.now[0] += 0.01  # a watch that is opened again is trusted after a while
+        return self.cache.sight().inventory is self.cache.inventory
 
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"device_taint_webhook_{name}", labels) or 0.0

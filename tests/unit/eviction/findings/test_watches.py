@@ -42,7 +42,6 @@ def a_rule() -> dict[str, Any]:
     return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": meta, "spec": spec}
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M9")
 def test_rules_that_are_served_no_longer_are_not_trusted() -> None:
     """M9: one API server that does not serve rules must not let the worker act on the rules that it knew before."""
 
@@ -64,7 +63,6 @@ def test_rules_that_are_served_no_longer_are_not_trusted() -> None:
     run(test())
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M10")
 def test_watch_that_breaks_is_resumed_without_a_list() -> None:
     """M10: after a broken connection the reflector watches again from the last version that it read, without a list."""
 
