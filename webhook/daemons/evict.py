@@ -138,7 +138,7 @@ class Worker:
             settings=InventorySettings(stale_seconds=0.0),
             pods=True,
         )
-        self._namespaces = NamespaceCache(self._cluster, random=chance, on_hold=self._on_hold)
+        self._namespaces = NamespaceCache(self._cluster, random=chance, on_change=self._on_namespace)
         self._budgets = DisruptionBudgetCache(self._cluster, random=chance)
         self._in_tree_writes = InTreeWrites(self._cluster, self._rules, random=chance)
         self._policies = PolicyStore()
@@ -305,6 +305,7 @@ class Worker:
             profiles=lambda: self._policy.profiles,
             profile_of=self._profile_of,
             random=random.random,  # noqa: TID251 -- the shell's
+            leads=self._leads,
             trusted=self._trusted,
             ceiling_of=self._ceiling_of,
             settings=self._settings.worker,
@@ -320,14 +321,18 @@ class Worker:
         metrics.set_interval(seconds)
         return periodic_audit(self._cluster, sources, metrics, seconds)
 
+    def _leads(self) -> bool:
+        """Whether this process may act: it has the lease, or needs none."""
+        return self._leader is None or self._leader.holds
+
     def _trusted(self) -> bool:
         """Whether the caches are up to date, and this process still leads."""
-        leads = self._leader is None or self._leader.holds
         return (
-            leads
+            self._leads()
             and self._policy.problem is None
             and self._loop_monitor.steady
             and self._cache.sight().inventory is not None
+            and not self._namespaces.reflector.lost_seconds  # a hold or other labels may have been missed
         )
 
     def _totals(self) -> Numbers:
@@ -351,6 +356,6 @@ class Worker:
         if self._controller is not None:
             self._controller.replan_all()
 
-    def _on_hold(self, namespace: str) -> None:
+    def _on_namespace(self, namespace: str) -> None:
         if self._controller is not None:
             self._controller.requeue_waiting(namespace)

@@ -71,8 +71,9 @@ class Controller:
             self._retry_blocked()
 
     def requeue_waiting(self, namespace: str | None = None) -> None:
-        """Checks waiting pods again, because the hold of a namespace or the wall clock has changed; None: all pods."""
-        self.planner.requeue_waiting(namespace)
+        """Checks waiting pods again: a hold or labels of their namespace, or (None: all) the wall clock has changed."""
+        if self.planner.requeue_waiting(namespace):
+            self._retry_blocked()
 
     def catch_up(self) -> None:
         """Continues planning for one time slice."""

@@ -25,7 +25,7 @@ def _no_ceiling(_: DeviceTaintRule) -> Ceiling | None:
 
 
 def _always() -> bool:
-    """For inventories that do not follow a cluster: files, tests."""
+    """For workers without a lease, and inventories that do not follow a cluster: files, tests."""
     return True
 
 
@@ -43,6 +43,8 @@ class Dependencies:
     """Called at each use, because the policy may change."""
     profile_of: Callable[[Pod], Profile]
     random: Callable[[], float]
+    leads: Callable[[], bool] = _always
+    """Whether this process may write to the cluster at all; once another one leads, it must not."""
     trusted: Callable[[], bool] = _always
     """Whether the inventory is current; while it may be stale, no pod is evicted."""
     ceiling_of: Callable[[DeviceTaintRule], Ceiling | None] = _no_ceiling
