@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -18,6 +17,7 @@ import msgspec
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, Unavailable
 from webhook.cluster.client.rest import path_of
+from webhook.flowcontrol.clock import boottime_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,12 +76,12 @@ class Leadership:
         identity: str,
         now: Callable[[], datetime],
         random: Callable[[], float],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boottime_seconds,
     ) -> None:
         """`identity` is unique to this process and not reused after a restart.
 
         `now` is wall-clock time in UTC, which is only written; `random` returns numbers in [0, 1); `clock` returns
-        seconds that only go forward.
+        seconds that only go forward, also while the machine is suspended.
         """
         self._cluster = cluster
         self._settings = settings

@@ -8,7 +8,6 @@ import os
 import random
 import secrets
 import sys
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +44,7 @@ from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import InTree, Mode, advice, refusal
 from webhook.eviction.profiles import classes_of
 from webhook.eviction.stale_report import StaleReporter
+from webhook.flowcontrol.clock import boottime_seconds
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.model import InTreeEvictor
 from webhook.policy.store import PolicyStore
@@ -108,8 +108,8 @@ class SystemClock:
         return datetime.now(UTC)  # noqa: TID251 -- the shell's clock
 
     def seconds(self) -> float:
-        """Seconds that only go forward."""
-        return time.monotonic()
+        """Seconds that only go forward, also while the machine is suspended."""
+        return boottime_seconds()
 
 
 class Worker:

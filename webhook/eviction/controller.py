@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 _SOON_SECONDS: Final = 0.2
 _STOP_POLL_SECONDS: Final = 0.05
 _CLOCK_SECONDS: Final = 1.0
-"""How often the wall clock is compared with the monotonic clock, and the drift that means it was set."""
+"""How often the wall clock is compared with the monotonic clock, and the drift that means it was set. The event loop's
+timers stand still in a suspended machine: being late by as much means that they end too late as well."""
 
 
 class Controller:
@@ -149,17 +150,29 @@ class Controller:
                 self._evictor.wake()  # no pod was evicted during the pause
 
     async def _watch_clock(self) -> NoReturn:
-        """Recomputes waits when the wall clock was set: due times are wall-clock times, waits are monotonic."""
+        """Recomputes waits when the wall clock was set: due times are wall-clock times, waits are monotonic.
+
+        It also does so after the machine was suspended, as waits on the event loop do not go on meanwhile.
+        """
         clock = self._deps.clock
-        known = clock.now().timestamp() - clock.seconds()
+        began = clock.seconds()
+        known = clock.now().timestamp() - began
         while True:
             await asyncio.sleep(_CLOCK_SECONDS)
-            offset = clock.now().timestamp() - clock.seconds()
-            if abs(offset - known) >= _CLOCK_SECONDS:
+            seconds = clock.seconds()
+            offset = clock.now().timestamp() - seconds
+            was_set = abs(offset - known) >= _CLOCK_SECONDS
+            if was_set:
                 log.warning("wall clock changed", extra={"delaySeconds": round(offset - known, 3)})
-                self.requeue_waiting()
-            known = offset
-            self._core.limiter.forget_idle(clock.seconds())
+            if was_set or seconds - began >= 2 * _CLOCK_SECONDS:
+                self._recompute_waits()
+            known, began = offset, seconds
+            self._core.limiter.forget_idle(seconds)
+
+    def _recompute_waits(self) -> None:
+        self.requeue_waiting()
+        for name in self._deps.inventory.rules:  # for `/expires-at`
+            self.queue.add(WorkItem(ItemKind.RULE, name))
 
     # --- one item, one pod -----------------------------------------------------------------------
 
