@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 JITTER_FACTOR: Final = 1.2
 """Candidates wait for up to this many retry periods on top of one, so that they do not read in step."""
 _RELEASE_ATTEMPTS: Final = 3
+RELEASE_SECONDS: Final = 5.0
+"""How long releasing the lease may take: it ends by itself a few seconds later."""
 
 
 class LeadershipLost(Exception):  # noqa: N818 -- it says what happened
@@ -117,6 +119,13 @@ class Leadership:
         self._released = True
         if not self.acquired.is_set():
             return
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self._give_back()
+        except (ClusterError, TimeoutError) as error:
+            log.warning("lease not released", extra={"error": str(error) or f"not within {RELEASE_SECONDS:g} s"})
+
+    async def _give_back(self) -> None:
         for _ in range(_RELEASE_ATTEMPTS):
             try:
                 lease = await self._read()
@@ -125,8 +134,6 @@ class Leadership:
                     await self._update(lease, {**lease.spec, "holderIdentity": "", "leaseDurationSeconds": 1})
             except Conflict:
                 continue  # our own last renewal was still under way
-            except ClusterError as error:
-                log.warning("lease not released", extra={"error": str(error)})
             return
 
     # --- the loops -------------------------------------------------------------------------------

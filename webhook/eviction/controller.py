@@ -113,13 +113,36 @@ class Controller:
         raise AssertionError("its tasks do not end")
 
     async def stop(self) -> None:
-        """Starts no further eviction, waits for those in flight, and writes the final conditions."""
+        """Starts no further eviction, waits for those in flight, and writes the final conditions; each for a time.
+
+        A worker that leads no longer does not wait and writes nothing, as another one does.
+        """
         self._evictor.stop()
-        while self._core.limiter.any_in_flight:  # noqa: ASYNC110 -- once, for at most as long as a request may take
-            await asyncio.sleep(_STOP_POLL_SECONDS)
-        await self._plan_everything()
-        for name in tuple(self._deps.inventory.rules):
-            await self.rules.sync(name, last=True)
+        deps = self._deps
+        if deps.leads():
+            await self._wait_for_requests()
+        if deps.leads() and deps.trusted():
+            await self._write_last_conditions()
+
+    async def _wait_for_requests(self) -> None:
+        try:
+            async with asyncio.timeout(self._deps.settings.stop_seconds):
+                while self._core.limiter.any_in_flight:  # noqa: ASYNC110 -- once, for at most as long as a request
+                    await asyncio.sleep(_STOP_POLL_SECONDS)
+        except TimeoutError:
+            log.warning("evictions cut off", extra={"count": len(self.plans.under_way)})
+
+    async def _write_last_conditions(self) -> None:
+        try:
+            async with asyncio.timeout(self._deps.settings.last_conditions_seconds), asyncio.TaskGroup() as group:
+                await self._plan_everything()
+                for name in self._deps.inventory.rules:
+                    group.create_task(self._sync_last(name))
+        except TimeoutError:
+            log.warning("last conditions not written in time")
+
+    async def _sync_last(self, name: str) -> None:
+        await self.rules.sync(name, last=True)
 
     async def flush_events(self) -> None:
         """Writes the queued Events, for a limited time. Call it after `stop`, once `run` was cancelled."""
@@ -188,7 +211,8 @@ class Controller:
                 if not self.backlog.behind:
                     self._evictor.wake()
             case ItemKind.RULE:
-                again = _SOON_SECONDS if self.backlog.open else await self.rules.sync(item.name)
+                ready = self._deps.leads() and not self.backlog.open
+                again = await self.rules.sync(item.name) if ready else _SOON_SECONDS
                 if again is not None:
                     self.queue.add_after(item, again)
             case ItemKind.OWNER:

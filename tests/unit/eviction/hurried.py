@@ -37,6 +37,7 @@ class HurriedLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._waits = _Selector()
         super().__init__(self._waits)
+        self._clock_resolution = 0.0  # else a timer that is due in less than that fires, and no time has passed
 
     def time(self) -> float:
         return self._waits.passed

@@ -200,6 +200,7 @@ class World:
         self.budgets: list[Budget] = []
         """Those of `budgeted` allow every eviction, and are not among them."""
         self.registry = CollectorRegistry()
+        self.leads = True
         self.trusted = True
         self._end = math.inf
         self.deps = Dependencies(
@@ -212,6 +213,7 @@ class World:
             profiles=lambda: self.profiles,
             profile_of=lambda pod: self.profiles.of(pod, self.namespaces.get(pod.meta.namespace)),
             random=lambda: 0.0,
+            leads=lambda: self.leads,
             trusted=lambda: self.trusted,
             ceiling_of=ceiling_of,
             settings=WorkerSettings(mode=mode, **settings),

@@ -42,7 +42,6 @@ def test_no_rule_is_reported_as_done_while_the_inventory_is_out_of_date() -> Non
     assert "False" not in statuses(world)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M1")
 def test_worker_that_lost_its_lease_writes_no_condition_when_it_stops() -> None:
     """M1: after the lease is lost the conditions of the new leader are not overwritten."""
     world = World(Mode.REPLACEMENT, FREE)
