@@ -68,7 +68,7 @@ class NamespaceCache:
         metrics: Metrics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_change` is called with the name of each namespace whose hold or labels have changed.
+        """`on_change` is called with the name of each namespace that is new, gone, or has another hold or other labels.
 
         `looked_up` returns the facts of a namespace that was read before the watch brought it, if any.
         """

@@ -200,6 +200,31 @@ def test_rules_that_are_not_served_are_none_until_they_are() -> None:
     run(test())
 
 
+def test_rules_that_are_served_no_longer_are_in_doubt_and_then_dropped() -> None:
+    """M9: what follows no changes is not current; without rules, there is nothing to be in doubt about."""
+
+    async def test() -> None:
+        async with caching(a_slice(), a_claim("a"), a_rule()) as bench:
+            await bench.settles()
+            path = bench.peer.path_of(RULES)
+            bench.peer.served = {"v1": ALL["v1"] - {RULES}}
+            await bench.peer.say_on(path, cut=True)
+            await until(lambda: not bench.cache.rules_served, "that they are not served")
+            assert bench.cache.sight() == Sight(None, "devicetaintrules are served no longer")
+            assert "devicetaintrules.resource.k8s.io is not served" in (bench.cache.problem or "")
+            bench.now[0] += 600.0
+            await until(lambda: not bench.cache.inventory.rules, "that they are dropped")
+            assert bench.cache.sight().inventory is bench.cache.inventory
+            old, new = bench.told[-1]
+            assert old is not None
+            assert (old.meta.name, new) == ("broken", None)
+            bench.peer.served = ALL
+            await bench.settles()
+            assert set(bench.cache.inventory.rules) == {"broken"}
+
+    run(test())
+
+
 def test_lost_watch_is_trusted_for_as_long_as_the_settings_say() -> None:
     async def test() -> None:
         patient = InventorySettings(reflector=QUICK, stale_seconds=15.0)
