@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -18,6 +17,7 @@ import msgspec
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, Unavailable
 from webhook.cluster.client.rest import path_of
+from webhook.flowcontrol.clock import boottime_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 JITTER_FACTOR: Final = 1.2
 """Candidates wait for up to this many retry periods on top of one, so that they do not read in step."""
 _RELEASE_ATTEMPTS: Final = 3
+RELEASE_SECONDS: Final = 5.0
+"""How long releasing the lease may take: it ends by itself a few seconds later."""
 
 
 class LeadershipLost(Exception):  # noqa: N818 -- it says what happened
@@ -76,12 +78,12 @@ class Leadership:
         identity: str,
         now: Callable[[], datetime],
         random: Callable[[], float],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boottime_seconds,
     ) -> None:
         """`identity` is unique to this process and not reused after a restart.
 
         `now` is wall-clock time in UTC, which is only written; `random` returns numbers in [0, 1); `clock` returns
-        seconds that only go forward.
+        seconds that only go forward, also while the machine is suspended.
         """
         self._cluster = cluster
         self._settings = settings
@@ -117,6 +119,13 @@ class Leadership:
         self._released = True
         if not self.acquired.is_set():
             return
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self._give_back()
+        except (ClusterError, TimeoutError) as error:
+            log.warning("lease not released", extra={"error": str(error) or f"not within {RELEASE_SECONDS:g} s"})
+
+    async def _give_back(self) -> None:
         for _ in range(_RELEASE_ATTEMPTS):
             try:
                 lease = await self._read()
@@ -125,8 +134,6 @@ class Leadership:
                     await self._update(lease, {**lease.spec, "holderIdentity": "", "leaseDurationSeconds": 1})
             except Conflict:
                 continue  # our own last renewal was still under way
-            except ClusterError as error:
-                log.warning("lease not released", extra={"error": str(error)})
             return
 
     # --- the loops -------------------------------------------------------------------------------

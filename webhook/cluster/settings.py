@@ -41,7 +41,7 @@ class ReflectorSettings:
     watch_seconds: int = 300
     """The server ends a watch after this time, and up to as much again: watches of many replicas drift apart."""
     silence_seconds: float = 180.0
-    """A watch without a single line for this long is abandoned for a list.
+    """A watch without a single line for this long is abandoned for a list, as its connection may be dead.
 
     Bookmarks come each minute, the first one after two (seen on 1.37.0); older servers send none for a resource that
     has not changed since they started, and then this is how often it is listed.
@@ -52,6 +52,20 @@ class ReflectorSettings:
     """Where doubling ends; also the longest Retry-After that is honoured."""
     short_watch_seconds: float = 1.0
     """A watch that ends sooner without a line counts as a failure, else it would be reopened in a loop."""
+    catch_up_seconds: float = 1.0
+    """After this time an open watch has brought what happened before it was opened, if no bookmark says so sooner."""
+    resume_attempts: int = 5
+    """Watches in a row that may break without an event or a bookmark; then the collection is listed.
+
+    With the waits in between, these are 4 to 8 s without an API server: longer than a load balancer takes to choose
+    another one, and shorter than restoring etcd from a backup. Versions begin again at an earlier one then, and a
+    watch from a later one would be open, and silent.
+    """
+    unserved_seconds: float = 600.0
+    """How long the objects of an optional resource are kept after the server has ceased to serve it.
+
+    An API server that is rolled back, or one of several that is older, says so for minutes at most.
+    """
     stream: bool = False
     """Whether to request the list as the beginning of a watch (sendInitialEvents), where the server can do that.
 

@@ -8,7 +8,6 @@ import os
 import random
 import secrets
 import sys
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +44,7 @@ from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import InTree, Mode, advice, refusal
 from webhook.eviction.profiles import classes_of
 from webhook.eviction.stale_report import StaleReporter
+from webhook.flowcontrol.clock import boottime_seconds
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.model import InTreeEvictor
 from webhook.policy.store import PolicyStore
@@ -108,8 +108,8 @@ class SystemClock:
         return datetime.now(UTC)  # noqa: TID251 -- the shell's clock
 
     def seconds(self) -> float:
-        """Seconds that only go forward."""
-        return time.monotonic()
+        """Seconds that only go forward, also while the machine is suspended."""
+        return boottime_seconds()
 
 
 class Worker:
@@ -138,8 +138,8 @@ class Worker:
             settings=InventorySettings(stale_seconds=0.0),
             pods=True,
         )
-        self._namespaces = NamespaceCache(self._cluster, random=chance, on_hold=self._on_hold)
         self._budgets = DisruptionBudgetCache(self._cluster, self._on_budgets, self._on_budget, random=chance)
+        self._namespaces = NamespaceCache(self._cluster, random=chance, on_change=self._on_namespace)
         self._in_tree_writes = InTreeWrites(self._cluster, self._rules, random=chance)
         self._policies = PolicyStore()
         self._policy_loader = PolicyLoader(self._policies, self._metrics.policy, read_policy)
@@ -299,6 +299,7 @@ class Worker:
             profiles=lambda: self._policy.profiles,
             profile_of=self._profile_of,
             random=random.random,  # noqa: TID251 -- the shell's
+            leads=self._leads,
             trusted=self._trusted,
             ceiling_of=self._ceiling_of,
             breaker=lambda: self._policy.policy.breaker,
@@ -316,14 +317,18 @@ class Worker:
         metrics.set_interval(seconds)
         return periodic_audit(self._cluster, sources, metrics, seconds)
 
+    def _leads(self) -> bool:
+        """Whether this process may act: it has the lease, or needs none."""
+        return self._leader is None or self._leader.holds
+
     def _trusted(self) -> bool:
         """Whether the caches are up to date, and this process still leads."""
-        leads = self._leader is None or self._leader.holds
         return (
-            leads
+            self._leads()
             and self._policy.problem is None
             and self._loop_monitor.steady
             and self._cache.sight().inventory is not None
+            and not self._namespaces.reflector.lost_seconds  # a hold or other labels may have been missed
         )
 
     def _totals(self) -> Numbers:
@@ -347,7 +352,7 @@ class Worker:
         if self._controller is not None:
             self._controller.replan_all()
 
-    def _on_hold(self, namespace: str) -> None:
+    def _on_namespace(self, namespace: str) -> None:
         if self._controller is not None:
             self._controller.requeue_waiting(namespace)
 

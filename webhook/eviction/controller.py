@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 _SOON_SECONDS: Final = 0.2
 _STOP_POLL_SECONDS: Final = 0.05
 _CLOCK_SECONDS: Final = 1.0
+"""How often the wall clock is compared with the monotonic clock, and the drift that means it was set. The event loop's
+timers stand still in a suspended machine: being late by as much means that they end too late as well."""
 """How often the wall clock is compared with the monotonic clock, and the drift that means it was set."""
 _SWEEP_SECONDS: Final = 30.0
 """How often limits are checked for room that went unnoticed."""
@@ -103,8 +105,9 @@ class Controller:
             self._retry_blocked()
 
     def requeue_waiting(self, namespace: str | None = None) -> None:
-        """Checks waiting pods again, because the hold of a namespace or the wall clock has changed; None: all pods."""
-        self.planner.requeue_waiting(namespace)
+        """Checks waiting pods again: a hold or labels of their namespace, or (None: all) the wall clock has changed."""
+        if self.planner.requeue_waiting(namespace):
+            self._retry_blocked()
 
     def catch_up(self) -> None:
         """Continues planning for one time slice."""
@@ -186,13 +189,36 @@ class Controller:
         raise AssertionError("its tasks do not end")
 
     async def stop(self) -> None:
-        """Starts no further eviction, waits for those in flight, and writes the final conditions."""
+        """Starts no further eviction, waits for those in flight, and writes the final conditions; each for a time.
+
+        A worker that leads no longer does not wait and writes nothing, as another one does.
+        """
         self._evictor.stop()
-        while self._core.limiter.any_in_flight:  # noqa: ASYNC110 -- once, for at most as long as a request may take
-            await asyncio.sleep(_STOP_POLL_SECONDS)
-        await self._plan_everything()
-        for name in tuple(self._deps.inventory.rules):
-            await self.rules.sync(name, last=True)
+        deps = self._deps
+        if deps.leads():
+            await self._wait_for_requests()
+        if deps.leads() and deps.trusted():
+            await self._write_last_conditions()
+
+    async def _wait_for_requests(self) -> None:
+        try:
+            async with asyncio.timeout(self._deps.settings.stop_seconds):
+                while self._core.limiter.any_in_flight:  # noqa: ASYNC110 -- once, for at most as long as a request
+                    await asyncio.sleep(_STOP_POLL_SECONDS)
+        except TimeoutError:
+            log.warning("evictions cut off", extra={"count": len(self.plans.under_way)})
+
+    async def _write_last_conditions(self) -> None:
+        try:
+            async with asyncio.timeout(self._deps.settings.last_conditions_seconds), asyncio.TaskGroup() as group:
+                await self._plan_everything()
+                for name in self._deps.inventory.rules:
+                    group.create_task(self._sync_last(name))
+        except TimeoutError:
+            log.warning("last conditions not written in time")
+
+    async def _sync_last(self, name: str) -> None:
+        await self.rules.sync(name, last=True)
 
     async def flush_events(self) -> None:
         """Writes the queued Events, for a limited time. Call it after `stop`, once `run` was cancelled."""
@@ -223,17 +249,29 @@ class Controller:
                 self._evictor.wake()  # no pod was evicted during the pause
 
     async def _watch_clock(self) -> NoReturn:
-        """Recomputes waits when the wall clock was set: due times are wall-clock times, waits are monotonic."""
+        """Recomputes waits when the wall clock was set: due times are wall-clock times, waits are monotonic.
+
+        It also does so after the machine was suspended, as waits on the event loop do not go on meanwhile.
+        """
         clock = self._deps.clock
-        known = clock.now().timestamp() - clock.seconds()
+        began = clock.seconds()
+        known = clock.now().timestamp() - began
         while True:
             await asyncio.sleep(_CLOCK_SECONDS)
-            offset = clock.now().timestamp() - clock.seconds()
-            if abs(offset - known) >= _CLOCK_SECONDS:
+            seconds = clock.seconds()
+            offset = clock.now().timestamp() - seconds
+            was_set = abs(offset - known) >= _CLOCK_SECONDS
+            if was_set:
                 log.warning("wall clock changed", extra={"delaySeconds": round(offset - known, 3)})
-                self.requeue_waiting()
-            known = offset
-            self._core.limiter.forget_idle(clock.seconds())
+            if was_set or seconds - began >= 2 * _CLOCK_SECONDS:
+                self._recompute_waits()
+            known, began = offset, seconds
+            self._core.limiter.forget_idle(seconds)
+
+    def _recompute_waits(self) -> None:
+        self.requeue_waiting()
+        for name in self._deps.inventory.rules:  # for `/expires-at`
+            self.queue.add(WorkItem(ItemKind.RULE, name))
 
     # --- one item, one pod -----------------------------------------------------------------------
 
@@ -262,7 +300,8 @@ class Controller:
             case ItemKind.POD:
                 await self._handle_pod(item)
             case ItemKind.RULE:
-                again = _SOON_SECONDS if self.backlog.open else await self.rules.sync(item.name)
+                ready = self._deps.leads() and not self.backlog.open
+                again = await self.rules.sync(item.name) if ready else _SOON_SECONDS
                 if again is not None:
                     self.queue.add_after(item, again)
             case ItemKind.REPLACEMENT:

@@ -32,7 +32,7 @@ def _no_pause() -> Pause | None:
 
 
 def _always() -> bool:
-    """For inventories that do not follow a cluster, and workers without a lease: files, tests."""
+    """For workers without a lease, and inventories that do not follow a cluster: files, tests."""
     return True
 
 
@@ -50,10 +50,10 @@ class Dependencies:
     """Called at each use, because the policy may change."""
     profile_of: Callable[[Pod], Profile]
     random: Callable[[], float]
+    leads: Callable[[], bool] = _always
+    """Whether this process may write to the cluster at all; once another one leads, it must not."""
     trusted: Callable[[], bool] = _always
     """Whether the inventory is current; while it may be stale, no pod is evicted, and no rule is reported as done."""
-    leads: Callable[[], bool] = _always
-    """Whether this process may still act as the lease holder; if not, it writes to no rule."""
     ceiling_of: Callable[[DeviceTaintRule], Ceiling | None] = _no_ceiling
     """The most that a rule may hit; None is no limit."""
     breaker: Callable[[], BreakerSettings] = BreakerSettings

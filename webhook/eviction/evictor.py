@@ -38,14 +38,18 @@ class PodEvictor:
         self._turn_lock = asyncio.Lock()
         """Only its holder waits for the next pod, so that one wake-up wakes one task, however many there are."""
         self._stopping = False
+        self._preparing: set[asyncio.Timeout] = set()
+        """Of the pods whose request waits for the client's rate limit; moved to now when the worker stops."""
 
     def wake(self) -> None:
         """Polls the ready queue again, because a pod may have become evictable."""
         self._woken.set()
 
     def stop(self) -> None:
-        """No request is sent from here on."""
+        """No request is sent from here on; pods that wait for their turn are dropped, however long it would take."""
         self._stopping = True
+        while self._preparing:
+            self._preparing.pop().reschedule(asyncio.get_running_loop().time())
 
     async def next_turn(self) -> str:
         """Pops the next pod and returns its uid. Its rate tokens and its place in the limits are reserved."""
@@ -72,7 +76,11 @@ class PodEvictor:
         step = self._step(plan)
         if step is None:
             return Attempt(plan)
-        if not await writer.prepare(plan.ref, delete=step.delete, unsure=plan.unsure):
+        try:
+            prepared = await self._prepare(plan, step)
+        except TimeoutError:
+            return Attempt(plan)
+        if not prepared:
             plan.unsure = False
             return Attempt(plan, EvictionOutcome(EvictionResult.GONE))
         step = self._step(plan)  # `prepare` took time
@@ -85,6 +93,15 @@ class PodEvictor:
         core.deps.metrics.count_request("delete" if step.delete else "evict", outcome.result.value)
         plan.unsure = outcome.unsure
         return Attempt(plan, outcome)
+
+    async def _prepare(self, plan: PodPlan, step: Evict) -> bool:
+        """As `ClusterWriter.prepare`. Raises TimeoutError as soon as the worker stops."""
+        async with asyncio.timeout(None) as turn:
+            self._preparing.add(turn)
+            try:
+                return await self._core.deps.writer.prepare(plan.ref, delete=step.delete, unsure=plan.unsure)
+            finally:
+                self._preparing.discard(turn)
 
     def _step(self, plan: PodPlan) -> Evict | None:
         """How to evict the pod now; None if it must not be evicted."""

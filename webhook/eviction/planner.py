@@ -110,11 +110,17 @@ class Planner:
         self._backlog.pods.add((key,))
         return self.begin()
 
-    def requeue_waiting(self, namespace: str | None) -> None:
-        """Queues the waiting pods of a namespace (None: of all) again: its hold or the wall clock has changed."""
+    def requeue_waiting(self, namespace: str | None) -> bool:
+        """Queues waiting pods again: of a namespace whose hold or labels have changed, or all, for another wall clock.
+
+        Labels may choose another profile, so the pods of the namespace are also planned again.
+        """
         for uid, plan in self._core.plans.scheduled.items():
             if namespace in (None, plan.pod.meta.namespace) and uid not in self._core.ready:
                 self._core.queue.add(WorkItem(ItemKind.POD, uid))
+            if namespace == plan.pod.meta.namespace:
+                self._backlog.pods.add((plan.key,))
+        return self.begin()
 
     def settle_pool(self, driver: str, pool: str) -> bool:
         """Plans for a pool that is not published in full, as it is. Returns whether planning is complete."""

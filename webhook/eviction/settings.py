@@ -33,7 +33,11 @@ class WorkerSettings:
     """A pod that is due sooner gets no Event EvictionScheduled; its first Event is that it was evicted."""
     events_most: int = 1000
     """Events that may be queued; further ones are dropped."""
-    flush_seconds: float = 10.0
-    """How long queued Events are still written at shutdown: a Pod has 30 s to stop, and evictions come first."""
+    stop_seconds: float = 10.0
+    """How long evictions in flight may still take at shutdown: for as long as one request may take."""
+    last_conditions_seconds: float = 5.0
+    """How long the last conditions are written after that; then the lease is released."""
+    flush_seconds: float = 5.0
+    """How long queued Events are still written after that: a Pod has 30 s to stop, 5 s of which are the lease's."""
     report_seconds: float = 3600.0
     """Time between two log lines about taints that look forgotten."""

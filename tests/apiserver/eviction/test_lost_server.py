@@ -209,6 +209,6 @@ def test_rules_are_done_when_the_last_pod_is_and_not_before(played: Played) -> N
 def test_watches_could_not_go_on_from_where_they_were(played: Played) -> None:
     """Else it would not have been shown that this costs nothing: 410, too old resource version."""
     _, reasons = played
-    # Not of each resource: one whose connection breaks as well is listed for that reason.
+    # Not of each resource: one whose watch could not be resumed for five times in a row is listed for that reason.
     gone = {each["resource"] for each in reasons if ": 410: " in each["error"]}
     assert len(gone & {"devicetaintrules", "resourceclaims", "resourceslices", "pods"}) >= 2

@@ -205,10 +205,10 @@ class World:
         self.budgets: list[Budget] = []
         """Those of `budgeted` allow every eviction, and are not among them."""
         self.registry = CollectorRegistry()
+        self.leads = True
         self.trusted = True
         self.breaker = breaker
         self.pause: Pause | None = None
-        self.leads = True
         self._end = math.inf
         self.deps = Dependencies(
             inventory=self.inventory,
@@ -220,8 +220,8 @@ class World:
             profiles=lambda: self.profiles,
             profile_of=lambda pod: self.profiles.of(pod, self.namespaces.get(pod.meta.namespace)),
             random=lambda: 0.0,
-            trusted=lambda: self.trusted,
             leads=lambda: self.leads,
+            trusted=lambda: self.trusted,
             ceiling_of=ceiling_of,
             breaker=lambda: self.breaker,
             pause=lambda: self.pause,

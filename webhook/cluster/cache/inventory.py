@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class InventoryCache:
     """Watches that fill one inventory; it lags behind the cluster by the delay of events.
 
-    Where rules are not served there are none, and discovery is repeated every few seconds.
+    Where rules are not served there are none, and discovery is repeated every few seconds. Rules that are known from a
+    server that did serve them are not current; after a while they are dropped.
     """
 
     def __init__(
@@ -115,7 +116,10 @@ class InventoryCache:
     def _doubt(self, reflector: Reflector[Any]) -> str:
         """Why a resource is not current; empty if it is."""
         if reflector.unserved:
-            return "" if reflector is self._rules else f"{reflector.resource} are not served"
+            if reflector is not self._rules:
+                return f"{reflector.resource} are not served"
+            # Kept for a while, as another server may serve them; meanwhile nothing follows their changes.
+            return f"{reflector.resource} are served no longer" if reflector.items else ""
         if not reflector.synced.is_set():
             return f"{reflector.resource} not read yet"
         if not reflector.settled:

@@ -37,6 +37,11 @@ class Namespace(WireValue, frozen=True):
         """The text of annotation `/hold`; None without one."""
         return (self.metadata.annotations or {}).get(HOLD)
 
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Its labels; empty without any."""
+        return self.metadata.labels or {}
+
     def to_value(self) -> Namespace:
         """With `/hold` as its only annotation."""
         annotations = None if self.hold is None else {HOLD: self.hold}
@@ -44,10 +49,9 @@ class Namespace(WireValue, frozen=True):
 
     def facts(self, known: NamespaceFacts | None) -> NamespaceFacts:
         """Its name and labels: the known facts themselves while labels are the same, since memories go by them."""
-        labels: Mapping[str, str] = self.metadata.labels or {}
-        if known is not None and known.labels == labels:
+        if known is not None and known.labels == self.labels:
             return known
-        return NamespaceFacts(self.metadata.name, labels)
+        return NamespaceFacts(self.metadata.name, self.labels)
 
 
 class NamespaceCache:
@@ -58,13 +62,13 @@ class NamespaceCache:
         cluster: Cluster,
         *,
         random: Callable[[], float],
-        on_hold: Callable[[str], None] = lambda _: None,
+        on_change: Callable[[str], None] = lambda _: None,
         looked_up: Callable[[str], NamespaceFacts | None] = lambda _: None,
         settings: ReflectorSettings = ReflectorSettings(),  # noqa: B008 -- frozen
         metrics: Metrics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_hold` is called with the name of each namespace whose hold has changed.
+        """`on_change` is called with the name of each namespace that is new, gone, or has another hold or other labels.
 
         `looked_up` returns the facts of a namespace that was read before the watch brought it, if any.
         """
@@ -80,7 +84,7 @@ class NamespaceCache:
         )
         self.reflector.subscribe(self._changed)
         self._facts: dict[str, NamespaceFacts] = {}
-        self._on_hold = on_hold
+        self._on_change = on_change
         self._looked_up = looked_up
 
     def facts_of(self, name: str) -> NamespaceFacts | None:
@@ -100,5 +104,5 @@ class NamespaceCache:
             self._facts.pop(name, None)
         else:
             self._facts[name] = new.facts(self._facts.get(name) or self._looked_up(name))
-        if (old.hold if old is not None else None) != (new.hold if new is not None else None):
-            self._on_hold(name)
+        if old is None or new is None or (old.hold, old.labels) != (new.hold, new.labels):
+            self._on_change(name)

@@ -1,8 +1,11 @@
-"""Keeps a collection current: list, watch, and list again when events may have been missed.
+"""Keeps a collection current: list, watch, watch again from where it broke, and list again when that is not possible.
 
 Callers may rely on this: once synced, `items` is the state of the collection at some moment, and the changes that
 subscribers are notified of add up to it. A list with many changes is applied in pieces, and `settled` is False
 meanwhile. While the server is away the last known items stay; `lost_seconds` says for how long.
+
+A list of a large cluster costs the server and each replica hundreds of megabytes, so a watch that breaks is resumed
+from the last version that was read, as in client-go.
 """
 
 from __future__ import annotations
@@ -17,8 +20,18 @@ from typing import TYPE_CHECKING, Final, Generic, NoReturn
 
 from webhook.cluster.cache.listwatch import LIST_FIRST, ListWatch
 from webhook.cluster.cache.store import Store
+from webhook.cluster.cache.watch_gap import WatchGap
 from webhook.cluster.cache.wire import V, is_newer, key_of
-from webhook.cluster.client.errors import ClusterError, Gone, NotFound, Refused, Silent, Unavailable
+from webhook.cluster.client.errors import (
+    ClusterError,
+    Gone,
+    NotFound,
+    Refused,
+    Silent,
+    Unavailable,
+    Unreadable,
+    is_version_ahead,
+)
 from webhook.cluster.settings import ReflectorSettings
 from webhook.flowcontrol.backoff import Backoff
 from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
@@ -74,9 +87,16 @@ class Reflector(Generic[V]):
         self._streams = settings.stream
         self._store = Store(items)
         self._version = ""
+        self._resumable = False
+        """Whether a watch from `_version` may bring all that was missed."""
+        self._broken = 0
+        """Watches that broke in a row, without an event or a bookmark."""
+        self._expired = False
+        """Whether the version of the last watch was too old."""
+        self._unserved_at: float | None = None
         self._fault = LastingFault(clock)
         self._alive_at: float | None = None
-        self._lost_at: float | None = None
+        self._gap = WatchGap(clock, settings.catch_up_seconds)
         self.items = self._store.items
         """By `namespace/name` or name; it changes while the reader awaits."""
         self.synced = asyncio.Event()
@@ -96,7 +116,7 @@ class Reflector(Generic[V]):
     @property
     def error(self) -> str:
         """Why the last list or watch failed; empty once one succeeded."""
-        return self._fault.text
+        return "" if self._gap.watching else self._fault.text
 
     @property
     def staleness_seconds(self) -> float:
@@ -108,8 +128,11 @@ class Reflector(Generic[V]):
 
     @property
     def lost_seconds(self) -> float:
-        """For how long changes may have been missed: 0 while a watch is open, infinite if some were for certain."""
-        return 0.0 if self._lost_at is None else self._clock() - self._lost_at
+        """For how long changes may have been missed: 0 if none were, infinite if some were for certain.
+
+        A watch that was opened again has to show first that it has brought what was missed.
+        """
+        return self._gap.seconds
 
     def subscribe(self, on_change: Callable[[V | None, V | None], None]) -> None:
         """Calls `on_change(old, new)` for every change; `old` is None for an addition, `new` for a deletion.
@@ -122,14 +145,27 @@ class Reflector(Generic[V]):
         """Keeps the items current; returns only when cancelled."""
         while True:
             try:
-                await self._list()
-                await self._keep_watching()
+                if not self._resumable:
+                    await self._list()
+                await self._watch()
             except Silent as error:
                 self._mark_lost(self._alive_at)  # events may have been missed since the last one
                 self._backoff.reset()
+                self._resumable = self._expired = False
                 log.debug("silent watch given up", extra={"resource": self.resource, "error": str(error)})
             except ClusterError as error:
+                self._resumable = self._resumable and self._may_resume(error)
                 await self._recover(error)
+
+    def _may_resume(self, error: ClusterError) -> bool:
+        """Whether to watch again from the last version, although this watch failed."""
+        if error.code == HTTPStatus.TOO_MANY_REQUESTS:
+            return True  # only busy: nothing was missed yet, and a list would be harder on the server than a watch
+        self._broken += 1
+        if self._broken >= self._settings.resume_attempts or is_version_ahead(error):
+            return False
+        # An API server that has just started may refuse tokens and permissions that it does not know yet.
+        return error.code in _NOT_ALLOWED or (isinstance(error, Unavailable) and not isinstance(error, Unreadable))
 
     # --- list ------------------------------------------------------------------------------------
 
@@ -138,17 +174,28 @@ class Reflector(Generic[V]):
         try:
             await self._list_watch.collection.path()
         except NotFound:
-            # Known items stay: a server that is being replaced may answer this, too.
-            self.unserved = True
-            self._mark_alive()
-            self._set_synced(0)
+            await self._mark_unserved()
             raise
+        self._unserved_at = None
         try:
             if not self._streams or not await self._stream():
                 await self._pages()
         except NotFound:
             self._list_watch.collection.forget()
             raise
+
+    async def _mark_unserved(self) -> None:
+        """Notes that the resource is not served. Known items stay at first: a server being replaced may say so, too."""
+        now = self._clock()
+        self.unserved = True
+        if self._unserved_at is None:
+            self._unserved_at = now
+        elif self._optional and now - self._unserved_at >= self._settings.unserved_seconds:
+            self.settled = False
+            await self._store.replace({}, self._timeslice)
+            self.settled = True
+        self._mark_alive()
+        self._set_synced(0)
 
     async def _stream(self) -> bool:
         """A watch that begins with the list, until the server ends it; False if the server cannot do that."""
@@ -164,7 +211,7 @@ class Reflector(Generic[V]):
                 self._streams = False
                 return False
             await self._replace(found, version)
-            self._lost_at = None
+            self._gap.end()
             await self._consume(events)
         return True
 
@@ -209,7 +256,7 @@ class Reflector(Generic[V]):
         """Applies a list, change by change."""
         self.settled = False
         await self._store.replace(found, self._timeslice)
-        self._version = version
+        self._version, self._resumable, self._broken = version, True, 0
         self._fault.ended()
         self.settled, self.unserved = True, False
         if self._metrics is not None:
@@ -217,17 +264,6 @@ class Reflector(Generic[V]):
         self._set_synced(len(found))
 
     # --- watch -----------------------------------------------------------------------------------
-
-    async def _keep_watching(self) -> NoReturn:
-        """Runs watches until a list is needed, then raises the error that requires one."""
-        while True:
-            try:
-                await self._watch()
-            except Unavailable as error:
-                if error.code != HTTPStatus.TOO_MANY_REQUESTS:
-                    raise
-                # Only busy: nothing was missed yet, and a list would be harder on the server than a watch.
-                await self._recover(error)
 
     async def _watch(self) -> None:
         """One watch from the last known version until the server ends it. Raises ClusterError if it ends otherwise."""
@@ -252,14 +288,15 @@ class Reflector(Generic[V]):
         try:
             async for event in events:
                 self._mark_alive()
-                self._lost_at = None
+                if not self._gap.watching:
+                    self._gap.opened()
                 if event.version:
                     self._handle(event)
                     self._mark_healthy()
                     any_event = True
                 await self._timeslice.pause()
         finally:
-            self._mark_lost(self._clock())
+            self._gap.closed()
         return any_event
 
     def _handle(self, event: Event[V]) -> None:
@@ -267,6 +304,8 @@ class Reflector(Generic[V]):
             self._store.upsert(event.upserted)
         elif event.deleted is not None:
             self._store.delete(event.deleted)
+        else:
+            self._gap.end()  # a bookmark: everything up to now has been sent
         if is_newer(event.version, self._version):
             self._version = event.version
 
@@ -275,14 +314,15 @@ class Reflector(Generic[V]):
     def _mark_healthy(self) -> None:
         self._backoff.reset()
         self._fault.ended()
+        self._broken, self._expired = 0, False
 
     def _mark_alive(self) -> None:
         self._alive_at = self._clock()
 
     def _mark_lost(self, at: float | None) -> None:
         """Notes since when changes may have been missed; an earlier time is kept."""
-        if at is not None and (self._lost_at is None or at < self._lost_at):
-            self._lost_at = at
+        if at is not None:
+            self._gap.begin(at)
 
     def _set_synced(self, items: int) -> None:
         if not self.synced.is_set():
@@ -296,8 +336,9 @@ class Reflector(Generic[V]):
             self._mark_lost(-math.inf)  # something was missed for certain
         absent = isinstance(error, NotFound) and self.unserved and self._optional
         seconds = self._backoff.next_seconds(error.retry_after_seconds)
-        if expired and self._backoff.failures == 1:
+        if expired and not self._expired:
             seconds = 0.0  # an expired version is normal, and a list brings what was missed
+        self._expired = expired
         if self._metrics is not None and not absent:
             self._metrics.count_reflector_error(self.resource)
         level = logging.INFO if expired or absent else logging.ERROR if isinstance(error, Refused) else logging.WARNING

@@ -76,6 +76,10 @@ class Silent(Unavailable):
     """A watch was silent for too long: its connection is dead, or nothing happens and no bookmarks are sent."""
 
 
+class Unreadable(Unavailable):
+    """An answer, or an event of a watch, that is not what it should be: what it said is not known."""
+
+
 class _Cause(msgspec.Struct):
     reason: str = ""
     message: str = ""
@@ -132,6 +136,19 @@ def error_of(request: str, body: bytes, *, code: int = 0, retry_after: str = "")
     )
     error.has_status = status.kind == "Status"
     return error
+
+
+_VERSION_AHEAD: Final = "ResourceVersionTooLarge"
+"""meta/v1 CauseTypeResourceVersionTooLarge."""
+_VERSION_AHEAD_TEXT: Final = "Too large resource version"
+
+
+def is_version_ahead(error: ClusterError) -> bool:
+    """Whether the server does not know the requested version yet: it lags behind, or was restored from a backup.
+
+    As in client-go's isTooLargeResourceVersionError: by the cause, or by the message of an answer without causes.
+    """
+    return any(cause.reason == _VERSION_AHEAD for cause in error.causes) or _VERSION_AHEAD_TEXT in error.server_message
 
 
 _DISRUPTION_BUDGET: Final = "DisruptionBudget"

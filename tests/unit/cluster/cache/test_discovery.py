@@ -97,6 +97,7 @@ def test_reflector_moves_on_when_its_version_is_not_served_any_more() -> None:
             await until(lambda: [*reflector.items] == ["v1beta1"], "the first version")
             await until(lambda: len(peer.watched) == 1, "a watch")
             peer.otherwise = Served()
+            peer.watches.append(Answer(status(404, "the server could not find the requested resource"), 404))
             await peer.stop()
             await peer.start()
             asked = len(peer.requests)

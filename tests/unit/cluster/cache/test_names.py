@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import convert
 
-from tests.unit.cluster.cache.following import event
+from tests.unit.cluster.cache.following import EXPIRED, event
 from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Request, Silence, cluster_of, run, status, until
 from webhook.cluster.cache.names import ClusterCache
 from webhook.cluster.cache.namespaces import Namespace
@@ -135,6 +135,7 @@ def test_changes_arrive() -> None:
             bench.objects.add(
                 namespace("ml", 11, team="b"), device_class("gpu", 'device.driver == "b.example.com"', version=12)
             )
+            bench.peer.watches.extend([Lines([EXPIRED]), Lines([EXPIRED])])  # it has forgotten what was before
             await bench.peer.stop()
             await bench.peer.start()
             await until(lambda: labels(bench.cache, "ml") == {"team": "b"}, "the new label")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -110,10 +111,22 @@ def test_stream_that_fails_is_tried_again_and_tells_nothing(failure: Reply) -> N
     run(test())
 
 
-def test_stream_after_a_lost_watch_tells_the_difference_and_keeps_what_is_the_same() -> None:
+def test_stream_that_breaks_after_the_list_is_resumed_without_another_list() -> None:
+    async def test() -> None:
+        begun = Lines([event("ADDED", thing("a", 3)), list_end(7), event("ADDED", thing("b", 8))], "cut")
+        async with following(watches=(begun, Lines([event("DELETED", thing("a", 9))])), settings=STREAM) as bench:
+            await bench.settles("b@8")
+            assert bench.peer.watched[1].query["resourceVersion"] == "8"
+            assert "sendInitialEvents" not in bench.peer.watched[1].query
+            assert bench.count("reflector_lists_total") == 1
+
+    run(test())
+
+
+def test_stream_after_an_expired_watch_tells_the_difference_and_keeps_what_is_the_same() -> None:
     async def test() -> None:
         first = Lines(
-            [event("ADDED", thing(name, 3)) for name in ("same", "changed", "deleted")] + [list_end(7)], "cut"
+            [event("ADDED", thing(name, 3)) for name in ("same", "changed", "deleted")] + [list_end(7), EXPIRED]
         )
         second = Lines(
             [event("ADDED", thing("same", 3)), event("ADDED", thing("changed", 8)), event("ADDED", thing("new", 9))]
@@ -122,9 +135,10 @@ def test_stream_after_a_lost_watch_tells_the_difference_and_keeps_what_is_the_sa
             await bench.settles("same@3", "changed@3", "deleted@3")
             same = bench.reflector.items["same"]
             await until(lambda: len(bench.peer.watched) == 2, "another stream")
-            assert bench.reflector.lost_seconds > 0
+            assert bench.reflector.lost_seconds == math.inf
             await bench.peer.say(list_end(9))
             await bench.settles("same@3", "changed@8", "new@9")
+            assert bench.reflector.lost_seconds == 0
             assert bench.told[3:] == [("deleted@3", "-"), ("changed@3", "changed@8"), ("-", "new@9")]
             assert bench.reflector.items["same"] is same
 

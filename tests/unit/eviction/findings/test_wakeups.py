@@ -42,7 +42,6 @@ def test_changed_limit_holds_for_pods_that_wait_already(before: EvictionProfile,
     assert len(world.evicted) == 6
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md M14")
 def test_namespace_that_is_relabelled_gets_another_profile_for_planned_pods() -> None:
     """M14: when the labels of a namespace change, its pods that wait for eviction get the new profile, too."""
     production = NamespaceMatch(labels=(("tier", "production"),))
