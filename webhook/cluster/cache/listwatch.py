@@ -9,7 +9,7 @@ import msgspec
 
 from webhook.cluster.cache.wire import Bookmark, V, WatchEvent
 from webhook.cluster.client.answers import decode, decode_large
-from webhook.cluster.client.errors import Unreadable, error_of
+from webhook.cluster.client.errors import Undecodable, error_of
 from webhook.cluster.client.list_pages import list_pages
 from webhook.cluster.client.rest import JSON
 
@@ -78,7 +78,7 @@ class ListWatch(Generic[V]):
             for item in page.items or ():
                 yield decode(self._object, item).to_value()
         except msgspec.DecodeError as error:
-            raise Unreadable(f"GET {path}: cannot be read: {error}") from None
+            raise Undecodable(f"GET {path}: cannot be read: {error}") from None
 
     async def watch(
         self, start: Mapping[str, str], *, watch_seconds: int, silence_seconds: float
@@ -120,4 +120,4 @@ class ListWatch(Generic[V]):
                 case _:
                     return Event()
         except msgspec.DecodeError as error:
-            raise Unreadable(f"WATCH {resource}: an event cannot be read: {error}") from None
+            raise Undecodable(f"WATCH {resource}: an event cannot be read: {error}") from None

@@ -29,7 +29,7 @@ from webhook.cluster.client.errors import (
     Refused,
     Silent,
     Unavailable,
-    Unreadable,
+    Undecodable,
     is_version_ahead,
 )
 from webhook.cluster.settings import ReflectorSettings
@@ -165,7 +165,7 @@ class Reflector(Generic[V]):
         if self._broken >= self._settings.resume_attempts or is_version_ahead(error):
             return False
         # An API server that has just started may refuse tokens and permissions that it does not know yet.
-        return error.code in _NOT_ALLOWED or (isinstance(error, Unavailable) and not isinstance(error, Unreadable))
+        return error.code in _NOT_ALLOWED or (isinstance(error, Unavailable) and not isinstance(error, Undecodable))
 
     # --- list ------------------------------------------------------------------------------------
 

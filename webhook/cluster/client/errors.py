@@ -76,7 +76,7 @@ class Silent(Unavailable):
     """A watch was silent for too long: its connection is dead, or nothing happens and no bookmarks are sent."""
 
 
-class Unreadable(Unavailable):
+class Undecodable(Unavailable):
     """An answer, or an event of a watch, that is not what it should be: what it said is not known."""
 
 
