@@ -84,7 +84,7 @@ class RuleExpiry:
     def condition(self, rule: DeviceTaintRule) -> Condition | None:
         """Condition ExpiryContested as it must be now: what is known already if that is right. None: no condition."""
         known, what = self.known(rule), self._what(rule)[0]
-        if not self._deps.mode.acts or self._awaits_watch(rule):
+        if not self._deps.mode.acts:
             return known
         if what is Expiry.TAKE_BACK and not self._deps.settings.delete_expired:
             reason = ExpiryReason.TAKING_BACK
