@@ -62,7 +62,7 @@ class RuleExpiry:
         self._unseen: Condition | None = None
         self._written_at = 0.0
         self._begun = False
-        """Whether this process has announced that it takes the rule back, and not done it yet."""
+        """Whether the last condition that was written says that the rule is being taken back, and it was not yet."""
         self._taken_back: int | None = None
         """The generation that was taken back; the watch may still show it."""
 
@@ -84,7 +84,7 @@ class RuleExpiry:
     def condition(self, rule: DeviceTaintRule) -> Condition | None:
         """Condition ExpiryContested as it must be now: what is known already if that is right. None: no condition."""
         known, what = self.known(rule), self._what(rule)[0]
-        if not self._deps.mode.acts or self._awaits_watch(rule):
+        if not self._deps.mode.acts:
             return known
         if what is Expiry.TAKE_BACK and not self._deps.settings.delete_expired:
             reason = ExpiryReason.TAKING_BACK
@@ -121,7 +121,7 @@ class RuleExpiry:
         if known is not None:
             rule = structs.replace(rule, conditions=(known,))
         what, seconds = expiry_of(rule, self._deps.clock.now())
-        if what is Expiry.CONTESTED and self._begun and known is not None and known.status == UNKNOWN:
+        if what is Expiry.CONTESTED and self._begun:
             return Expiry.TAKE_BACK, 0.0  # the generation moved with a change by another writer
         return what, seconds
 

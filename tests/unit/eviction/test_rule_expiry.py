@@ -192,6 +192,32 @@ def test_later_expiry_is_a_new_one_whatever_became_of_the_last() -> None:
     assert server.asked[-3:] == ["TakingBack", "downgrade", "TakenBack"]
 
 
+def test_condition_about_a_new_expiry_has_its_time() -> None:
+    """A new leader compares the two."""
+    world, server = world_with(rule(annotations=expires(30), conditions=(TAKING_BACK,)))
+    server.refused = True
+    world.advance(40)
+    [known] = world.inventory.rules["rule"].conditions
+    assert known.status == "Unknown"
+    assert known.last_transition_time is not None
+    assert known.last_transition_time >= NOW + timedelta(seconds=30)
+
+
+def test_rule_that_is_restored_before_the_watch_shows_the_change_is_left() -> None:
+    class Restored(Server):
+        async def downgrade(self, rule: DeviceTaintRule) -> WriteFailure | None:
+            failure = await super().downgrade(rule)
+            self.edit(effect="NoExecute")
+            return failure
+
+    world = World(Mode.DELEGATED, FREE, cluster=Restored)
+    world.add(rule(annotations=expires(0)))
+    world.advance(30)
+    assert isinstance(world.cluster, Restored)
+    assert world.cluster.asked.count("downgrade") == 1
+    assert world.condition("rule", CONTESTED)[:2] == ("True", "Restored")
+
+
 def test_observe_leaves_the_condition_of_another_mode_as_it_is() -> None:
     world, server = world_with(rule(annotations=expires(0), conditions=(TAKING_BACK,)), Mode.OBSERVE)
     world.advance(30)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import structs
@@ -16,6 +16,7 @@ from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, Condition
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.core import ItemKind, WorkItem
+from webhook.eviction.expiry import CONTESTED
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, WriteFailure
 
@@ -29,8 +30,8 @@ REFUSED = "403: not allowed"
 EXPIRED = {EXPIRES_AT: format_time(NOW + timedelta(seconds=5))}
 
 
-def asking() -> DeviceTaintRule:
-    return rule(effect="NoSchedule", evict=True)
+def asking(**fields: Any) -> DeviceTaintRule:
+    return rule(effect="NoSchedule", evict=True, **fields)
 
 
 def reasons(world: World) -> list[str]:
@@ -96,6 +97,35 @@ def test_no_rule_is_taken_back_by_a_worker_in_doubt(lost: str) -> None:
     setattr(world, lost, True)
     world.advance(3)
     assert world.inventory.rules["rule"].taint.effect == "None"
+
+
+def test_rule_that_expired_before_the_start_waits_until_the_inventory_is_current() -> None:
+    known = Condition(CONTESTED, "Unknown", "TakingBack", "", 1, NOW + timedelta(seconds=9))
+    for conditions in ((), (known,)):
+        world = World(Mode.DELEGATED, FREE)
+        world.trusted = False
+        world.clock.wall += timedelta(seconds=10)
+        world.add(structs.replace(asking(annotations=EXPIRED), conditions=conditions))
+        world.advance(30)
+        assert {kind for _, kind, _, _ in world.cluster.writes} == {EVICTION}
+        assert world.inventory.rules["rule"].taint.effect == "NoSchedule"
+        world.trusted = True
+        world.advance(12)
+        assert world.inventory.rules["rule"].taint.effect == "None"
+
+
+def test_last_conditions_do_not_wait_for_the_next_write() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    waits = pod("pod")
+    world.add(claim("pod", tolerates(3600)), waits, rule())
+    world.advance(15)
+    world.add(claim("more", tolerates(3600)), pod("more"))
+    world.advance(6)
+    world.cluster.writes.clear()
+    world.remove(waits)
+    asyncio.run(world.worker.stop())
+    assert "1 pod pending" in world.condition("rule")[2]
+    assert len(reasons(world)) == 1
 
 
 def test_worker_that_does_not_lead_writes_nothing() -> None:
@@ -241,6 +271,25 @@ def test_failures_of_a_rule_are_forgotten_with_it() -> None:
     assert world.worker.queue.failures(WorkItem(ItemKind.RULE, "rule")) == 0
 
 
+def test_changes_of_the_status_do_not_hasten_a_retry() -> None:
+    world, server = refusing()
+    server.conditions = True
+    world.add(asking())
+    world.advance(30)
+    before = server.attempts
+    status_changed(world, (Condition("Other", "True"),))
+    assert server.attempts == before
+
+
+def test_announcement_is_forgotten_with_its_rule() -> None:
+    world = World(Mode.DELEGATED, FREE)
+    world.add(asking())
+    world.advance(30)
+    assert len(world.worker._core.announcements._known) == 1
+    world.remove(world.inventory.rules["rule"])
+    assert len(world.worker._core.announcements._known) == 0
+
+
 class Forbidding(FakeCluster):
     """No pod may be evicted."""
 
@@ -301,6 +350,15 @@ def test_event_about_what_only_happens_once_is_not_renewed() -> None:
     world.worker.requeue_waiting()
     world.settle()
     assert sorted(world.told("EvictionScheduled")) == ["pod", "rule"]
+
+
+def test_event_about_a_rule_that_is_done_is_not_renewed() -> None:
+    world = World(Mode.DELEGATED, FREE)
+    world.add(asking())
+    world.advance(2 * 3600)
+    status_changed(world, ())
+    assert reasons(world) == ["Waiting", "NothingToDo", "NothingToDo"]
+    assert world.told("NothingToEvict") == ["rule"]
 
 
 def test_new_leader_repeats_no_event_about_a_rule_before_an_hour_is_over() -> None:
