@@ -31,6 +31,7 @@ PROPERTIES: Final = {
         *("guard", "confirmation", "defaulting", "policy_reviews", "shadows", "hostile", "explain", "window"),
         *("taint_rules", "stepwise"),
     ),
+    "eviction": ("eviction", "tally"),
 }
 MORE: Final = {
     "api": ("tests/unit/validation", "tests/unit/test_cases.py", "tests/unit/files"),
@@ -49,6 +50,7 @@ MORE: Final = {
         *("tests/unit/test_cases.py", "tests/unit/server", "tests/unit/commands/audit/test_command.py"),
         "tests/unit/commands/explain/test_command.py",
     ),
+    "eviction": (),
 }
 """Tests of other rooms in which most of a room's behaviour is seen."""
 _FOLDERS: Final = ("webhook", "tests", "docs", "manifests", "monitoring", "pyproject.toml", "README.md", "CHANGELOG.md")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 
+import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER
+from tests.unit.eviction.findings.turmoil import Turmoil
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, World
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
+from webhook.eviction.plans import UnderWay
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
 
 ROUNDS = 20
@@ -71,3 +74,26 @@ def test_cache_of_verdicts_by_tolerations_is_bounded() -> None:
         world.add(held, waits)
         world.remove(waits, held)
     assert len(world.worker._core.evictions._alike) <= 1024
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_remembered_of_a_cluster_that_is_empty(seed: int) -> None:
+    """L2: whatever happened to pods, rules and budgets, all indexes are empty once these are gone."""
+    turmoil = Turmoil(seed, shares=True, readiness=True, budgets=True)
+    assert turmoil.stalled() == ""
+    world, worker = turmoil.world, turmoil.world.worker
+    inventory, core = world.inventory, worker._core
+    world.remove(*inventory.rules.values(), *inventory.pods.values(), *inventory.claims.values())
+    world.advance(700)
+    core.limiter.forget_idle(world.clock.seconds())
+    kept = {
+        name: len(held) for name, held in {**vars(worker.plans), **vars(worker.plans.owners)}.items() if _sized(held)
+    }
+    kept |= {name: len(held) for name, held in vars(worker.ready).items() if _sized(held)}
+    kept |= {"failures": len(worker.queue._failures), "gates": len(core.gate), "reserved": len(core.limiter._reserved)}
+    kept |= {"rules": len(worker.rules._states), "announced": len(core.announcements._known)}
+    assert {name: count for name, count in kept.items() if count} == {}
+
+
+def _sized(held: object) -> bool:
+    return isinstance(held, dict | set | list | UnderWay)

@@ -131,3 +131,9 @@ def test_no_pod_waits_without_a_reason(seed: int) -> None:
 def test_no_pod_waits_without_a_reason_while_readiness_does_not_change(seed: int) -> None:
     """H5: this holds without shares and without changes of readiness."""
     assert Turmoil(seed, shares=False, readiness=False).stalled() == ""
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_pod_waits_without_a_reason_behind_a_budget(seed: int) -> None:
+    """H5: this holds with budgets whose status is right, late or missing."""
+    assert Turmoil(seed, shares=True, readiness=True, budgets=True).stalled() == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from datetime import timedelta
@@ -10,7 +11,7 @@ from msgspec import structs
 
 from tests.builders import DRIVER
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
-from tests.unit.eviction.world import BLOCKED, FREE, World
+from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
@@ -24,12 +25,13 @@ QUIET_SECONDS = 600.0
 class Turmoil:
     """One world under limits that are drawn as well; pods stay Terminating until they are removed."""
 
-    def __init__(self, seed: int, *, shares: bool, readiness: bool) -> None:
+    def __init__(self, seed: int, *, shares: bool, readiness: bool, budgets: bool = False) -> None:
         self._draw = random.Random(seed)
         self._serial = 0
         happens = [self._pod_comes] * 3 + [self._pod_goes] * 2
         happens += [self._rule_comes, self._rule_goes, self._time_passes, self._requests_fail]
-        self._happens = happens + [self._readiness_changes] * 2 if readiness else happens
+        happens += [self._readiness_changes] * 2 if readiness else []
+        self._happens = [*happens, self._budget_comes, self._budget_changes] if budgets else happens
         self.world = World(Mode.REPLACEMENT, self._profile(shares=shares))
         self.world.cluster.lingering = True
 
@@ -107,6 +109,23 @@ class Turmoil:
         rules = sorted(self.world.inventory.rules)
         if rules:
             self.world.remove(self.world.inventory.rules[self._draw.choice(rules)])
+
+    def _budget_comes(self) -> None:
+        draw = self._draw
+        selects = f"pod-{draw.randrange(5)}"
+        allows_at = draw.choice([0.0, math.inf])
+        self.world.add_budget(Budget(selects, every_seconds=draw.choice([0.0, 3.0]), allows_at=allows_at))
+
+    def _budget_changes(self) -> None:
+        """One allows evictions, or none any longer, and its status says so, is silent, or is late."""
+        budgets = self.world.budgets
+        if not budgets:
+            return
+        at = self._draw.randrange(len(budgets))
+        budgets[at].allows_at = self._draw.choice([0.0, math.inf])
+        budgets[at].status = self._draw.choice([None, 0, 1, 5])
+        for namespace in ("a", "b"):
+            self.world.worker.observe_budget(namespace, str(at))
 
     def _time_passes(self) -> None:
         self.world.advance(self._draw.choice([0.3, 2, 7, 61]))
