@@ -51,13 +51,18 @@ class Breaker:
         clock: Clock,
         settings: Callable[[], BreakerSettings],
         on_trip: Callable[[str, float], None],
+        on_later: Callable[[str, float], None],
     ) -> None:
-        """`on_trip` is called with a driver and the seconds until it may be calm; call `reset_if_calm` then."""
+        """`on_trip` is called with a driver and the seconds until it may be calm; call `reset_if_calm` then.
+
+        `on_later` is called with a pod, by uid, and the seconds until a rule evicts it, whatever the breaker says.
+        """
         self._inventory = inventory
         self._evictions = evictions
         self._clock = clock
         self._settings = settings
         self._on_trip = on_trip
+        self._on_later = on_later
         self._drivers: dict[str, _Driver] = {}
         evictions.on_tainted = self._observe
 
@@ -151,9 +156,13 @@ class Breaker:
         if driver is None:
             return None
         rest = self._evictions.eviction_of(plan.pod, without=tripped)
-        if rest is None or rest.due + timedelta(seconds=plan.profile.settings.grace_seconds) > self._clock.now():
+        if rest is None:
             return BreakerLimit(driver)
-        return None
+        seconds = (rest.due - self._clock.now()).total_seconds() + plan.profile.settings.grace_seconds
+        if seconds <= 0:
+            return None
+        self._on_later(plan.uid, seconds)
+        return BreakerLimit(driver)
 
 
 def _most(limit: int | Share | None, devices: int) -> int | None:

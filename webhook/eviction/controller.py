@@ -47,8 +47,6 @@ _CLOCK_SECONDS: Final = 1.0
 """How often the wall clock is compared with the monotonic clock, and the drift that means it was set. The event loop's
 timers stand still in a suspended machine: being late by as much means that they end too late as well."""
 """How often the wall clock is compared with the monotonic clock, and the drift that means it was set."""
-_SWEEP_SECONDS: Final = 30.0
-"""How often limits are checked for room that went unnoticed."""
 
 
 class Controller:
@@ -90,7 +88,7 @@ class Controller:
     def start(self) -> None:
         """Plans all pods in the inventory; from here on `observe` keeps the plans up to date."""
         self.started = True
-        self.queue.add_after(WorkItem(ItemKind.SWEEP, ""), _SWEEP_SECONDS)
+        self.queue.add_after(WorkItem(ItemKind.SWEEP, ""), self._deps.settings.sweep_seconds)
         if self.planner.start():
             self._retry_blocked()
 
@@ -314,7 +312,7 @@ class Controller:
             case ItemKind.SWEEP:
                 self.ready.sweep()
                 self._evictor.wake()
-                self.queue.add_after(item, _SWEEP_SECONDS)
+                self.queue.add_after(item, self._deps.settings.sweep_seconds)
             case ItemKind.POOL:
                 self.planner.settle_pool(*item.name.split("/", 1))
                 self._retry_blocked()
@@ -325,6 +323,7 @@ class Controller:
             self.queue.forget(item)
         elif not self.planner.enqueue(plan, self._deps.clock.now()):
             await self.planner.enqueue_budgeted(plan)
+        self.ready.retry(item.name)  # what it is parked for may depend on the time
         if not self.backlog.behind:
             self._evictor.wake()
 

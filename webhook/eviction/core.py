@@ -112,6 +112,7 @@ class Core:
             deps.clock,
             deps.breaker,
             on_trip=lambda driver, seconds: queue.add_after(BreakerLimit(driver), seconds),
+            on_later=lambda uid, seconds: queue.add_after(WorkItem(ItemKind.POD, uid), seconds),
         )
         limiter = RateLimiter(
             plans, deps.inventory.rules, lambda position: deps.profiles().all[position], gate, breaker

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from webhook.eviction.ports import Ceiling, Disruption, EvictionEvent
     from webhook.inventory.state import InventoryObject
 
+NEVER = 1e9
 NO_BREAKER = BreakerSettings(devices=None)
 BLUNT = EvictionProfile(
     rate=10_000,
@@ -192,8 +193,10 @@ class World:
         clock: Clock | None = None,
         breaker: BreakerSettings = BreakerSettings(),  # noqa: B008 -- frozen
         cluster: type[FakeCluster] = FakeCluster,
+        sweep_seconds: float = NEVER,
         **settings: Any,
     ) -> None:
+        """Without `sweep_seconds` nothing makes up for a wake-up that is missing."""
         self.inventory = Inventory()
         self.clock = clock or Clock()
         self.cluster = cluster(self)
@@ -225,7 +228,7 @@ class World:
             ceiling_of=ceiling_of,
             breaker=lambda: self.breaker,
             pause=lambda: self.pause,
-            settings=WorkerSettings(mode=mode, **settings),
+            settings=WorkerSettings(mode=mode, sweep_seconds=sweep_seconds, **settings),
         )
         self.worker = Controller(self.deps, in_tree)
         self.worker.watch_metrics()
