@@ -57,9 +57,9 @@ class ProgressCount:
 
     def _add(self, plan: PodPlan) -> None:
         facts = facts_of(self._core, plan)
-        if facts.pod is None or facts.pod.deleting or facts.evicted:
+        if plan.pod.deleting or facts.evicted:
             return
-        if exemption(facts.pod, facts.profile) is not None:
+        if exemption(plan.pod, facts.profile) is not None:
             self._skipped += 1
             return
         self._pending += 1

@@ -298,6 +298,8 @@ def test_hold_on_a_pod_is_honoured_and_told_until_it_goes() -> None:
     assert world.evicted == []
     assert world.condition("rule")[1] == "Held"
     assert world.told("EvictionHeld") == ["pod", "rule"]
+    [text] = [event.text for event in world.cluster.events if event.text.endswith("but held: somebody debugs it")]
+    assert text.startswith("due for eviction because of DeviceTaintRule rule")
     world.change(world.pod("pod"), pod())
     world.settle()
     assert world.evicted == ["pod"]

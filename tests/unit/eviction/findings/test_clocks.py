@@ -95,6 +95,20 @@ class SuspendedClock(LoopClock):
         return super().passed() + self.suspended_seconds
 
 
+def test_wall_clock_that_was_not_set_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+
+    async def test() -> None:
+        world = World(Mode.DELEGATED, FREE, clock=LoopClock())
+        async with at_work(world):
+            await asyncio.sleep(10)
+            assert caplog.messages == []
+            world.clock.wall += timedelta(hours=1)
+            await asyncio.sleep(10)
+        assert caplog.messages == ["wall clock changed"]
+
+    hurry(test())
+
+
 def suspend(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Linux has it: CLOCK_MONOTONIC stands still meanwhile, CLOCK_BOOTTIME and the wall clock do not."""
     still = time.monotonic()
