@@ -232,7 +232,7 @@ class Planner:
         if not isinstance(step, Evict):
             self._delay(step, plan)
             return True
-        plan.held = False
+        self._core.plans.held.discard(plan.uid)
         if not self._budget_known(plan):
             return False
         self._core.ready.push(self._core.limiter.ready_pod(plan))
@@ -262,7 +262,7 @@ class Planner:
         """Removes a pod from the ready queue and, if it has to wait, adds it to the work queue with that delay."""
         core, item = self._core, WorkItem(ItemKind.POD, plan.uid)
         core.ready.discard(plan.uid)
-        plan.held = step.reason is StepReason.HELD
+        (core.plans.held.add if step.reason is StepReason.HELD else core.plans.held.discard)(plan.uid)
         if isinstance(step, NoAction):
             core.queue.forget(item)
             if step.reason is StepReason.OBSERVED:

@@ -36,8 +36,6 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
     """How often the API server has refused to evict it; pods that it has not refused go first."""
     blocked: bool = False
     """Whether a disruption budget refused the last attempt."""
-    held: bool = False
-    """Whether it waits for the end of a hold."""
     unsure: bool = False
     """Whether the last request failed but may have taken effect."""
     last_event: str = ""
@@ -160,6 +158,8 @@ class Plans:
         """What has changed for limits since the controller last emptied this set."""
         self.owners = Owners(self.freed)
         self._terminating: set[str] = set()
+        self.held: set[str] = set()
+        """Planned pods, by uid, that wait for the end of a hold."""
         self.stuck: dict[str, StuckPod] = {}
         """Pods, by uid, that are terminating for too long to be counted any longer."""
 
@@ -245,6 +245,7 @@ class Plans:
     def _drop(self, uid: str, dropped: list[PodPlan]) -> None:
         plan = self.scheduled.pop(uid, None)
         if plan is not None:
+            self.held.discard(uid)
             self._unlist(plan)
             dropped.append(plan)
 

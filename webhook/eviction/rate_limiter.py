@@ -197,7 +197,8 @@ class RateLimiter:
         group = RateGroup(profile.position, tuple(sorted(keys, key=repr)))
         if len(self._shared) >= _REMEMBERED_MOST:
             self._shared.clear()
-        shared = self._shared[key] = _SharedRates(eviction, group, eviction.due.timestamp())
+        due_seconds = eviction.due.timestamp() + profile.settings.grace_seconds
+        shared = self._shared[key] = _SharedRates(eviction, group, due_seconds)
         return shared
 
     def forget_groups(self) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection
 
     from webhook.eviction.limits import Limit
 
@@ -91,9 +91,14 @@ class ReadyQueue:
         """The limit that a pod is parked for; None if it is not parked."""
         return self._parked_for.get(uid)
 
-    def waiting(self) -> Iterator[tuple[str, Limit | None]]:
-        """The uids of all pods, each with the limit that it is parked for."""
-        return ((uid, self._parked_for.get(uid)) for uid in self._items)
+    def parked(self) -> Collection[Limit]:
+        """The limits that pods are parked for, each as often as there are pods."""
+        return self._parked_for.values()
+
+    @property
+    def oldest_due_seconds(self) -> float:
+        """The earliest due time of all pods, as a timestamp; infinite without pods. It looks at all of them."""
+        return min((item.order[2] for item in self._items.values()), default=math.inf)
 
     def discard(self, uid: str) -> None:
         """Removes a pod. If it was unparked before, the next pod parked for the same limit is unparked instead."""

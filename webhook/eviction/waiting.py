@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.eviction.core import ItemKind, WorkItem
@@ -11,12 +13,12 @@ from webhook.eviction.limits import LimitKind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.eviction.core import Core
-    from webhook.eviction.limits import Limit
+    from webhook.eviction.core import Core, Item
     from webhook.eviction.plans import PodPlan
 
 _KEPT_SECONDS: Final = 0.5
-"""One scrape asks for every number, and a count looks at all plans."""
+"""One scrape asks for every number, and a count looks at all pods that are due."""
+_KIND_OF: Final = attrgetter("kind")
 
 
 class WaitCause(StrEnum):
@@ -72,20 +74,6 @@ class WaitingPods:
         """
         return self._counts().oldest_due_seconds
 
-    def cause_of(self, plan: PodPlan) -> WaitCause | None:
-        """What a pod waits for; None if it is not due, or its request is in flight."""
-        core = self._core
-        if core.limiter.in_flight(plan.uid):
-            return None
-        if plan.uid in core.ready:
-            if core.deps.paused():
-                return WaitCause.PAUSE
-            limit: Limit | None = core.ready.limit_of(plan.uid)
-            return WaitCause.RATE if limit is None else _CAUSES[limit.kind]
-        if plan.held:
-            return WaitCause.HELD
-        return WaitCause.FAILED if core.queue.failures(WorkItem(ItemKind.POD, plan.uid)) else None
-
     def _counts(self) -> WaitingCounts:
         now = self._core.deps.clock.seconds()
         if self._known is None or not 0 <= now - self._known_at < _KEPT_SECONDS:
@@ -93,14 +81,24 @@ class WaitingPods:
         return self._known
 
     def _look(self) -> WaitingCounts:
-        pods = dict.fromkeys(WaitCause, 0)
-        now = self._core.deps.clock.now().timestamp()
-        oldest = now
-        for plan in self._core.plans.scheduled.values():
-            cause = self.cause_of(plan)
-            if cause is None:
-                continue
-            pods[cause] += 1
-            if cause not in (WaitCause.HELD, WaitCause.PAUSE):
-                oldest = min(oldest, plan.eviction.due.timestamp() + plan.profile.settings.grace_seconds)
-        return WaitingCounts(pods, now - oldest)
+        core, pods = self._core, dict.fromkeys(WaitCause, 0)
+        failing = [plan for item in core.queue.failing() if (plan := self._failing(item)) is not None]
+        pods[WaitCause.HELD] = len(core.plans.held)
+        pods[WaitCause.FAILED] = len(failing)
+        due = [plan.eviction.due.timestamp() + plan.profile.settings.grace_seconds for plan in failing]
+        if core.deps.paused():
+            pods[WaitCause.PAUSE] = len(core.ready)
+        else:
+            by_kind = Counter(map(_KIND_OF, core.ready.parked()))
+            for kind, count in by_kind.items():
+                pods[_CAUSES[kind]] += count
+            pods[WaitCause.RATE] = len(core.ready) - by_kind.total()
+            due.append(core.ready.oldest_due_seconds)
+        now = core.deps.clock.now().timestamp()
+        return WaitingCounts(pods, max(now - min(due, default=now), 0.0))
+
+    def _failing(self, item: Item) -> PodPlan | None:
+        """The plan of a pod whose last request failed, and which waits to be queued again."""
+        if not isinstance(item, WorkItem) or item.kind is not ItemKind.POD or item.name in self._core.ready:
+            return None
+        return None if self._core.limiter.in_flight(item.name) else self._core.plans.scheduled.get(item.name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from webhook.flowcontrol.backoff import exponential_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Collection, Hashable
 
 K = TypeVar("K", bound="Hashable")
 
@@ -85,6 +85,10 @@ class WorkQueue(Generic[K]):
     def forget(self, item: K) -> None:
         """It succeeded: the next failure counts as its first."""
         self._failures.pop(item, None)
+
+    def failing(self) -> Collection[K]:
+        """The items whose last attempt failed."""
+        return self._failures.keys()
 
     def failures(self, item: K) -> int:
         """How often it failed in a row."""

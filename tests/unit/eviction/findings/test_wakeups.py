@@ -118,7 +118,7 @@ def test_budget_that_is_created_takes_the_place_of_the_limit_of_the_owner() -> N
     assert world.evicted == ["web-1"]
 
 
-def test_room_that_went_unnoticed_is_found_within_half_a_minute() -> None:
+def test_room_that_went_unnoticed_is_found_within_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     """H5: a slow sweep tries the first pod of each limit, should a wake-up ever be missing."""
     world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1), sweep_seconds=30.0)
     world.cluster.lingering = True
@@ -127,7 +127,7 @@ def test_room_that_went_unnoticed_is_found_within_half_a_minute() -> None:
     world.add(rule())
     world.advance(10)
     assert world.evicted == ["one"]
-    world.worker._follow = lambda _: None  # type: ignore[method-assign]  # the wake-up that is missing
+    monkeypatch.setattr(world.worker, "_follow", lambda _: None)  # the wake-up that is missing
     world.remove(world.pod("one"))
     world.advance(15)
     assert world.evicted == ["one"]
