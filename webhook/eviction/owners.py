@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.eviction.freed import OwnerFreed, PodUnavailable, ReplacementPending
+from webhook.eviction.freed import OwnerFreed, ReplacementPending
 
 if TYPE_CHECKING:
     from webhook.eviction.freed import Freed
@@ -39,8 +39,8 @@ class Owners:
 
     # --- changes ---------------------------------------------------------------------------------
 
-    def observe(self, owner: str, uid: str, *, missing: bool) -> None:
-        """A pod of the owner exists; `missing`: it is not ready, or on its way out."""
+    def observe(self, owner: str, uid: str, *, missing: bool) -> bool:
+        """A pod of the owner exists; `missing`: it is not ready, or on its way out. Returns whether it is so anew."""
         pods = self._pods.get(owner)
         if pods is None:
             pods = self._pods[owner] = set()
@@ -52,10 +52,13 @@ class Owners:
             elif self._unavailable.get(owner):
                 self._freed.add(OwnerFreed(owner))  # a share of more pods may be more
         if not missing:
-            self.mark_available(owner, uid)
-        elif not self.is_unavailable(owner, uid):
-            self.mark_unavailable(owner, uid)
-            self._freed.add(PodUnavailable(uid))
+            if owner in self._unavailable:
+                self.mark_available(owner, uid)
+            return False
+        if self.is_unavailable(owner, uid):
+            return False
+        self.mark_unavailable(owner, uid)
+        return True
 
     def remove(self, owner: str, uid: str) -> None:
         """The pod no longer exists, or has another owner."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from webhook.api.pods import Pod
-from webhook.eviction.freed import EvictionFound, PodFreed, PodTerminating
+from webhook.eviction.freed import EvictionFound, PodFreed, PodTerminating, PodUnavailable
 from webhook.eviction.owners import Owners
 from webhook.eviction.ports import PodRef
 from webhook.eviction.profiles import Profile
@@ -284,7 +284,9 @@ class Plans:
             self.freed.add(PodTerminating(key, uid))
         if owner:
             missing = pod.deleting or not (pod.ready or pod.finished) or uid in self.under_way
-            self.owners.observe(owner, uid, missing=missing and uid not in self.stuck)
+            went_missing = self.owners.observe(owner, uid, missing=missing and uid not in self.stuck)
+            if went_missing and uid in self.scheduled:
+                self.freed.add(PodUnavailable(uid))
 
     def give_up(self, key: str, uid: str) -> bool:
         """A terminating pod is stuck: limits count it no longer. Returns whether it still exists."""
