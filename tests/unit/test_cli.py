@@ -24,6 +24,7 @@ Verbs:
   doctor     check whether an installation is healthy
   explain    explain rule by rule why a policy allows or refuses; or what a warning code means
   preview    show which pods a taint would evict, when and why
+  status     show what is being evicted, and what each pod waits for
   evict      evict pods from tainted devices, gently
   export-vap print the part of a policy that Kubernetes can enforce by itself
   serve      answer admission reviews over HTTPS
@@ -71,7 +72,7 @@ def test_plugin_calls_itself_as_kubectl_does(
         ("chekc", "did you mean check?"),
         (
             "frobnicate",
-            "verbs are audit, check, doctor, explain, preview, evict, export-vap, serve, test, completion, schema",
+            "verbs are audit, check, doctor, explain, preview, status, evict, export-vap, serve, test, completion, schema",
         ),
     ],
 )
