@@ -32,11 +32,13 @@ def as_text(report: StatusReport, *, limit: int, width: int | None = None, color
     lines.append(visible(_title(report)))
     if report.lines:
         rows = [_taint_row(each, report.settings.now) for each in report.lines]
-        headers = ("NAME", "TAINT", "EVICTED BY", "DEVICES", "EVICTED", "NEXT DUE", "WORKER SAYS", "PODS")
+        headers = ("NAME", "WORKER SAYS", "EVICTED", "PODS", "NEXT DUE", "DEVICES", "BY", "TAINT")
         lines += ["", *table(rows, headers=headers, width=width, color=color), _LEGEND]
     else:
         lines += ["", "no DeviceTaintRule, and no NoExecute taint in slices"]
     if report.show_pods:
+        said = [(each.name, each.said.message) for each in report.lines if each.said is not None]
+        lines += [visible(f"{name}: the worker says: {message}") for name, message in said if message]
         lines += ["", *_pods(report, limit=limit, width=width, color=color)]
     lines += [visible(f"note: {note}") for note in report.notes]
     return "\n".join(lines) + "\n"
@@ -65,13 +67,13 @@ def _taint_row(row: TaintLine, now: datetime) -> list[str]:
     effects = sorted({f"{each.key}:{each.effect}" for each in row.taints})
     return [
         row.name if row.rule is not None else f"{row.name} (slices)",
-        f"{', '.join(effects)}{evict}",
-        "+".join(_EVICTORS[each] for each in row.evictors) or "-",
-        f"{row.devices}, {row.allocated} allocated",
-        "-" if row.evicted is None else f"{row.evicted} of {row.evicted + row.pending}",
-        "-" if row.next_due is None else f"in {span((row.next_due - now).total_seconds())}",
         _said(row, now),
+        "-" if row.evicted is None else f"{row.evicted} of {row.evicted + row.pending}",
         _counts(row),
+        "-" if row.next_due is None else f"in {span((row.next_due - now).total_seconds())}",
+        f"{row.devices}, {row.allocated} allocated",
+        "+".join(_EVICTORS[each] for each in row.evictors) or "-",
+        f"{', '.join(effects)}{evict}",
     ]
 
 

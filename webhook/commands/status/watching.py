@@ -21,6 +21,8 @@ _CLEAR: Final = "\x1b[2J"
 _HOME: Final = "\x1b[H"
 _TO_END_OF_LINE: Final = "\x1b[K"
 _TO_END_OF_SCREEN: Final = "\x1b[J"
+_CUT_LINES, _WRAP_LINES = "\x1b[?7l", "\x1b[?7h"
+"""What is wider than the screen would otherwise take more lines than were counted."""
 
 
 def watch(
@@ -60,7 +62,8 @@ def framed(content: str, height: int) -> str:
     if len(lines) >= height > 1:
         rest = len(lines) - height + 2
         lines = [*lines[: height - 2], f"and {rest} more lines; {PROGRAM} status without --watch shows all"]
-    return _HOME + "".join(f"{each}{_TO_END_OF_LINE}\n" for each in lines) + _TO_END_OF_SCREEN
+    body = "".join(f"{each}{_TO_END_OF_LINE}\n" for each in lines)
+    return f"{_HOME}{_CUT_LINES}{body}{_TO_END_OF_SCREEN}{_WRAP_LINES}"
 
 
 def document(output: str, values: dict[str, Any]) -> str:
