@@ -72,7 +72,7 @@ def test_plugin_calls_itself_as_kubectl_does(
         ("chekc", "did you mean check?"),
         (
             "frobnicate",
-            "verbs are audit, check, doctor, explain, preview, status, evict, export-vap, serve, test, completion, schema",
+            "verbs are audit, check, doctor, explain, preview, status, evict, export-vap, serve, test, completion",
         ),
     ],
 )

@@ -136,6 +136,24 @@ def command_line() -> CommandLine:
         metavar="S",
         help=f"seconds between two looks of --watch; default {_INTERVAL_SECONDS}",
     )
+    _add_evictors(parser)
+    _add_sources(parser)
+    add("--time", type=as_time, metavar="T", help="the time of the dump (RFC 3339); default now")
+    add(
+        "--limit",
+        type=as_limit,
+        default=_ROWS,
+        metavar="N",
+        help=f"rows of the table of pods, 0 for all; default {_ROWS}",
+    )
+    add_output(parser, ("json", "text", "yaml"))
+    add_color(parser)
+    return parser
+
+
+def _add_evictors(parser: CommandLine) -> None:
+    """Who evicts in the cluster."""
+    add = parser.add_argument
     add(
         "--mode",
         choices=[mode.value for mode in Mode],
@@ -148,6 +166,11 @@ def command_line() -> CommandLine:
         metavar="S",
         help="whether the in-tree eviction controller runs; default inTreeEvictor of the policy",
     )
+
+
+def _add_sources(parser: CommandLine) -> None:
+    """A dump or a cluster, and the policy."""
+    add = parser.add_argument
     add(
         "--dump",
         action="append",
@@ -159,14 +182,3 @@ def command_line() -> CommandLine:
     add_cluster(parser)
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
     add_policy_config_map(parser)
-    add("--time", type=as_time, metavar="T", help="the time of the dump (RFC 3339); default now")
-    add(
-        "--limit",
-        type=as_limit,
-        default=_ROWS,
-        metavar="N",
-        help=f"rows of the table of pods, 0 for all; default {_ROWS}",
-    )
-    add_output(parser, ("json", "text", "yaml"))
-    add_color(parser)
-    return parser

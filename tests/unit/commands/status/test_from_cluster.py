@@ -209,13 +209,12 @@ def test_last_answer_stays_while_the_cluster_does_not_answer(
     assert documents[1]["taints"] == documents[0]["taints"]
 
 
+@pytest.mark.usefixtures("api_server")
 def test_a_terminal_is_cleared_once_and_then_overwritten(
-    api_server: ApiServer,
     run_status: StatusRunner,
     rounds: list[Callable[[], None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert api_server
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     rounds.append(lambda: None)
     output = watched(run_status, "--color", "never")
@@ -235,10 +234,7 @@ def test_what_does_not_fit_on_the_screen_is_counted() -> None:
     assert "more" not in watching.framed("1\n2\n3\n4\n", 5)
 
 
-def test_watching_ends_when_the_reader_does(
-    api_server: ApiServer, run_status: StatusRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert api_server
-    assert run_status
+@pytest.mark.usefixtures("api_server")
+def test_watching_ends_when_the_reader_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "write_more", lambda _: 0)
     assert status.run([*ASK, "--watch"]) == 0
