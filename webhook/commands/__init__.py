@@ -1,4 +1,4 @@
-"""The one-shot verbs: `check`, `explain`, `preview`, `audit`, `test`, `doctor`, `export-vap`, `schema`, `completion`.
+"""The one-shot verbs: `check`, `explain`, `preview`, `status`, `audit`, `test`, `doctor`, `export-vap`, and more.
 
 A verb is a folder, or one module where that is enough. Its `command` has `command_line()`, the flags, and
 `run(arguments)`, which prints a report and returns an exit code: 0 fine, 1 findings, 2 wrong usage, unreadable input or

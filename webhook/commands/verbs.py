@@ -16,6 +16,7 @@ VERBS: Final = {
     "doctor": "check whether an installation is healthy",
     "explain": "explain rule by rule why a policy allows or refuses; or what a warning code means",
     "preview": "show which pods a taint would evict, when and why",
+    "status": "show what is being evicted, and what each pod waits for",
     "evict": "evict pods from tainted devices, gently",
     "export-vap": "print the part of a policy that Kubernetes can enforce by itself",
     "serve": "answer admission reviews over HTTPS",

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.commands.audit_runner import AuditRunner
 from tests.unit.commands.check_runner import CheckRunner
 from tests.unit.commands.preview_runner import PreviewRunner
+from tests.unit.commands.status_runner import StatusRunner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,3 +37,11 @@ def run_preview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_COLOR", raising=False)
     return PreviewRunner(tmp_path, capsys)
+
+
+@pytest.fixture
+def run_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> StatusRunner:
+    """Runs status in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return StatusRunner(tmp_path, capsys)

@@ -21,6 +21,16 @@ def write(content: str, code: int) -> int:
     return flushed(code)
 
 
+def write_more(content: str) -> int | None:
+    """Writes a part of what is still to come; None if more may follow, else the exit code to end with."""
+    try:
+        sys.stdout.buffer.write(content.encode())
+        sys.stdout.flush()
+    except OSError as error:
+        return _not_written(error, 0)
+    return None
+
+
 def flushed(code: int) -> int:
     """The exit code after everything is flushed. Without this, a full disk would end in code 120 and a traceback."""
     try:

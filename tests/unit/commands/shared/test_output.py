@@ -74,3 +74,23 @@ def test_c3_a_pipe_that_is_named_is_read_to_its_end(tmp_path: Path) -> None:
     """As a shell's `<(helm template ...)` names one."""
     (tmp_path / "rule.yaml").write_text(RULE)
     assert shell("mkfifo p; cat rule.yaml >p & dtw check p; code=$?; wait; exit $code", tmp_path) == (0, "")
+
+
+ENDLESS = """\
+import sys
+from webhook.commands.shared.output import write_more
+while (code := write_more("x" * 4096)) is None:
+    pass
+sys.exit(code)
+"""
+
+
+def test_writing_more_ends_without_fault_when_the_reader_has_enough(tmp_path: Path) -> None:
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(ENDLESS)}"
+    assert shell(f"({command}; echo $? >code) | head -c 1 >/dev/null", tmp_path) == (0, "")
+    assert (tmp_path / "code").read_text() == "0\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")  # noqa: PTH110 -- a device
+def test_writing_more_to_a_full_disk_is_two_and_one_line(tmp_path: Path) -> None:
+    assert shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(ENDLESS)} >/dev/full", tmp_path) == (2, FULL)

@@ -1,0 +1,60 @@
+"""PodDisruptionBudgets: whose status counts, and which pods they select."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from webhook.api.budgets import DisruptionBudget, decode_budget
+from webhook.api.decode import Reader
+
+
+def decoded(generation: int = 2, selector: Any = None, **status: Any) -> DisruptionBudget:
+    errors: list[Any] = []
+    spec = {} if selector is None else {"selector": selector}
+    value = {"metadata": {"name": "web", "generation": generation}, "spec": spec, "status": status}
+    budget = decode_budget(Reader.of(value, errors))
+    assert errors == []
+    return budget
+
+
+@pytest.mark.parametrize(("observed", "allowed"), [(1, None), (2, 3), (3, 3), (None, None)])
+def test_only_a_status_of_the_newest_generation_counts(observed: int | None, allowed: int | None) -> None:
+    assert decoded(observedGeneration=observed, disruptionsAllowed=3).allowed == allowed
+
+
+def test_figures_and_time_of_the_status() -> None:
+    conditions = [
+        {"type": "Other", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        {"type": "DisruptionAllowed", "lastTransitionTime": "2026-02-01T00:00:00Z"},
+    ]
+    budget = decoded(currentHealthy=4, desiredHealthy=5, conditions=conditions)
+    assert (budget.healthy, budget.desired, budget.since) == (4, 5, datetime(2026, 2, 1, tzinfo=UTC))
+    assert decoded().since is None
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "selected"),
+    [
+        ({}, {}, True),
+        ({"matchLabels": {"app": "web"}}, {"app": "web"}, True),
+        ({"matchLabels": {"app": "web"}}, {"app": "db"}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["db"]}]}, {"app": "web"}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, {}, False),
+        (
+            {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]},
+            {"app": "web"},
+            False,
+        ),
+    ],
+)
+def test_selector_matches_labels(selector: Any, labels: dict[str, str], selected: bool) -> None:  # noqa: FBT001 -- a parameter
+    found = decoded(selector=selector).selector
+    assert found is not None
+    assert found.matches(labels) is selected
+
+
+def test_without_a_selector_there_is_none() -> None:
+    assert decoded().selector is None

@@ -1,0 +1,351 @@
+"""`status` of dumps: the tables, the JSON, bad input and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.builders import DRIVER, EARLIER_TEXT, KEY, NOW_TEXT, make_device, make_meta, make_pod, make_slice, make_taint
+from tests.unit.commands.preview_runner import HEADER
+from tests.unit.commands.status_runner import BUDGET, CLUSTER, NAMESPACE, RULE, SINCE
+from webhook.commands.status import command as status
+from webhook.commands.status.text import span
+
+if TYPE_CHECKING:
+    from tests.unit.commands.status_runner import StatusRunner
+
+ROOT = Path(__file__).parents[4]
+TABLE = """\
+dump at 2026-06-01T12:00:00Z: worker in mode delegated, a guess: see --mode; in-tree controller active
+
+NAME                       WORKER SAYS      EVICTED   PODS                                                            NEXT DUE   DEVICES          BY        TAINT
+firmware                   Blocked for 5m   2 of 8    1 not due, 2 due, 1 held, 1 blocked, 1 limited, 1 terminating   in 55m     8, 7 allocated   worker    gpu.example.com/unhealthy:NoSchedule, evict
+idle                       -                -         none                                                            -          0, 0 allocated   in-tree   gpu.example.com/unhealthy:NoExecute
+gpu.example.com (slices)   -                -         1 due                                                           -          1, 1 allocated   in-tree   hw.example.com/ecc:NoExecute
+WORKER SAYS and the pods evicted so far are from its conditions; the rest is computed here.
+"""  # noqa: E501 -- as wide as a table
+PODS_TABLE = """\
+firmware: the worker says: 2 pods evicted; 5 pods pending in 1 namespace; 1 blocked
+
+POD             TAINTED BY        NODE     DUE      STATE         SINCE   WAITS FOR
+ml/broken       gpu.example.com   node-0   5m ago   due           5m      the in-tree controller
+ml/db-0         firmware          node-0   5m ago   limited       5m      perOwnerUnavailable: 1, and 1 of StatefulSet/db unavailable: db-1
+ml/db-1         firmware          node-0   5m ago   due           5m      its turn: at most 10 a second
+ml/ending       firmware          node-0   5m ago   terminating   -       its end, by 2026-06-01T12:00:20Z
+ml/train        firmware          node-0   5m ago   due           5m      its turn: at most 10 a second
+ml/train-held   firmware          node-0   5m ago   held          5m      hold: checkpoint until noon
+ml/web-0        firmware          node-0   5m ago   blocked       2m      disruption budget web: disruptionsAllowed 0 since 2026-06-01T11:58:00Z, 3 healthy of 3 needed
+ml/train-late   firmware          node-0   in 55m   not due       5m      its due time
+"""  # noqa: E501 -- likewise
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def test_table_has_a_line_for_each_rule_and_driver(run_status: StatusRunner) -> None:
+    assert run_status() == (0, TABLE, "")
+
+
+def test_pods_have_a_table_of_their_own(run_status: StatusRunner) -> None:
+    assert run_status("--pods") == (0, TABLE + PODS_TABLE, "")
+
+
+def test_a_named_rule_is_shown_alone_with_its_pods(run_status: StatusRunner) -> None:
+    code, output, _ = run_status("firmware", "--limit", "2")
+    lines = output.splitlines()
+    assert code == 0
+    assert [line.split()[0] for line in lines[2:5]] == ["NAME", "firmware", "WORKER"]
+    assert lines[7].split()[:3] == ["POD", "NODE", "DUE"]
+    assert [line.split()[0] for line in lines[8:10]] == ["ml/db-0", "ml/db-1"]
+    assert lines[10:] == ["and 5 more; --limit 0 shows all"]
+    assert len(run_status("firmware", "--limit", "0")[1].splitlines()) == 15
+
+
+def test_a_driver_can_be_named(run_status: StatusRunner) -> None:
+    assert [each["name"] for each in run_status.values(DRIVER)["pods"]] == ["broken"]
+
+
+def test_nothing_tainted_and_nothing_to_evict(run_status: StatusRunner) -> None:
+    assert "\nno DeviceTaintRule, and no NoExecute taint in slices\n" in run_status(dump=[NAMESPACE])[1]
+    assert "\nno pod is to be evicted\n" in run_status("idle")[1]
+
+
+SECOND = make_slice(
+    [make_device("gpu-0", taints=[make_taint("hw.example.com/ecc", "NoExecute", time_added=SINCE)])],
+    pool="node-2",
+    node_name="node-2",
+    meta=make_meta("node-2-gpu"),
+)
+TRIPPING = {**HEADER, "inTreeEvictor": "absent", "breaker": {"devices": 1, "window": "10m"}}
+TRIPPED = {
+    "dump": [*CLUSTER, SECOND],
+    "policy": {**TRIPPING, "pause": {"until": "2026-06-01T13:00:00Z", "why": "outage"}},
+}
+
+
+def test_title_names_pause_and_breaker(run_status: StatusRunner) -> None:
+    title = run_status("--mode", "replacement", **TRIPPED)[1].splitlines()[0]
+    assert title == (
+        "dump at 2026-06-01T12:00:00Z: worker in mode replacement; in-tree controller absent; paused until "
+        f"2026-06-01T13:00:00Z: outage; breaker tripped for {DRIVER}"
+    )
+    assert run_status.values("--mode", "replacement", **TRIPPED)["worker"] == {
+        "mode": "replacement",
+        "modeGuessed": False,
+        "inTree": "absent",
+        "paused": {"until": "2026-06-01T13:00:00Z", "why": "outage"},
+        "breakersTripped": [DRIVER],
+    }
+    assert run_status.values("--mode", "observe", **TRIPPED)["worker"]["breakersTripped"] == []
+
+
+def test_flags_win_over_guess_and_policy(run_status: StatusRunner) -> None:
+    worker = run_status.values("--mode", "observe", "--in-tree", "absent")["worker"]
+    assert (worker["mode"], worker["modeGuessed"], worker["inTree"]) == ("observe", False, "absent")
+
+
+def test_in_tree_controllers_condition_is_named_as_its_own(run_status: StatusRunner) -> None:
+    condition = {"type": "EvictionInProgress", "status": "True", "reason": "PodsPendingEviction"}
+    rule = {**RULE, "status": {"conditions": [{**condition, "lastTransitionTime": SINCE}]}}
+    assert " in-tree: PodsPendingEviction for 5m " in run_status(dump=[rule, NAMESPACE])[1]
+
+
+def test_condition_of_an_earlier_generation_is_not_the_workers_word(run_status: StatusRunner) -> None:
+    rule = {**RULE, "metadata": {**RULE["metadata"], "generation": 2}}
+    (line,) = run_status.values(dump=[rule])["taints"]
+    assert [each["current"] for each in line["reported"]["conditions"]] == [False, False]
+    assert "Blocked for" not in run_status(dump=[rule])[1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "0s"),
+        (0, "0s"),
+        (59, "59s"),
+        (60, "1m"),
+        (90, "90s"),
+        (120, "2m"),
+        (179, "2m"),
+        (7200, "2h"),
+        (86400, "1d"),
+    ],
+)
+def test_spans_are_short(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+# --- for programs -------------------------------------------------------------------------------
+
+
+def test_json_has_what_is_reported_and_what_is_computed(run_status: StatusRunner) -> None:
+    """The names of fields are an interface: see docs/status.md."""
+    found = run_status.values()
+    line = found["taints"].pop(0)
+    assert line == {
+        "kind": "DeviceTaintRule",
+        "name": "firmware",
+        "taints": [{"key": KEY, "value": "", "effect": "NoSchedule"}],
+        "timeAdded": SINCE,
+        "evict": True,
+        "computed": {
+            "evictors": ["device-taint-webhook"],
+            "devices": 8,
+            "allocated": 7,
+            "pods": {
+                "notDue": 1,
+                "due": 2,
+                "held": 1,
+                "blocked": 1,
+                "limited": 1,
+                "paused": 0,
+                "stopped": 0,
+                "skipped": 0,
+                "terminating": 1,
+                "stuck": 0,
+            },
+            "pending": 6,
+            "nextDue": "2026-06-01T12:55:00Z",
+            "total": 8,
+        },
+        "reported": {
+            "evicted": 2,
+            "conditions": [
+                {
+                    "type": "devicetaint.io/Eviction",
+                    "status": "True",
+                    "reason": "Blocked",
+                    "message": "2 pods evicted; 5 pods pending in 1 namespace; 1 blocked",
+                    "since": SINCE,
+                    "current": True,
+                },
+                {
+                    "type": "devicetaint.io/EvictedPods",
+                    "status": "True",
+                    "reason": "PodsEvicted",
+                    "message": "2",
+                    "since": EARLIER_TEXT,
+                    "current": True,
+                },
+            ],
+        },
+    }
+    assert [(each["kind"], each["name"], each["reported"] is None) for each in found.pop("taints")] == [
+        ("DeviceTaintRule", "idle", False),
+        ("Driver", DRIVER, True),
+    ]
+    assert found == {
+        "version": 1,
+        "source": "dump",
+        "server": None,
+        "time": NOW_TEXT,
+        "worker": {
+            "mode": "delegated",
+            "modeGuessed": True,
+            "inTree": "active",
+            "paused": None,
+            "breakersTripped": [],
+        },
+        "missing": [],
+        "pods": None,
+        "notes": [],
+        "findings": [],
+    }
+
+
+def test_json_of_a_pod(run_status: StatusRunner) -> None:
+    pods = {each["name"]: each for each in run_status.values("--pods")["pods"]}
+    assert len(pods) == 8
+    assert pods["db-0"] == {
+        "namespace": "ml",
+        "name": "db-0",
+        "uid": "uid-of-db-0",
+        "node": "node-0",
+        "rules": ["firmware"],
+        "drivers": [],
+        "evictor": "device-taint-webhook",
+        "state": "limited",
+        "due": SINCE,
+        "since": SINCE,
+        "waitsFor": {
+            "kind": "perOwnerUnavailable",
+            "message": "perOwnerUnavailable: 1, and 1 of StatefulSet/db unavailable: db-1",
+            "name": "StatefulSet/db",
+            "limit": 1,
+            "count": 1,
+            "pods": ["ml/db-1"],
+        },
+    }
+    assert (pods["broken"]["rules"], pods["broken"]["drivers"]) == ([], [DRIVER])
+
+
+def test_yaml_has_the_same(run_status: StatusRunner) -> None:
+    assert yaml.safe_load(run_status("--pods", "-o", "yaml")[1]) == run_status.values("--pods")
+
+
+# --- bad input ----------------------------------------------------------------------------------
+
+
+def test_unknown_rule_is_wrong_usage_with_a_hint(run_status: StatusRunner) -> None:
+    code, output, error = run_status("firmwar", "nothing-like-it")
+    assert (code, output) == (2, "")
+    assert error == (
+        "device-taint-webhook status: there is no DeviceTaintRule 'firmwar', and no driver of that name taints "
+        "devices; did you mean firmware?\n"
+        "device-taint-webhook status: there is no DeviceTaintRule 'nothing-like-it', and no driver of that name "
+        "taints devices\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--watch", "--dump", "d"], "--watch and --dump may not be given together"),
+        (["--interval", "3"], "--interval has no effect without --watch"),
+        (["--time", NOW_TEXT], "--time has no effect without --dump"),
+        (["--watch", "--interval", "0"], "argument --interval: '0' must be between 1 and"),
+        (["--dump", "d", "--context", "c"], "--dump and --context may not be given together"),
+        (["--dump", "-", "--policy", "-"], "only one input can be standard input (-)"),
+    ],
+    ids=" ".join,
+)
+def test_flags_that_do_not_fit_together(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status.run(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_notes_name_what_a_dump_lacks(run_status: StatusRunner) -> None:
+    dump = [each for each in CLUSTER if each["kind"] not in {"PodDisruptionBudget", "Namespace"}]
+    code, output, _ = run_status(dump=dump)
+    assert (code, output.splitlines()[-2:]) == (
+        0,
+        [
+            "note: the dump has no Namespaces, so their holds and labels are unknown",
+            "note: the dump has no PodDisruptionBudgets, so pods are shown as due that one blocks",
+        ],
+    )
+    assert run_status.values(dump=dump)["missing"] == ["Namespace", "PodDisruptionBudget"]
+
+
+def test_malformed_object_is_left_out_and_reported(run_status: StatusRunner) -> None:
+    broken = {**BUDGET, "metadata": {"name": "odd", "namespace": "ml"}, "spec": {"selector": 7}}
+    code, output, _ = run_status(dump=[*CLUSTER, broken])
+    assert code == 2
+    assert "PodDisruptionBudget ml/odd: left out: spec.selector: Invalid value: 7" in output
+    assert " 1 blocked, " in output
+
+
+def test_policy_that_cannot_be_used_is_reported(run_status: StatusRunner) -> None:
+    code, output, _ = run_status("-o", "json", policy={**HEADER, "inTreeEvictor": "perhaps"})
+    assert code == 2
+    (finding,) = json.loads(output)["findings"]
+    assert (finding["file"], finding["severity"], finding["field"]) == ("policy.yaml", "error", "inTreeEvictor")
+
+
+def config_map(policy: Any, name: str = "policy") -> Any:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "device-taint-webhook"},
+        "data": {"policy.yaml": yaml.safe_dump(policy)},
+    }
+
+
+def test_policy_of_the_dump_is_used_unless_another_one_is_given(run_status: StatusRunner) -> None:
+    dump = [*CLUSTER, config_map({**HEADER, "inTreeEvictor": "absent"})]
+    assert run_status.values(dump=dump)["worker"]["inTree"] == "absent"
+    assert run_status.values(dump=dump, policy=HEADER)["worker"]["inTree"] == "active"
+    two = [*dump, config_map(HEADER, "second")]
+    code, output, _ = run_status(dump=two)
+    assert (code, "contains 2 policies; choose one with --policy" in output) == (2, True)
+
+
+def test_unreadable_dump_is_two(run_status: StatusRunner) -> None:
+    assert run_status("--dump", "gone.yaml")[0] == 2
+
+
+def test_pods_without_claims_and_labels_that_are_no_text_do_no_harm(run_status: StatusRunner) -> None:
+    odd = make_pod("odd", "train", meta={"labels": {"app": 7}})
+    assert run_status.values(dump=[*CLUSTER, odd, make_pod("plain")])["taints"][0]["computed"]["pending"] == 6
+
+
+def test_nothing_is_logged_about_a_breaker(run_status: StatusRunner) -> None:
+    """The worker logs an error when its breaker trips; here the title says it."""
+    run_status("--mode", "replacement", **TRIPPED)
+    words = ["status", "--mode", "replacement", "--dump", "dump.yaml", "--policy", "policy.yaml", "--time", NOW_TEXT]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(
+        [sys.executable, "-m", "webhook", *words],
+        cwd=run_status.folder,
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")

@@ -1,0 +1,240 @@
+"""`status` of a cluster: what it asks an API server for, what it does without, and `--watch`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.builders import NOW
+from tests.unit.commands.api_server import ApiServer, bare, serving
+from tests.unit.commands.preview_runner import HEADER
+from tests.unit.commands.status_runner import BUDGET, CLAIMS, IDLE, NAMESPACE, PODS, RULE, SLICES
+from webhook.commands.status import command as status
+from webhook.commands.status import inputs, watching
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import tzinfo
+
+    from tests.unit.commands.status_runner import StatusRunner
+
+GROUP = "/apis/resource.k8s.io"
+RULES = f"{GROUP}/v1/devicetaintrules"
+BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
+CONFIG_MAP = "/api/v1/namespaces/device-taint-webhook/configmaps/device-taint-webhook-policy"
+ASK = ("--kubeconfig", "kubeconfig")
+SERVED = ("resourceslices", "resourceclaims", "devicetaintrules")
+
+
+class Then(datetime):
+    """The clock of the shell, standing still."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Then:
+        del tz
+        return cls.fromtimestamp(NOW.timestamp(), NOW.tzinfo)
+
+
+@pytest.fixture
+def api_server(run_status: StatusRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    monkeypatch.setattr(inputs, "datetime", Then)
+    tables = ApiServer()
+    tables.collections = {
+        f"{GROUP}/v1/resourceslices": [bare(each) for each in SLICES],
+        f"{GROUP}/v1/resourceclaims": [bare(each) for each in CLAIMS],
+        "/api/v1/pods": [bare(each) for each in PODS],
+        "/api/v1/namespaces": [bare(NAMESPACE)],
+        BUDGETS: [bare(BUDGET)],
+        RULES: [bare(RULE), bare(IDLE)],
+    }
+    tables.objects = {f"{GROUP}/v1": {"resources": [{"name": name} for name in SERVED]}}
+    with serving(tables, run_status.folder):
+        yield tables
+
+
+def values(run_status: StatusRunner, *words: str) -> Any:
+    return run_status.values(*ASK, "--pods", *words, dump=None)
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_a_cluster_says_what_its_dump_says(
+    forgetful: bool,  # noqa: FBT001 -- a parameter
+    api_server: ApiServer,
+    run_status: StatusRunner,
+) -> None:
+    api_server.forgetful = forgetful
+    live, dumped = values(run_status), run_status.values("--pods")
+    assert live.pop("server").startswith("http://127.0.0.1:")
+    assert (live.pop("source"), dumped.pop("source"), dumped.pop("server")) == ("cluster", "dump", None)
+    assert live == dumped
+    assert api_server.sent == []
+
+
+def test_policy_is_that_of_the_config_map_unless_a_file_is_given(
+    api_server: ApiServer, run_status: StatusRunner
+) -> None:
+    policy = yaml.safe_dump({**HEADER, "inTreeEvictor": "absent"})
+    meta = {"name": "device-taint-webhook-policy", "namespace": "device-taint-webhook"}
+    api_server.objects[CONFIG_MAP] = {"metadata": meta, "data": {"policy.yaml": policy}}
+    assert values(run_status)["worker"]["inTree"] == "absent"
+    api_server.asked.clear()
+    (run_status.folder / "own.yaml").write_text(yaml.safe_dump(HEADER))
+    assert values(run_status, "--policy", "own.yaml")["worker"]["inTree"] == "active"
+    assert CONFIG_MAP not in api_server.asked
+
+
+# --- without permission -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "note"),
+    [
+        (f"{GROUP}/v1/resourceslices", "ResourceSlice", "so published devices and taints on them are unknown"),
+        (f"{GROUP}/v1/resourceclaims", "ResourceClaim", "so it is unknown which pods use a device"),
+        ("/api/v1/pods", "Pod", "so no pod is counted"),
+        ("/api/v1/namespaces", "Namespace", "so holds of namespaces are unknown"),
+        (BUDGETS, "PodDisruptionBudget", "so pods are shown as due that a disruption budget blocks"),
+    ],
+)
+def test_without_permission_it_says_what_is_unknown(
+    path: str, kind: str, note: str, api_server: ApiServer, run_status: StatusRunner
+) -> None:
+    del api_server.collections[path]
+    api_server.objects[path] = 403
+    found = values(run_status)
+    assert found["missing"] == [kind]
+    (only,) = found["notes"]
+    assert only.startswith(f"no permission to read {path.rpartition('/')[2]}, {note}")
+    assert found["taints"][0]["reported"]["evicted"] == 2
+
+
+def test_without_permission_to_read_the_policy_the_built_in_one_is_used(
+    api_server: ApiServer, run_status: StatusRunner
+) -> None:
+    api_server.objects[CONFIG_MAP] = 403
+    assert values(run_status)["notes"][0].startswith("no permission to read the policy, so the built-in one is used: ")
+
+
+def test_without_permission_to_read_rules_there_is_no_status(api_server: ApiServer, run_status: StatusRunner) -> None:
+    del api_server.collections[RULES]
+    api_server.objects[RULES] = 403
+    code, output, error = run_status(*ASK, dump=None)
+    assert (code, output) == (2, "")
+    assert "devicetaintrules" in error
+
+
+def test_rules_that_are_not_served_leave_taints_in_slices(api_server: ApiServer, run_status: StatusRunner) -> None:
+    api_server.objects[f"{GROUP}/v1"] = {"resources": [{"name": name} for name in SERVED[:2]]}
+    found = values(run_status)
+    assert found["notes"] == ["the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaints)"]
+    assert [each["kind"] for each in found["taints"]] == ["Driver"]
+
+
+def test_claims_that_are_not_served_are_an_error(api_server: ApiServer, run_status: StatusRunner) -> None:
+    api_server.objects[f"{GROUP}/v1"] = {"resources": [{"name": "devicetaintrules"}, {"name": "resourceslices"}]}
+    code, _, error = run_status(*ASK, dump=None)
+    assert (code, "resourceclaims.resource.k8s.io is not served in v1, v1beta2, v1beta1" in error) == (2, True)
+
+
+def test_object_that_cannot_be_read_is_an_error(api_server: ApiServer, run_status: StatusRunner) -> None:
+    api_server.collections[BUDGETS] = [{"metadata": {"name": "odd", "namespace": "ml"}, "spec": {"selector": 7}}]
+    code, _, error = run_status(*ASK, dump=None)
+    assert (code, "ml/odd cannot be read: spec.selector" in error) == (2, True)
+
+
+# --- watching -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What happens between two looks; then the user interrupts."""
+    left: list[Callable[[], None]] = []
+
+    def sleep(seconds: float) -> None:
+        assert seconds == 7
+        if not left:
+            raise KeyboardInterrupt
+        left.pop(0)()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    return left
+
+
+def watched(run_status: StatusRunner, *words: str) -> str:
+    with pytest.raises(KeyboardInterrupt):
+        status.run([*ASK, "--watch", "--interval", "7", *words])
+    return run_status.capsys.readouterr().out
+
+
+def test_watched_json_is_one_document_a_line(
+    api_server: ApiServer, run_status: StatusRunner, rounds: list[Callable[[], None]]
+) -> None:
+    rounds.append(lambda: api_server.collections.update({RULES: [bare(IDLE)]}))
+    first, second = [json.loads(line) for line in watched(run_status, "-o", "json").splitlines()]
+    assert [[each["name"] for each in found["taints"]][:-1] for found in (first, second)] == [
+        ["firmware", "idle"],
+        ["idle"],
+    ]
+    documents = yaml.safe_load_all(watched(run_status, "-o", "yaml"))
+    assert [[each["name"] for each in found["taints"]][:-1] for found in documents] == [["idle"]]
+
+
+def test_rule_that_is_gone_while_it_is_watched_is_a_note(
+    api_server: ApiServer, run_status: StatusRunner, rounds: list[Callable[[], None]]
+) -> None:
+    rounds.append(lambda: api_server.collections.update({RULES: [bare(IDLE)]}))
+    output = watched(run_status, "firmware")
+    assert output.count("note: firmware is gone\n") == 1
+    assert "\x1b" not in output
+
+
+def test_last_answer_stays_while_the_cluster_does_not_answer(
+    api_server: ApiServer, run_status: StatusRunner, rounds: list[Callable[[], None]]
+) -> None:
+    discovery = api_server.objects[f"{GROUP}/v1"]
+
+    def break_down() -> None:
+        api_server.objects[f"{GROUP}/v1"] = 500
+
+    rounds += [break_down, break_down, lambda: api_server.objects.update({f"{GROUP}/v1": discovery})]
+    documents = [json.loads(line) for line in watched(run_status, "-o", "json").splitlines()]
+    assert [len(found["notes"]) for found in documents] == [0, 1, 1, 0]
+    assert documents[1]["notes"][0].startswith("this is the last answer, because the cluster cannot be read now: ")
+    assert documents[1]["taints"] == documents[0]["taints"]
+
+
+@pytest.mark.usefixtures("api_server")
+def test_a_terminal_is_cleared_once_and_then_overwritten(
+    run_status: StatusRunner,
+    rounds: list[Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    rounds.append(lambda: None)
+    output = watched(run_status, "--color", "never")
+    assert output.startswith("\x1b[2J\x1b[H")
+    assert (output.count("\x1b[2J"), output.count("\x1b[H"), output.count("firmware")) == (1, 2, 2)
+    assert "\x1b" not in watched(run_status, "-o", "json")
+
+
+def test_screen_is_overwritten_line_by_line() -> None:
+    assert watching.framed("a\nb\n", 24) == "\x1b[H\x1b[?7la\x1b[K\nb\x1b[K\n\x1b[J\x1b[?7h"
+
+
+def test_what_does_not_fit_on_the_screen_is_counted() -> None:
+    framed = watching.framed("".join(f"{number}\n" for number in range(10)), 5)
+    assert framed.count("\n") == 4
+    assert "2\x1b[K\nand 7 more lines; device-taint-webhook status without --watch shows all" in framed
+    assert "more" not in watching.framed("1\n2\n3\n4\n", 5)
+
+
+@pytest.mark.usefixtures("api_server")
+def test_watching_ends_when_the_reader_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "write_more", lambda _: 0)
+    assert status.run([*ASK, "--watch"]) == 0

@@ -1,0 +1,364 @@
+"""The state of each pod, and what it waits for, by the worker's own rules."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+
+from tests.builders import DRIVER, NOW
+from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
+from webhook.api.budgets import DisruptionBudget
+from webhook.api.meta import ObjectMeta
+from webhook.api.owners import Owner
+from webhook.api.pods import Pod
+from webhook.api.rules import EVICTIONS_PER_SECOND, Condition, DeviceSelector
+from webhook.api.selectors import LabelRequirement, LabelSelector
+from webhook.commands.status.objects import HeldNamespace, LabeledPod, StatusObjects
+from webhook.commands.status.report import lines_of
+from webhook.commands.status.states import PodState, WaitKind
+from webhook.commands.status.views import StatusSettings, guessed_mode
+from webhook.eviction.conditions import EVICTED_PODS, EVICTION
+from webhook.eviction.modes import InTree, Mode
+from webhook.inventory.matching import Evictor
+from webhook.policy.model import BUILTIN, EvictionProfile, NamespaceMatch, Pause, Policy
+from webhook.policy.ports import NamespaceFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.commands.status.report import TaintLine
+    from webhook.commands.status.states import PodStatus
+
+AGO = NOW - timedelta(minutes=5)
+WEB: Mapping[str, str] = {"app": "web"}
+SELECTS_WEB = LabelSelector((LabelRequirement("app", "In", ("web",)),))
+
+
+def objects_of(*given: Any, labels: Mapping[str, str] = WEB) -> StatusObjects:
+    """Pods bring a claim for a device of their own, unless one is given."""
+    objects = StatusObjects()
+    pods = [each for each in given if isinstance(each, Pod)]
+    for each in given:
+        objects.add(LabeledPod(each, labels) if each in pods else each)
+    for number, each in enumerate(pods):
+        key = f"{each.meta.namespace}/{each.meta.name}-claim"
+        if key not in objects.inventory.claims:
+            objects.add(claim(each.meta.name, devices=(f"gpu-{number}",), namespace=each.meta.namespace))
+    return objects
+
+
+def lines(
+    *given: Any,
+    mode: Mode = Mode.REPLACEMENT,
+    in_tree: InTree = InTree.ABSENT,
+    now: datetime = NOW,
+    policy: Policy = BUILTIN,
+    **profile: Any,
+) -> list[TaintLine]:
+    if profile:
+        policy = structs.replace(policy, eviction=(EvictionProfile(**profile),))
+    return lines_of(objects_of(*given), StatusSettings(policy, mode, in_tree, now))[0]
+
+
+def statuses(*given: Any, **settings: Any) -> dict[str, PodStatus]:
+    """By name of the pod."""
+    return {each.pod.meta.name: each for line in lines(*given, **settings) for each in line.pods}
+
+
+def only(*given: Any, **settings: Any) -> PodStatus:
+    (status,) = statuses(*given, **settings).values()
+    return status
+
+
+def told(status: PodStatus) -> tuple[PodState, WaitKind, str]:
+    return status.state, status.waits_for.kind, status.waits_for.message
+
+
+def budget(name: str = "web", allowed: int | None = 0, **fields: Any) -> DisruptionBudget:
+    given = {"selector": SELECTS_WEB, "healthy": 2, "desired": 2, **fields}
+    return DisruptionBudget(ObjectMeta(name=name, namespace="ml"), allowed=allowed, **given)
+
+
+def condition(reason: str, message: str = "", status: str = "True", generation: int = 1) -> Condition:
+    return Condition(EVICTION, status, reason, message, generation, AGO)
+
+
+# --- states -------------------------------------------------------------------------------------
+
+
+def test_pod_with_toleration_seconds_is_not_due() -> None:
+    status = only(rule(), pod(), claim("pod", tolerates(60)))
+    assert told(status) == (PodState.NOT_DUE, WaitKind.TIME, "its due time")
+    assert (status.due, status.since) == (NOW + timedelta(seconds=60), NOW)
+
+
+def test_grace_of_the_profile_counts_toward_the_due_time() -> None:
+    status = only(rule(), pod(), grace_seconds=30.0)
+    assert (status.state, status.due) == (PodState.NOT_DUE, NOW + timedelta(seconds=30))
+    assert only(rule(), pod(), grace_seconds=30.0, now=NOW + timedelta(seconds=30)).state is PodState.DUE
+
+
+def test_pod_that_nothing_holds_back_is_due_and_waits_for_its_turn() -> None:
+    status = only(rule(), pod(), rate=2.5, max_per_minute=9)
+    assert told(status) == (PodState.DUE, WaitKind.RATE, "its turn: at most 2.5 a second and 9 a minute")
+    assert status.since == status.due == NOW
+    own = rule(annotations={EVICTIONS_PER_SECOND: "40"})
+    assert only(own, pod()).waits_for.message == "its turn: at most 40 a second"
+
+
+def test_hold_on_the_pod_or_its_namespace() -> None:
+    held = only(rule(), pod(hold="until Friday"))
+    assert told(held) == (PodState.HELD, WaitKind.HOLD, "hold: until Friday")
+    namespace = HeldNamespace(NamespaceFacts("ml", {}), "")
+    assert only(rule(), pod(), namespace).waits_for.message == "a hold without a text"
+    assert only(rule(), pod(hold="x"), max_hold_seconds=60.0, now=NOW + timedelta(seconds=60)).state is PodState.DUE
+
+
+def test_budget_that_allows_nothing_blocks() -> None:
+    since = NOW + timedelta(seconds=20)
+    status = only(rule(), pod(), budget(since=since), now=NOW + timedelta(minutes=1))
+    text = "disruption budget web: disruptionsAllowed 0 since 2026-06-01T12:00:20Z, 2 healthy of 2 needed"
+    assert told(status) == (PodState.BLOCKED, WaitKind.BUDGET, text)
+    assert (status.since, status.waits_for.name, status.waits_for.limit) == (since, "web", 0)
+    assert only(rule(), pod(), budget(since=AGO)).since == NOW  # it blocks nothing before the pod is due
+
+
+@pytest.mark.parametrize(
+    ("budgets", "state"),
+    [
+        ([budget(allowed=1)], PodState.DUE),
+        ([budget(allowed=None)], PodState.BLOCKED),
+        ([budget(allowed=1), budget("other", allowed=1)], PodState.BLOCKED),
+        ([budget(selector=LabelSelector())], PodState.BLOCKED),
+        ([budget(selector=None)], PodState.DUE),
+        ([budget(selector=LabelSelector((LabelRequirement("app", "In", ("db",)),)))], PodState.DUE),
+    ],
+    ids=["allows one", "no status", "two budgets", "selects all", "selects none", "selects others"],
+)
+def test_which_budgets_block(budgets: list[DisruptionBudget], state: PodState) -> None:
+    assert only(rule(), pod(), *budgets).state is state
+
+
+def test_two_budgets_are_both_named() -> None:
+    status = only(rule(), pod(), budget(), budget("all"))
+    assert status.waits_for.name == "all, web"
+    assert "the Eviction API refuses pods that more than one selects" in status.waits_for.message
+
+
+def test_profile_that_deletes_at_once_asks_no_budget() -> None:
+    assert only(rule(), pod(), budget(), delete_after_deadline=True, deadline_seconds=0.0).state is PodState.DUE
+
+
+def test_overall_and_namespace_limits_name_their_numbers() -> None:
+    leaving = pod("leaving", deleting=True, gone_by=NOW + timedelta(seconds=30))
+    overall = statuses(rule(), pod(), leaving, overall=1)["pod"]
+    assert told(overall) == (PodState.LIMITED, WaitKind.OVERALL, "overall: 1, and 1 are terminating")
+    assert (overall.waits_for.limit, overall.waits_for.count) == (1, 1)
+    namespace = statuses(rule(), pod(), leaving, per_namespace=1)["pod"]
+    assert told(namespace) == (PodState.LIMITED, WaitKind.NAMESPACE, "perNamespace: 1, and 1 of ml are terminating")
+    assert statuses(rule(), pod(), leaving, per_namespace=2)["pod"].state is PodState.DUE
+
+
+def test_owner_limit_names_the_siblings_that_are_unavailable() -> None:
+    found = statuses(rule(), owned("web-0"), *[owned(f"web-{number}", ready=False) for number in range(1, 6)])
+    waits_for = found["web-0"].waits_for
+    assert told(found["web-0"]) == (
+        PodState.LIMITED,
+        WaitKind.OWNER,
+        "perOwnerUnavailable: 1, and 5 of ReplicaSet/rs unavailable: web-1, web-2, web-3 and 2 more",
+    )
+    assert (waits_for.name, waits_for.limit, waits_for.count) == ("ReplicaSet/rs", 1, 5)
+    assert waits_for.pods == tuple(f"ml/web-{number}" for number in range(1, 6))
+    assert found["web-1"].state is PodState.DUE  # its eviction makes no further pod unavailable
+
+
+def test_budget_takes_the_place_of_the_owners_limit() -> None:
+    found = statuses(rule(), owned("web-0"), owned("web-1", ready=False), budget(allowed=1))
+    assert found["web-0"].state is PodState.DUE
+
+
+def test_terminating_pod_is_stuck_after_its_grace_period_and_stuck_after() -> None:
+    gone_by = NOW + timedelta(seconds=30)
+    leaving = pod(deleting=True, gone_by=gone_by)
+    status = only(rule(), leaving)
+    assert told(status) == (PodState.TERMINATING, WaitKind.END, "its end, by 2026-06-01T12:00:30Z")
+    assert status.since is None
+    stuck = only(rule(), leaving, now=gone_by + timedelta(seconds=300))
+    assert (stuck.state, stuck.since) == (PodState.STUCK, gone_by)
+    assert only(rule(), leaving, now=gone_by + timedelta(seconds=299)).state is PodState.TERMINATING
+    assert only(rule(), pod(deleting=True)).waits_for.message == "its end"
+
+
+def test_limits_do_not_count_stuck_pods() -> None:
+    leaving = pod("leaving", deleting=True, gone_by=AGO)
+    assert statuses(rule(), pod(), leaving, overall=1)["pod"].state is PodState.DUE
+
+
+def test_pods_of_daemon_sets_are_skipped() -> None:
+    status = only(rule(), pod(owner=Owner("DaemonSet", "ds", "uid-ds")))
+    assert told(status) == (PodState.SKIPPED, WaitKind.EXEMPTION, "nothing: pods of DaemonSets are skipped")
+    assert not status.state.pending
+
+
+def test_finished_pods_and_pods_that_tolerate_are_left_out() -> None:
+    assert statuses(rule(), pod(phase="Succeeded"), pod("b"), claim("b", tolerates())) == {}
+
+
+def test_pause_of_the_policy_holds_until_its_end() -> None:
+    policy = structs.replace(BUILTIN, pause=Pause(NOW + timedelta(hours=1), "incident"))
+    status = only(rule(), pod(), policy=policy)
+    assert told(status) == (PodState.PAUSED, WaitKind.PAUSE, "the end of the pause at 2026-06-01T13:00:00Z: incident")
+    assert only(rule(), pod(), policy=policy, now=NOW + timedelta(hours=1)).state is PodState.DUE
+
+
+def test_rule_that_the_worker_has_stopped() -> None:
+    stopped = rule(conditions=(condition("Stopped", "hits 9 pods, at most 4 were confirmed", "False"),))
+    status = only(stopped, pod())
+    assert told(status) == (PodState.STOPPED, WaitKind.STOP, "stopped: hits 9 pods, at most 4 were confirmed")
+    assert status.since == AGO
+    earlier = structs.replace(stopped, generation=2)
+    assert only(earlier, pod()).state is PodState.DUE
+
+
+def test_breaker_that_trips_holds_back_pods_of_slices_only() -> None:
+    tainted = slice_of({f"gpu-{number}": (taint(),) for number in range(5)})
+    objects = objects_of(tainted, pod())
+    settings = StatusSettings(BUILTIN, Mode.REPLACEMENT, InTree.ABSENT, NOW)
+    (line,), tripped = lines_of(objects, settings)
+    assert tripped == {DRIVER}
+    assert [told(each)[:2] for each in line.pods] == [(PodState.LIMITED, WaitKind.BREAKER)]
+    later = structs.replace(BUILTIN, breaker=structs.replace(BUILTIN.breaker, devices=None))
+    assert only(tainted, pod(), policy=later).state is PodState.DUE
+
+
+def test_profiles_match_labels_of_namespaces() -> None:
+    profiles = (EvictionProfile(namespaces=NamespaceMatch(labels=(("tier", "slow"),)), rate=1.0), EvictionProfile())
+    policy = structs.replace(BUILTIN, eviction=profiles)
+    slow = HeldNamespace(NamespaceFacts("ml", {"tier": "slow"}), None)
+    assert only(rule(), pod(), slow, policy=policy).waits_for.message == "its turn: at most 1 a second"
+    assert only(rule(), pod(), policy=policy).waits_for.message == "its turn: at most 10 a second"
+
+
+# --- who acts -----------------------------------------------------------------------------------
+
+
+ASKED = {"effect": "NoSchedule", "evict": True}
+
+
+@pytest.mark.parametrize(
+    ("mode", "in_tree", "fields", "evictors"),
+    [
+        (Mode.OBSERVE, InTree.ACTIVE, {}, (Evictor.IN_TREE,)),
+        (Mode.OBSERVE, InTree.ABSENT, {}, ()),
+        (Mode.OBSERVE, InTree.ACTIVE, ASKED, ()),
+        (Mode.DELEGATED, InTree.ACTIVE, {}, (Evictor.IN_TREE,)),
+        (Mode.DELEGATED, InTree.ABSENT, {}, ()),
+        (Mode.DELEGATED, InTree.ACTIVE, ASKED, (Evictor.OURS,)),
+        (Mode.SUPPLEMENT, InTree.ACTIVE, {}, (Evictor.OURS, Evictor.IN_TREE)),
+        (Mode.REPLACEMENT, InTree.ABSENT, {}, (Evictor.OURS,)),
+        (Mode.REPLACEMENT, InTree.ABSENT, ASKED, (Evictor.OURS,)),
+        (Mode.REPLACEMENT, InTree.ABSENT, {"effect": "NoSchedule"}, ()),
+    ],
+)
+def test_who_evicts_for_a_rule(mode: Mode, in_tree: InTree, fields: Any, evictors: tuple[Evictor, ...]) -> None:
+    (line,) = lines(rule(**fields), mode=mode, in_tree=in_tree)
+    assert line.evictors == evictors
+
+
+def test_in_tree_controller_knows_no_limits() -> None:
+    found = statuses(rule(), pod(hold="x"), budget(), mode=Mode.OBSERVE, in_tree=InTree.ACTIVE)
+    assert told(found["pod"]) == (PodState.DUE, WaitKind.IN_TREE, "the in-tree controller")
+    waiting = only(rule(), pod(), claim("pod", tolerates(60)), mode=Mode.DELEGATED, in_tree=InTree.ACTIVE)
+    assert (waiting.state, waiting.evictor) == (PodState.NOT_DUE, Evictor.IN_TREE)
+
+
+def test_observe_evicts_no_pod() -> None:
+    status = only(rule(), pod(), mode=Mode.OBSERVE)
+    assert told(status)[:2] == (PodState.DUE, WaitKind.OBSERVE)
+
+
+def test_rule_with_evict_waits_for_the_workers_condition() -> None:
+    settings = {"mode": Mode.DELEGATED, "in_tree": InTree.ACTIVE}
+    status = only(rule(effect="NoSchedule", evict=True), pod(), **settings)
+    assert told(status)[:2] == (PodState.NOT_DUE, WaitKind.ANNOUNCEMENT)
+    assert status.due is None
+    announced = rule(effect="NoSchedule", evict=True, conditions=(condition("Evicting"),))
+    assert only(announced, pod(), **settings).state is PodState.DUE
+
+
+@pytest.mark.parametrize(
+    ("rules", "in_tree", "mode"),
+    [
+        ([], InTree.ACTIVE, Mode.OBSERVE),
+        ([rule()], InTree.ABSENT, Mode.OBSERVE),
+        ([rule(conditions=(condition("Evicting"),))], InTree.ACTIVE, Mode.DELEGATED),
+        ([rule(conditions=(condition("Completed"),))], InTree.ABSENT, Mode.REPLACEMENT),
+        (
+            [rule(conditions=(condition("ObserveOnly"),)), rule(conditions=(condition("Stopped"),))],
+            InTree.ABSENT,
+            Mode.OBSERVE,
+        ),
+    ],
+)
+def test_mode_is_guessed_from_conditions(rules: list[DeviceTaintRule], in_tree: InTree, mode: Mode) -> None:
+    assert guessed_mode(rules, in_tree) is mode
+
+
+# --- lines --------------------------------------------------------------------------------------
+
+
+def test_line_counts_devices_pods_and_progress() -> None:
+    evicted = Condition(EVICTED_PODS, "True", "PodsEvicted", "7", 1, AGO)
+    found = lines(
+        slice_of({f"gpu-{number}": () for number in range(4)}),
+        rule(conditions=(condition("Evicting"), evicted)),
+        pod("a"),
+        pod("b", hold="x"),
+        pod("c", deleting=True),
+        pod("d"),
+        claim("d", tolerates(60), devices=("gpu-3",)),
+    )
+    (line,) = found
+    assert (line.devices, line.allocated, line.evicted, line.pending) == (4, 4, 7, 3)
+    assert line.next_due == NOW + timedelta(seconds=60)
+    assert line.counts == {PodState.DUE: 1, PodState.HELD: 1, PodState.TERMINATING: 1, PodState.NOT_DUE: 1}
+
+
+def test_rule_of_which_the_worker_has_said_nothing_has_no_count_of_evicted_pods() -> None:
+    assert [line.evicted for line in lines(rule("a"), rule("b", conditions=(condition("Waiting"),)))] == [None, 0]
+
+
+def test_each_driver_with_taints_in_slices_has_a_line_after_the_rules() -> None:
+    tainted = slice_of({"gpu-0": (taint(key="b"), taint(key="a")), "gpu-1": (taint("NoSchedule"),), "gpu-2": ()})
+    found = lines(tainted, rule(selector=DeviceSelector(driver="other")), pod())
+    assert [(line.name, line.rule is None) for line in found] == [("rule", False), (DRIVER, True)]
+    line = found[1]
+    assert ([each.key for each in line.taints], line.devices, line.allocated) == (["a", "b"], 1, 1)
+    assert [each.pod.meta.name for each in line.pods] == ["pod"]
+    assert (line.evicted, line.said, line.evictors) == (None, None, (Evictor.OURS,))
+
+
+def test_pod_that_two_rules_hit_counts_for_both() -> None:
+    found = lines(rule("a"), rule("b", key="other"), pod())
+    assert [[each.pod.meta.name for each in line.pods] for line in found] == [["pod"], ["pod"]]
+
+
+def test_supplement_takes_what_the_in_tree_controller_misses() -> None:
+    extended = pod("extended", claims=(), extended_claim="extended-claim")
+    found = statuses(
+        rule(),
+        pod(),
+        extended,
+        claim("extended", devices=("gpu-1",), extended=True),
+        mode=Mode.SUPPLEMENT,
+        in_tree=InTree.ACTIVE,
+    )
+    assert {name: each.evictor for name, each in found.items()} == {
+        "pod": Evictor.IN_TREE,
+        "extended": Evictor.OURS,
+    }

@@ -1,0 +1,117 @@
+"""What `status` reads of a cluster: each collection listed once, and the policy. Read only."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
+from webhook.cluster.cache.discovery import served_version
+from webhook.cluster.client.errors import NotFound, Refused, Unavailable
+from webhook.cluster.client.list_pages import config_map_of, listed
+from webhook.cluster.client.rest import Cluster, path_of
+from webhook.commands.shared.entries import meta, text
+from webhook.commands.status.objects import StatusObjects, object_in
+
+if TYPE_CHECKING:
+    from webhook.api.meta import NamespacedName
+    from webhook.cluster.client.credentials import Credentials
+    from webhook.commands.status.objects import StatusObject
+
+
+class _Resource(NamedTuple):
+    """A collection. `lacking`: what is unknown without permission to read it; empty if nothing works without it."""
+
+    group: str
+    versions: tuple[str, ...]
+    name: str
+    kind: str
+    lacking: str = ""
+
+
+_RULES: Final = _Resource(GROUP, RULE_VERSIONS, "devicetaintrules", "DeviceTaintRule")
+_RESOURCES: Final = (
+    _RULES,
+    _Resource(
+        GROUP, SERVED_VERSIONS, "resourceslices", "ResourceSlice", "published devices and taints on them are unknown"
+    ),
+    _Resource(GROUP, SERVED_VERSIONS, "resourceclaims", "ResourceClaim", "it is unknown which pods use a device"),
+    _Resource("", ("v1",), "pods", "Pod", "no pod is counted"),
+    _Resource(
+        "", ("v1",), "namespaces", "Namespace", "holds of namespaces are unknown, and profiles match no labels of them"
+    ),
+    _Resource(
+        "policy",
+        ("v1",),
+        "poddisruptionbudgets",
+        "PodDisruptionBudget",
+        "pods are shown as due that a disruption budget blocks",
+    ),
+)
+_NOT_SERVED: Final = "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaints)"
+
+
+class ClusterStatus(NamedTuple):
+    """A cluster as it was read once. `config_map` is the policy's; None if there is none or it may not be read."""
+
+    server: str
+    objects: StatusObjects
+    config_map: dict[str, Any] | None
+    missing: frozenset[str]
+    """Kinds that could not be read."""
+    notes: tuple[str, ...]
+
+
+def status_of_cluster(credentials: Credentials, config_map: NamespacedName | None) -> ClusterStatus:
+    """Reads the cluster. Raises ClusterError or NoCredentials. The ConfigMap is not read if it is None."""
+    return asyncio.run(_read(Cluster(credentials), config_map))
+
+
+async def _read(cluster: Cluster, config_map: NamespacedName | None) -> ClusterStatus:
+    objects, missing, notes = StatusObjects(), set(), []
+    async with cluster:
+        for resource in _RESOURCES:
+            try:
+                found = await _list(cluster, resource)
+            except Refused as error:
+                if not resource.lacking:
+                    raise
+                missing.add(resource.kind)
+                notes.append(f"no permission to read {resource.name}, so {resource.lacking}: {error}")
+                continue
+            if found is None:
+                missing.add(resource.kind)
+                notes.append(_NOT_SERVED)
+                continue
+            for each in found:
+                objects.add(each)
+        policy = None
+        if config_map is not None:
+            try:
+                policy = await config_map_of(cluster, config_map)
+            except Refused as error:
+                notes.append(f"no permission to read the policy, so the built-in one is used: {error}")
+        return ClusterStatus(cluster.server, objects, policy, frozenset(missing), tuple(notes))
+
+
+async def _list(cluster: Cluster, resource: _Resource) -> list[StatusObject] | None:
+    """All objects of a collection that `status` keeps; None if rules are not served. Raises ClusterError."""
+    version: str | None = resource.versions[0]
+    if resource.group == GROUP:
+        version = await served_version(cluster, GROUP, resource.versions, resource.name)
+    if version is None:
+        if resource is _RULES:
+            return None
+        raise NotFound(f"{resource.name}.{GROUP} is not served in {', '.join(resource.versions)}", code=404)
+    path = path_of(resource.group, version, resource.name)
+
+    def kept(item: dict[str, Any]) -> StatusObject | None:
+        value, errors = object_in(item)
+        if errors:
+            name = "/".join(filter(None, (text(meta(item), "namespace"), text(meta(item), "name"))))
+            raise Unavailable(f"GET {path}: {name} cannot be read: {errors[0]}")
+        return value
+
+    api_version = f"{resource.group}/{version}" if resource.group else version
+    found = await listed(cluster, path, api_version, resource.kind, kept)
+    return [each for each in found if each is not None]

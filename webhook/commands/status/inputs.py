@@ -1,0 +1,133 @@
+"""One look for `status`: objects and the policy, from a dump or a cluster, as a report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from webhook.admission.config_maps import POLICY_KEY
+from webhook.commands.shared.entries import unreadable_row
+from webhook.commands.shared.flags import credentials_of
+from webhook.commands.shared.main import reading_cluster
+from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
+from webhook.commands.status.objects import StatusObjects, object_in
+from webhook.commands.status.report import StatusReport, lines_of
+from webhook.commands.status.views import StatusSettings, guessed_mode, in_tree_of
+from webhook.eviction.modes import InTree, Mode
+from webhook.files.read import Manifest, read
+from webhook.files.report import UNREADABLE, Level, Row
+from webhook.files.spots import NOWHERE
+from webhook.policy.model import BUILTIN
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from webhook.policy.model import Policy
+
+_NEEDED: Final = {
+    "DeviceTaintRule": "DeviceTaintRules",
+    "ResourceSlice": "ResourceSlices, so published devices and taints on them are unknown",
+    "ResourceClaim": "ResourceClaims, so it is unknown which pods use a device",
+    "Pod": "Pods, so no pod is counted",
+    "Namespace": "Namespaces, so their holds and labels are unknown",
+    "PodDisruptionBudget": "PodDisruptionBudgets, so pods are shown as due that one blocks",
+}
+
+
+class _Look:
+    """What was read so far."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.objects = StatusObjects()
+        self.policy: Policy = BUILTIN
+        self.server: str | None = None
+        self.missing: frozenset[str] = frozenset()
+        self.notes: list[str] = []
+        self.rows: list[Row] = []
+        self.failed = False
+        if options.dump:
+            self._read_dump(options)
+        else:
+            self._read_cluster(options)
+        if options.policy is not None:
+            found = policy_file(options.policy)
+            self._report(found.rows)
+            self.policy = found.policy or self.policy
+
+    def _read_dump(self, options: argparse.Namespace) -> None:
+        kinds: Counter[str] = Counter()
+        holding: list[Manifest] = []
+        for file in read(options.dump):
+            unreadable = unreadable_row(file)
+            if unreadable is not None:
+                self._report([unreadable])
+            for manifest in file.manifests:
+                value, errors = object_in(manifest.value)
+                kinds[row_of(manifest).kind] += 1
+                if errors:
+                    row = row_of(manifest)
+                    self._report([row.failed(f"{row.reference}: left out: {errors[0]}", UNREADABLE)])
+                elif value is not None:
+                    self.objects.add(value)
+                if holds_policy(manifest.value):
+                    holding.append(manifest)
+        self.missing = frozenset(kind for kind in _NEEDED if not kinds[kind])
+        self.notes += [f"the dump has no {text}" for kind, text in _NEEDED.items() if kind in self.missing]
+        if options.policy is not None or not holding:
+            return
+        if len(holding) > 1:
+            problem = f"contains {len(holding)} policies; choose one with --policy"
+            self._report([Row(holding[1].file).failed(problem, UNREADABLE)])
+        self._use(holding[0])
+
+    def _read_cluster(self, options: argparse.Namespace) -> None:
+        # Late: see commands/shared/main.py.
+        from webhook.commands.status.from_cluster import status_of_cluster  # noqa: PLC0415
+
+        with reading_cluster():
+            found = status_of_cluster(
+                credentials_of(options), None if options.policy is not None else options.policy_configmap
+            )
+        self.objects, self.server, self.missing = found.objects, found.server, found.missing
+        self.notes += found.notes
+        if found.config_map is not None:
+            value = {"apiVersion": "v1", "kind": "ConfigMap", **found.config_map}
+            self._use(Manifest(found.server, 1, value, NOWHERE))
+
+    def _use(self, manifest: Manifest) -> None:
+        """The policy of a document or ConfigMap."""
+        judged = review_policy(manifest, row_of(manifest))
+        self._report([judged.row])
+        loaded = judged.loaded.get(POLICY_KEY)
+        if loaded is not None and loaded.policy is not None:
+            self.policy = loaded.policy
+
+    def _report(self, rows: Iterable[Row]) -> None:
+        broken = [row for row in rows if row.count(Level.ERROR)]
+        self.rows += broken
+        self.failed = self.failed or bool(broken)
+
+
+def look(options: argparse.Namespace) -> StatusReport:
+    """Reads everything once. Raises ClusterUnreachable."""
+    read_now = _Look(options)
+    now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
+    in_tree = InTree(options.in_tree) if options.in_tree else in_tree_of(read_now.policy)
+    guess = guessed_mode(read_now.objects.inventory.rules.values(), in_tree)
+    mode = Mode(options.mode) if options.mode else guess
+    settings = StatusSettings(read_now.policy, mode, in_tree, now, mode_guessed=not options.mode)
+    lines, tripped = lines_of(read_now.objects, settings)
+    return StatusReport(
+        source="dump" if options.dump else "cluster",
+        settings=settings,
+        server=read_now.server,
+        missing=read_now.missing,
+        lines=lines,
+        tripped=tripped,
+        show_pods=options.pods or bool(options.names),
+        notes=read_now.notes,
+        rows=read_now.rows,
+        failed=read_now.failed,
+    )

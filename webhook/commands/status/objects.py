@@ -1,0 +1,108 @@
+"""What `status` reads, from a cluster or from a dump: an inventory, disruption budgets, and what pods are judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from webhook.api.budgets import DisruptionBudget, decode_budget
+from webhook.api.decode import Reader
+from webhook.api.pods import HOLD, Pod
+from webhook.files.dump import held_in, labels_of
+from webhook.inventory.state import Inventory
+from webhook.policy.model import NAMESPACE_NAME_LABEL
+from webhook.policy.ports import NamespaceFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from webhook.api.field import FieldError
+    from webhook.inventory.state import InventoryObject
+
+_BUDGET: Final = ("policy/v1", "PodDisruptionBudget")
+_NAMESPACE: Final = ("v1", "Namespace")
+
+
+class LabeledPod(NamedTuple):
+    """A pod and its labels, by which budgets select it."""
+
+    pod: Pod
+    labels: Mapping[str, str]
+
+
+class HeldNamespace(NamedTuple):
+    """A namespace and the text of its `/hold`; None without one."""
+
+    facts: NamespaceFacts
+    hold: str | None
+
+
+StatusObject: TypeAlias = "InventoryObject | LabeledPod | HeldNamespace | DisruptionBudget"
+
+
+def object_in(value: Any) -> tuple[StatusObject | None, list[FieldError]]:
+    """What `status` keeps of an object, None if nothing, and the wrong types in it."""
+    errors: list[FieldError] = []
+    kind = (value.get("apiVersion"), value.get("kind")) if isinstance(value, dict) else None
+    if kind == _BUDGET:
+        return decode_budget(Reader.of(value, errors)), errors
+    if kind == _NAMESPACE:
+        meta = Reader.of(value, errors).meta()
+        labels = labels_of(value) | {NAMESPACE_NAME_LABEL: meta.name}
+        return HeldNamespace(NamespaceFacts(meta.name, labels), meta.annotations.get(HOLD)), errors
+    held, errors = held_in(value)
+    if isinstance(held, Pod):
+        return (LabeledPod(held, labels_of(value)) if held.uses_claims else None), errors
+    return held, errors
+
+
+@dataclass(slots=True)
+class StatusObjects:
+    """Objects of one moment. It also is the worker's port for budgets (`eviction.ports.PodBudgets`)."""
+
+    inventory: Inventory = field(default_factory=Inventory)
+    namespaces: dict[str, HeldNamespace] = field(default_factory=dict)
+    budgets: dict[str, dict[str, DisruptionBudget]] = field(default_factory=dict)
+    """By namespace and name."""
+    _labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of pods, by uid."""
+
+    def add(self, found: StatusObject) -> None:
+        """One more object; of two with the same name the last counts."""
+        match found:
+            case LabeledPod(pod, labels):
+                self.inventory.apply(None, pod)
+                self._labels[pod.meta.uid] = labels
+            case HeldNamespace(facts):
+                self.namespaces[facts.name] = found
+            case DisruptionBudget(meta):
+                self.budgets.setdefault(meta.namespace, {})[meta.name] = found
+            case other:
+                self.inventory.apply(None, other)
+
+    def facts_of(self, namespace: str) -> NamespaceFacts | None:
+        """The name and labels of a namespace, if it is known."""
+        known = self.namespaces.get(namespace)
+        return None if known is None else known.facts
+
+    def hold_of(self, pod: Pod) -> str | None:
+        """The text of `/hold` on the pod, or else on its namespace; None without one."""
+        known = self.namespaces.get(pod.meta.namespace)
+        return pod.hold if pod.hold is not None or known is None else known.hold
+
+    # --- budgets ---------------------------------------------------------------------------------
+
+    def select(self, pod: Pod) -> tuple[str, ...]:
+        """The names of the budgets that select the pod, in order."""
+        labels = self._labels.get(pod.meta.uid, {})
+        known = self.budgets.get(pod.meta.namespace, {})
+        return tuple(
+            sorted(name for name, each in known.items() if each.selector is not None and each.selector.matches(labels))
+        )
+
+    async def look_up(self, pod: Pod) -> None:
+        """Nothing is left to look up."""
+
+    def allowed(self, namespace: str, name: str) -> int | None:
+        """How many evictions a budget allows by its status; None if there is no status that is up to date."""
+        return self.budgets[namespace][name].allowed

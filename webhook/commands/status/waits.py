@@ -1,0 +1,129 @@
+"""What a pod that is due waits for, by the worker's own limits, applied to what was read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.api.meta import format_time
+from webhook.api.rules import own_rate
+from webhook.commands.status.states import PodState, WaitKind, WaitsFor
+from webhook.eviction.budget_gate import BudgetGate
+from webhook.eviction.limits import BreakerLimit, NamespaceLimit, OverallLimit, OwnerLimit
+from webhook.eviction.profiles import max_unavailable
+from webhook.eviction.rate_limiter import RateLimiter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from webhook.api.budgets import DisruptionBudget
+    from webhook.commands.status.objects import StatusObjects
+    from webhook.eviction.breaker import Breaker
+    from webhook.eviction.plans import Plans, PodPlan
+    from webhook.eviction.profiles import Profile
+
+_NOW_SECONDS: Final = 0.0
+"""The monotonic time: everything is of one moment."""
+_SIBLINGS_SHOWN: Final = 3
+
+
+class DueState(NamedTuple):
+    """The state of a pod that is due, and what it waits for. `since`: None stands for its due time."""
+
+    state: PodState
+    waits_for: WaitsFor
+    since: datetime | None = None
+
+
+class DueWaits:
+    """Answers from the plans. Requests in flight and answers of the Eviction API are the worker's alone."""
+
+    def __init__(
+        self, objects: StatusObjects, plans: Plans, profile_at: Callable[[int], Profile], breaker: Breaker
+    ) -> None:
+        gate = BudgetGate(objects)
+        self._objects = objects
+        self._plans = plans
+        self._gate = gate
+        self._limiter = RateLimiter(plans, objects.inventory.rules, profile_at, gate, breaker)
+        self._missing: dict[str, tuple[str, ...]] = {}
+        """Unavailable pods by the uid of their owner."""
+        for key, pod in sorted(objects.inventory.pods.items()):
+            if pod.owner is not None and plans.owners.is_unavailable(pod.owner.uid, pod.meta.uid):
+                self._missing[pod.owner.uid] = (*self._missing.get(pod.owner.uid, ()), key)
+
+    def of(self, plan: PodPlan) -> DueState:
+        """Limits first, then budgets, then rates: the order in which the worker asks them."""
+        limited = self._limit(plan)
+        if limited is not None:
+            return DueState(PodState.LIMITED, limited)
+        if not self._limiter.deletes(plan, _NOW_SECONDS):
+            blocked = self._budget(plan)
+            if blocked is not None:
+                return blocked
+        return DueState(PodState.DUE, self._rate(plan))
+
+    def _limit(self, plan: PodPlan) -> WaitsFor | None:
+        settings, under_way = plan.profile.settings, self._plans.under_way
+        match self._limiter.blocked_by(self._limiter.ready_pod(plan), _NOW_SECONDS):
+            case OverallLimit():
+                most, count = settings.overall, len(under_way)
+                return WaitsFor(WaitKind.OVERALL, f"overall: {most}, and {count} are terminating", "", most, count)
+            case NamespaceLimit(namespace):
+                most, count = settings.per_namespace, under_way.count(namespace)
+                text = f"perNamespace: {most}, and {count} of {namespace} are terminating"
+                return WaitsFor(WaitKind.NAMESPACE, text, namespace, most, count)
+            case OwnerLimit(owner):
+                return self._owner(plan, owner)
+            case BreakerLimit(driver):
+                text = f"breaker: too many devices of {driver} were tainted just now"
+                return WaitsFor(WaitKind.BREAKER, text, driver)
+            case _:
+                return None  # none, or a budget, of which `_budget` knows more
+
+    def _owner(self, plan: PodPlan, uid: str) -> WaitsFor:
+        owner, owners = plan.pod.owner, self._plans.owners
+        assert owner is not None
+        missing = self._missing.get(uid, ())
+        most, count = max_unavailable(plan.profile.settings.per_owner_unavailable, owners.pod_count(uid)), len(missing)
+        shown = ", ".join(key.rpartition("/")[2] for key in missing[:_SIBLINGS_SHOWN])
+        rest = f" and {count - _SIBLINGS_SHOWN} more" if count > _SIBLINGS_SHOWN else ""
+        name = f"{owner.kind}/{owner.name}"
+        text = f"perOwnerUnavailable: {most}, and {count} of {name} unavailable: {shown}{rest}"
+        return WaitsFor(WaitKind.OWNER, text, name, most, count, missing)
+
+    def _budget(self, plan: PodPlan) -> DueState | None:
+        limit = self._gate.limit_of(plan)
+        if limit is None:
+            return None
+        name = ", ".join(limit.budgets)
+        if len(limit.budgets) > 1:
+            text = f"disruption budgets {name}: the Eviction API refuses pods that more than one selects"
+            return DueState(PodState.BLOCKED, WaitsFor(WaitKind.BUDGET, text, name))
+        budget = self._objects.budgets[limit.namespace][name]
+        if budget.allowed:
+            return None
+        waits_for = WaitsFor(WaitKind.BUDGET, _budget_text(budget), name, budget.allowed)
+        return DueState(PodState.BLOCKED, waits_for, budget.since)
+
+    def _rate(self, plan: PodPlan) -> WaitsFor:
+        settings, rules = plan.profile.settings, self._objects.inventory.rules
+        rates = [settings.rate]
+        for reason in plan.eviction.reasons:
+            rule = rules.get(reason.rule)
+            own = own_rate(rule) if rule is not None else None
+            if own is None and not reason.rule and reason.taint.extras is not None:
+                own = reason.taint.extras.evictions_per_second
+            rates.append(own or settings.rate)
+        rate = max(rates[1:])
+        most = settings.max_per_minute
+        text = f"its turn: at most {rate:g} a second" + (f" and {most} a minute" if most is not None else "")
+        return WaitsFor(WaitKind.RATE, text)
+
+
+def _budget_text(budget: DisruptionBudget) -> str:
+    name = budget.meta.name
+    if budget.allowed is None:
+        return f"disruption budget {name}: its status is not up to date"
+    since = f" since {format_time(budget.since)}" if budget.since is not None else ""
+    return f"disruption budget {name}: disruptionsAllowed 0{since}, {budget.healthy} healthy of {budget.desired} needed"
