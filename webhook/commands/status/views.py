@@ -14,8 +14,9 @@ from msgspec import structs
 from webhook.api.meta import format_time
 from webhook.commands.status.states import PodState, PodStatus, WaitKind, WaitsFor
 from webhook.commands.status.waits import DueState, DueWaits
+from webhook.eviction.announcements import announced_at
 from webhook.eviction.breaker import Breaker
-from webhook.eviction.conditions import EVICTION, ConditionReason, announced_at, condition_of
+from webhook.eviction.conditions import EVICTION, ConditionReason, condition_of
 from webhook.eviction.modes import InTree, Mode, scope_of
 from webhook.eviction.plans import Plans
 from webhook.eviction.profiles import Profiles, classes_of
@@ -129,6 +130,7 @@ class EvictionView:
             FrozenClock(now),
             lambda: settings.policy.breaker,
             on_trip=lambda _driver, _seconds: None,
+            on_later=lambda _uid, _seconds: None,
         )
         keys = self.evictions.everything()
         plans.replan(keys)
