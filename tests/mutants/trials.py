@@ -50,7 +50,7 @@ MORE: Final = {
         *("tests/unit/test_cases.py", "tests/unit/server", "tests/unit/commands/audit/test_command.py"),
         "tests/unit/commands/explain/test_command.py",
     ),
-    "eviction": (),
+    "eviction": ("tests/unit/telemetry/test_eviction.py", "tests/unit/cluster/test_in_tree_probe.py"),
 }
 """Tests of other rooms in which most of a room's behaviour is seen."""
 _FOLDERS: Final = ("webhook", "tests", "docs", "manifests", "monitoring", "pyproject.toml", "README.md", "CHANGELOG.md")
