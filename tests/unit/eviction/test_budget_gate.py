@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
+from tests.unit.eviction.world import BLOCKED, BLUNT, FREE, Budget, World
 from webhook.eviction.budget_gate import BudgetGate
 from webhook.eviction.limits import BudgetLimit
 from webhook.eviction.modes import Mode
@@ -14,6 +16,9 @@ from webhook.eviction.plans import PodPlan
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction
+
+if TYPE_CHECKING:
+    from webhook.policy.model import EvictionProfile
 
 EVICTED = EvictionOutcome(EvictionResult.EVICTED)
 PENDING = BLOCKED._replace(budget_pending=True)
@@ -64,6 +69,12 @@ def test_budget_without_status_gets_one_request_at_a_time() -> None:
     assert bench.gate.blocked_by(second, 0.0) == LIMIT
     bench.gate.end(first, limit, EVICTED, 0.1)
     assert bench.open(second, 0.1)
+
+
+def test_budget_that_allowed_an_eviction_may_be_asked_at_once() -> None:
+    bench = Bench()
+    bench.ask(plan(), EVICTED, 0.0)
+    assert bench.gate.wait_seconds(LIMIT, 0.1) == 0.0
 
 
 def test_budget_that_refused_is_asked_again_after_five_seconds() -> None:
@@ -164,6 +175,13 @@ def test_deadline_counts_the_time_of_refusals_without_progress(answers: list[Evi
     assert bench.gate.overdue(asking, 20.0, 20.0) is overdue
 
 
+def test_deadline_is_over_when_it_has_passed_and_not_before() -> None:
+    bench, asking = Bench(), plan()
+    for number in range(4):
+        bench.ask(asking, BLOCKED, number * 5.0)
+    assert [bench.gate.overdue(asking, seconds, 15.0) for seconds in (15.0, 15.1)] == [True, False]
+
+
 def test_time_in_which_the_budget_was_not_asked_does_not_count() -> None:
     bench, asking = Bench(), plan()
     bench.ask(asking, BLOCKED, 0.0)
@@ -221,6 +239,14 @@ def test_status_of_the_budget_lets_the_next_pod_go_at_once() -> None:
         world.worker.observe_budget("ml", "0")
     assert [seconds for _, _, seconds in world.cluster.requests] == pytest.approx([0, 2, 4, 6, 8], abs=0.01)
     assert len(world.evicted) == 5
+
+
+@pytest.mark.parametrize(("profile", "looked_up"), [(FREE, {"uid-rs"}), (BLUNT, set())], ids=["evict", "delete"])
+def test_budgets_are_looked_up_of_pods_that_ask_them(profile: EvictionProfile, looked_up: set[str]) -> None:
+    world = World(Mode.REPLACEMENT, profile)
+    world.add(claim("web"), owned("web"), rule())
+    world.settle()
+    assert (world._looked_up, world.evicted) == (looked_up, ["web"])
 
 
 def test_refused_pods_take_turns() -> None:

@@ -19,6 +19,7 @@ from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
 from webhook.config.evict import parse_evict
 from webhook.daemons.evict import SystemClock, Worker
+from webhook.eviction.controller import Controller
 from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import Mode
 
@@ -95,7 +96,11 @@ class SuspendedClock(LoopClock):
         return super().passed() + self.suspended_seconds
 
 
-def test_wall_clock_that_was_not_set_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_wall_clock_that_was_not_set_is_not_reported(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recomputed: list[str] = []
+    monkeypatch.setattr(Controller, "_recompute_waits", lambda _: recomputed.append("again"))
 
     async def test() -> None:
         world = World(Mode.DELEGATED, FREE, clock=LoopClock())
@@ -105,6 +110,7 @@ def test_wall_clock_that_was_not_set_is_not_reported(caplog: pytest.LogCaptureFi
             world.clock.wall += timedelta(hours=1)
             await asyncio.sleep(10)
         assert caplog.messages == ["wall clock changed"]
+        assert recomputed == ["again"]
 
     hurry(test())
 
