@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from msgspec import structs
 
+from tests.builders import DRIVER
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import BLUNT, FREE, World
 from webhook.api.claims import Consumer
@@ -142,6 +144,30 @@ def test_selectors_of_effect_none(selector: DeviceSelector | None, expected: tup
     )
     world.settle()
     assert forecast(world)[:3] == expected
+
+
+@pytest.mark.parametrize(
+    ("selector", "pods"),
+    [
+        (DeviceSelector(device="gpu-0"), "0 pods"),
+        (DeviceSelector(pool="node-0"), "0 pods"),
+        (DeviceSelector(driver=DRIVER), "0 pods"),
+        (DeviceSelector(device="gpu-1"), "1 pod"),
+        (DeviceSelector(pool="node-1"), "1 pod"),
+        (DeviceSelector(driver="other.example.com"), "1 pod"),
+        (DeviceSelector(), "1 pod"),
+    ],
+)
+def test_only_the_selected_devices_of_a_pod_count(selector: DeviceSelector, pods: str) -> None:
+    """It tolerates the taint on one of its two devices and not on the other, which is elsewhere in every respect."""
+    both = claim("pod", tolerates())
+    assert both.allocation
+    [tolerant] = both.allocation
+    intolerant = structs.replace(tolerant, driver="other.example.com", pool="node-1", device="gpu-1", tolerations=())
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(structs.replace(both, allocation=(tolerant, intolerant)), pod(), rule(effect="None", selector=selector))
+    world.settle()
+    assert forecast(world)[2] == pods
 
 
 def test_daemon_sets_count_as_the_profile_evicts_them() -> None:
