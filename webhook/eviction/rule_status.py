@@ -15,7 +15,6 @@ from webhook.eviction.conditions import (
     IN_TREE,
     ConditionReason,
     ConditionState,
-    ImpactForecast,
     Progress,
     condition_of,
     counted_pods_condition,
@@ -26,12 +25,12 @@ from webhook.eviction.conditions import (
 )
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import rule_event
+from webhook.eviction.forecast import forecast_of
 from webhook.eviction.modes import Mode
 from webhook.eviction.progress import ProgressCount
 from webhook.eviction.recorder import RENEW_SECONDS
 from webhook.eviction.rule_expiry import ExpiryStep, RuleExpiry
 from webhook.eviction.tally import Tally, code_of
-from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.scope import can_judge, is_ours, tolerating_scheduling
 from webhook.telemetry.repeats import LastingFault
 
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from webhook.api.rules import Condition, DeviceTaintRule
+    from webhook.eviction.conditions import ImpactForecast
     from webhook.eviction.core import Core
     from webhook.eviction.dependencies import Dependencies
 
@@ -176,6 +176,7 @@ class RuleStatusUpdater:
         if due is None:
             return _SOON_SECONDS
         if not self._may_write(due.conditions):
+            state.forecast = None  # it may have been counted from what is out of date
             return _UNTRUSTED_SECONDS
         if not await self._write(rule, state, due.conditions):
             state.generation = None if fresh else rule.generation  # not written, so the generation is still new
@@ -250,6 +251,7 @@ class RuleStatusUpdater:
         """All of our conditions on the rule; None if it has to be counted again, because plans or the rule changed."""
         revision = self._plans.revision
         progress, again = await self._progress(rule, state)
+        forecast = await self._forecast(rule, state)
         if self._deps.inventory.rules.get(rule.meta.name) is not rule:
             return None
         if not progress.pending and self._plans.revision != revision:
@@ -261,10 +263,11 @@ class RuleStatusUpdater:
             known = condition_of(rule.conditions, EVICTION)
             conditions.append(updated(known, EVICTION, ours, generation, now))
         if self._deps.mode is Mode.REPLACEMENT:
-            known = condition_of(rule.conditions, IN_TREE)
-            conditions.append(
-                updated(known, IN_TREE, self._in_tree_state(rule, state, progress), generation, now, any_change=True)
+            known, state.forecast = condition_of(rule.conditions, IN_TREE), forecast
+            theirs = in_tree_condition(
+                rule.taint.effect, progress.pending, progress.namespaces, state.tally.evicted, forecast
             )
+            conditions.append(updated(known, IN_TREE, theirs, generation, now, any_change=True))
         trusted = self._deps.trusted()
         contested = state.expiry.condition(rule) if trusted else state.expiry.known(rule)
         if contested is not None:
@@ -297,14 +300,11 @@ class RuleStatusUpdater:
             return ConditionState("False", ConditionReason.NOTHING_TO_DO.value, _NOT_ASKED)
         return None
 
-    def _in_tree_state(self, rule: DeviceTaintRule, state: _RuleState, progress: Progress) -> ConditionState:
-        effect = rule.taint.effect
-        if effect == NONE and state.forecast is None:
-            inventory = self._deps.inventory
-            taint = Taint.of_rule(rule, in_tree=False).as_if_evicting(in_tree=False)
-            impact = impact_of(inventory, rule.selector, taint, self._deps.clock.now())
-            state.forecast = ImpactForecast(impact.devices, impact.allocated, len(impact.pods), len(impact.namespaces))
-        return in_tree_condition(effect, progress.pending, progress.namespaces, state.tally.evicted, state.forecast)
+    async def _forecast(self, rule: DeviceTaintRule, state: _RuleState) -> ImpactForecast | None:
+        """What a rule of effect None would do, counted once for each change to its spec (E-40)."""
+        if self._deps.mode is not Mode.REPLACEMENT or rule.taint.effect != NONE:
+            return None
+        return state.forecast or await forecast_of(self._core, rule)
 
     def _is_announced(self, rule: DeviceTaintRule) -> bool:
         """Whether the condition allows pods to be planned for the rule: what `/evict` asks for is announced first."""

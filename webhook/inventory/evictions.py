@@ -260,6 +260,14 @@ class Evictions:
         due = min(eviction.due for eviction in found)
         return Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)))
 
+    def would_evict(self, pod: Pod, taint: Taint, names: DeviceNames) -> bool:
+        """Whether the taint, on the named devices, would evict the pod, sooner or later (E-19 holds as above)."""
+        return bool(pod.node_name) and any(
+            names.includes(result) and taint.fate(result.tolerations, extended=extended) not in (FOR_EVER, UNSEEN)
+            for claim, extended in self._claims_of(pod)
+            for result in claim.allocation or ()
+        )
+
     def _claims_of(self, pod: Pod) -> list[tuple[ResourceClaim, bool]]:
         """The allocated claims that are the pod's own to use (E-16 to E-18), and whether for extended resources.
 

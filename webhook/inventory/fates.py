@@ -11,7 +11,7 @@ from webhook.inventory.steps import in_steps, unchecked
 from webhook.inventory.usage import is_pod
 
 if TYPE_CHECKING:
-    from webhook.api.claims import ResourceClaim
+    from webhook.api.claims import AllocationResult, ResourceClaim
     from webhook.api.rules import DeviceSelector
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.state import Inventory
@@ -32,6 +32,14 @@ class DeviceNames(NamedTuple):
     def of(cls, selector: DeviceSelector) -> DeviceNames:
         """At least what a selector selects: with a field that is not known here, any device (as `selects` has it)."""
         return ANYWHERE if selector.unknown else cls(selector.driver, selector.pool, selector.device)
+
+    def includes(self, result: AllocationResult) -> bool:
+        """Whether an allocated device has these names."""
+        return (
+            (self.pool is None or result.pool == self.pool)
+            and (self.driver is None or result.driver == self.driver)
+            and (self.device is None or result.device == self.device)
+        )
 
 
 ANYWHERE: Final = DeviceNames()

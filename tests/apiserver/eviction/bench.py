@@ -154,10 +154,11 @@ class Bench:
         _ = self.client.create(self._url("resourceclaims"), self.make.claim(name, claim, maker)).object
 
     def _consumers(self, claim: Claim, pod: str) -> list[Json]:
+        first = [self.make.consumer(each) for each in claim.behind]
         if claim.reserved_for == GROUP:
-            return [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": GROUP, "uid": GROUP}]
+            return [*first, {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": GROUP, "uid": GROUP}]
         uid = self.uids[pod] if claim.reserved_for == ITSELF else claim.reserved_for
-        return [{"resource": "pods", "name": self._pods[pod].name, "uid": uid}]
+        return [*first, {"resource": "pods", "name": self._pods[pod].name, "uid": uid}]
 
     # --- taints ----------------------------------------------------------------------------------
 

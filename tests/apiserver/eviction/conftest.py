@@ -10,6 +10,7 @@ import pytest
 from tests.apiserver.eviction.manifests import NODE
 from tests.apiserver.eviction.play import IN_TREE, OFF, InTree, Ours, Play
 from tests.apiserver.eviction.table import SCENARIOS
+from tests.apiserver.eviction.table.groups import GROUPS
 from tests.apiserver.eviction.witness import AUDIT_POLICY
 from tests.apiserver.policy.stage import RestartablePlane
 from tests.conftest import _assets
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.apiserver.eviction.play import Outcome
+    from tests.apiserver.eviction.scenario import Scenario
     from tests.controlplane.assets import Assets
 
 GATES: Final = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
 """PodGroups, which may have claims too (E-17, E-18)."""
+GATES_OFF: Final = {"GenericWorkload": True, "DRAWorkloadResourceClaims": False}
+"""PodGroups, which may have no claims any more."""
 
 
 @pytest.fixture(scope="session")
@@ -56,20 +60,41 @@ def ours(eviction_assets: Assets, audit_policy: Path, in_tree: Mapping[str, Outc
         return _played(plane, Ours(plane))
 
 
-def _plane(assets: Assets, audit_policy: Path, controllers: tuple[str, ...]) -> RestartablePlane:
+@pytest.fixture(scope="module")
+def in_tree_without_gate(eviction_assets: Assets, audit_policy: Path) -> Mapping[str, Outcome]:
+    """What the real controller made of claims of PodGroups where the gate for them is off."""
+    with _plane(eviction_assets, audit_policy, OFF, GATES_OFF) as plane:
+        return _played(plane, InTree(plane), GROUPS)
+
+
+@pytest.fixture(scope="module")
+def ours_without_gate(
+    eviction_assets: Assets, audit_policy: Path, in_tree_without_gate: Mapping[str, Outcome]
+) -> Mapping[str, Outcome]:
+    """What we did there."""
+    assert in_tree_without_gate  # its control plane is gone by now
+    with _plane(eviction_assets, audit_policy, (*OFF, f"-{IN_TREE}"), GATES_OFF) as plane:
+        return _played(plane, Ours(plane), GROUPS)
+
+
+def _plane(
+    assets: Assets, audit_policy: Path, controllers: tuple[str, ...], gates: Mapping[str, bool] = GATES
+) -> RestartablePlane:
     return RestartablePlane(
         assets,
         controllers=controllers,
         audit=True,
-        feature_gates=GATES,
+        feature_gates=gates,
         api_server_arguments=[f"--audit-policy-file={audit_policy}"],
     )
 
 
-def _played(plane: RestartablePlane, evictor: InTree | Ours) -> Mapping[str, Outcome]:
+def _played(
+    plane: RestartablePlane, evictor: InTree | Ours, scenarios: tuple[Scenario, ...] = SCENARIOS
+) -> Mapping[str, Outcome]:
     plane.add_node(NODE)
     play = Play(plane, evictor)
-    outcomes = play.run(SCENARIOS)
+    outcomes = play.run(scenarios)
     print(f"{len(outcomes)} scenarios in {play.seconds:.0f} s")
     if any(outcome.error for outcome in outcomes.values()):
         plane.keep_logs = True

@@ -99,6 +99,11 @@ class Makers:
             results.append(result | ({"adminAccess": True} if claim.admin else {}))
         return {"devices": {"results": results}}
 
+    def consumer(self, text: str) -> Json:
+        """From `group/resource/name`; the uid is the name."""
+        group, resource, name = text.split("/")
+        return {"apiGroup": group, "resource": resource, "name": name, "uid": name}
+
     def _devices(self, name: str, claim: Claim) -> list[tuple[str, list[Json]]]:
         devices = claim.devices or {name: claim.tolerates}
         return [(device, [_toleration(text) for text in texts]) for device, texts in devices.items()]

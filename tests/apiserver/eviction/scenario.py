@@ -24,7 +24,8 @@ class Claim:
 
     `devices`: their names with what is tolerated on each; one of the claim's name unless given. `generated`: from a
     template, for `made_for`. `marked`: it has the annotation of claims for extended resources, and is none. `told`: it
-    stands in the pod's status, with its name or, as not needed, without one.
+    stands in the pod's status, with its name or, as not needed, without one. `behind`: consumers that stand
+    before the pod in reservedFor, as `group/resource/name`.
     """
 
     tolerates: tuple[str, ...] = ()
@@ -32,6 +33,7 @@ class Claim:
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     allocated: bool = True
     reserved_for: str = ITSELF
+    behind: tuple[str, ...] = ()
     generated: bool = False
     made_for: str = ITSELF
     told: bool = True

@@ -15,6 +15,7 @@ import pytest
 from tests.apiserver.eviction.bench import SOON_SECONDS
 from tests.apiserver.eviction.play import events, expected
 from tests.apiserver.eviction.table import SCENARIOS
+from tests.apiserver.eviction.table.groups import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
 
-RULES: Final = frozenset(f"E-{number}" for number in range(5, 35))
-"""Everything that decides who goes and how (semantics.md, section 8)."""
+RULES: Final = frozenset(f"E-{number}" for number in (*range(5, 35), *range(39, 44)))
+"""Everything that decides who goes and how, and what rules say of it (semantics.md, section 8)."""
 DIFFERENCES: Final = {
     # empty-effect tolerations protect from us, as the KEP has it
     "a toleration without effect": ({"a", "b"}, set()),
@@ -36,13 +37,19 @@ DIFFERENCES: Final = {
     "extended resources": (set(), {"a", "both"}),
 }
 """Pods that only the in-tree controller evicts, and those that only we do; of all other scenarios there are none."""
+DIFFERENCES_WITHOUT_GATE: Final[dict[str, tuple[set[str], set[str]]]] = {
+    "a claim that is reserved for a group, with the gate off": (set(), {"member"}),
+    "a claim made for a group, with the gate off": (set(), {"group", "itself"}),
+}
+"""Likewise, where DRAWorkloadResourceClaims is off."""
 MARK: Final = ("True", "DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint")
 
 by_name = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+groups_by_name = pytest.mark.parametrize("scenario", GROUPS, ids=lambda scenario: scenario.name)
 
 
 def test_names_of_scenarios_are_their_own() -> None:
-    assert len({scenario.name for scenario in SCENARIOS}) == len(SCENARIOS)
+    assert len({scenario.name for scenario in (*SCENARIOS, *GROUPS)}) == len(SCENARIOS) + len(GROUPS)
 
 
 def test_each_rule_of_the_in_tree_controller_is_shown_by_a_scenario() -> None:
@@ -52,9 +59,10 @@ def test_each_rule_of_the_in_tree_controller_is_shown_by_a_scenario() -> None:
 
 
 def test_scenarios_that_differ_say_why() -> None:
-    differ = [each for each in SCENARIOS if each.in_tree is not None or each.in_tree_conditions is not None]
+    differ = [each for each in (*SCENARIOS, *GROUPS) if each.in_tree is not None or each.in_tree_conditions is not None]
     assert all(scenario.why for scenario in differ)
-    assert {each.name for each in differ if each.in_tree is not None} == DIFFERENCES.keys()
+    listed = DIFFERENCES.keys() | DIFFERENCES_WITHOUT_GATE.keys()
+    assert {each.name for each in differ if each.in_tree is not None} == listed
 
 
 @by_name
@@ -70,12 +78,37 @@ def test_ours_does_what_the_scenario_says(ours: Mapping[str, Outcome], scenario:
 def test_both_evict_the_same_pods_but_for_the_listed_ones(
     in_tree: Mapping[str, Outcome], ours: Mapping[str, Outcome]
 ) -> None:
-    differences = {}
-    for scenario in SCENARIOS:
-        theirs, mine = in_tree[scenario.name].evicted.keys(), ours[scenario.name].evicted.keys()
+    assert differences(in_tree, ours) == DIFFERENCES
+
+
+@groups_by_name
+def test_in_tree_controller_leaves_pods_that_only_their_group_has_claims_for(
+    in_tree_without_gate: Mapping[str, Outcome], scenario: Scenario
+) -> None:
+    check(in_tree_without_gate[scenario.name], in_tree=True)
+
+
+@groups_by_name
+def test_ours_evicts_them_whether_the_gate_is_on_or_off(
+    ours_without_gate: Mapping[str, Outcome], scenario: Scenario
+) -> None:
+    check(ours_without_gate[scenario.name], in_tree=False)
+
+
+def test_both_evict_the_same_pods_without_the_gate_but_for_those_of_groups(
+    in_tree_without_gate: Mapping[str, Outcome], ours_without_gate: Mapping[str, Outcome]
+) -> None:
+    assert differences(in_tree_without_gate, ours_without_gate) == DIFFERENCES_WITHOUT_GATE
+
+
+def differences(in_tree: Mapping[str, Outcome], ours: Mapping[str, Outcome]) -> dict[str, tuple[set[str], set[str]]]:
+    """Pods that only the in-tree controller evicted, and those that only we did, by scenario."""
+    found = {}
+    for name, outcome in in_tree.items():
+        theirs, mine = outcome.evicted.keys(), ours[name].evicted.keys()
         if theirs != mine:
-            differences[scenario.name] = (theirs - mine, mine - theirs)
-    assert differences == DIFFERENCES
+            found[name] = (theirs - mine, mine - theirs)
+    return found
 
 
 def check(outcome: Outcome, *, in_tree: bool) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 from tests.apiserver.eviction.scenario import GROUP, NOBODY, Claim, Due, Pod, Scenario, holding
 from tests.apiserver.eviction.steps import Admit, Bind, Budget, Delete, Gone, Taint, Tell
 from tests.apiserver.eviction.table.taints import AN_HOUR, FOR_EVER
-from tests.apiserver.eviction.table.texts import NOT_STARTED, ONE_GONE, TWO_GONE
+from tests.apiserver.eviction.table.texts import NOT_STARTED, ONE_GONE, THREE_GONE, TWO_GONE
 
 PODS: Final = (
     Scenario(
@@ -97,6 +97,19 @@ PODS: Final = (
         steps=(Taint(),),
         evicted={"a": Due(), "now": Due()},
         conditions={"r": TWO_GONE},
+    ),
+    Scenario(
+        name="a claim that names other consumers before the pod makes it go all the same",
+        shows="E-18",
+        pods=(
+            Pod("widget", (Claim(behind=("widgets.example.com/widgets/w",)),)),
+            Pod("group", (Claim(behind=("scheduling.k8s.io/podgroups/others",)),)),
+            Pod("three", (Claim(behind=("scheduling.k8s.io/podgroups/others", "example.com/pods/three")),)),
+            Pod("stranger", (Claim(behind=("widgets.example.com/widgets/w",), reserved_for="another"),)),
+        ),
+        steps=(Taint(),),
+        evicted={"widget": Due(), "group": Due(), "three": Due()},
+        conditions={"r": THREE_GONE},
     ),
     Scenario(
         name="a pod that has run to its end",

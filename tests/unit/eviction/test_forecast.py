@@ -1,0 +1,264 @@
+"""What a rule of effect None says that NoExecute would evict: the in-tree controller's count (E-40, E-43)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from msgspec import structs
+
+from tests.builders import DRIVER
+from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
+from tests.unit.eviction.world import BLUNT, FREE, World
+from webhook.api.claims import Consumer
+from webhook.api.pods import PodClaim
+from webhook.api.rules import DeviceSelector
+from webhook.eviction.conditions import IN_TREE
+from webhook.eviction.modes import Mode
+
+if TYPE_CHECKING:
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.inventory.state import InventoryObject
+
+NONE: Final = rule(effect="None")
+WIDGET: Final = Consumer("example.com", "widgets", "first", "uid-first")
+GROUP: Final = Consumer("scheduling.k8s.io", "podgroups", "group", "uid-group")
+OTHERS: Final = Consumer("scheduling.k8s.io", "podgroups", "others", "uid-others")
+ITSELF: Final = Consumer("", "pods", "pod", "uid-pod")
+COMMON: Final = (PodClaim("common-claim"),)
+
+
+def forecast(world: World, name: str = "rule") -> tuple[str, ...]:
+    """Published and allocated devices, pods and namespaces, each as the condition has it."""
+    status, reason, message = world.condition(name, IN_TREE)
+    assert (status, reason) == ("False", "NoEffect")
+    published, allocated, pods, _ = message.split(". ", 3)
+    pods, namespaces = pods.split(" if ")[0].split(" would be evicted in ")
+    return (
+        published.removesuffix(" selected"),
+        allocated.removesuffix(" selected"),
+        pods,
+        namespaces,
+    )
+
+
+@pytest.mark.parametrize(
+    ("objects", "pods", "namespaces"),
+    [
+        pytest.param((claim(), pod()), "1 pod", "1 namespace", id="running"),
+        pytest.param((claim(), pod(deleting=True)), "0 pods", "0 different namespaces", id="terminating"),
+        pytest.param((claim(), pod(node_name="")), "0 pods", "0 different namespaces", id="without a node"),
+        pytest.param((claim(),), "0 pods", "0 different namespaces", id="gone, its claim still reserved"),
+        pytest.param((claim(consumers=()), pod()), "0 pods", "0 different namespaces", id="claim not reserved"),
+        pytest.param((claim(owner="x"), pod()), "0 pods", "0 different namespaces", id="claim of another pod"),
+        pytest.param((claim("pod", tolerates()), pod()), "0 pods", "0 different namespaces", id="tolerates it"),
+        pytest.param((claim("pod", tolerates(60)), pod()), "1 pod", "1 namespace", id="tolerates it for a minute"),
+        pytest.param((claim(), pod(phase="Pending")), "1 pod", "1 namespace", id="not running yet"),
+        # differences: what our worker would not evict, or would
+        pytest.param((claim(), pod(phase="Succeeded")), "0 pods", "0 different namespaces", id="succeeded"),
+        pytest.param((claim(), pod(phase="Failed")), "0 pods", "0 different namespaces", id="failed"),
+        pytest.param((claim(), pod(mirror=True)), "0 pods", "0 different namespaces", id="mirror pod"),
+        pytest.param(
+            (claim("pod", tolerates(effect="")), pod()), "0 pods", "0 different namespaces", id="tolerates every effect"
+        ),
+        pytest.param(
+            (claim(extended=True), pod(claims=(), extended_claim="pod-claim")),
+            "1 pod",
+            "1 namespace",
+            id="extended resource",
+        ),
+        # who a claim is reserved for
+        pytest.param((claim(consumers=(WIDGET, ITSELF)), pod()), "1 pod", "1 namespace", id="behind a widget"),
+        pytest.param((claim(consumers=(OTHERS, ITSELF)), pod()), "1 pod", "1 namespace", id="behind another group"),
+        pytest.param((claim(consumers=(WIDGET,)), pod()), "0 pods", "0 different namespaces", id="a widget's"),
+        pytest.param(
+            (
+                claim("common", consumers=(GROUP,)),
+                pod("one", claims=COMMON, pod_group="group"),
+                pod("two", claims=COMMON, pod_group="group"),
+                pod("other", claims=COMMON, pod_group="others"),
+                pod("none", claims=COMMON),
+            ),
+            "2 pods",
+            "1 namespace",
+            id="the members of a group",
+        ),
+        pytest.param(
+            (claim(), claim("pod2", namespace="web"), pod(), pod("pod2", namespace="web")),
+            "2 pods",
+            "2 different namespaces",
+            id="two namespaces",
+        ),
+        pytest.param(
+            (claim(), claim("gone", namespace="web"), pod(), pod("gone", namespace="web", deleting=True)),
+            "1 pod",
+            "1 namespace",
+            id="terminating in another namespace",
+        ),
+        pytest.param(
+            (claim(), claim("more"), pod(claims=(PodClaim("pod-claim"), PodClaim("more-claim")))),
+            "1 pod",
+            "1 namespace",
+            id="two claims",
+        ),
+        pytest.param(
+            (claim("pod", devices=("gpu-1",)), slice_of({"gpu-1": (taint(),)}), pod(deleting=True)),
+            "0 pods",
+            "0 different namespaces",
+            id="terminating on a device that a slice has tainted",
+        ),
+    ],
+)
+def test_pods_that_effect_none_counts(objects: tuple[InventoryObject, ...], pods: str, namespaces: str) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(*objects, NONE)
+    world.settle()
+    assert forecast(world)[2:] == (pods, namespaces)
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        (None, ("0 published devices", "0 allocated devices", "0 pods")),
+        (DeviceSelector(), ("3 published devices", "2 allocated devices", "2 pods")),
+        (DeviceSelector(pool="node-0"), ("2 published devices", "1 allocated device", "1 pod")),
+        (DeviceSelector(device="gpu-0"), ("1 published device", "1 allocated device", "1 pod")),
+        (DeviceSelector(driver="other.example.com"), ("0 published devices", "0 allocated devices", "0 pods")),
+        (
+            DeviceSelector(pool="node-1", device="gpu-0"),
+            ("0 published devices", "0 allocated devices", "0 pods"),
+        ),
+    ],
+)
+def test_selectors_of_effect_none(selector: DeviceSelector | None, expected: tuple[str, ...]) -> None:
+    """A rule without a selector selects nothing (E-6), also where it is counted."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(
+        slice_of({"gpu-0": (), "gpu-1": ()}),
+        slice_of({"gpu-9": ()}, name="other", pool="node-1"),
+        claim(),
+        pod(),
+        claim("b", devices=("gpu-9",), pool="node-1"),
+        pod("b"),
+        rule(effect="None", selector=selector),
+    )
+    world.settle()
+    assert forecast(world)[:3] == expected
+
+
+@pytest.mark.parametrize(
+    ("selector", "pods"),
+    [
+        (DeviceSelector(device="gpu-0"), "0 pods"),
+        (DeviceSelector(pool="node-0"), "0 pods"),
+        (DeviceSelector(driver=DRIVER), "0 pods"),
+        (DeviceSelector(device="gpu-1"), "1 pod"),
+        (DeviceSelector(pool="node-1"), "1 pod"),
+        (DeviceSelector(driver="other.example.com"), "1 pod"),
+        (DeviceSelector(), "1 pod"),
+    ],
+)
+def test_only_the_selected_devices_of_a_pod_count(selector: DeviceSelector, pods: str) -> None:
+    """It tolerates the taint on one of its two devices and not on the other, which is elsewhere in every respect."""
+    both = claim("pod", tolerates())
+    assert both.allocation
+    [tolerant] = both.allocation
+    intolerant = structs.replace(tolerant, driver="other.example.com", pool="node-1", device="gpu-1", tolerations=())
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(structs.replace(both, allocation=(tolerant, intolerant)), pod(), rule(effect="None", selector=selector))
+    world.settle()
+    assert forecast(world)[2] == pods
+
+
+def test_daemon_sets_count_as_the_profile_evicts_them() -> None:
+    for profile, pods in ((FREE, "0 pods"), (BLUNT, "1 pod")):
+        world = World(Mode.REPLACEMENT, profile)
+        world.add(claim(), owned("pod", kind="DaemonSet"), NONE)
+        world.settle()
+        assert forecast(world)[2] == pods
+
+
+def test_pod_that_was_evicted_a_moment_ago_does_not_count_before_the_watch_shows_it() -> None:
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(claim(), pod(), rule("first"))
+    running = world.pod("pod")
+    world.cluster.lingering = True
+    world.settle()
+    assert world.evicted == ["pod"]
+    world.inventory.apply(world.pod("pod"), running)  # the watch is behind
+    world.add(NONE)
+    world.settle()
+    assert forecast(world)[2] == "0 pods"
+
+
+def test_effect_none_after_evictions_says_how_many_there_were() -> None:
+    """E-42."""
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.cluster.lingering = True
+    world.add(claim(), pod(), rule())
+    world.advance(15)
+    known = world.inventory.rules["rule"]
+    world.change(known, _as_none(known))
+    world.settle()
+    assert forecast(world)[2:] == ("0 pods", "0 different namespaces")
+    assert world.condition("rule", IN_TREE)[2].endswith(
+        " trigger an update. 1 pod evicted since starting the controller."
+    )
+
+
+def _as_none(known: DeviceTaintRule) -> DeviceTaintRule:
+    return rule(effect="None", generation=known.generation + 1, conditions=known.conditions)
+
+
+def test_count_from_an_inventory_that_may_be_out_of_date_is_not_kept() -> None:
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.trusted = False
+    world.add(claim(), pod(), NONE)
+    world.settle()
+    assert world.inventory.rules["rule"].conditions == ()
+    world.remove(world.pod("pod"))
+    world.trusted = True
+    world.advance(2)
+    assert forecast(world)[2] == "0 pods"
+
+
+def test_rule_on_a_terminating_pod_has_nothing_to_evict() -> None:
+    """The in-tree controller says Completed and counts it (E-29); we count what we have evicted."""
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(claim(), pod(deleting=True), rule())
+    world.advance(30)
+    assert world.condition("rule", IN_TREE) == ("False", "NotStarted", "")
+    assert world.cluster.requests == []
+
+
+@pytest.mark.parametrize(
+    ("consumers", "evicted"),
+    [
+        ((WIDGET, ITSELF), ["pod"]),
+        ((ITSELF, WIDGET), ["pod"]),
+        ((GROUP, ITSELF), ["pod"]),
+        ((WIDGET,), []),
+        ((WIDGET, GROUP), []),
+        ((Consumer("", "pods", "pod", "uid-of-another"), WIDGET), []),
+    ],
+)
+def test_other_consumers_neither_protect_a_pod_nor_stand_for_it(
+    consumers: tuple[Consumer, ...], evicted: list[str]
+) -> None:
+    """E-18."""
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(claim(consumers=consumers), pod(), rule())
+    world.settle()
+    assert world.evicted == evicted
+
+
+def test_count_stays_as_it_was_when_the_condition_is_restored() -> None:
+    """It says so itself: this information will not be updated again."""
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(claim(), pod(), NONE)
+    world.advance(15)
+    world.add(claim("more"), pod("more"))
+    known = world.inventory.rules["rule"]
+    world.change(known, NONE)  # another writer removes all conditions
+    world.advance(15)
+    assert forecast(world)[2] == "1 pod"
