@@ -40,7 +40,7 @@ class Owners:
     # --- changes ---------------------------------------------------------------------------------
 
     def observe(self, owner: str, uid: str, *, missing: bool) -> bool:
-        """A pod of the owner exists; `missing`: it is not ready, or on its way out. Returns whether it was not before."""
+        """A pod of the owner exists; `missing`: it is not ready, or on its way out. Returns whether it is news."""
         pods = self._pods.get(owner)
         if pods is None:
             pods = self._pods[owner] = set()

@@ -114,7 +114,7 @@ def test_only_the_named_limit_is_unparked() -> None:
     queue.push(item("a"))
     queue.push(item("b"))
     assert drain(queue) == []
-    assert dict(queue.waiting()) == {"a": LIMIT, "b": OTHER}
+    assert (queue.limit_of("a"), queue.limit_of("b")) == (LIMIT, OTHER)
     limits.blocks.clear()
     queue.unpark(OTHER)
     assert drain(queue) == ["b"]

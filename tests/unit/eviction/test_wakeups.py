@@ -177,7 +177,7 @@ def test_status_of_a_budget_wakes_one_that_waits_for_it() -> None:
     world.budgets.append(budget)
     world.add(claim("pod-0"), pod("pod-0"), rule())
     world.advance(1)
-    [limit] = {limit for _, limit in world.worker.ready.waiting()}
+    [limit] = set(world.worker.ready.parked())
     assert isinstance(limit, BudgetLimit)
     budget.allows_at, budget.status = 0.0, 1
     world.worker.observe_budget("ml", "0")
@@ -203,7 +203,7 @@ def test_breaker_that_resets_wakes_all_pods_of_its_driver(position: int) -> None
         world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
     world.add(slice_of({f"gpu-{number}": (taint(),) for number in range(3)}))
     world.advance(19)
-    assert {limit.kind for _, limit in world.worker.ready.waiting() if limit} == {LimitKind.BREAKER}
+    assert {limit.kind for limit in world.worker.ready.parked()} == {LimitKind.BREAKER}
     assert world.evicted == []
     world.advance(1.1)
     assert world.evicted == ["pod-0", "pod-1", "pod-2"]
