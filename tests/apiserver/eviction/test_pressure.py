@@ -21,7 +21,7 @@ import yaml
 
 from tests.apiserver.eviction.bench import SOON_SECONDS, now
 from tests.apiserver.eviction.ground import NODE, Fleet
-from tests.apiserver.eviction.readiness import ReadyWatch
+from tests.apiserver.eviction.readiness import GATED, ReadyWatch, SlowStart
 from tests.apiserver.eviction.turns import THREADS, Stage, Turns
 from tests.apiserver.eviction.witness import AUDIT_POLICY
 from tests.apiserver.policy.stage import make_policy
@@ -34,6 +34,7 @@ from webhook.api.meta import format_time
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tests.apiserver.eviction.ground import Ground
     from tests.apiserver.eviction.turns import Scenario
     from tests.apiserver.eviction.witness import Deletion
 
@@ -54,6 +55,9 @@ FLEET: Final = 21
 REQUESTS_MOST: Final = 3
 """For each pod that is evicted."""
 DEADLINE: Final = timedelta(seconds=12)
+SLOW: Final = 5
+SLOW_SECONDS: Final = 6.0
+"""Before each of their replacements starts: longer than between two requests, much shorter than the deadline."""
 BYPASSED: Final = 3
 STUCK_AFTER: Final = timedelta(seconds=3)
 PAUSED: Final = 500
@@ -64,6 +68,7 @@ FAST: Final = {"rate": 1000, "burst": 1000, "perOwnerUnavailable": None}
 OVERDUE: Final = {"rate": 1000, "burst": 1000, "deadline": f"{DEADLINE.seconds}s", "afterDeadline": "delete"}
 PROFILES: Final[Mapping[str, Json]] = {
     "fleet": OVERDUE,
+    "progress": OVERDUE,
     "bypassed": OVERDUE | {"perOwnerUnavailable": 1},
     "stuck": FAST | {"overall": 1, "stuckAfter": f"{STUCK_AFTER.seconds}s"},
     "paused": FAST | {"rate": PAUSED_RATE, "burst": 1},
@@ -104,21 +109,42 @@ def pods_without_a_budget_do_not_wait_for_those_with_one(stage: Stage) -> Iterat
     assert len({each.uid for each in asked}) == len(asked), "they ask in turn"
 
 
-def budget_that_lets_one_go_at_a_time_is_asked_sparingly_and_never_bypassed(stage: Stage) -> Iterator[None]:
+def budget_that_lets_one_go_at_a_time_is_asked_sparingly(stage: Stage) -> Iterator[None]:
     ground = stage.ground("fleet")
-    Fleet(ground, FLEET)
-    ground.budget(maxUnavailable=1)
-    yield
+    with SlowStart(ground) as start:
+        Fleet(ground, FLEET, **GATED)
+        ground.budget(maxUnavailable=1)
+        start.seconds = 0.5
+        yield
+        evictions = _drain(ground, FLEET)
+    took, each = evictions[-1].at - evictions[0].at, len(ground.asked()) / FLEET
+    print(f"{FLEET} pods, one at a time, in {took.total_seconds():.1f} s with {each:.2f} requests each")
+    assert each <= REQUESTS_MOST
+
+
+def budget_that_makes_progress_is_never_bypassed(stage: Stage) -> Iterator[None]:
+    """Also if it refuses once between any two evictions, for longer than the deadline in all."""
+    ground = stage.ground("progress")
+    with SlowStart(ground) as start:
+        Fleet(ground, SLOW, **GATED)
+        ground.budget(maxUnavailable=1)
+        start.seconds = SLOW_SECONDS
+        yield
+        evictions = _drain(ground, SLOW)
+    took, asked = evictions[-1].at - evictions[0].at, ground.asked()
+    print(f"{SLOW} slow pods in {took.total_seconds():.1f} s, {len(asked)} requests, and the deadline is {DEADLINE}")
+    refused = [each.at for each in asked if each.code == 429]
+    assert refused[-1] - refused[0] > DEADLINE, "it was never past the deadline"
+
+
+def _drain(ground: Ground, pods: int) -> Sequence[Deletion]:
+    """Taints all devices; the Eviction API's budget allows one at a time, and nothing else is used."""
     with ReadyWatch(ground) as watch:
         ground.taint(pool="old")
-        evictions = ground.wait_gone(FLEET, seconds=150)
-    took, asked = evictions[-1].at - evictions[0].at, ground.asked()
-    each = len(asked) / FLEET
-    print(f"{FLEET} pods, one at a time, in {took.total_seconds():.1f} s with {each:.2f} requests each")
-    assert took > DEADLINE, "the deadline was never passed"
-    assert all(each.by_eviction for each in asked)
-    assert watch.fewest == FLEET - 1
-    assert each <= REQUESTS_MOST
+        evictions = ground.wait_gone(pods, seconds=150)
+    assert all(each.by_eviction for each in ground.asked())
+    assert watch.fewest == pods - 1
+    return evictions
 
 
 def budget_that_allows_none_is_bypassed_after_the_deadline_within_the_limit_of_the_owner(
@@ -152,7 +178,7 @@ def pod_that_is_stuck_takes_no_place_for_ever(stage: Stage) -> Iterator[None]:
     assert evictions[0].pod[1] == "first"
     waited = evictions[1].at - evictions[0].at
     print(f"the next pod went {waited.total_seconds():.1f} s after one that stays, which is stuck after {STUCK_AFTER}")
-    assert waited >= STUCK_AFTER
+    assert waited >= STUCK_AFTER - timedelta(seconds=1), "deletionTimestamp has whole seconds"
     ground.wait_message("Completed", "4 pods evicted; 1 stuck in Terminating (stuck/first)")
     [metric, least] = _alert("DeviceTaintWebhookPodsStuck")
     wait_until(lambda: max(stage.process.metric(metric).values()) > float(least), "the alert is true", every=0.5)
@@ -207,7 +233,8 @@ def _uids(deletions: Sequence[Deletion]) -> list[str]:
 
 SCENARIOS: Final[tuple[Scenario, ...]] = (
     pods_without_a_budget_do_not_wait_for_those_with_one,
-    budget_that_lets_one_go_at_a_time_is_asked_sparingly_and_never_bypassed,
+    budget_that_lets_one_go_at_a_time_is_asked_sparingly,
+    budget_that_makes_progress_is_never_bypassed,
     budget_that_allows_none_is_bypassed_after_the_deadline_within_the_limit_of_the_owner,
     pod_that_is_stuck_takes_no_place_for_ever,
     pause_in_the_middle_loses_no_pod_and_doubles_none,
