@@ -34,8 +34,9 @@ NO_CEILING: Final = """
 impact:
   limits:
   - {pods: null, claims: null, devices: null, namespaces: null}
+breaker: {devices: null}
 """
-"""For the policy: the in-tree controller knows no rule that hits too many."""
+"""For the policy: the in-tree controller knows no rule that hits too many, and no driver that taints too many."""
 _TAIL_LINES: Final = 100
 
 
