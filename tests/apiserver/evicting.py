@@ -72,7 +72,7 @@ class EvictProcess:
         self.folder = Path(tempfile.mkdtemp(prefix="evict-"))
         policy = self.folder / "policy.yaml"
         if self._policy is not None:
-            policy.write_text(self._policy)
+            self.set_policy(self._policy)
         health, metrics = free_port(), free_port()
         self._health, self._metrics = f"127.0.0.1:{health}", f"127.0.0.1:{metrics}"
         command = [
@@ -99,6 +99,12 @@ class EvictProcess:
     def _program(self) -> list[str]:
         """Asked once the folder is there."""
         return [sys.executable, "-m", "webhook"]
+
+    def set_policy(self, text: str) -> None:
+        """Puts a policy into the file that the process reads, all at once."""
+        new = self.folder / "policy.new"
+        new.write_text(text)
+        new.replace(self.folder / "policy.yaml")
 
     def wait_working(self) -> Self:
         """Returns once it has begun to work."""

@@ -180,6 +180,8 @@ class Controller:
             group.create_task(self._plan_pending())
             for _ in range(settings.planners):
                 group.create_task(self._handle_items())
+            for _ in range(settings.lookups):
+                group.create_task(self._look_up_budgets())
             for _ in range(settings.workers):
                 group.create_task(self._evict_due())
             group.create_task(self._core.recorder.run())
@@ -246,6 +248,16 @@ class Controller:
             if await self.backlog.timeslice.pause():
                 self._evictor.wake()  # no pod was evicted during the pause
 
+    async def _look_up_budgets(self) -> NoReturn:
+        while True:
+            await self.look_up_budgets(await self._core.lookups.get())
+
+    async def look_up_budgets(self, uid: str) -> None:
+        """Looks up the budgets of a pod, which then may be evicted."""
+        await self.planner.look_up_budgets(uid)
+        if not self.backlog.behind:
+            self._evictor.wake()
+
     async def _watch_clock(self) -> NoReturn:
         """Recomputes waits when the wall clock was set: due times are wall-clock times, waits are monotonic.
 
@@ -296,7 +308,7 @@ class Controller:
     async def _handle_object(self, item: WorkItem) -> None:
         match item.kind:
             case ItemKind.POD:
-                await self._handle_pod(item)
+                self._handle_pod(item)
             case ItemKind.RULE:
                 ready = self._deps.leads() and not self.backlog.open
                 again = await self.rules.sync(item.name) if ready else _SOON_SECONDS
@@ -317,12 +329,12 @@ class Controller:
                 self.planner.settle_pool(*item.name.split("/", 1))
                 self._retry_blocked()
 
-    async def _handle_pod(self, item: WorkItem) -> None:
+    def _handle_pod(self, item: WorkItem) -> None:
         plan = self.plans.scheduled.get(item.name)
         if plan is None:
             self.queue.forget(item)
-        elif not self.planner.enqueue(plan, self._deps.clock.now()):
-            await self.planner.enqueue_budgeted(plan)
+        else:
+            self.planner.enqueue(plan, self._deps.clock.now())
         self.ready.retry(item.name)  # what it is parked for may depend on the time
         if not self.backlog.behind:
             self._evictor.wake()

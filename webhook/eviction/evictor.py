@@ -81,7 +81,6 @@ class PodEvictor:
         except TimeoutError:
             return Attempt(plan)
         if not prepared:
-            plan.unsure = False
             return Attempt(plan, EvictionOutcome(EvictionResult.GONE))
         step = self._step(plan)  # `prepare` took time
         if step is None:

@@ -194,8 +194,8 @@ class Planner:
         scheduled, now = self._core.plans.scheduled, self._core.deps.clock.now()
         for uid in uids:
             plan = scheduled.get(uid)
-            if plan is not None and not self.enqueue(plan, now):
-                self._core.queue.add(WorkItem(ItemKind.POD, uid))
+            if plan is not None:
+                self.enqueue(plan, now)
 
     def _apply(self, changes: Changes) -> None:
         """Puts changed plans into their queues, and removes dropped ones from them."""
@@ -224,28 +224,32 @@ class Planner:
 
     # --- one pod ---------------------------------------------------------------------------------
 
-    def enqueue(self, plan: PodPlan, now: datetime) -> bool:
-        """Puts a pod into the ready or the work queue; false if `enqueue_budgeted` must look up its budgets first."""
+    def enqueue(self, plan: PodPlan, now: datetime) -> None:
+        """Puts a pod into the ready queue, into the work queue, or first where its budgets are looked up."""
         if self._core.limiter.in_flight(plan.uid):
-            return True  # queued again when its request has been answered
+            return  # queued again when its request has been answered
         step = recheck(self._core, plan, now)
         if not isinstance(step, Evict):
             self._delay(step, plan)
-            return True
+            return
         self._core.plans.held.discard(plan.uid)
-        if not self._budget_known(plan):
-            return False
-        self._core.ready.push(self._core.limiter.ready_pod(plan))
-        return True
+        if self._budget_known(plan):
+            self._core.ready.push(self._core.limiter.ready_pod(plan))
+        else:
+            self._core.lookups.add(plan.pod.meta.namespace, plan.uid)
 
-    async def enqueue_budgeted(self, plan: PodPlan) -> None:
+    async def look_up_budgets(self, uid: str) -> None:
         """Looks up the disruption budgets of a pod that is due, then puts it into the ready queue."""
         core = self._core
-        await core.deps.budgets.look_up(plan.pod)
-        if core.plans.scheduled.get(plan.uid) is not plan:
+        plan = core.plans.scheduled.get(uid)
+        if plan is None:
+            return
+        if not self._budget_known(plan):  # or they were read of a sibling meanwhile
+            await core.deps.budgets.look_up(plan.pod)
+        if core.plans.scheduled.get(uid) is not plan:
             return  # dropped or planned again
         # It may have been enqueued and popped during the lookup; then it comes back when its request is answered.
-        if not core.limiter.in_flight(plan.uid):
+        if not core.limiter.in_flight(uid):
             core.ready.push(core.limiter.ready_pod(plan))
 
     def _is_due(self, plan: PodPlan, now: datetime) -> bool:

@@ -206,7 +206,8 @@ class Ground:
 class Fleet:
     """A Deployment on devices of pool `old`, all of it ready; then there is room for as many in pool `new`."""
 
-    def __init__(self, ground: Ground, replicas: int) -> None:
+    def __init__(self, ground: Ground, replicas: int, **pod_spec: Any) -> None:
+        """`pod_spec` is added to that of its pods."""
         self.ground = ground
         self.replicas = replicas
         client, name, namespace = ground.client, ground.name, ground.name
@@ -217,7 +218,8 @@ class Fleet:
         requests = [{"name": "gpu", "exactly": {"deviceClassName": ground.driver}}]
         template = {"metadata": {"name": name}, "spec": {"spec": {"devices": {"requests": requests}}}}
         _ = client.create(path(VERSION, "resourceclaimtemplates", namespace=namespace), template).object
-        pod = {"metadata": {"labels": {"app": name}}, "spec": _pod_spec({"resourceClaimTemplateName": name})}
+        pod_spec = _pod_spec({"resourceClaimTemplateName": name}) | pod_spec
+        pod = {"metadata": {"labels": {"app": name}}, "spec": pod_spec}
         spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": pod}
         deployments = path("apps/v1", "deployments", namespace=namespace)
         _ = client.create(deployments, {"metadata": {"name": name}, "spec": spec}).object

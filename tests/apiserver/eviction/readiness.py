@@ -1,4 +1,4 @@
-"""How many pods are ready, from the API server's own stream of events."""
+"""How many pods are ready, from the API server's own stream of events; and pods that take their time to be."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import http.client
 import json
 import ssl
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tests.apiserver.eviction.bench import SOON_SECONDS
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+GATED: Final[Json] = {"schedulingGates": [{"name": "example.com/slow"}]}
+"""For the spec of pods that a `SlowStart` lets start."""
 _MARKER: Final = "marker"
 
 
@@ -77,3 +80,33 @@ class ReadyWatch:
             self._ready.add(pod["metadata"]["uid"])
         else:
             self._ready.discard(pod["metadata"]["uid"])
+
+
+class SlowStart:
+    """Lets the gated pods of a ground start a while after they were created, from entry to exit."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.seconds = 0.0
+        """How long each pod waits."""
+        self._ground = ground
+        self._seen: dict[str, float] = {}
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"gates of {ground.name}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *__: object) -> None:
+        self._end.set()
+        self._thread.join(SOON_SECONDS)
+
+    def _run(self) -> None:
+        while not self._end.wait(0.2):
+            for pod in self._ground.client.get(self._ground.pods).items:
+                if not pod["spec"].get("schedulingGates") or "deletionTimestamp" in pod["metadata"]:
+                    continue
+                name, now = pod["metadata"]["name"], time.monotonic()
+                if now - self._seen.setdefault(name, now) >= self.seconds:
+                    url = f"{self._ground.pods}/{name}"
+                    _ = self._ground.client.patch(url, {"spec": {"schedulingGates": None}})

@@ -42,7 +42,8 @@ eviction:
 - {{rate: {RATE}, burst: 1, perOwnerUnavailable: null}}
 {NO_CEILING}"""
 LEASE_SECONDS: Final = LeaderSettings(namespace="default", name="evict").lease_seconds
-LEASES: Final = {"level": "Metadata", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]}
+WRITES: Final = {"level": "Metadata", "users": [*USERS], "verbs": ["create", "update", "patch", "delete"]}
+LEASES: Final = "leases"
 
 
 class Replica(NamedTuple):
@@ -50,6 +51,8 @@ class Replica(NamedTuple):
 
     user: str
     deletions: list[Deletion]
+    written_at: Mapping[str, list[datetime]]
+    """When it sent requests that write, by resource."""
     leased_at: list[datetime]
     """Each time that it created or updated the lease."""
     code: int | None
@@ -75,7 +78,7 @@ def course(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Course:
     if versions.minor(assets.version) < 37:
         pytest.skip("rules have another version, or no status")
     audit = tmp_path_factory.mktemp("leader") / "audit-policy.yaml"
-    audit.write_text(json.dumps({**AUDIT_POLICY, "rules": [LEASES, *AUDIT_POLICY["rules"]]}))  # JSON is YAML
+    audit.write_text(json.dumps({**AUDIT_POLICY, "rules": [*AUDIT_POLICY["rules"][:-1], WRITES]}))  # JSON is YAML
     plane = RestartablePlane(assets, audit=True, api_server_arguments=[f"--audit-policy-file={audit}"])
     with plane, _replica(plane, USERS[0]) as first, _replica(plane, USERS[1]) as second, Ward(plane.client) as ward:
         return _play(plane, {USERS[0]: first, USERS[1]: second}, ward)
@@ -110,9 +113,20 @@ def _play(plane: RestartablePlane, processes: Mapping[str, EvictProcess], ward: 
     def record(user: str) -> Replica:
         errors = [line["error"] for line in processes[user].lines("stopped by an error")]
         code = processes[user].process.code
-        return Replica(user, witnesses[user].deletions(), _leased_at(plane, user), code, errors)
+        written = _written_at(plane, user)
+        return Replica(user, witnesses[user].deletions(), written, _leased_at(plane, user), code, errors)
 
     return Course(record(leader), record(standby), continued_at)
+
+
+def _written_at(plane: RestartablePlane, user: str) -> dict[str, list[datetime]]:
+    written: dict[str, list[datetime]] = {}
+    for event in plane.audit_events():
+        if event["user"]["username"] == user and event["verb"] in WRITES["verbs"]:
+            about = event["objectRef"]
+            what = "/".join(part for part in (about["resource"], about.get("subresource")) if part)
+            written.setdefault(what, []).append(datetime.fromisoformat(event["requestReceivedTimestamp"]))
+    return written
 
 
 def _leased_at(plane: RestartablePlane, user: str) -> list[datetime]:
@@ -120,7 +134,7 @@ def _leased_at(plane: RestartablePlane, user: str) -> list[datetime]:
         datetime.fromisoformat(event["requestReceivedTimestamp"])
         for event in plane.audit_events()
         if event["user"]["username"] == user
-        and event["objectRef"]["resource"] == "leases"
+        and event["objectRef"]["resource"] == LEASES
         and event["verb"] in {"create", "update"}
         and event["responseStatus"]["code"] < 300
     ]
@@ -132,6 +146,16 @@ def test_paused_leader_evicts_nothing_once_it_is_continued(course: Course) -> No
 
 def test_paused_leader_never_writes_the_lease_again(course: Course) -> None:
     assert max(course.paused.leased_at) < course.continued_at
+
+
+def test_paused_leader_writes_nothing_after_the_next_one_has_the_lease(course: Course) -> None:
+    """Neither conditions nor Events, nor anything else; what its successor writes shows that all of it is on record."""
+    acquired_at = min(course.successor.leased_at)
+    late = {what: [at for at in times if at >= acquired_at] for what, times in course.paused.written_at.items()}
+    assert {what: times for what, times in late.items() if times} == {}
+    written = {what for what, times in course.successor.written_at.items() if max(times) >= acquired_at}
+    assert written >= {"pods/eviction", "devicetaintrules/status", "events", LEASES}
+    assert course.paused.written_at.keys() >= {"pods/eviction", "devicetaintrules/status", LEASES}
 
 
 def test_paused_leader_ends_and_says_why(course: Course) -> None:

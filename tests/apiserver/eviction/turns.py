@@ -29,6 +29,9 @@ THREADS: Final = 64
 class Stage:
     """What scenarios are played on."""
 
+    process: EvictProcess
+    """The last worker that was made."""
+
     def __init__(self, plane: ControlPlane, pool: ThreadPoolExecutor) -> None:
         self._plane = plane
         self._pool = pool
@@ -42,7 +45,9 @@ class Stage:
     def worker(self, policy: str) -> EvictProcess:
         """The only evictor."""
         kubeconfig = self._plane.kubeconfig_of(OUR_USER, ["system:masters"])
-        return EvictProcess(self._plane, "replacement", "--in-tree=absent", policy=policy, kubeconfig=kubeconfig)
+        flags = ("replacement", "--in-tree=absent")
+        self.process = EvictProcess(self._plane, *flags, policy=policy, kubeconfig=kubeconfig)
+        return self.process
 
     def kubectl_wait(self, ground: Ground) -> Future[datetime]:
         """When `kubectl wait` for the end of the ground's eviction has returned; fails if it did for another reason."""

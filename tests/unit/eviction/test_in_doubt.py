@@ -10,7 +10,6 @@ from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import World
-from webhook.eviction.core import ItemKind
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.policy.model import EvictionProfile
@@ -132,10 +131,7 @@ def test_pod_whose_eviction_is_in_flight_does_not_come_to_its_turn_again_when_it
         world = SlowLabels()
         world.add(claim(), owned("pod"), rule())
         worker = world.worker
-        while (item := await worker.queue.get()).kind is not ItemKind.POD:
-            await worker.handle(item)
-            worker.queue.done(item)
-        asked = asyncio.create_task(worker.handle(item))
+        asked = asyncio.create_task(worker.look_up_budgets(await worker._core.lookups.get()))
         await asyncio.sleep(0)
         world.labels_known = True
         world.add(rule("second", key="example.com/second"))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from tests.builders import NOW
-from tests.unit.eviction.objects import rule, slice_of, taint
+from tests.builders import DRIVER, NOW
+from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, taint
 from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
+from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.rate_limiter import Buckets
 from webhook.flowcontrol.token_bucket import Rate
@@ -79,3 +80,16 @@ def test_slice_whose_taint_is_changed_starts_no_fresh_burst() -> None:
     world.change(before, slice_of(dict.fromkeys(devices, (structs.replace(taint(added=NOW), value="more"),))))
     world.settle()
     assert len(world.evicted) == 2
+
+
+def test_pods_that_were_terminating_at_the_start_count_if_a_taint_evicts_them() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
+    world.add(rule(selector=DeviceSelector(driver=DRIVER, pool=POOL)))
+    world.add(claim("other", pool="clean"), pod("other", deleting=True))
+    world.add(claim("going"), pod("going", deleting=True))
+    world.add(claim("waits", devices=("gpu-1",)), pod("waits"))
+    world.advance(10)
+    assert (world.evicted, len(world.worker.plans.under_way)) == ([], 1)
+    world.remove(world.pod("going"))
+    world.advance(1)
+    assert world.evicted == ["waits"]

@@ -64,6 +64,15 @@ def test_pause_ends(ends: str) -> None:
     hurry(test())
 
 
+def test_pause_is_over_at_its_end() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.pause = Pause(NOW + timedelta(seconds=10))
+    world.clock.wall = NOW + timedelta(seconds=9.9)
+    assert world.deps.paused() is world.pause
+    world.clock.wall = NOW + timedelta(seconds=10)
+    assert world.deps.paused() is None
+
+
 def test_expired_rule_is_taken_back_during_a_pause() -> None:
     """That only ever spares pods."""
     world = World(Mode.DELEGATED, FREE)

@@ -315,6 +315,9 @@ class World:
                 await worker.handle(item)
                 worker.queue.done(item)
                 continue
+            if len(worker._core.lookups):
+                await worker.look_up_budgets(await worker._core.lookups.get())
+                continue
             taken = worker.ready.pop(self.clock.seconds())
             if isinstance(taken, Idle):
                 break

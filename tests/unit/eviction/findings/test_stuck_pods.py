@@ -39,7 +39,9 @@ def test_pod_stuck_in_terminating_stops_counting_against_limits(limit: str) -> N
 def test_condition_names_the_limit_that_holds_pods_back_and_the_first_of_them(limit: str) -> None:
     """H4: a rule whose pods all wait for a limit has reason `Limited`, and its message says which limit and pods."""
     world = stuck(LIMITS[limit])
-    world.advance(60)
+    world.advance(25)
+    assert world.condition("rule")[:2] == ("True", "Evicting")
+    world.advance(35)
     status, reason, message = world.condition("rule")
     assert (status, reason) == ("True", "Limited")
     assert limit in message
