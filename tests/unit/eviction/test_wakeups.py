@@ -283,8 +283,10 @@ def test_no_last_condition_without_the_lease_or_by_a_doubtful_inventory(
     world.advance(6)
     before = list(world.cluster.writes)
     world.leads, world.trusted = leads, trusted
+    world.worker.backlog.pods.add(("ml/pod",))
     at_the_end(world)
     assert world.cluster.writes == before
+    assert world.worker.backlog.pod_count == 1  # nor is it planned what would be written
 
 
 def test_last_condition_counts_what_was_not_planned_yet() -> None:
