@@ -10,7 +10,7 @@ from tests.unit.eviction.objects import rule, slice_of, taint
 from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
 from webhook.eviction.modes import Mode
-from webhook.eviction.rate_limiter import Buckets
+from webhook.eviction.rate_limiter import Buckets, SlidingMinute
 from webhook.flowcontrol.token_bucket import Rate
 
 SLOW = Rate(1.0, 10)
@@ -79,3 +79,11 @@ def test_slice_whose_taint_is_changed_starts_no_fresh_burst() -> None:
     world.change(before, slice_of(dict.fromkeys(devices, (structs.replace(taint(added=NOW), value="more"),))))
     world.settle()
     assert len(world.evicted) == 2
+
+
+def test_minute_with_a_request_in_flight_is_not_forgotten() -> None:
+    minute = SlidingMinute()
+    minute.begin()
+    assert minute.forget_old(1000.0)
+    minute.end(1000.0, evicted=False)
+    assert not minute.forget_old(1000.0)
