@@ -9,7 +9,8 @@ from msgspec import structs
 from tests.builders import DRIVER
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, World
-from webhook.api.rules import DeviceSelector
+from webhook.api.rules import EXPIRES_AT, DeviceSelector
+from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
 from webhook.policy.model import BreakerSettings
@@ -113,3 +114,37 @@ def test_driver_whose_breaker_tripped_is_not_forgotten() -> None:
     world.advance(60)
     world.worker._core.limiter.forget_idle(world.clock.seconds())
     assert len(world.worker._core.breaker.tripped) == 1
+
+
+def test_wait_of_a_pod_ends_once_the_pod_is_gone_or_spared() -> None:
+    """The worker forgets until when a pod waits, by its toleration or a hold, when its plan is dropped."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(rule())
+    for number in range(ROUNDS):
+        held = claim(f"held-{number}")
+        tolerant = claim(f"tolerant-{number}", tolerates(86_400))
+        pods = pod(f"held-{number}", hold="why not"), pod(f"tolerant-{number}")
+        world.add(held, tolerant, *pods)
+        world.settle()
+        world.remove(pods[0], held, tolerant)  # the other one has no devices any more
+    world.settle()
+    assert waiting(world, ItemKind.POD) == []
+
+
+def test_wait_for_the_expiry_of_a_rule_ends_once_the_rule_is_deleted() -> None:
+    """The worker forgets when a rule expires, which may be in months, once the rule is deleted."""
+    world = World(Mode.REPLACEMENT, FREE)
+    for number in range(ROUNDS):
+        expiring = rule(f"rule-{number}", annotations={EXPIRES_AT: "2099-01-01T00:00:00Z"})
+        world.add(expiring)
+        world.advance(30)
+        world.remove(world.inventory.rules[expiring.meta.name])
+        world.settle()
+    world.add(rule("stays", annotations={EXPIRES_AT: "2099-01-01T00:00:00Z"}))
+    world.advance(30)
+    assert [item.name for item in waiting(world, ItemKind.RULE)] == ["stays"]
+
+
+def waiting(world: World, kind: ItemKind) -> list[WorkItem]:
+    """What waits for a time in the work queue."""
+    return [item for item in world.worker.queue._ready_at if isinstance(item, WorkItem) and item.kind is kind]
