@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 
 from tests.apiserver.evicting import EvictProcess
-from tests.apiserver.eviction.churn import POOLS_MOST, Churn, new_seed
+from tests.apiserver.eviction.churn import PODS_MOST, POOLS_MOST, Churn, new_seed
 from tests.apiserver.eviction.play import OUR_USER
 from tests.apiserver.eviction.sized import ASKS
 from tests.apiserver.eviction.soak_model import DEVICES, LENIENT, STUCK_SECONDS
@@ -60,6 +60,7 @@ BOUNDED: Final[Mapping[str, int]] = {
     r".*\._targets": 1024,
     r"\._budgets\._labels(\[\])?": 10_000,
     r"\._controller\.queue\._later": 256,
+    r"\._controller\.plans\._known": PODS_MOST,  # pods that stand, and were planned once
     r"\._cache\.inventory\.pools\._changed": POOLS_MOST,
     r"\._cache\.inventory\.pools\._pools\[\]\._(devices|evicting|closed)": POOLS_MOST * DEVICES,
 }
@@ -180,7 +181,7 @@ def test_soak_does_something(soak: Soak) -> None:
     granted = [each for each in soak.deletions if each.code < 300]
     print(f"created {soak.churn.created}, steps {dict(soak.steps)}")
     print(f"{len(granted)} of {len(soak.deletions)} evictions granted, {RESTARTS} restarts")
-    assert len(granted) > 10 * MINUTES
+    assert len(granted) > 5 * MINUTES
     assert soak.errors == []
 
 
