@@ -111,6 +111,13 @@ class Breaker:
             elif self._acknowledged(driver, known.tripped_at):
                 self._reset(driver, "acknowledged")
 
+    def forget_idle(self) -> None:
+        """Drops drivers whose breaker has not tripped, and that tainted no device within the window."""
+        before = self._clock.seconds() - self._settings().window_seconds
+        for driver, known in list(self._drivers.items()):
+            if known.tripped_at is None and known.last_at <= before:
+                del self._drivers[driver]
+
     def _reset(self, driver: str, why: str) -> None:
         del self._drivers[driver]  # what it has tainted so far does not count any more
         log.info("breaker reset", extra={"driver": driver, "reason": why})

@@ -79,6 +79,8 @@ class Planner:
             self._rules.forget(old)
             core.evictions.forget(old)
         if not isinstance(new, DeviceTaintRule):
+            if isinstance(old, DeviceTaintRule):
+                core.queue.discard(WorkItem(ItemKind.RULE, old.meta.name))
             return
         known = old if isinstance(old, DeviceTaintRule) and old.meta.uid == new.meta.uid else None
         if known is not None and _without_status(known) == _without_status(new):
@@ -217,7 +219,7 @@ class Planner:
             self._backlog.due.pop(plan.uid, None)
             core.ready.discard(plan.uid)
             if not core.limiter.in_flight(plan.uid):
-                core.queue.forget(WorkItem(ItemKind.POD, plan.uid))
+                core.queue.discard(WorkItem(ItemKind.POD, plan.uid))
         for plan in cancelled:
             core.deps.metrics.count_cancelled()
             core.recorder.record_pod_event(PodEventKind.CANCELLED, plan)

@@ -91,10 +91,15 @@ class SlidingMinute:
         self._done: deque[float] = deque()
         self._under_way = 0
 
-    def wait_seconds(self, limit: int, now: float) -> float:
-        """Seconds until one more may begin; infinite if that depends on requests in flight."""
+    def forget_old(self, now: float) -> bool:
+        """Drops what counts no longer; returns whether anything is left."""
         while self._done and now - self._done[0] >= MINUTE_SECONDS:
             self._done.popleft()
+        return bool(self._done or self._under_way)
+
+    def wait_seconds(self, limit: int, now: float) -> float:
+        """Seconds until one more may begin; infinite if that depends on requests in flight."""
+        self.forget_old(now)
         over = len(self._done) + self._under_way - limit + 1
         if over <= 0:
             return 0.0
@@ -301,9 +306,14 @@ class RateLimiter:
         self._minute(profile.position).count(now)
 
     def forget_idle(self, now: float) -> None:
-        """Drops full buckets and idle gates, to save memory."""
+        """Drops full buckets, and what gates, breakers and `maxPerMinute` no longer need, to save memory.
+
+        Evictions are counted for `maxPerMinute` also while it is not set, as a policy may set it at any time.
+        """
         self._buckets.forget_idle(now)
         self._gate.forget_idle(now)
+        self._breaker.forget_idle()
+        self._minutes = {profile: minute for profile, minute in self._minutes.items() if minute.forget_old(now)}
 
     def _minute(self, profile: int) -> SlidingMinute:
         return self._minutes.setdefault(profile, SlidingMinute())

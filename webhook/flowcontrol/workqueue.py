@@ -20,6 +20,8 @@ K = TypeVar("K", bound="Hashable")
 # As client-go's ItemExponentialFailureRateLimiter, but its longest wait is a quarter of an hour.
 FIRST_SECONDS: Final = 0.005
 MOST_SECONDS: Final = 30.0
+_OUTDATED_MOST: Final = 64
+"""Outdated delays that are kept beside as many as there are items: fewer are not worth the work."""
 
 
 class WorkQueue(Generic[K]):
@@ -53,7 +55,7 @@ class WorkQueue(Generic[K]):
 
     def add(self, item: K) -> None:
         """Ready now."""
-        self._ready_at.pop(item, None)
+        self._undelay(item)
         if item in self._in_work:
             self._again.add(item)
         elif item not in self._ready:
@@ -71,6 +73,7 @@ class WorkQueue(Generic[K]):
         self._ready_at[item] = at
         self._count += 1
         heapq.heappush(self._later, (at, self._count, item))
+        self._drop_outdated()
         self._news.set()
 
     def add_rate_limited(self, item: K, at_least_seconds: float = 0.0) -> float:
@@ -89,6 +92,11 @@ class WorkQueue(Generic[K]):
     def failing(self) -> Collection[K]:
         """The items whose last attempt failed."""
         return self._failures.keys()
+
+    def discard(self, item: K) -> None:
+        """It is needed no longer: its delay and its failures are dropped. An item that is ready comes all the same."""
+        self._undelay(item)
+        self.forget(item)
 
     def failures(self, item: K) -> int:
         """How often it failed in a row."""
@@ -131,3 +139,13 @@ class WorkQueue(Generic[K]):
                 heapq.heappop(self._later)
                 self.add(item)
         return None
+
+    def _undelay(self, item: K) -> None:
+        if self._ready_at.pop(item, None) is not None:
+            self._drop_outdated()
+
+    def _drop_outdated(self) -> None:
+        """Drops delays that do not hold any more, once they are most: their ends may be months away."""
+        if len(self._later) > 2 * len(self._ready_at) + _OUTDATED_MOST:
+            self._later = [each for each in self._later if self._ready_at.get(each[2]) == each[0]]
+            heapq.heapify(self._later)

@@ -11,7 +11,7 @@ from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
-from webhook.eviction.rate_limiter import Buckets
+from webhook.eviction.rate_limiter import Buckets, SlidingMinute
 from webhook.flowcontrol.token_bucket import Rate
 
 SLOW = Rate(1.0, 10)
@@ -93,3 +93,11 @@ def test_pods_that_were_terminating_at_the_start_count_if_a_taint_evicts_them() 
     world.remove(world.pod("going"))
     world.advance(1)
     assert world.evicted == ["waits"]
+
+
+def test_minute_with_a_request_in_flight_is_not_forgotten() -> None:
+    minute = SlidingMinute()
+    minute.begin()
+    assert minute.forget_old(1000.0)
+    minute.end(1000.0, evicted=False)
+    assert not minute.forget_old(1000.0)

@@ -120,3 +120,49 @@ def test_whoever_waits_gets_what_comes() -> None:
             assert sorted(await asyncio.gather(*waiting)) == ["later", "much later", "now"]
 
     asyncio.run(test())
+
+
+def test_delays_that_do_not_hold_any_more_are_not_kept_until_their_end() -> None:
+    """An item that waits for months, and is handled now and then, leaves no trace of each time."""
+    queue, clock = make()
+    queue.add_after("other", 5000)
+    for _ in range(500):
+        queue.add_after("item", 1_000_000)
+        queue.add_after("item", 1)
+        clock.now += 1
+        assert ready(queue) == ["item"]
+    assert len(queue._later) <= 2 * 1 + 64
+    clock.now += 5000
+    assert ready(queue) == ["other"]
+
+
+def test_order_is_kept_when_outdated_delays_are_dropped() -> None:
+    queue, clock = make()
+    items = [f"item-{number}" for number in range(50)]
+    for seconds, item in enumerate(items, 1):
+        queue.add_after(item, 100 - seconds)
+    for number in range(200):
+        queue.add_after(f"gone-{number}", 1000)
+        queue.discard(f"gone-{number}")
+    assert len(queue._later) <= 2 * 50 + 64
+    found = []
+    for _ in range(100):
+        clock.now += 1
+        found += ready(queue)
+    assert found == items[::-1]
+
+
+def test_discarded_item_neither_waits_nor_counts_as_failed() -> None:
+    queue, clock = make()
+    queue.add_rate_limited("item")
+    queue.discard("item")
+    clock.now += 100
+    assert ready(queue) == []
+    assert queue.failures("item") == 0
+
+
+def test_item_that_is_ready_comes_also_if_it_is_discarded() -> None:
+    queue, _ = make()
+    queue.add("item")
+    queue.discard("item")
+    assert ready(queue) == ["item"]

@@ -9,12 +9,14 @@ from msgspec import structs
 
 from tests.builders import DRIVER
 from tests.unit.eviction.findings.turmoil import Turmoil
-from tests.unit.eviction.objects import claim, pod, rule, tolerates
+from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, World
-from webhook.api.rules import DeviceSelector
+from webhook.api.rules import EXPIRES_AT, DeviceSelector
+from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.modes import Mode
 from webhook.eviction.plans import UnderWay
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
+from webhook.policy.model import BreakerSettings
 
 ROUNDS = 20
 UNSURE = EvictionOutcome(EvictionResult.FAILED, "no answer", 5.0, unsure=True)
@@ -97,3 +99,78 @@ def test_nothing_is_remembered_of_a_cluster_that_is_empty(seed: int) -> None:
 
 def _sized(held: object) -> bool:
     return isinstance(held, dict | set | list | UnderWay)
+
+
+def test_evictions_count_for_a_minute_and_not_longer_also_without_a_limit_per_minute() -> None:
+    """The worker forgets when it evicted a pod a minute later, whether or not `maxPerMinute` is set."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(rule())
+    for number in range(ROUNDS):
+        held, gone = claim(f"pod-{number}"), pod(f"pod-{number}")
+        world.add(held, gone)
+        world.advance(10)
+        world.remove(held)
+    limiter, now = world.worker._core.limiter, world.clock.seconds()
+    [minute] = limiter._minutes.values()
+    limiter.forget_idle(now)
+    assert len(minute._done) == 5  # the last one was 10 s ago
+    limiter.forget_idle(now + 49)
+    assert list(limiter._minutes.values()) == [minute]
+    limiter.forget_idle(now + 50)
+    assert not limiter._minutes
+
+
+def test_driver_that_taints_no_device_any_more_is_forgotten() -> None:
+    """The breaker forgets a driver once none of its devices was tainted within the window."""
+    world = World(Mode.REPLACEMENT, FREE, breaker=BreakerSettings(devices=5, window_seconds=30))
+    for number in range(ROUNDS):
+        tainted = slice_of({"gpu": (taint(added=world.clock.wall),)}, name=f"slice-{number}")
+        world.add(structs.replace(tainted, driver=f"driver-{number}"))
+        world.advance(10)
+    breaker, limiter = world.worker._core.breaker, world.worker._core.limiter
+    limiter.forget_idle(world.clock.seconds())
+    assert sorted(breaker._drivers) == [f"driver-{ROUNDS - 2}", f"driver-{ROUNDS - 1}"]  # 20 s and 10 s ago, not 30
+
+
+def test_driver_whose_breaker_tripped_is_not_forgotten() -> None:
+    """A breaker that has tripped stays so until the driver is calm, which may take longer than the window."""
+    world = World(Mode.REPLACEMENT, FREE, breaker=BreakerSettings(devices=1, window_seconds=30, calm_seconds=120))
+    world.add(slice_of({name: (taint(added=world.clock.wall),) for name in ("a", "b")}))
+    assert len(world.worker._core.breaker.tripped) == 1
+    world.advance(60)
+    world.worker._core.limiter.forget_idle(world.clock.seconds())
+    assert len(world.worker._core.breaker.tripped) == 1
+
+
+def test_wait_of_a_pod_ends_once_the_pod_is_gone_or_spared() -> None:
+    """The worker forgets until when a pod waits, by its toleration or a hold, when its plan is dropped."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(rule())
+    for number in range(ROUNDS):
+        held = claim(f"held-{number}")
+        tolerant = claim(f"tolerant-{number}", tolerates(86_400))
+        pods = pod(f"held-{number}", hold="why not"), pod(f"tolerant-{number}")
+        world.add(held, tolerant, *pods)
+        world.settle()
+        world.remove(pods[0], held, tolerant)  # the other one has no devices any more
+    world.settle()
+    assert waiting(world, ItemKind.POD) == []
+
+
+def test_wait_for_the_expiry_of_a_rule_ends_once_the_rule_is_deleted() -> None:
+    """The worker forgets when a rule expires, which may be in months, once the rule is deleted."""
+    world = World(Mode.REPLACEMENT, FREE)
+    for number in range(ROUNDS):
+        expiring = rule(f"rule-{number}", annotations={EXPIRES_AT: "2099-01-01T00:00:00Z"})
+        world.add(expiring)
+        world.advance(30)
+        world.remove(world.inventory.rules[expiring.meta.name])
+        world.settle()
+    world.add(rule("stays", annotations={EXPIRES_AT: "2099-01-01T00:00:00Z"}))
+    world.advance(30)
+    assert [item.name for item in waiting(world, ItemKind.RULE)] == ["stays"]
+
+
+def waiting(world: World, kind: ItemKind) -> list[WorkItem]:
+    """What waits for a time in the work queue."""
+    return [item for item in world.worker.queue._ready_at if isinstance(item, WorkItem) and item.kind is kind]

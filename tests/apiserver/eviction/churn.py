@@ -1,0 +1,420 @@
+"""A random sequence of changes to everything that evictions depend on, with a model of which pod may go when.
+
+There is no controller: which device a pod has, what budgets allow and which pods end is written here.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.apiserver.eviction.bench import RULES, SLICES, VERSION, now
+from tests.apiserver.eviction.ground import HOLD, RATE
+from tests.apiserver.eviction.soak_model import (
+    BREAKERS,
+    DEVICES,
+    EVICT,
+    FIELDS,
+    FOR_EVER,
+    LENIENT,
+    PROFILES,
+    Held,
+    Pool,
+    RuleModel,
+    make_pod,
+    policy_of,
+    tainted_devices,
+)
+from tests.controlplane.client import path
+from webhook.api.meta import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
+
+    from tests.controlplane.client import Client
+
+Json = dict[str, Any]
+
+PODS_MOST: Final = 60
+RULES_MOST: Final = 10
+POOLS_MOST: Final = 8
+NAMESPACES: Final = 5
+
+
+class Churn:
+    """The cluster and what is done to it. `set_policy` writes the document that the worker reads."""
+
+    def __init__(self, client: Client, seed: int, set_policy: Callable[[Json], None]) -> None:
+        self._client = client
+        self._random = random.Random(seed)
+        self._set_policy = set_policy
+        self._number = 0
+        self.namespaces: dict[str, bool] = {}
+        """Whether each is held."""
+        self.pools: dict[str, Pool] = {}
+        self.rules: dict[str, RuleModel] = {}
+        self.pods: dict[tuple[str, str], Held] = {}
+        self.all_pods: dict[str, Held] = {}
+        """By uid, also those that are gone."""
+        self.budgets: set[tuple[str, str]] = set()
+        self.paused = False
+        self.created: dict[str, int] = {}
+        """How many objects of each sort were created."""
+        self._operations = self._weighed()
+
+    # --- one change ------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The first objects."""
+        self._set_policy(LENIENT)
+        for _ in range(NAMESPACES):
+            self.add_namespace()
+        for _ in range(POOLS_MOST // 2):
+            self.add_pool()
+
+    def step(self) -> str:
+        """One random change: its name."""
+        operation = self._random.choice(self._operations)
+        self.do(operation)
+        return operation.__name__
+
+    def do(self, operation: Callable[[], None]) -> None:
+        """Makes one change, and notes what it means for each pod."""
+        start = now()
+        operation()
+        end = now()
+        for pod in self.pods.values():
+            pod.follow(self._due(pod), start, end)
+
+    def _due(self, pod: Held, without: AbstractSet[str] = frozenset()) -> datetime | None:
+        """When the pod may go, as things stand and without some rules; None: not at all."""
+        if not pod.allocated or pod.hold or self.paused or self.namespaces.get(pod.namespace, False):
+            return None
+        if pod.seconds == FOR_EVER:
+            return None
+        wait = timedelta(seconds=pod.seconds)
+        hits = [rule for name, rule in self.rules.items() if name not in without and rule.hits(pod.place)]
+        due = [rule.added + wait for rule in hits if rule.effect == "NoExecute"]
+        due += [rule.added for rule in hits if rule.effect == "NoSchedule" and rule.asks]
+        pool = self.pools.get(pod.place[1])
+        added = pool.taints.get(pod.place[2]) if pool is not None else None
+        if added is not None:
+            due.append(added + wait)
+        return min(due, default=None)
+
+    def _weighed(self) -> list[Callable[[], None]]:
+        weights: dict[Callable[[], None], int] = {
+            self.add_pod: 30,
+            self.end_pods: 8,
+            self.remove_pod: 4,
+            self.deallocate: 3,
+            self.hold_pod: 5,
+            self.hold_namespace: 4,
+            self.label_namespace: 2,
+            self.replace_namespace: 1,
+            self.add_rule: 8,
+            self.change_rule: 6,
+            self.remove_rule: 7,
+            self.add_pool: 2,
+            self.publish: 10,
+            self.remove_pool: 2,
+            self.add_budget: 4,
+            self.change_budget: 6,
+            self.remove_budget: 3,
+            self.change_policy: 4,
+        }
+        return [operation for operation, weight in weights.items() for _ in range(weight)]
+
+    def _next(self, sort: str) -> str:
+        self._number += 1
+        self.created[sort] = self.created.get(sort, 0) + 1
+        return f"{sort}-{self._number}"
+
+    # --- namespaces ------------------------------------------------------------------------------
+
+    def add_namespace(self) -> None:
+        name = self._next("namespace")
+        _ = self._client.create(path("v1", "namespaces"), {"metadata": {"name": name}}).object
+        self.namespaces[name] = False
+
+    def replace_namespace(self) -> None:
+        """With everything in it; there is no controller that would do that."""
+        name = self._random.choice(list(self.namespaces))
+        for pod in [each for each in self.pods.values() if each.namespace == name]:
+            self._remove(pod)
+        for namespace, budget in [each for each in self.budgets if each[0] == name]:
+            self._drop_budget(namespace, budget)
+        url = path("v1", "namespaces", name=name)
+        _ = self._client.delete(url).object
+        found = self._client.get(url).object
+        found["spec"] = {"finalizers": []}
+        _ = self._client.request("PUT", f"{url}/finalize", found).object
+        del self.namespaces[name]
+        self.add_namespace()
+
+    def hold_namespace(self) -> None:
+        name = self._random.choice(list(self.namespaces))
+        self._hold_namespace(name, held=not self.namespaces[name])
+
+    def _hold_namespace(self, name: str, *, held: bool) -> None:
+        patch = {"metadata": {"annotations": {HOLD: "soak" if held else None}}}
+        _ = self._client.patch(path("v1", "namespaces", name=name), patch).object
+        self.namespaces[name] = held
+
+    def label_namespace(self) -> None:
+        name = self._random.choice(list(self.namespaces))
+        labels = {"gentle": self._random.choice(["true", None])}
+        _ = self._client.patch(path("v1", "namespaces", name=name), {"metadata": {"labels": labels}}).object
+
+    # --- pods ------------------------------------------------------------------------------------
+
+    def add_pod(self) -> None:
+        """A few pods of one owner, or one without; names come again."""
+        if not self.pools or len(self.pods) >= PODS_MOST:
+            self.end_pods()
+            return
+        namespace = self._random.choice(list(self.namespaces))
+        pool = self._random.choice(list(self.pools.values()))
+        owner = self._random.choice(["", f"owner-{self._random.randrange(4)}", self._next("owner")])
+        for _ in range(self._random.randint(1, 4) if owner else 1):
+            name = f"pod-{self._random.randrange(40)}"
+            if (namespace, name) not in self.pods:
+                self._admit(namespace, name, owner, pool)
+
+    def _admit(self, namespace: str, name: str, owner: str, pool: Pool) -> None:
+        seconds = self._random.choice([0, 0, 0, 5, 15, FOR_EVER])
+        device = f"device-{self._random.randrange(pool.devices)}"
+        tolerations: list[Json] = []
+        if seconds == FOR_EVER:
+            tolerations = [{"operator": "Exists"}]
+        elif seconds:
+            tolerations = [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]
+        exactly = {"deviceClassName": pool.driver, "tolerations": tolerations}
+        claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}
+        claims = path(VERSION, "resourceclaims", namespace=namespace)
+        _ = self._client.create(claims, claim).object
+        stays = self._random.random() < 0.3
+        pods = path("v1", "pods", namespace=namespace)
+        uid = self._client.create(pods, make_pod(namespace, name, owner, stays=stays)).object["metadata"]["uid"]
+        held = Held(namespace, name, uid, (pool.driver, pool.name, device), seconds, stays)
+        self.pods[namespace, name] = self.all_pods[uid] = held
+        ready = str(self._random.random() < 0.9)
+        running = {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}
+        _ = self._client.patch(f"{pods}/{name}/status", {"status": running}).object
+        place = {"driver": pool.driver, "pool": pool.name, "device": device, "tolerations": tolerations}
+        status = {
+            "allocation": {"devices": {"results": [{"request": "r", **place}]}},
+            "reservedFor": [{"resource": "pods", "name": name, "uid": uid}],
+        }
+        _ = self._client.patch(f"{claims}/{name}/status", {"status": status}).object
+        self.created["pod"] = self.created.get("pod", 0) + 1
+
+    def end_pods(self) -> None:
+        """As kubelets do it, and the claim controller: terminating pods end, and claims of those that are gone go."""
+        present: dict[str, Json] = {}
+        for namespace in self.namespaces:
+            found = self._client.get(path("v1", "pods", namespace=namespace)).items
+            present |= {each["metadata"]["uid"]: each for each in found}
+        for pod in list(self.pods.values()):
+            if "deletionTimestamp" in present.get(pod.uid, {"metadata": {"deletionTimestamp": ""}})["metadata"]:
+                self._remove(pod)
+
+    def remove_pod(self) -> None:
+        if self.pods:
+            self._remove(self._random.choice(list(self.pods.values())))
+
+    def _remove(self, pod: Held) -> None:
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
+        self._client.request("DELETE", path("v1", "pods", namespace=pod.namespace, name=pod.name), options)
+        self._client.delete(self._claim(pod))
+        del self.pods[pod.namespace, pod.name]
+        pod.follow(None, now(), now())
+
+    def deallocate(self) -> None:
+        if self.pods:
+            pod = self._random.choice(list(self.pods.values()))
+            status = {"status": {"allocation": None, "reservedFor": None}}
+            _ = self._client.patch(f"{self._claim(pod)}/status", status).object
+            pod.allocated = False
+
+    def hold_pod(self) -> None:
+        if self.pods:
+            pod = self._random.choice(list(self.pods.values()))
+            self._hold(pod, held=not pod.hold)
+
+    def _hold(self, pod: Held, *, held: bool) -> None:
+        patch = {"metadata": {"annotations": {HOLD: "soak" if held else None}, "uid": pod.uid}}
+        if self._client.patch(path("v1", "pods", namespace=pod.namespace, name=pod.name), patch).ok:
+            pod.hold = held
+
+    def _claim(self, pod: Held) -> str:
+        return path(VERSION, "resourceclaims", namespace=pod.namespace, name=pod.name)
+
+    # --- rules -----------------------------------------------------------------------------------
+
+    def add_rule(self) -> None:
+        if not self.pools or len(self.rules) >= RULES_MOST:
+            self.remove_rule()
+            return
+        pool = self._random.choice(list(self.pools.values()))
+        selector = {"driver": pool.driver, "pool": pool.name, "device": f"device-{self._random.randrange(DEVICES)}"}
+        for name in FIELDS[self._random.choice([1, 2, 3, 3]) :]:
+            del selector[name]
+        effect = self._random.choice(["NoExecute", "NoExecute", "NoSchedule", "None"])
+        spec = {"deviceSelector": selector, "taint": {"key": "example.com/broken", "effect": effect}}
+        name = self._next("rule")
+        metadata = {"name": name, "annotations": self._rule_annotations()}
+        self._know(self._client.create(RULES, {"metadata": metadata, "spec": spec}).object)
+
+    def _rule_annotations(self) -> Json:
+        soon = format_time(now() + timedelta(seconds=10))
+        some: list[Json] = [{}, {}, {EVICT: "true"}, {RATE: "2"}, {"devicetaint.io/expires-at": soon}]
+        return self._random.choice(some)
+
+    def change_rule(self) -> None:
+        if not self.rules:
+            return
+        name = self._random.choice(list(self.rules))
+        effect = self._random.choice(["NoExecute", "NoSchedule", "None"])
+        patch: Json = {"spec": {"taint": {"effect": effect, "value": self._random.choice(["a", "b"])}}}
+        if self._random.random() < 0.4:
+            patch = {"metadata": {"annotations": {EVICT: self._random.choice(["true", None])}}}
+        self._know(self._client.patch(f"{RULES}/{name}", patch).object)
+
+    def _know(self, rule: Json) -> None:
+        spec, annotations = rule["spec"], rule["metadata"].get("annotations", {})
+        added = datetime.fromisoformat(spec["taint"]["timeAdded"])
+        asks = annotations.get(EVICT) == "true"
+        name = rule["metadata"]["name"]
+        self.rules[name] = RuleModel(spec.get("deviceSelector", {}), spec["taint"]["effect"], added, asks)
+
+    def remove_rule(self) -> None:
+        if self.rules:
+            self._remove_rule(self._random.choice(list(self.rules)))
+
+    def _remove_rule(self, name: str) -> None:
+        _ = self._client.delete(f"{RULES}/{name}").object
+        del self.rules[name]
+
+    # --- slices ----------------------------------------------------------------------------------
+
+    def add_pool(self) -> None:
+        if len(self.pools) >= POOLS_MOST:
+            self.remove_pool()
+            return
+        name = self._next("pool")
+        drivers = sorted({each.driver for each in self.pools.values()})
+        driver = self._random.choice([*drivers, f"{self._next('driver')}.example.com"])
+        self.pools[name] = Pool(driver, name)
+        self._publish(self.pools[name], [])
+
+    def publish(self) -> None:
+        """Other taints, or a new generation, with fewer devices or more."""
+        if not self.pools:
+            return
+        pool = self._random.choice(list(self.pools.values()))
+        if self._random.random() < 0.4:
+            pool.generation += 1
+            pool.devices = self._random.randint(1, DEVICES)
+        devices = [f"device-{number}" for number in range(pool.devices)]
+        self._publish(pool, self._random.sample(devices, self._random.randint(0, min(2, pool.devices))))
+
+    def _publish(self, pool: Pool, tainted: list[str]) -> None:
+        taint = {"key": "example.com/sick", "effect": self._random.choice(["NoExecute", "NoExecute", "NoSchedule"])}
+        names = [f"device-{number}" for number in range(pool.devices)]
+        devices = [{"name": name, **({"taints": [taint]} if name in tainted else {})} for name in names]
+        about = {"name": pool.name, "generation": pool.generation, "resourceSliceCount": 1}
+        spec = {"driver": pool.driver, "allNodes": True, "pool": about, "devices": devices}
+        obj = {"apiVersion": VERSION, "kind": "ResourceSlice", "metadata": {"name": pool.name}, "spec": spec}
+        stored = self._client.apply(f"{SLICES}/{pool.name}", obj, field_manager="driver").object
+        pool.taints = dict(tainted_devices(stored))
+
+    def remove_pool(self) -> None:
+        if len(self.pools) > 2:
+            name = self._random.choice(list(self.pools))
+            _ = self._client.delete(f"{SLICES}/{name}").object
+            del self.pools[name]
+
+    # --- budgets and policy ----------------------------------------------------------------------
+
+    def add_budget(self) -> None:
+        namespace, name = self._random.choice(list(self.namespaces)), self._next("budget")
+        labels = self._random.choice([{}, {"app": f"owner-{self._random.randrange(4)}"}])
+        spec = {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
+        collection = path("policy/v1", "poddisruptionbudgets", namespace=namespace)
+        _ = self._client.create(collection, {"metadata": {"name": name}, "spec": spec}).object
+        self.budgets.add((namespace, name))
+        self._allow(namespace, name)
+
+    def change_budget(self) -> None:
+        if self.budgets:
+            self._allow(*self._random.choice(sorted(self.budgets)))
+
+    def _allow(self, namespace: str, name: str) -> None:
+        url = path("policy/v1", "poddisruptionbudgets", namespace=namespace, name=name)
+        allowed = self._random.choice([0, 0, 1, 5])
+        counts = {"currentHealthy": 9, "desiredHealthy": 9 - allowed, "expectedPods": 9, "disruptionsAllowed": allowed}
+        generation = self._client.get(url).object["metadata"]["generation"]
+        patch = {"status": {**counts, "observedGeneration": generation, "disruptedPods": None}}
+        _ = self._client.patch(f"{url}/status", patch).object
+
+    def remove_budget(self) -> None:
+        if self.budgets:
+            self._drop_budget(*self._random.choice(sorted(self.budgets)))
+
+    def _drop_budget(self, namespace: str, name: str) -> None:
+        _ = self._client.delete(path("policy/v1", "poddisruptionbudgets", namespace=namespace, name=name)).object
+        self.budgets.discard((namespace, name))
+
+    def change_policy(self) -> None:
+        choose = self._random.choice
+        self.paused = not self.paused and self._random.random() < 0.25
+        self._set_policy(
+            policy_of(choose(PROFILES), choose(BREAKERS), limit=choose([None, None, 3]), pause=self.paused)
+        )
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def relent(self) -> None:
+        """Nothing keeps a pod that is due any longer."""
+        self.paused = False
+        self._set_policy(LENIENT)
+        for namespace, name in sorted(self.budgets):
+            self._drop_budget(namespace, name)
+        for name in list(self.rules):
+            self._know(self._client.get(f"{RULES}/{name}").object)  # those that have expired were taken back
+        for name, held in self.namespaces.items():
+            if held:
+                self._hold_namespace(name, held=False)
+        for pod in self.pods.values():
+            if pod.hold:
+                self._hold(pod, held=False)
+
+    def due_within(self, seconds: float) -> list[Held]:
+        """The pods that have to go within so many seconds; if below zero, those that should have gone so long ago."""
+        before = now() + timedelta(seconds=seconds)
+        asked = {name for name, rule in self.rules.items() if rule.asks}
+        return [pod for pod in self.pods.values() if (due := self._due(pod, asked)) is not None and due < before]
+
+    def clear(self) -> None:
+        """Rules that act and taints in slices go, and one half of all other things; the other half is left as it is."""
+        self.end_pods()
+        for name, rule in list(self.rules.items()):
+            if rule.effect != "None" or self._random.random() < 0.5:
+                self._remove_rule(name)
+        for number, pool in enumerate(list(self.pools.values())):
+            if number % 2:
+                self._publish(pool, [])
+            else:
+                _ = self._client.delete(f"{SLICES}/{pool.name}").object
+                del self.pools[pool.name]
+        for pod in list(self.pods.values())[::2]:
+            self._remove(pod)
+
+
+def new_seed() -> int:
+    """One that no run before had."""
+    return secrets.randbelow(1_000_000)

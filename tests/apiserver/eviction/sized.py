@@ -1,0 +1,88 @@
+"""`device-taint-webhook` that writes the lengths of everything the worker keeps to a file, at each signal `ASKS`.
+
+Run as `python -m tests.apiserver.eviction.sized <file> evict ...`. What is kept of idle budgets for ten minutes is kept
+for seconds only, so that a test need not wait for the end of that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import Counter, deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from webhook.cli import main
+from webhook.daemons import evict
+from webhook.eviction import budget_gate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+ASKS: Final = signal.SIGRTMIN
+"""SIGUSR1 and SIGUSR2 have a meaning already."""
+GATES_KEPT_SECONDS: Final = 20.0
+_COUNTED: Final = (dict, list, set, deque, Mapping)
+
+
+def lengths_of(root: object) -> dict[str, int]:
+    """The lengths of all containers that can be reached from our objects, summed up by the path of attributes.
+
+    Values such as objects of the cluster are not looked into. What can be reached on two paths counts on the shorter.
+    """
+    found: Counter[str] = Counter()
+    seen: dict[int, object] = {}
+    waiting = deque([("", root)])
+    while waiting:
+        path, known = waiting.popleft()
+        if id(known) in seen:
+            continue
+        seen[id(known)] = known  # kept, so that no other object gets its id meanwhile
+        if isinstance(known, _COUNTED):
+            found[path] += len(known)
+        waiting.extend(_below(path, known))
+    return dict(found)
+
+
+def _below(path: str, known: object) -> Iterator[tuple[str, object]]:
+    if isinstance(known, Mapping):
+        yield from ((f"{path}[]", value) for value in list(known.values()))
+    elif isinstance(known, list | deque | tuple | set):
+        yield from ((f"{path}[]", value) for value in list(known))
+    elif type(known).__module__.startswith("webhook.") and not isinstance(known, msgspec.Struct):
+        slots = [name for each in type(known).__mro__ for name in getattr(each, "__slots__", ())]
+        for name in [*getattr(known, "__dict__", {}), *slots]:
+            if hasattr(known, name):
+                yield f"{path}.{name}", getattr(known, name)
+
+
+def write_at_signals(file: Path) -> None:
+    """From here on; the file appears whole."""
+    workers: list[evict.Worker] = []
+    stages = evict.Worker.stages
+
+    def known(self: evict.Worker) -> Any:
+        workers.append(self)
+        return stages(self)
+
+    def write(_signal: int, _frame: FrameType | None) -> None:
+        sizes = {**lengths_of(workers[0]), "tasks": len(asyncio.all_tasks())}
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps(sizes))
+        os.replace(part, file)  # noqa: PTH105 -- one call, as `Path.replace`
+
+    evict.Worker.stages = known  # type: ignore[method-assign]
+    signal.signal(ASKS, write)
+
+
+if __name__ == "__main__":
+    budget_gate._KEPT_SECONDS = GATES_KEPT_SECONDS  # type: ignore[misc]
+    write_at_signals(Path(sys.argv.pop(1)))
+    sys.exit(main())

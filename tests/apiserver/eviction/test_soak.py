@@ -1,0 +1,227 @@
+"""The worker through minutes of random changes on a real API server: afterwards it holds no more than a fresh process.
+
+Everything that evictions depend on comes, changes and goes, and the API server is restarted twice. SOAK_MINUTES says
+for how long; SOAK_SEED repeats a sequence. Which pods went comes from the audit log, what the worker keeps from itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pytest
+
+from tests.apiserver.evicting import EvictProcess
+from tests.apiserver.eviction.churn import PODS_MOST, POOLS_MOST, Churn, new_seed
+from tests.apiserver.eviction.play import OUR_USER
+from tests.apiserver.eviction.sized import ASKS
+from tests.apiserver.eviction.soak_model import DEVICES, LENIENT, STUCK_SECONDS
+from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness
+from tests.apiserver.policy.stage import RestartablePlane
+from tests.controlplane import versions
+from tests.controlplane.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.apiserver.eviction.witness import Deletion
+    from tests.controlplane.assets import Assets
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+
+Json = dict[str, Any]
+
+MINUTES: Final = float(os.environ.get("SOAK_MINUTES", "5"))
+RESTARTS: Final = 2
+PAUSE_SECONDS: Final = 0.25
+"""Between two changes, so that other tests on the same machine go on."""
+NOTICED_SECONDS: Final = 5.0
+"""After a change, for the worker to hear of it."""
+LATE_SECONDS: Final = 20.0
+"""After this a pod that is due should have gone: retries wait for up to 10 s."""
+SETTLED_SECONDS: Final = 75.0
+"""Until no minute, no wait for a stuck pod and no condition is open any more."""
+FRESH_SECONDS: Final = 30.0
+MEMORY_LIMIT_MIB: Final = 512
+"""manifests/components/evict/deployment.yaml."""
+GROWTH: Final = 1.3
+GROWTH_MIB: Final = 20
+"""The soaked process may have that many times the memory of a fresh one, and that much beside it."""
+BOUNDED: Final[Mapping[str, int]] = {
+    r".*\._tombstones": 1024,
+    r".*\._alike": 1024,
+    r".*\._shared": 1024,
+    r".*\._targets": 1024,
+    r"\._budgets\._labels(\[\])?": 10_000,
+    r"\._controller\.queue\._later": 256,
+    r"\._controller\.plans\._known": PODS_MOST,  # pods that stand, and were planned once
+    r"\._cache\.inventory\.pools\._changed": POOLS_MOST,
+    r"\._cache\.inventory\.pools\._pools\[\]\._(devices|evicting|closed)": POOLS_MOST * DEVICES,
+}
+"""What may be kept of things that are gone, or is computed when it is asked for: a pattern of the path, and a bound."""
+
+
+class Sizes(NamedTuple):
+    """What a process keeps, and its memory."""
+
+    lengths: Mapping[str, int]
+    rss_mib: float
+    peak_mib: float
+
+
+class Sized(EvictProcess):
+    """`evict` in mode replacement that can be asked what it keeps."""
+
+    def __init__(self, plane: RestartablePlane) -> None:
+        kubeconfig = plane.kubeconfig_of(OUR_USER, ["system:masters"])
+        arguments = ("--in-tree=absent", "--kube-api-qps=1000", "--kube-api-burst=2000")
+        super().__init__(plane, "replacement", *arguments, policy=json.dumps(LENIENT), kubeconfig=kubeconfig)
+
+    def _program(self) -> list[str]:
+        program, *_ = super()._program()
+        return [program, "-m", "tests.apiserver.eviction.sized", str(self._file)]
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "sizes.json"
+
+    def set_policy(self, policy: Json) -> None:
+        part = self.folder / "policy.part"
+        part.write_text(json.dumps(policy))
+        part.replace(self.folder / "policy.yaml")
+
+    def sizes(self) -> Sizes:
+        self._file.unlink(missing_ok=True)
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        os.kill(self.process.pid, ASKS)
+        wait_until(self._file.exists, "its sizes", seconds=20)
+        kept = json.loads(self._file.read_text())
+        return Sizes(kept, _mib(status, "VmRSS"), _mib(status, "VmHWM"))
+
+
+class Soak(NamedTuple):
+    """What came of it."""
+
+    churn: Churn
+    steps: Counter[str]
+    deletions: list[Deletion]
+    overdue: list[str]
+    soaked: Sizes
+    fresh: Sizes
+    errors: list[str]
+
+
+def _mib(status: str, name: str) -> float:
+    found = re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+@pytest.fixture(scope="module")
+def soak(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Soak:
+    if versions.minor(assets.version) < 37:
+        pytest.skip("rules have another version, or no status")
+    policy = tmp_path_factory.mktemp("soak") / "audit-policy.yaml"
+    policy.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML
+    arguments = [f"--audit-policy-file={policy}"]
+    with RestartablePlane(assets, audit=True, api_server_arguments=arguments) as plane:
+        witness = Witness(plane.folder / "audit.log", OUR_USER)
+        with Sized(plane) as process:
+            process.wait_working()
+            seed = int(os.environ.get("SOAK_SEED") or new_seed())
+            print(f"SOAK_SEED={seed}")
+            churn = Churn(plane.client, seed, process.set_policy)
+            steps = _churn(plane, churn)
+            overdue = _come_to_rest(churn)
+            time.sleep(SETTLED_SECONDS)
+            soaked = process.sizes()
+            errors = [line["error"] for line in process.lines("stopped by an error")]
+        with Sized(plane) as process:
+            process.wait_working()
+            time.sleep(FRESH_SECONDS)
+            fresh = process.sizes()
+        return Soak(churn, steps, witness.deletions(), overdue, soaked, fresh, errors)
+
+
+def _churn(plane: RestartablePlane, churn: Churn) -> Counter[str]:
+    """The changes, with the restarts in between: how many of each were made."""
+    churn.begin()
+    steps: Counter[str] = Counter()
+    for part in range(1, RESTARTS + 2):
+        until = time.monotonic() + 60.0 * MINUTES / (RESTARTS + 1)
+        while time.monotonic() < until:
+            steps[churn.step()] += 1
+            time.sleep(PAUSE_SECONDS)
+        if part <= RESTARTS:
+            plane.stop_api_server()
+            plane.start_api_server()
+    return steps
+
+
+def _come_to_rest(churn: Churn) -> list[str]:
+    """Whatever is due may go, then most things are removed: the pods that did not go."""
+    churn.do(churn.relent)
+
+    deadline = time.monotonic() + 3 * LATE_SECONDS + STUCK_SECONDS
+    while churn.due_within(LATE_SECONDS) and time.monotonic() < deadline:
+        churn.do(churn.end_pods)
+        time.sleep(1.0)
+    overdue = [f"{pod.namespace}/{pod.name}" for pod in churn.due_within(0.0)]
+    churn.do(churn.clear)
+    return overdue
+
+
+def test_soak_does_something(soak: Soak) -> None:
+    granted = [each for each in soak.deletions if each.code < 300]
+    print(f"created {soak.churn.created}, steps {dict(soak.steps)}")
+    print(f"{len(granted)} of {len(soak.deletions)} evictions granted, {RESTARTS} restarts")
+    assert len(granted) > 5 * MINUTES
+    assert soak.errors == []
+
+
+def test_no_pod_is_evicted_twice(soak: Soak) -> None:
+    granted = Counter(each.uid for each in soak.deletions if each.code < 300)
+    assert [uid for uid, count in granted.items() if count > 1] == []
+
+
+def test_no_pod_is_evicted_that_no_taint_hits_or_that_is_held(soak: Soak) -> None:
+    slack = timedelta(seconds=NOTICED_SECONDS)
+    granted = [each for each in soak.deletions if each.code < 300]
+    pods = soak.churn.all_pods
+    wrong = [(each.at, pods[each.uid]) for each in granted if not pods[each.uid].could_go(each.at, slack)]
+    assert wrong == []
+
+
+def test_nothing_due_is_left(soak: Soak) -> None:
+    assert soak.overdue == []
+
+
+def test_worker_keeps_no_more_than_a_fresh_one(soak: Soak) -> None:
+    before, after = soak.fresh.lengths, soak.soaked.lengths
+    assert len(before) > 40, "the walk has found the worker's parts"
+    bounds = {name: _bound(name) for name in after}
+    grown = {
+        name: (length, before.get(name, 0))
+        for name, length in after.items()
+        if length > (bound if (bound := bounds[name]) is not None else before.get(name, 0))
+    }
+    print("kept within bounds:", {name: length for name, length in after.items() if bounds[name] is not None})
+    print("lengths:", {name: length for name, length in after.items() if length})
+    assert not grown, grown
+
+
+def _bound(name: str) -> int | None:
+    return next((bound for pattern, bound in BOUNDED.items() if re.fullmatch(pattern, name)), None)
+
+
+def test_memory_is_that_of_a_fresh_worker(soak: Soak) -> None:
+    soaked, fresh = soak.soaked, soak.fresh
+    print(f"RSS {soaked.rss_mib:.1f} MiB (most {soaked.peak_mib:.1f}), of a fresh process {fresh.rss_mib:.1f} MiB")
+    assert soaked.peak_mib < MEMORY_LIMIT_MIB
+    assert soaked.rss_mib <= GROWTH * fresh.rss_mib + GROWTH_MIB
