@@ -45,12 +45,12 @@ NAMESPACES: Final = 5
 
 
 class Churn:
-    """The cluster and what is done to it. `set_policy` writes the document that the worker reads."""
+    """The cluster and what is done to it. `write_policy` writes the document that the worker reads."""
 
-    def __init__(self, client: Client, seed: int, set_policy: Callable[[Json], None]) -> None:
+    def __init__(self, client: Client, seed: int, write_policy: Callable[[Json], None]) -> None:
         self._client = client
         self._random = random.Random(seed)
-        self._set_policy = set_policy
+        self._set_policy = write_policy
         self._number = 0
         self.namespaces: dict[str, bool] = {}
         """Whether each is held."""

@@ -91,7 +91,7 @@ class Sized(EvictProcess):
     def _file(self) -> Path:
         return self.folder / "sizes.json"
 
-    def set_policy(self, policy: Json) -> None:
+    def write_policy(self, policy: Json) -> None:
         part = self.folder / "policy.part"
         part.write_text(json.dumps(policy))
         part.replace(self.folder / "policy.yaml")
@@ -136,7 +136,7 @@ def soak(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Soak:
             process.wait_working()
             seed = int(os.environ.get("SOAK_SEED") or new_seed())
             print(f"SOAK_SEED={seed}")
-            churn = Churn(plane.client, seed, process.set_policy)
+            churn = Churn(plane.client, seed, process.write_policy)
             steps = _churn(plane, churn)
             overdue = _come_to_rest(churn)
             time.sleep(SETTLED_SECONDS)

@@ -133,9 +133,13 @@ class Peer:
             self._open_watch.write(chunk(line))
         await self._open_watch.drain()
 
+    async def until_watched(self, path: str) -> None:
+        """Returns once that path is watched. A change that comes sooner is part of a list, and of no watch after it."""
+        await until(lambda: path in self._open_watches, f"a watch of {path}")
+
     async def say_on(self, path: str, *lines: bytes, cut: bool = False) -> None:
         """More lines on the watch of that path, after which the connection may break."""
-        await until(lambda: path in self._open_watches, f"a watch of {path}")
+        await self.until_watched(path)
         writer = self._open_watches[path]
         for line in lines:
             writer.write(chunk(line))

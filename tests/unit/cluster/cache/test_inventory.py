@@ -350,6 +350,7 @@ async def _something(bench: Bench, random: Random) -> None:
     peer = bench.peer
     resource = random.choice((CLAIMS, SLICES, RULES))
     path = peer.path_of(resource)
+    await peer.until_watched(path)
     lines = [_change(peer, resource, random) for _ in range(random.randint(1, 5))]
     match random.randrange(6):
         case 0:
@@ -360,7 +361,7 @@ async def _something(bench: Bench, random: Random) -> None:
         case 2:
             await peer.say_on(path, *lines[:-1], lines[-1][: random.randrange(1, len(lines[-1]) - 1)], cut=True)
         case 3:
-            await peer.say_on(path, EXPIRED)
+            await peer.say_on(path, EXPIRED, cut=True)
         case 4:
             peer.forgotten = peer.version
             await peer.say_on(path, *lines[:1], cut=True)
