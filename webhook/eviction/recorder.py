@@ -56,7 +56,10 @@ class EvictionRecorder:
             log.warning("events not written", extra={"count": dropped})
 
     async def _write(self, event: EvictionEvent) -> None:
-        await self._deps.writer.write_event(event)
+        if self._deps.leads():
+            await self._deps.writer.write_event(event)
+        else:
+            self._count_dropped(1)  # another process leads, and a process without the lease writes nothing
 
     def _count_dropped(self, count: int) -> None:
         for _ in range(count):

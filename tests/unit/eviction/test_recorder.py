@@ -54,6 +54,19 @@ def test_events_that_wait_at_the_end_are_written() -> None:
     asyncio.run(test())
 
 
+def test_events_of_a_worker_that_lost_its_lease_are_dropped_and_counted() -> None:
+    async def test() -> None:
+        world = World(Mode.REPLACEMENT, FREE)
+        recorder = EvictionRecorder(world.deps)
+        for event in events(3):
+            recorder.record(event)
+        world.leads = False
+        await recorder.finish()
+        assert (world.cluster.events, dropped(world)) == ([], 3)
+
+    asyncio.run(test())
+
+
 def test_events_that_take_too_long_at_the_end_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         world = World(Mode.REPLACEMENT, FREE, flush_seconds=0.01)
