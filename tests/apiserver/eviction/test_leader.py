@@ -149,9 +149,13 @@ def test_paused_leader_never_writes_the_lease_again(course: Course) -> None:
 
 
 def test_paused_leader_writes_nothing_after_the_next_one_has_the_lease(course: Course) -> None:
-    """Neither conditions nor Events, nor anything else; what its successor writes shows that all of it is on record."""
+    """Neither conditions nor Events, nor anything else; what its successor writes shows that all of it is on record.
+
+    An Event that was about to be sent when the process was paused may still be sent when it is continued.
+    """
     acquired_at = min(course.successor.leased_at)
     late = {what: [at for at in times if at >= acquired_at] for what, times in course.paused.written_at.items()}
+    assert len(late.pop("events", [])) <= 1
     assert {what: times for what, times in late.items() if times} == {}
     written = {what for what, times in course.successor.written_at.items() if max(times) >= acquired_at}
     assert written >= {"pods/eviction", "devicetaintrules/status", "events", LEASES}
