@@ -85,6 +85,22 @@ class Row:
         """The same row, denied for one error, at its own position; `reason` is as in Entry."""
         return replace(self, result=Result.DENIED, entries=(Entry(Level.ERROR, message, self.position, reason=reason),))
 
+    @property
+    def findings(self) -> list[dict[str, Any]]:
+        """The entries as `status` and `preview` have them in JSON and YAML."""
+        return [
+            {
+                "file": self.file,
+                "line": entry.position.line if entry.position else None,
+                "column": entry.position.column if entry.position else None,
+                "severity": entry.level.value,
+                "reason": entry.reason,
+                "field": entry.field,
+                "message": entry.message,
+            }
+            for entry in self.entries
+        ]
+
     def count(self, level: Level) -> int:
         """How many entries of a level there are."""
         return sum(entry.level is level for entry in self.entries)

@@ -100,7 +100,7 @@ def as_values(report: PreviewReport) -> dict[str, Any]:
         "podsKnown": report.pods_known,
         "claimsKnown": report.claims_known,
         "previews": [_preview_values(item, report.now) for item in report.objects],
-        "findings": [_entry_values(row, position) for row in report.rows for position in range(len(row.entries))],
+        "findings": [finding for row in report.rows for finding in row.findings],
     }
 
 
@@ -122,23 +122,10 @@ def _preview_values(item: ObjectPreview, now: datetime) -> dict[str, Any]:
         "podGroups": [_group_values(each, now) for each in preview.pod_groups],
         "incompletePools": [{"driver": driver, "pool": pool} for driver, pool in preview.impact.incomplete_pools],
         "notes": list(item.notes),
-        "findings": [_entry_values(row, position) for position in range(len(row.entries))],
+        "findings": row.findings,
         "confirmation": None
         if answer is None
         else {"answer": answer.answer.value, "code": answer.code or None, "message": answer.message or None},
-    }
-
-
-def _entry_values(row: Row, position: int) -> dict[str, Any]:
-    entry = row.entries[position]
-    return {
-        "file": row.file,
-        "line": entry.position.line if entry.position else None,
-        "column": entry.position.column if entry.position else None,
-        "severity": entry.level.value,
-        "reason": entry.reason,
-        "field": entry.field,
-        "message": entry.message,
     }
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from webhook.commands.status.objects import StatusObjects
     from webhook.commands.status.states import PodStatus
     from webhook.commands.status.views import EvictionView, StatusSettings
-    from webhook.files.report import Entry, Row
+    from webhook.files.report import Row
     from webhook.inventory.matching import Evictor
 
 VERSION: Final = 1
@@ -191,19 +191,7 @@ def as_values(report: StatusReport) -> dict[str, Any]:
         "taints": [_line_values(each) for each in report.lines],
         "pods": [_pod_values(each) for each in report.pods] if report.show_pods else None,
         "notes": list(report.notes),
-        "findings": [_entry_values(row, entry) for row in report.rows for entry in row.entries],
-    }
-
-
-def _entry_values(row: Row, entry: Entry) -> dict[str, Any]:
-    return {
-        "file": row.file,
-        "line": entry.position.line if entry.position else None,
-        "column": entry.position.column if entry.position else None,
-        "severity": entry.level.value,
-        "reason": entry.reason,
-        "field": entry.field,
-        "message": entry.message,
+        "findings": [finding for row in report.rows for finding in row.findings],
     }
 
 
