@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from webhook.eviction.limits import BreakerLimit
-from webhook.policy.model import Share
+from webhook.eviction.profiles import max_unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,8 +140,10 @@ class Breaker:
     def _judge(self, driver: str, known: _Driver) -> None:
         settings, seconds = self._settings(), self._clock.seconds()
         known.tainted = {device: at for device, at in known.tainted.items() if seconds - at < settings.window_seconds}
-        most = _most(settings.devices, self._inventory.pools.device_count(driver))
-        if known.tripped_at is not None or most is None or len(known.tainted) <= most:
+        if known.tripped_at is not None or settings.devices is None:
+            return  # the devices of a large driver are not counted for nothing
+        most = max_unavailable(settings.devices, self._inventory.pools.device_count(driver))
+        if most is None or len(known.tainted) <= most:
             return
         now = self._clock.now()
         first = now - timedelta(seconds=seconds - min(known.tainted.values()))
@@ -170,10 +172,3 @@ class Breaker:
             return None
         self._on_later(plan.uid, seconds)
         return BreakerLimit(driver)
-
-
-def _most(limit: int | Share | None, devices: int) -> int | None:
-    """How many devices of a driver may be tainted within the window; None is no limit. Shares are rounded up."""
-    if isinstance(limit, Share):
-        return max(math.ceil(devices * limit.percent / 100), 1)
-    return limit

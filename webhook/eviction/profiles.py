@@ -67,11 +67,11 @@ def deletes_at_once(profile: EvictionProfile) -> bool:
     return profile.delete_after_deadline and not profile.deadline_seconds
 
 
-def max_unavailable(limit: int | Share | None, pods: int) -> int | None:
-    """How many of an owner's `pods` may be unavailable at the same time; None is no limit.
+def max_unavailable(limit: int | Share | None, total: int) -> int | None:
+    """How many of `total` may be unavailable: an owner's pods, or the devices of a driver; None is no limit.
 
-    Shares are rounded up, as in PodDisruptionBudgets, so at least one pod may always be unavailable.
+    Shares are rounded up, as in PodDisruptionBudgets, so at least one may always be unavailable.
     """
     if isinstance(limit, Share):
-        return max(math.ceil(pods * limit.percent / 100), 1)
+        return max(math.ceil(total * limit.percent / 100), 1)
     return limit
