@@ -83,17 +83,22 @@ def test_eviction_that_waits_for_its_turn_does_not_delay_the_end() -> None:
     hurry(test())
 
 
+async def change_six_rules(world: World) -> None:
+    """Six rules have written their conditions, and then each of them loses its only pod."""
+    pods = [pod(f"pod-{number}") for number in range(6)]
+    for number, each in enumerate(pods):
+        world.add(claim(each.meta.name, tolerates(3600)), each, rule(f"rule-{number}"))
+    await asyncio.sleep(30)
+    world.remove(*pods)
+
+
 def test_last_conditions_are_written_in_bounded_time() -> None:
     """M11: the last conditions of six rules are written at the same time, and for five seconds at most."""
 
     async def test() -> None:
         world, server = busy()
-        pods = [pod(f"pod-{number}") for number in range(6)]
         async with at_work(world):
-            for number, each in enumerate(pods):
-                world.add(claim(each.meta.name, tolerates(3600)), each, rule(f"rule-{number}"))
-            await asyncio.sleep(30)
-            world.remove(*pods)
+            await change_six_rules(world)
             server.answer_seconds = 10.0
             assert await seconds_to_stop(world) <= CONDITION_SECONDS + 1
 
@@ -105,12 +110,8 @@ def test_last_conditions_are_written_side_by_side() -> None:
 
     async def test() -> None:
         world, server = busy()
-        pods = [pod(f"pod-{number}") for number in range(6)]
         async with at_work(world):
-            for number, each in enumerate(pods):
-                world.add(claim(each.meta.name, tolerates(3600)), each, rule(f"rule-{number}"))
-            await asyncio.sleep(30)
-            world.remove(*pods)
+            await change_six_rules(world)
             server.answer_seconds = 4.0
             assert await seconds_to_stop(world) < CONDITION_SECONDS
         reasons = {world.condition(f"rule-{number}")[1] for number in range(6)}
