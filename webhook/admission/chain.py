@@ -22,10 +22,12 @@ from webhook.admission.excess import Excess, excess_of
 from webhook.admission.explanation import NOTHING, Explanation, explanation
 from webhook.admission.guard import SILENT as UNGUARDED
 from webhook.admission.guard import GuardFindings, guard
+from webhook.admission.impact_text import IMPACT
 from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
 from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findings
 from webhook.admission.slice_guard import guard_slice
+from webhook.admission.softening import UNTOUCHED, softening_of
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader
 from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, not_supported
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.context import AdmissionContext
     from webhook.admission.review import AdmissionRequest
+    from webhook.admission.softening import SofteningResult
     from webhook.api.field import JSON
     from webhook.policy.model import Action
 
@@ -170,6 +173,10 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     if isinstance(subject, Decision) or subject.errors or request.sub_resource or subject.cut:
         return ALLOWED
     context.budget.check("defaulting")
+    if isinstance(subject.new, DeviceTaintRule):
+        softening = softening_of(subject.new, subject.old, request, context)
+        if softening is not UNTOUCHED:
+            return _softened(subject, request, context, softening)
     edits = list(edits_for(subject.new, subject.old, context))
     remarks: tuple[Finding, ...] = ()
     if isinstance(subject.new, ResourceClaim | ResourceClaimTemplate):
@@ -180,6 +187,21 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     if not patch:
         return _decision(list(remarks)) if remarks else ALLOWED
     return Decision(remarks, patch, {"decision": "defaulted"})
+
+
+def _softened(
+    subject: _Subject, request: AdmissionRequest, context: AdmissionContext, softening: SofteningResult
+) -> Decision:
+    """The decision of /mutate on a rule that an entry of the policy may soften."""
+    if not softening.edits:
+        patch = patch_for(request.object, list(edits_for(subject.new, subject.old, context)))
+        annotations = {"decision": "defaulted"} if patch else {}
+        return Decision((), patch, annotations, assumed=softening.left)
+    annotations = {"decision": "softened", "policy-hash": context.policy.hash}
+    if softening.impact:
+        annotations[IMPACT] = softening.impact
+    patch = patch_for(request.object, softening.edits)
+    return Decision(softening.remarks, patch, annotations, softened=not softening.repeated)
 
 
 def explain(request: AdmissionRequest, context: AdmissionContext) -> Explanation:

@@ -24,6 +24,7 @@ from webhook.cluster.client.errors import NoCredentials
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.client.throttled import ThrottledCluster
 from webhook.cluster.events import EventWriter
+from webhook.cluster.eviction_lease import MODE_ANNOTATION
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
@@ -46,6 +47,7 @@ from webhook.eviction.profiles import classes_of
 from webhook.eviction.stale_report import StaleReporter
 from webhook.flowcontrol.clock import boottime_seconds
 from webhook.flowcontrol.throttle import Throttle
+from webhook.policy.impact_limits import protected_among
 from webhook.policy.model import InTreeEvictor
 from webhook.policy.store import PolicyStore
 from webhook.runtime import Stage, Stages
@@ -57,7 +59,7 @@ from webhook.telemetry.eviction import EvictionMetrics
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from webhook.admission.confirmation import Numbers
     from webhook.api.pods import Pod
@@ -197,7 +199,11 @@ class Worker:
             return []
         leadership = self._leader = Leadership(
             self._lease_cluster,
-            LeaderSettings(namespace=lease.namespace, name=lease.name),
+            LeaderSettings(
+                namespace=lease.namespace,
+                name=lease.name,
+                annotations={MODE_ANNOTATION: self._settings.worker.mode.value},
+            ),
             identity=self._identity,
             now=self._clock.now,
             random=random.random,  # noqa: TID251 -- the shell's
@@ -339,7 +345,12 @@ class Worker:
         return self._known_totals
 
     def _ceiling_of(self, rule: DeviceTaintRule) -> Ceiling | None:
-        return ceiling_of(rule, self._policy.policy, self._totals, self._key.confirmation_of(rule))
+        confirmation = self._key.confirmation_of(rule)
+        return ceiling_of(rule, self._policy.policy, self._totals, confirmation, self._protected)
+
+    def _protected(self, namespaces: Collection[str]) -> frozenset[str]:
+        """The namespaces that the policy protects. One that is not known counts as protected."""
+        return protected_among(self._policy.policy.impact.protected_namespaces, namespaces, self._namespaces.facts_of)
 
     def _profile_of(self, pod: Pod) -> Profile:
         profiles = self._policy.profiles

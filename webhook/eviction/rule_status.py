@@ -125,7 +125,8 @@ class RuleStatusUpdater:
         pods, namespaces = self._plans.counts_of(rule.meta.uid)
         if not pods:
             return False  # there is no eviction to stop
-        state.stopped = ceiling.exceeded_by(pods + state.tally.counting, namespaces)
+        names = self._plans.namespaces_of(rule.meta.uid)
+        state.stopped = ceiling.exceeded_by(pods + state.tally.counting, namespaces, names)
         if state.stopped:
             log.error("eviction stopped", extra={"rule": rule.meta.name, "error": state.stopped})
         return bool(state.stopped)
