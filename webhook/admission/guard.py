@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from webhook.admission.context import AdmissionContext
-    from webhook.admission.over_limit import Reason
+    from webhook.admission.over_limit import LimitReason
     from webhook.admission.review import AdmissionRequest
     from webhook.inventory.state import Inventory
     from webhook.policy.model import ImpactSettings
@@ -166,7 +166,7 @@ class _Guarding:
         else:
             yield _warn(SELECTOR, text)
 
-    def _is_softened(self, reasons: Iterable[Reason]) -> bool:
+    def _is_softened(self, reasons: Iterable[LimitReason]) -> bool:
         """Whether the devices may be closed all the same: by the entry of the policy, and by the form of the rule.
 
         A new code is judged first, since the worker takes its numbers for a ceiling.
@@ -205,7 +205,7 @@ class _Guarding:
         else:
             yield from self._refused(reasons, impact, hit, fault)
 
-    def _reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> list[Reason]:
+    def _reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> list[LimitReason]:
         """Why the rule is over the limit. Not for what /mutate of another replica may have left as it is."""
         check, reasons = self._check, list(self._check.reasons(inventory, impact, hit))
         if reasons and check.may_be_left(reasons) and check.left_at_once(inventory, impact):
@@ -221,7 +221,9 @@ class _Guarding:
             # The worker's ceiling for such a rule may be lower than the limit of who confirms it.
             yield _deny(SELECTOR, f"{summary_of(impact, self._new)}: the rule was softened; {self._way_out(hit)}")
 
-    def _refused(self, reasons: list[Reason], impact: Impact, hit: ImpactToConfirm, fault: str) -> Iterator[Finding]:
+    def _refused(
+        self, reasons: list[LimitReason], impact: Impact, hit: ImpactToConfirm, fault: str
+    ) -> Iterator[Finding]:
         text = f"{summary_of(impact, self._new)}: {'; '.join(each.text for each in reasons)}"
         if self._check.may_soften(reasons) and not self._code.is_new:
             if self._context.policy.mode is not PolicyMode.ENFORCE:

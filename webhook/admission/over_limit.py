@@ -38,7 +38,7 @@ limit on devices is about, and the worker does not count claims."""
 _WINDOW: Final = "window:"
 
 
-class Reason(NamedTuple):
+class LimitReason(NamedTuple):
     """Why an impact is over the limit: a short form for the audit log, a sentence, and the driver that it is about."""
 
     short: str
@@ -109,27 +109,27 @@ class LimitCheck:
 
     # --- reasons ---------------------------------------------------------------------------------
 
-    def reasons_known(self) -> Iterator[Reason]:
+    def reasons_known(self) -> Iterator[LimitReason]:
         """Why the rule is over the limit, whatever it hits."""
         selector = self._new.selector
         if selector is None:
             text = "a rule without selector evicts no pod, but schedulers of 1.33 to 1.37 "
             text += "allocate no device while it exists"
-            yield Reason("no-selector", text)
+            yield LimitReason("no-selector", text)
         elif selector.empty:
-            yield Reason("empty-selector", "an empty selector is every device of every driver")
+            yield LimitReason("empty-selector", "an empty selector is every device of every driver")
         elif selector.unknown:
             text = "the selector has fields that are not known here, so it counts as every device"
-            yield Reason("unknown-selector", text)
+            yield LimitReason("unknown-selector", text)
         elif is_wide(selector):
-            yield Reason("unknown-selector", "nothing in the selector can be judged, so it counts as every device")
+            yield LimitReason("unknown-selector", "nothing in the selector can be judged, so it counts as every device")
         if self.backdated:
             assert self._new.taint.time_added is not None
             text = f"timeAdded {format_time(self._new.taint.time_added)} is past, so tolerationSeconds may be over"
             # A rule that is softened gets the time of the softening; one that still has such a time was not softened.
-            yield Reason("backdated", text, softens=not self._new.softened)
+            yield LimitReason("backdated", text, softens=not self._new.softened)
 
-    def reasons_unknown(self, why: str) -> Iterator[Reason]:
+    def reasons_unknown(self, why: str) -> Iterator[LimitReason]:
         """Why the rule counts as over the limit while its impact is not known; `why` says why not.
 
         Nothing tells how many devices it would close, so one with a limit on them is not softened.
@@ -137,9 +137,9 @@ class LimitCheck:
         yield from self.reasons_known()
         if self.evicts and self._settings.unknown_impact is Action.DENY:
             countable = self.limits.devices is None and self.limits.claims is None
-            yield Reason("unknown", f"what it hits is not known: {why}", softens=countable)
+            yield LimitReason("unknown", f"what it hits is not known: {why}", softens=countable)
 
-    def reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> Iterator[Reason]:
+    def reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> Iterator[LimitReason]:
         """Why the rule is over the limit."""
         yield from self.reasons_known()
         check = partial(self._context.budget.check, "impact")
@@ -151,19 +151,21 @@ class LimitCheck:
             text = f"the limit is {_limits_text(over)}"
             if alone is not None and alone.over and alone.driver is not None and impact.drivers > 1:
                 text += f"; it hits {count(alone.devices, 'device')} of that driver"
-            yield Reason(f"limit:{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT, waits=True)
+            yield LimitReason(
+                f"limit:{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT, waits=True
+            )
         elif self._settings.window_seconds:
             yield from self._in_window(inventory, impact, limits, ceiling)
         if hit.protected:
             subject, verb = ("namespaces", "are") if len(hit.protected) > 1 else ("namespace", "is")
             text = f"{subject} {first_names(hit.protected)} {verb} protected"
-            yield Reason("protected", text, softens=True, waits=True)
+            yield LimitReason("protected", text, softens=True, waits=True)
         if self.evicts and self._settings.unknown_impact is Action.DENY:
             yield from _not_counted(impact)
 
     def _in_window(
         self, inventory: Inventory, impact: Impact, limits: ImpactLimits, ceiling: Mapping[str, int | None]
-    ) -> Iterator[Reason]:
+    ) -> Iterator[LimitReason]:
         """Many small rules are one large one."""
         together = Numbers(0, 0, 0, 0)
         if impact.pods or impact.pod_groups:
@@ -175,14 +177,14 @@ class LimitCheck:
             hits = " and ".join(each.hit for each in over.values())
             text = f"with all other taints of the last {minutes:g} min it hits {hits}, and the limit is"
             text = f"{text} {_limits_text(over)}"
-            yield Reason(f"{_WINDOW}{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT)
+            yield LimitReason(f"{_WINDOW}{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT)
 
-    def may_soften(self, reasons: Iterable[Reason]) -> bool:
+    def may_soften(self, reasons: Iterable[LimitReason]) -> bool:
         """Whether /mutate softens a NoExecute rule that is over the limit for these reasons."""
         twice = self._settings.two_step and self._old is None
         return self.softens and self._new.taint.effect == NO_EXECUTE and not twice and all_soften(reasons)
 
-    def may_be_left(self, reasons: Iterable[Reason]) -> bool:
+    def may_be_left(self, reasons: Iterable[LimitReason]) -> bool:
         """Whether only other rules of the window speak against a NoExecute rule that might have been softened."""
         over = self.limits.soften is Softening.OVER
         return over and self.may_soften(reasons) and all(each.short.startswith(_WINDOW) for each in reasons)
@@ -212,15 +214,15 @@ class _Over(NamedTuple):
     driver: str = ""
 
 
-def _not_counted(impact: Impact) -> Iterator[Reason]:
+def _not_counted(impact: Impact) -> Iterator[LimitReason]:
     if impact.pod_groups:
         groups = count(len(impact.pod_groups), "PodGroup")
         verb = "uses" if len(impact.pod_groups) == 1 else "use"
-        yield Reason("pod-groups", f"{groups} of unknown size {verb} such devices", softens=True)
+        yield LimitReason("pod-groups", f"{groups} of unknown size {verb} such devices", softens=True)
     if impact.incomplete_pools:
         driver, pool = impact.incomplete_pools[0]
         text = f"pool {driver}/{pool} is being published, so devices are not all counted"
-        yield Reason("incomplete", text, softens=True)
+        yield LimitReason("incomplete", text, softens=True)
 
 
 def _over(numbers: Numbers, ceiling: Mapping[str, int | None], closed: ClosedDevices | None) -> dict[str, _Over]:
@@ -246,6 +248,6 @@ def _driver_in(over: Mapping[str, _Over]) -> str:
     return next((each.driver for each in over.values() if each.driver), "")
 
 
-def all_soften(reasons: Iterable[Reason]) -> bool:
+def all_soften(reasons: Iterable[LimitReason]) -> bool:
     """Whether a rule that is over the limit for these reasons may be softened."""
     return all(each.softens for each in reasons)

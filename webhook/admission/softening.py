@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.context import AdmissionContext
     from webhook.admission.defaulting import Edit
-    from webhook.admission.over_limit import Reason
+    from webhook.admission.over_limit import LimitReason
     from webhook.admission.review import AdmissionRequest
 
 SOFTENED: Final = "DT121"
@@ -122,7 +122,7 @@ class _Softener:
         figures = annotation_of(impact, acts=True, over=[each.short for each in reasons])
         return self._softened(reasons)._replace(impact=figures)
 
-    def _softened(self, reasons: tuple[Reason, ...]) -> SofteningResult:
+    def _softened(self, reasons: tuple[LimitReason, ...]) -> SofteningResult:
         new, old, now = self._new, self._old, self._context.now
         soft = _soft(new, new.taint.time_added)
         time = rule_time(soft, old, now)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MODE_ANNOTATION: Final = f"{OWN_GROUP}/mode"
 """On the Lease: the mode of the worker that holds it."""
 READ_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 1.0
+"""Until it is looked again whether it is wanted."""
 _TIMEOUT_SECONDS: Final = 5.0
 _LEASE_SECONDS: Final = 15
 """Of a record that does not say."""
@@ -98,9 +100,10 @@ class EvictionLease:
     async def run(self) -> NoReturn:
         """Reads the lease every ten seconds while that is wanted."""
         while True:
-            if self._wanted():
+            wanted = self._wanted()
+            if wanted:
                 await self.read()
-            await asyncio.sleep(READ_SECONDS * (0.9 + 0.2 * self._random()))
+            await asyncio.sleep((READ_SECONDS if wanted else _LOOK_SECONDS) * (0.9 + 0.2 * self._random()))
 
     async def read(self) -> None:
         """Reads it once; never raises. A failure that may pass leaves what was known."""

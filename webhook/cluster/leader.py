@@ -51,7 +51,7 @@ class LeaderSettings:
     retry_seconds: int = 2
     """Between two attempts, and between two renewals."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Written to the lease by whoever holds it."""
+    """Written to the lease by its holder."""
 
 
 class _Lease(msgspec.Struct):

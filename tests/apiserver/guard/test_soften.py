@@ -17,7 +17,8 @@ import pytest
 from tests.apiserver.evicting import CONDITION, DRIVER, EvictProcess, Ward
 from tests.apiserver.guard.crowd import RULES, SLICES
 from tests.apiserver.guard.replicas import called
-from tests.apiserver.policy.stage import OWN_NAMESPACE, Stage, make_policy
+from tests.apiserver.policy.stage import Stage, make_policy
+from tests.apiserver.registration.samples import OWN_NAMESPACE
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
 from tests.controlplane.client import path
@@ -42,7 +43,6 @@ IN_TREE: Final = "system:serviceaccount:kube-system:device-taint-eviction-contro
 OPERATOR: Final = "system:serviceaccount:health:operator"
 GROUPS: Final = ("system:serviceaccounts", "system:authenticated")
 WORKER: Final = "evictor"
-GROUPS: Final = ("system:serviceaccounts", "system:authenticated")
 NO_WORKER: Final = "no eviction worker holds its lease, so pods stay until one does"
 SCHEDULED_WITHIN_SECONDS: Final = 90.0
 ACCOUNT: Final = {"serviceAccounts": ["health/operator"]}
@@ -132,7 +132,7 @@ class Hospital:
     def scheduled(self, url: str) -> str:
         """What the scheduler says of a pod: True, or why not."""
         conditions = self.client.get(url).object.get("status", {}).get("conditions", ())
-        found = next((each for each in conditions if each["type"] == "PodScheduled"), {})
+        found: Json = next((each for each in conditions if each["type"] == "PodScheduled"), {})
         return str(found.get("status", "")) if found.get("status") == "True" else str(found.get("message", ""))
 
     def wait_closed(self, name: str) -> None:

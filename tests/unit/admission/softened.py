@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tests.builders import make_admission_request, make_context
-from tests.unit.admission.guarding import SECRET, _versioned, fleet
+from tests.unit.admission.guarding import SECRET, _versioned, fleet, tainting
 from tests.unit.inventory.values import inventory_of
 from webhook.admission.chain import mutate, validate
 from webhook.admission.jsonpatch import apply_patch
@@ -46,8 +46,11 @@ class Sent(NamedTuple):
 
 def softening(when: Softening = Softening.OVER, *, others: Any = None, **fields: Any) -> ImpactSettings:
     """An entry of the operator that softens at 3 pods, and one for all others; `fields` with the names of either."""
-    own = {name: fields.pop(name) for name in ("pods", "claims", "devices", "namespaces", "taints") if name in fields}
-    entry = ImpactLimits(ACCOUNT, **{"pods": 3, "soften": when, **own})
+    own: dict[str, Any] = {
+        name: fields.pop(name) for name in ("pods", "claims", "devices", "namespaces", "taints") if name in fields
+    }
+    given: dict[str, Any] = {"pods": 3, "soften": when, **own}
+    entry = ImpactLimits(ACCOUNT, **given)
     return ImpactSettings(limits=(entry, others or ImpactLimits(pods=3)), **fields)
 
 
@@ -63,3 +66,8 @@ def send(rule: Any, old: Any = None, *, user: str = OPERATOR, cluster: Any = Non
     stored = apply_patch(rule, mutated.patch)
     judged = validate(make_admission_request(stored, old, user=user, **request), context)
     return Sent(mutated, judged, stored)
+
+
+def stored_softened(selector: Any = "default", **fields: Any) -> Any:
+    """A rule as it is stored once it was softened."""
+    return tainting(selector, "NoSchedule", annotations={**MARKS, **fields.pop("annotations", {})}, **fields)

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.builders import DRIVER, NOW
-from tests.unit.admission.guarding import UNKNOWN, code_in, fleet, node, refusals, tainting
-from tests.unit.admission.softened import MARKS, OPERATOR, send, softening
+from tests.builders import DRIVER, NOW, decoded
+from tests.unit.admission.guarding import UNKNOWN, ask, code_in, fleet, node, refusals, tainting
+from tests.unit.admission.softened import MARKS, OPERATOR, send, softening, stored_softened
 from tests.unit.inventory.values import claim, group, inventory_of, on, pool_slice
 from webhook.api.meta import format_time
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, EVICTIONS_PER_SECOND, SOFTENED_FROM
 from webhook.policy.model import (
     Action,
-    EvictionProfile,
     ImpactLimits,
     ImpactSettings,
     NamespaceMatch,
@@ -27,11 +26,6 @@ from webhook.policy.model import (
 ALWAYS = softening(Softening.ALWAYS)
 LONG_AGO = NOW - timedelta(hours=2)
 LATER = NOW + timedelta(minutes=20)
-
-
-def stored_softened(selector: Any = "default", **fields: Any) -> Any:
-    """A rule as it is stored once it was softened."""
-    return tainting(selector, "NoSchedule", annotations={**MARKS, **fields.pop("annotations", {})}, **fields)
 
 
 # --- what is softened -----------------------------------------------------------------------------
@@ -186,7 +180,7 @@ def test_unknown_impact_that_only_warns_softens_nothing_unless_always() -> None:
 
 @pytest.mark.parametrize("limit", ["devices", "claims"])
 def test_unknown_impact_with_a_limit_that_is_not_softened_is_refused(limit: str) -> None:
-    sent = send(tainting(), cluster=UNKNOWN, impact=softening(**{limit: 1000}))
+    sent = send(tainting(), cluster=UNKNOWN, impact=softening(Softening.OVER, **{limit: 1000}))
     assert (sent.softened, sent.judged.code) == (False, 403)
     assert send(tainting({}), cluster=UNKNOWN).judged.code == 403
 
@@ -208,16 +202,12 @@ def test_rule_that_exceeds_the_limit_with_others_is_softened() -> None:
 
 
 def many(count: int, effect: str = "NoExecute", **fields: Any) -> tuple[Any, ...]:
-    from tests.builders import decoded  # noqa: PLC0415
-
     rules = [tainting(node(number), effect, name=f"r-{number}", **fields) for number in range(count)]
     return tuple(decoded(rule)[0] for rule in rules)
 
 
 def judged_alone(assumed: Any, *, nodes: int = 20, **options: Any) -> Any:
     """What /validate says of a rule that /mutate of another replica has left as it is."""
-    from tests.unit.admission.guarding import ask  # noqa: PLC0415
-
     cluster = inventory_of(*fleet(nodes))
     options = {"impact": softening(), "user": OPERATOR, **options}
     return ask(tainting(node(nodes - 1)), cluster=cluster, assumed=assumed, **options)
@@ -248,73 +238,6 @@ def test_what_was_softened_does_not_speak_against_what_other_replicas_left() -> 
 )
 def test_only_what_mutate_may_have_left_is_let_through(options: Any) -> None:
     assert judged_alone(many(8), **options).code == 403
-
-
-# --- sent again -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "again",
-    [
-        pytest.param(tainting(annotations=MARKS, added=LONG_AGO), id="server-side apply"),
-        pytest.param(tainting(added=NOW), id="put, and the server has set the time"),
-        pytest.param(tainting(added=NOW - timedelta(seconds=60)), id="a minute ago"),
-        pytest.param(tainting(added=NOW + timedelta(seconds=60)), id="a minute ahead"),
-        pytest.param(stored_softened(added=LONG_AGO, annotations={SOFTENED_FROM: "x"}), id="without the mark"),
-    ],
-)
-@pytest.mark.parametrize("mode", [PolicyMode.ENFORCE, PolicyMode.WARN])
-def test_rule_that_is_sent_again_is_what_is_stored(again: Any, mode: PolicyMode) -> None:
-    """Also when it would be within the limit by now, or the impact is not known."""
-    stored = stored_softened(added=LONG_AGO)
-    for options in ({}, {"cluster": UNKNOWN}, {"impact": softening(pods=100)}, {"impact": softening(devices=0)}):
-        sent = send(again, stored, mode=mode, **options)
-        assert sent.stored["spec"] == stored["spec"]
-        assert sent.softened
-        assert sent.judged.allowed
-        assert sent.remark.endswith("; as before")
-        assert not sent.mutated.softened
-
-
-def test_time_that_the_author_gives_is_kept_unless_it_is_past() -> None:
-    stored = stored_softened(added=LONG_AGO)
-    assert send(tainting(added=LATER), stored).time == format_time(LATER)
-    earlier = send(tainting(added=LONG_AGO - timedelta(hours=1)), stored)
-    assert (earlier.softened, earlier.time) == (True, format_time(NOW))
-
-
-def test_rule_without_time_gets_the_stored_one() -> None:
-    again = tainting()
-    del again["spec"]["taint"]["timeAdded"]
-    assert send(again, stored_softened(added=LONG_AGO)).time == format_time(LONG_AGO)
-
-
-def test_narrower_rule_stays_softened_and_a_wider_one_is_judged() -> None:
-    narrower = send(tainting(node(0)), stored_softened(added=NOW))
-    assert (narrower.softened, narrower.remark.endswith("; as before")) == (True, True)
-    wider = send(tainting(), stored_softened(node(0)))
-    assert (wider.softened, wider.mutated.softened, wider.judged.allowed) == (True, True, True)
-    other_key = send(tainting(node(0), key="other.example.com/k"), stored_softened(node(0)))
-    assert not other_key.softened
-    assert send({**tainting({})}, stored_softened(node(0))).judged.code == 403
-
-
-def test_higher_rate_is_judged_and_softened() -> None:
-    profile = (EvictionProfile(rate=5.0),)
-    faster = send(tainting(annotations={EVICTIONS_PER_SECOND: "9"}), stored_softened(), eviction=profile)
-    assert (faster.softened, faster.mutated.softened, faster.judged.allowed) == (True, True, True)
-
-
-def test_stored_rule_that_evicts_is_left_alone() -> None:
-    """What it did before is not judged again, so it is not softened either."""
-    labelled = tainting(annotations={"x": "y"})
-    assert send(labelled, tainting(), impact=ALWAYS).mutated.patch == ()
-
-
-def test_rule_that_is_raised_is_softened() -> None:
-    """Intel's WARNING, then CRITICAL."""
-    raised = send(tainting(added=LONG_AGO), tainting(effect="NoSchedule", added=LONG_AGO))
-    assert (raised.softened, raised.judged.allowed, raised.time) == (True, True, format_time(NOW))
 
 
 # --- confirmed, or with broken glass --------------------------------------------------------------

@@ -99,6 +99,7 @@ def test_what_may_not_be_read_is_not_known() -> None:
 
 def test_it_is_read_again_and_again_while_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "READ_SECONDS", 0.01)
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.01)
     wanted = False
 
     async def test() -> None:

@@ -34,7 +34,7 @@ def test_rule_that_hits_more_than_was_confirmed_stops_before_anybody_goes() -> N
 
 
 def test_rule_with_a_pod_in_a_protected_namespace_stops_and_names_it() -> None:
-    ceiling = Ceiling(pods=9, confirmed=False, softened=True, protected=lambda names: names & {"ml"})
+    ceiling = Ceiling(pods=9, confirmed=False, softened=True, protected={"ml"}.intersection)
     world = World(Mode.DELEGATED, FREE, ceiling_of=lambda _: ceiling)
     crowd(world, 2)
     world.add(rule(effect="NoSchedule", evict=True))

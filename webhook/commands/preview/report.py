@@ -36,6 +36,8 @@ class DryRunAnswer(StrEnum):
 
     GRANTED = "granted"
     CONFIRM = "needsConfirmation"
+    SOFTENED = "softened"
+    """Accepted as NoSchedule with `/evict`. Any code confirms the rule as it was sent."""
     REFUSED = "refused"
     FAILED = "failed"
     """No answer came."""

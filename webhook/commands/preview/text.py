@@ -270,6 +270,11 @@ def _confirmation(given: DryRunResult) -> Iterator[str]:
             yield f"dry run: refused: {given.message}"
             yield "to go ahead, add this annotation:"
             yield f'  {CONFIRM_IMPACT}: "{given.code}"'
+        case DryRunAnswer.SOFTENED:
+            yield f"dry run: accepted as NoSchedule with annotation {EVICT}, by the policy"
+            if given.code:
+                yield "to confirm its impact, add this annotation:"
+                yield f'  {CONFIRM_IMPACT}: "{given.code}"'
         case DryRunAnswer.REFUSED:
             yield f"dry run: refused: {given.message}"
         case DryRunAnswer.FAILED:
