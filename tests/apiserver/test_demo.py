@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.controlplane.assets import Assets
 
 DEMO = (sys.executable, "-m", "tests.demo")
-IN_A_CLUSTER: Final = 21
+IN_A_CLUSTER: Final = 23
 """Chapters."""
 WITHOUT_ONE: Final = 14
 _LINES: Final = 60

@@ -208,7 +208,8 @@ class _Guarding:
     def _reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> list[LimitReason]:
         """Why the rule is over the limit. Not for what /mutate of another replica may have left as it is."""
         check, reasons = self._check, list(self._check.reasons(inventory, impact, hit))
-        if reasons and check.may_be_left(reasons) and check.left_at_once(inventory, impact):
+        enforced = self._context.policy.mode is PolicyMode.ENFORCE
+        if enforced and reasons and check.may_be_left(reasons) and check.left_at_once(inventory, impact):
             return []
         return reasons
 

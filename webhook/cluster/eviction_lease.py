@@ -64,8 +64,8 @@ class EvictionLease:
         cluster: Cluster,
         lease: NamespacedName,
         *,
-        wanted: Callable[[], bool],
-        random: Callable[[], float],
+        wanted: Callable[[], bool] = lambda: True,
+        random: Callable[[], float] = lambda: 0.5,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`wanted`: whether anything depends on it now. `random` returns numbers in [0, 1); `clock` counts seconds."""

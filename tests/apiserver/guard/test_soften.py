@@ -19,6 +19,7 @@ from tests.apiserver.guard.crowd import RULES, SLICES
 from tests.apiserver.guard.replicas import called
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.apiserver.registration.samples import OWN_NAMESPACE
+from tests.apiserver.test_doctor import doctor
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
 from tests.controlplane.client import path
@@ -347,3 +348,5 @@ def test_worker_that_only_observes_is_named_in_the_warning(single: Hospital) -> 
             return any("the eviction worker runs in mode observe" in text for text in reply.warnings)
 
         wait_until(warned, "the webhook knows of the worker")
+        examined = doctor(single.stage.plane).amiss["softening"]
+        assert examined == "warn the policy softens rules, but the eviction worker runs in mode observe, so pods stay"

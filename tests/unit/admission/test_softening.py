@@ -132,6 +132,7 @@ def test_what_softening_would_not_help_is_refused(
     ("cluster", "settings", "waits"),
     [
         pytest.param(fleet(), softening(pods=None, namespaces=0), True, id="namespaces"),
+        pytest.param(fleet(), softening(pods=3, namespaces=0), True, id="pods and namespaces"),
         pytest.param(fleet(), softening(pods=9, protected_namespaces=NamespaceMatch(("ml",))), True, id="protected"),
         pytest.param(
             [pool_slice("gpu-0", pool="node-0"), claim("c", on(pool="node-0"), users=[group("pg")])],
@@ -218,6 +219,11 @@ def test_what_other_replicas_left_at_the_same_instant_is_not_refused() -> None:
     decision = judged_alone(many(9))
     assert decision.code == 403
     assert "/mutate softens such rules, but did not answer" in refusals(decision)[0]
+
+
+def test_policy_that_only_warns_says_so_of_each_rule() -> None:
+    decision = judged_alone(many(8), mode=PolicyMode.WARN)
+    assert "with mode enforce it would become NoSchedule" in decision.warnings[0]
 
 
 def test_what_was_softened_does_not_speak_against_what_other_replicas_left() -> None:
