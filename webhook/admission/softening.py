@@ -139,11 +139,14 @@ def _may_become(rule: DeviceTaintRule) -> bool:
 
 
 def _time_again(new: DeviceTaintRule, old: DeviceTaintRule, now: datetime) -> datetime | None:
-    """The timeAdded of a rule that is sent again: the stored one, unless its author gave another."""
+    """The timeAdded of a rule that is sent again: the stored one, unless its author gave a later one.
+
+    An earlier one was replaced when the rule was softened. The present time is what a server writes where a manifest
+    has none (D-1).
+    """
     time, stored = new.taint.time_added, old.taint.time_added
-    # A server writes the present time where a manifest has none (D-1).
-    given = time is not None and abs(now - time) > BACKDATED
-    return time if given or stored is None else stored
+    later = time is not None and stored is not None and time > stored and abs(now - time) > BACKDATED
+    return time if later or stored is None else stored
 
 
 def _soft(rule: DeviceTaintRule, time: datetime | None) -> DeviceTaintRule:

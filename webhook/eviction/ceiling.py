@@ -54,14 +54,13 @@ def ceiling_of(
     A code that counts sets the ceiling to the confirmed numbers plus the policy's tolerance, for as long as the rule
     exists: it must be used before it expires, but the eviction may take longer. Without one the worker does not know
     who set the rule, so the ceiling is the highest limit that may have applied. A policy in mode warn or off refused
-    nothing at admission, so there the worker stops nothing. A rule that was softened may be over the limit of
-    its author, so its ceiling is the lowest limit that may have softened it, and pods in `protected` namespaces stay.
+    nothing at admission, so there the worker stops nothing. A rule that was softened may be over the limit of its
+    author, so in every mode its ceiling is the lowest limit that may have softened it, and pods in `protected`
+    namespaces stay.
     """
     if confirmation.figures is not None and not confirmation.code_problem:
         most_confirmed = confirmation.figures.grown(policy.impact.tolerance_percent)
         return Ceiling(most_confirmed.pods, most_confirmed.namespaces)
-    if policy.mode is not PolicyMode.ENFORCE:
-        return None
     limits = limits_of_anybody(policy.impact, rule.taint, rule.effective_effect)
     if rule.softened:
         limits = tuple(entry for entry in limits if entry.soften is not Softening.NEVER) or limits
@@ -75,6 +74,8 @@ def ceiling_of(
             softened=True,
             protected=protected,
         )
+    if policy.mode is not PolicyMode.ENFORCE:
+        return None
     pods = _widest([entry.pods for entry in limits], lambda: totals().pods)
     namespaces = _widest([entry.namespaces for entry in limits], lambda: totals().namespaces)
     if pods is None and namespaces is None:

@@ -42,11 +42,15 @@ def test_rule_that_is_sent_again_is_what_is_stored(again: Any, mode: PolicyMode)
         assert not sent.mutated.softened
 
 
-def test_time_that_the_author_gives_is_kept_unless_it_is_past() -> None:
+def test_time_that_the_author_gives_is_kept_if_it_is_later() -> None:
+    """An earlier one in a manifest must not start the rule again with each apply."""
     stored = stored_softened(added=LONG_AGO)
     assert send(tainting(added=LATER), stored).time == format_time(LATER)
     earlier = send(tainting(added=LONG_AGO - timedelta(hours=1)), stored)
-    assert (earlier.softened, earlier.time) == (True, format_time(NOW))
+    assert (earlier.softened, earlier.time) == (True, format_time(LONG_AGO))
+    untimed = stored_softened()
+    del untimed["spec"]["taint"]["timeAdded"]
+    assert send(tainting(added=LATER), untimed).time == format_time(LATER)
 
 
 def test_rule_without_time_gets_the_stored_one() -> None:

@@ -140,6 +140,7 @@ def test_what_softening_would_not_help_is_refused(
             False,
             id="PodGroup of unknown size",
         ),
+        pytest.param([pool_slice("gpu-0", count=2)], softening(), False, id="half published pool"),
     ],
 )
 def test_other_reasons_soften_too(cluster: Any, settings: ImpactSettings, waits: bool) -> None:  # noqa: FBT001
@@ -153,6 +154,12 @@ def test_backdated_rule_gets_the_time_of_its_softening() -> None:
     assert (sent.softened, sent.judged.allowed, sent.time) == (True, True, format_time(NOW))
     moved = send(tainting(node(1), added=LONG_AGO), stored_softened(node(0), added=LONG_AGO))
     assert (moved.softened, moved.judged.allowed, moved.time) == (True, True, format_time(NOW))
+
+
+@pytest.mark.parametrize("seconds", [-60, -30, 30, 3600])
+def test_time_of_the_present_or_the_future_stays(seconds: int) -> None:
+    added = NOW + timedelta(seconds=seconds)
+    assert send(tainting(added=added)).time == format_time(added)
 
 
 def test_backdated_form_is_refused() -> None:

@@ -154,7 +154,13 @@ def test_softened_rule_has_the_lowest_limit_that_may_have_softened_it(
 def test_softened_rule_that_is_confirmed_has_what_was_confirmed() -> None:
     confirmed = Confirmation(Numbers(devices=300, claims=200, pods=100, namespaces=2))
     assert ceiling_of(softened(), policy(SOFT), no_totals, confirmed, sorted) == Ceiling(110, 2)
-    assert ceiling_of(softened(), policy(SOFT, mode=PolicyMode.WARN), no_totals, protected=sorted) is None
+
+
+@pytest.mark.parametrize("mode", PolicyMode)
+def test_softened_rule_waits_in_every_mode(mode: PolicyMode) -> None:
+    """Else the switch that is for emergencies would evict what waits for a confirmation."""
+    expected = Ceiling(20, 5, confirmed=False, softened=True)
+    assert ceiling_of(softened(), policy(SOFT, mode=mode), no_totals) == expected
 
 
 TO_CONFIRM = (
