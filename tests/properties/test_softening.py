@@ -82,7 +82,7 @@ def test_rule_that_was_softened_stays_as_it_is_however_often_it_is_sent(
     rule: Any, old: Any, impact: ImpactSettings, sight: Sight
 ) -> None:
     first = send(rule, old, cluster=sight, impact=impact)
-    later = NOW + timedelta(hours=1)
+    later = NOW + timedelta(hours=3)  # a time that is not the present one is the author's
     for known in (sight, UNKNOWN) if first.remark else ():
         again = send(rule, first.stored, cluster=known, impact=impact, now=later)
         assert again.softened
