@@ -257,6 +257,8 @@ def test_sixty_four_rules_at_once_close_every_device_and_delete_no_pod(crowded: 
     wait_until(lambda: NO_WORKER in " ".join(send("pool-0").warnings), "the webhook has read the lease")
     crowded.wait_closed("after")
 
+    judged = "the in-tree controller has said of each rule that it does not act on it"
+    wait_until(lambda: all(crowded.rule(pool)["status"].get("conditions") for pool in pools), judged)
     before = [crowded.rule(pool) for pool in pools]
     again = crowded.client.each(send, pools, threads=POOLS)
     assert [reply.object["metadata"]["resourceVersion"] for reply in again] == [
