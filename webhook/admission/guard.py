@@ -10,6 +10,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec import structs
+
 from webhook.admission.closed_devices import closed_alone, closed_with_recent
 from webhook.admission.confirmation import NOTHING, CarriedCode, ImpactToConfirm, Numbers, about_of, make_code
 from webhook.admission.decision import BREAK_GLASS, AssumedRule
@@ -20,6 +22,7 @@ from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import CONFIRM_IMPACT, EXPIRES_AT, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
+from webhook.inventory.hardware import siblings_of_rule
 from webhook.inventory.impact import Impact, Taint, impact_of
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, begins_to_evict, is_wide, only_less
 from webhook.policy.impact_limits import limits_for, protected_among
@@ -187,6 +190,9 @@ class _Guarding:
         shown = impact
         if not self._acts:  # the rule does nothing yet, so show what it would do
             shown = self._impact_of(inventory, self._taint.as_if_evicting(in_tree=self._in_tree))
+        check = partial(_context.budget.check, "impact")
+        effect = "" if self._acts else NO_EXECUTE
+        shown = structs.replace(shown, siblings=siblings_of_rule(inventory, new, effect, check))
         hit = self._hit(impact)
         reasons = list(self._reasons(inventory, impact, hit)) if self._acts else []
         driver = next((each.driver for each in reasons if each.driver), "")
