@@ -125,7 +125,7 @@ def siblings_in(
         rank = ranks.get(name, 0)
         if rank:
             for each in drawn:
-                highest[each] = max(rank, highest.get(each, 0))
+                highest[each] = max(rank, highest.get(each, rank))
     if not highest:
         return {}
     found = {name: max([highest.get(each, 0) for each in drawn]) for name, drawn in every}
@@ -146,7 +146,7 @@ def siblings_of_rule(
     """
     rank = EFFECT_RANK.get(effect or rule.effective_effect, 0)
     names = names_of(rule.selector)
-    if not rank or names.device is None:
+    if names.device is None:
         return NO_SIBLINGS
     beside: list[_Beside] = []
     for identity, pool in in_steps(inventory.pools.selected(names.driver, names.pool), check):

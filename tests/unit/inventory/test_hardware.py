@@ -190,6 +190,26 @@ def test_what_a_slice_taints_is_out_of_service(effect: str, new: str, in_service
     assert bool(found(beside, USED, new=rule("new", only(FULL), new))) is in_service
 
 
+def test_of_several_taints_of_a_slice_the_strongest_counts() -> None:
+    both = Device("mig-0", (taint("NoExecute"), taint("NoSchedule"), taint("None")), counter_sets=("gpu-0",))
+    assert found(pool_slice(part(FULL), both), USED) == []
+
+
+def test_a_taint_that_does_nothing_closes_nothing() -> None:
+    assert found(GPU, rule("r", only("mig-0"), "None")) == ["mig-0", "mig-1"]
+    beside = pool_slice(part(FULL), part("mig-0", effect="None"), beside=[SliceTaint("mig-0", taint("None"))])
+    assert found(beside) == ["mig-0"]
+
+
+def test_claims_and_users_are_in_order() -> None:
+    names = [f"c{number}" for number in range(20)]
+    claims = [claim(name, on("mig-0"), users=[name, group(name)]) for name in reversed(names)]
+    sibling = siblings_of_rule(inventory_of(GPU, *claims), rule("new", only(FULL))).devices[0]
+    assert list(sibling.claims) == sorted(f"ml/{name}" for name in names)
+    assert list(sibling.pods) == sorted(f"ml/pod-{name}" for name in names)
+    assert list(sibling.pod_groups) == sorted(f"ml/group-{name}" for name in names)
+
+
 def test_users_are_named() -> None:
     crowd = claim("b", on("mig-0"), users=[group("g"), *used_by("q", "p")])
     unused, other = claim("a", on("mig-0")), claim("z", on("mig-1", pool="other"), users=["x"])
@@ -249,6 +269,12 @@ def test_taints_beside_the_devices_count() -> None:
     value = pool_slice(beside=[SliceTaint(FULL, taint()), SliceTaint("mig-0", taint())])
     assert beside_slice(value, others, gpu_0=2, mig_0=2) == ["mig-1"]
     assert beside_slice(value, others, gpu_0=2) == ["mig-1"]
+
+
+def test_a_taint_beside_the_devices_that_does_nothing_closes_nothing() -> None:
+    others = pool_slice(part(FULL), part("mig-0"), name="slice-1")
+    value = pool_slice(beside=[SliceTaint(FULL, taint()), SliceTaint("mig-0", taint("None"))])
+    assert beside_slice(value, others, gpu_0=2) == ["mig-0"]
 
 
 def test_what_is_simulated_is_no_sibling_of_itself() -> None:
