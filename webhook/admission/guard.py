@@ -7,7 +7,10 @@ with a code, or waived for members of a break-glass group; both are recorded in 
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import structs
 
 from webhook.admission.confirmation import NOTHING, CarriedCode, ImpactToConfirm, about_of, make_code
 from webhook.admission.decision import BREAK_GLASS, AssumedRule
@@ -16,6 +19,8 @@ from webhook.admission.over_limit import LimitCheck, all_soften, usual_rates
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, EXPIRES_AT, DeviceTaintRule
+from webhook.api.taints import NO_EXECUTE
+from webhook.inventory.hardware import siblings_of_rule
 from webhook.inventory.impact import Impact
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, only_less
 from webhook.policy.model import PolicyMode
@@ -184,6 +189,9 @@ class _Guarding:
         shown = impact
         if not self._acts:  # the rule does nothing yet, so show what it would do
             shown = check.impact(inventory, check.taint.as_if_evicting(in_tree=self._in_tree))
+        in_time = partial(self._context.budget.check, "impact")
+        siblings = siblings_of_rule(inventory, new, "" if self._acts else NO_EXECUTE, in_time)
+        shown = structs.replace(shown, siblings=siblings)
         hit = check.to_confirm(impact)
         reasons = self._reasons(inventory, impact, hit) if self._acts else []
         driver = next((each.driver for each in reasons if each.driver), "")

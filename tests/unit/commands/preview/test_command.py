@@ -94,6 +94,7 @@ def test_json_has_every_pod(run_preview: PreviewRunner) -> None:
                         }
                     ],
                     "podGroups": [],
+                    "siblings": [],
                     "incompletePools": [],
                     "notes": [],
                     "findings": [],
