@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from webhook import __version__, runtime
 from webhook.admission.recent_impact import totals
-from webhook.api.meta import GROUP, RULE_VERSIONS
+from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.names import WORKER
+from webhook.cluster.cache.claims_horizon import ClaimsHorizon
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache
 from webhook.cluster.cache.in_tree_writes import InTreeWrites
@@ -137,6 +138,13 @@ class Worker:
             metrics=self._metrics,
             settings=InventorySettings(stale_seconds=0.0),
             pods=True,
+        )
+        self._claims_horizon = ClaimsHorizon(
+            self._cluster,
+            ServedCollection(self._cluster, GROUP, SERVED_VERSIONS, "resourceclaims"),
+            lambda: self._cache.claims_version,
+            clock=self._clock.seconds,
+            random=chance,
         )
         self._budgets = DisruptionBudgetCache(self._cluster, self._on_budgets, self._on_budget, random=chance)
         self._namespaces = NamespaceCache(self._cluster, random=chance, on_change=self._on_namespace)
@@ -265,6 +273,7 @@ class Worker:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._controller.run())
             group.create_task(self._stale_reporter.run())
+            group.create_task(self._claims_horizon.run())
             if self._audit is not None:
                 group.create_task(self._audit.run())
 
@@ -301,6 +310,7 @@ class Worker:
             random=random.random,  # noqa: TID251 -- the shell's
             leads=self._leads,
             trusted=self._trusted,
+            claims_known=self._claims_horizon.reached,
             ceiling_of=self._ceiling_of,
             breaker=lambda: self._policy.policy.breaker,
             pause=lambda: self._policy.policy.pause,

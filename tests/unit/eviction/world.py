@@ -210,6 +210,8 @@ class World:
         self.registry = CollectorRegistry()
         self.leads = True
         self.trusted = True
+        self.claims_known_until = math.inf
+        """Changes of claims before that moment are in the inventory."""
         self.breaker = breaker
         self.pause: Pause | None = None
         self._end = math.inf
@@ -225,6 +227,7 @@ class World:
             random=lambda: 0.0,
             leads=lambda: self.leads,
             trusted=lambda: self.trusted,
+            claims_known=lambda at: at <= self.claims_known_until,
             ceiling_of=ceiling_of,
             breaker=lambda: self.breaker,
             pause=lambda: self.pause,

@@ -1,0 +1,400 @@
+"""Whether the devices of a rule are released: by every allocation, not too soon, and not for longer than it is true."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from msgspec import structs
+
+from tests.builders import DRIVER, NOW
+from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, tolerates
+from tests.unit.eviction.world import FREE, World
+from webhook.api.claims import Consumer
+from webhook.api.rules import Condition, DeviceSelector, DeviceTaintRule
+from webhook.eviction.conditions import EVICTION
+from webhook.eviction.modes import Mode
+from webhook.eviction.released import RELEASED, in_use_message
+from webhook.inventory.holders import Holder, Holders
+
+FREED = "no allocation holds a selected device"
+WAITS = ("Unknown", "Waiting", "waiting until all allocations made before the taint are known")
+OUTDATED = ("Unknown", "Outdated", "changes of the cluster may have been missed, so new allocations may not be known")
+ONE = DeviceSelector(DRIVER, POOL, "gpu-0")
+SLICE = slice_of({"gpu-0": (), "gpu-1": ()})
+
+
+def world_of(*objects: object, mode: Mode = Mode.DELEGATED, **settings: float) -> World:
+    """With a slice, where nothing is evicted unless a rule asks for it."""
+    world = World(mode, FREE, **settings)  # type: ignore[arg-type]
+    world.add(SLICE, *objects)  # type: ignore[arg-type]
+    return world
+
+
+def closing(name: str = "rule", selector: DeviceSelector | None = ONE, **fields: object) -> DeviceTaintRule:
+    return rule(name, "NoSchedule", selector=selector, **fields)  # type: ignore[arg-type]
+
+
+def released(world: World, name: str = "rule") -> tuple[str, str, str]:
+    return world.condition(name, RELEASED)
+
+
+def statuses(world: World, name: str = "rule") -> list[str]:
+    """Reasons in the order of writing."""
+    return [reason for written, kind, reason, _ in world.cluster.writes if (written, kind) == (name, RELEASED)]
+
+
+def known(status: str, reason: str = "Released", generation: int = 1) -> Condition:
+    return Condition(RELEASED, status, reason, FREED, generation, NOW - timedelta(hours=1))
+
+
+# --- which rules ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+def test_every_rule_that_closes_devices_has_it_in_every_mode(mode: Mode, effect: str) -> None:
+    world = world_of(rule(effect=effect), mode=mode)
+    world.advance(20)
+    assert released(world) == ("True", "Released", FREED)
+
+
+@pytest.mark.parametrize("evict", [False, True])
+def test_rule_that_closes_no_devices_never_gets_it(*, evict: bool) -> None:
+    world = world_of(rule(effect="None", evict=evict))
+    world.advance(20)
+    assert statuses(world) == []
+
+
+def test_rule_that_closes_no_devices_any_more_says_so() -> None:
+    world = world_of(closing(generation=1))
+    world.advance(20)
+    old = world.inventory.rules["rule"]
+    world.change(old, structs.replace(old, taint=structs.replace(old.taint, effect="None"), generation=2))
+    world.advance(20)
+    expected = ("False", "DevicesOpen", "the effect of the taint is None, so the devices may be allocated at any time")
+    assert released(world) == expected
+    assert world.inventory.rules["rule"].conditions[0].observed_generation == 2
+
+
+def test_rule_that_is_being_deleted_keeps_it() -> None:
+    world = world_of(closing(deleting=True))
+    world.advance(20)
+    assert released(world)[:2] == ("True", "Released")
+
+
+def test_selector_that_cannot_be_judged_is_unknown() -> None:
+    for selector in (DeviceSelector(unknown=(("all", "true"),)), DeviceSelector(device_class_name="gpu")):
+        world = world_of(closing(selector=selector))
+        world.advance(20)
+        assert released(world)[:2] == ("Unknown", "SelectorNotJudged")
+
+
+def test_missing_selector_means_every_device() -> None:
+    world = world_of(closing(selector=None), claim("other", devices=("any",), pool="elsewhere"))
+    world.advance(20)
+    assert released(world)[:2] == ("False", "InUse")
+
+
+def test_selector_of_no_published_device_says_so() -> None:
+    world = world_of(closing(selector=DeviceSelector(DRIVER, "typo")))
+    world.advance(20)
+    message = "no allocation holds a selected device, but none is published either: check the selector"
+    assert released(world) == ("True", "NoDevices", message)
+
+
+def test_devices_that_are_published_later_are_noticed() -> None:
+    world = World(Mode.DELEGATED, FREE)
+    world.add(closing())
+    world.advance(20)
+    assert released(world)[1] == "NoDevices"
+    world.add(slice_of({"gpu-0": ()}, name="other", pool="other"))
+    world.advance(20)
+    assert released(world)[1] == "NoDevices"
+    world.add(SLICE)
+    world.advance(1.1)
+    assert released(world)[1] == "Released"
+
+
+# --- who holds them -------------------------------------------------------------------------------
+
+
+def test_holders_are_named_and_the_last_one_frees_the_devices() -> None:
+    tolerating = claim("b", tolerates(effect="NoSchedule"))
+    unused = claim("c", consumers=())
+    world = world_of(closing(), claim("a"), pod("a"), tolerating, unused)
+    world.advance(20)
+    named = "ml/a-claim (pod a), ml/b-claim (pod b), ml/c-claim (no pod)"
+    assert released(world) == ("False", "InUse", f"3 claims hold devices: {named}")
+    world.remove(claim("a"), pod("a"), tolerating)
+    world.advance(10.1)
+    assert released(world) == ("False", "InUse", "1 claim holds devices: ml/c-claim (no pod)")
+    world.advance(1)
+    world.remove(unused)
+    world.settle()
+    assert released(world) == ("True", "Released", FREED)
+
+
+def test_eviction_that_is_complete_is_no_release() -> None:
+    """M5: a pod with admin access or a toleration stays, and a claim stays reserved, or is kept by a finalizer."""
+    staying = claim("staying", tolerates(effect=""), devices=("gpu-0",))
+    world = world_of(rule(effect="NoSchedule", evict=True), staying, pod("staying"), claim("going"), pod("going"))
+    world.advance(20)
+    assert world.evicted == ["going"]
+    assert world.condition("rule")[:2] == ("False", "Completed")
+    named = "ml/going-claim (pod going), ml/staying-claim (pod staying)"
+    assert released(world) == ("False", "InUse", f"2 claims hold devices: {named}")
+    world.change(claim("going"), claim("going", consumers=()))
+    world.advance(10.1)
+    assert released(world)[2].startswith("2 claims hold devices: ml/going-claim (no pod)")
+    world.change(claim("going", consumers=()), claim("going", devices=(), consumers=()))
+    world.advance(10.1)
+    assert released(world)[2] == "1 claim holds devices: ml/staying-claim (pod staying)"
+
+
+def test_allocation_that_sneaks_in_unsets_it_at_once_and_only_once_a_second() -> None:
+    world = world_of(closing())
+    world.advance(20)
+    for _ in range(3):
+        world.add(claim("a"))
+        world.advance(1.0001)
+        assert released(world)[0] == "False"
+        world.remove(claim("a"))
+        world.advance(1.0001)
+        assert released(world)[0] == "True"
+    assert statuses(world) == ["Waiting", "Released", *["InUse", "Released"] * 3]
+    world.add(claim("a"))
+    world.settle()
+    assert released(world)[0] == "False"
+    world.remove(claim("a"))
+    world.advance(0.9)
+    assert released(world)[0] == "False", "a second has not passed"
+    world.advance(0.2)
+    assert released(world)[0] == "True"
+
+
+def test_changed_list_of_holders_waits_like_all_conditions() -> None:
+    world = world_of(closing(), claim("a"))
+    world.advance(20)
+    world.add(claim("b"))
+    world.advance(5)
+    world.remove(claim("a"))
+    world.advance(4.9)
+    assert statuses(world) == ["InUse"]
+    world.advance(0.2)
+    assert released(world)[2] == "1 claim holds devices: ml/b-claim (pod b)"
+    assert statuses(world) == ["InUse", "InUse"]
+
+
+def test_change_of_a_claim_that_means_nothing_wakes_no_rule() -> None:
+    world = world_of(closing(), claim("a"))
+    world.advance(20)
+    world.change(claim("a"), structs.replace(claim("a"), controller_uid="another"))
+    world.change(None, claim("elsewhere", devices=("gpu-1",)))
+    world.worker.queue._promote()
+    assert len(world.worker.queue) == 0
+    assert not world.worker.queue._ready_at.keys() & {("rule", "rule")}
+
+
+def test_other_rules_are_not_looked_at() -> None:
+    """Only those whose devices have changed hands are queued."""
+    world = world_of(
+        *[closing(f"rule-{number}", DeviceSelector(DRIVER, POOL, f"gpu-{number}")) for number in range(3)],
+        closing("pool", DeviceSelector(pool=POOL)),
+        closing("device", DeviceSelector(device="gpu-1")),
+        closing("driver", DeviceSelector(DRIVER)),
+        closing("other", DeviceSelector("other")),
+    )
+    world.advance(20)
+    world.change(None, claim("a", devices=("gpu-1",)))
+    world.worker.queue._promote()
+    assert {item.name for item in world.worker.queue._ready} == {"rule-1", "pool", "device", "driver"}  # type: ignore[union-attr]
+
+
+def test_rule_is_followed_to_other_devices() -> None:
+    world = world_of(closing(generation=1), claim("a"))
+    world.advance(20)
+    old = world.inventory.rules["rule"]
+    selector = DeviceSelector(DRIVER, POOL, "gpu-1")
+    world.change(old, structs.replace(old, selector=selector, generation=2))
+    world.advance(20)
+    assert released(world)[0] == "True"
+    world.add(claim("b"))
+    world.advance(2)
+    assert released(world)[0] == "True"
+    world.add(claim("c", devices=("gpu-1",)))
+    world.advance(2)
+    assert released(world)[2] == "1 claim holds devices: ml/c-claim (pod c)"
+
+
+def test_nothing_is_kept_of_rules_that_are_gone() -> None:
+    rules = [closing("a"), closing("b", DeviceSelector()), closing("c", ONE)]
+    world = world_of(*rules, claim("x"))
+    world.advance(20)
+    kept = world.worker.rules.released
+    assert kept.held_count == 3
+    world.remove(*rules)
+    assert kept.held_count == 0
+    assert not any((kept._places, kept._at, kept._pools, kept._pool_of, kept._held))
+
+
+def test_rules_in_use_are_counted() -> None:
+    world = world_of(closing("a"), closing("b"), closing("c", DeviceSelector(DRIVER, POOL, "gpu-1")), claim("x"))
+    world.advance(20)
+    assert world.sample("rules_in_use") == 2
+    world.remove(claim("x"))
+    world.advance(2)
+    assert world.sample("rules_in_use") == 0
+
+
+# --- not too soon ---------------------------------------------------------------------------------
+
+
+def test_it_is_not_true_before_schedulers_have_seen_the_taint() -> None:
+    world = world_of(closing())
+    world.advance(4.9)
+    assert released(world) == WAITS
+    world.advance(0.2)
+    assert released(world) == ("True", "Released", FREED)
+
+
+def test_it_is_not_true_before_the_changes_of_claims_are_known_up_to_then() -> None:
+    world = world_of(closing())
+    began = world.clock.elapsed
+    world.claims_known_until = began + 4.9
+    world.advance(30)
+    assert released(world) == WAITS
+    world.claims_known_until = began + 5.1
+    world.advance(0.6)
+    assert released(world)[0] == "True"
+
+
+def test_new_generation_waits_again() -> None:
+    world = world_of(closing(generation=1))
+    world.advance(20)
+    old = world.inventory.rules["rule"]
+    world.change(old, structs.replace(old, selector=DeviceSelector(DRIVER), generation=2))
+    world.advance(4.9)
+    assert released(world) == WAITS
+    world.advance(0.2)
+    assert released(world)[0] == "True"
+
+
+def test_new_leader_believes_its_predecessor_and_no_older_generation() -> None:
+    world = world_of()
+    world.claims_known_until = -1.0
+    world.add(closing("same", conditions=(known("True"),)), closing("old", conditions=(known("True"),), generation=2))
+    world.add(closing("unset", conditions=(known("False", "InUse"),)))
+    world.advance(20)
+    assert released(world, "same") == ("True", "Released", FREED)
+    assert statuses(world, "same") == []
+    assert released(world, "old") == WAITS
+    assert released(world, "unset") == WAITS
+
+
+def test_eviction_that_was_reported_before_a_restart_needs_no_second_wait() -> None:
+    reported = Condition(EVICTION, "False", "Completed", "1 pod evicted", 1, NOW)
+    world = world_of(rule(effect="NoSchedule", evict=True, selector=ONE, conditions=(reported,)))
+    world.settle()
+    assert released(world)[0] == "True"
+
+
+# --- not for longer than it is true ---------------------------------------------------------------
+
+
+def test_worker_in_doubt_says_nothing_new() -> None:
+    world = world_of()
+    world.trusted = False
+    world.add(closing(), closing("known", conditions=(known("False", "InUse"),)), closing("held"), claim("x"))
+    world.remove(claim("x"))
+    world.advance(0)
+    assert statuses(world) == []
+    assert released(world, "known") == OUTDATED
+    world.trusted = True
+    world.advance(6)
+    assert [released(world, name)[0] for name in ("rule", "known", "held")] == ["True"] * 3
+
+
+def test_allocation_that_is_seen_counts_also_in_doubt() -> None:
+    world = world_of(rule(effect="NoSchedule", evict=True, selector=ONE))
+    world.advance(20)
+    assert released(world)[0] == "True"
+    world.trusted = False
+    world.add(claim("x"))
+    world.advance(1)
+    assert released(world)[:2] == ("False", "InUse")
+    assert world.condition("rule")[:2] == ("False", "NothingToDo")
+    world.remove(claim("x"))
+    world.advance(20)
+    assert released(world)[0] == "False"
+    world.trusted = True
+    world.advance(2)
+    assert released(world)[0] == "True"
+
+
+def test_short_doubt_changes_nothing_and_a_long_one_ends_what_was_true() -> None:
+    world = world_of(closing())
+    world.advance(20)
+    world.trusted = False
+    world.advance(29)
+    world.trusted = True
+    world.advance(31)
+    assert statuses(world) == ["Waiting", "Released"]
+    world.trusted = False
+    world.advance(61)
+    assert released(world) == OUTDATED
+    world.trusted = True
+    world.advance(2)
+    assert released(world)[0] == "True"
+
+
+def test_process_without_the_lease_withdraws_nothing() -> None:
+    world = world_of(closing())
+    world.advance(20)
+    world.leads = False
+    world.add(claim("x"))
+    world.advance(100)
+    assert statuses(world) == ["Waiting", "Released"]
+
+
+def test_failed_write_is_tried_again_soon() -> None:
+    world = world_of(closing())
+    world.advance(20)
+    world.cluster.condition_error = "500"
+    world.add(claim("x"))
+    world.advance(1)
+    world.cluster.condition_error = ""
+    world.advance(2)
+    assert released(world)[0] == "False"
+
+
+# --- texts ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("holders", "message"),
+    [
+        (Holders(1, more=False, first=(Holder("a/x"),)), "1 claim holds devices: a/x (no pod)"),
+        (
+            Holders(5, more=False, first=(Holder("a/x", ("pod p",)),)),
+            "5 claims hold devices: a/x (pod p) and 4 more",
+        ),
+        (
+            Holders(1000, more=True, first=(Holder("a/x", ("pod p", "pod q", "pod r")),)),
+            "more than 1000 claims hold devices: a/x (pod p, pod q, pod r) and at least 999 more",
+        ),
+        (
+            Holders(1, more=False, first=(Holder("a/x", ("pod p", "pod q", "pod r", "pod s")),)),
+            "1 claim holds devices: a/x (pod p, pod q, pod r and 1 more)",
+        ),
+    ],
+)
+def test_message_names_the_first_and_counts_the_rest(holders: Holders, message: str) -> None:
+    assert in_use_message(holders) == message
+
+
+def test_user_that_is_no_pod_is_named_by_its_resource() -> None:
+    group = Consumer("scheduling.k8s.io", "podgroups", "train", "uid")
+    world = world_of(closing(), claim("a", consumers=(group,)))
+    world.advance(20)
+    assert released(world)[2] == "1 claim holds devices: ml/a-claim (podgroups/train)"
