@@ -139,13 +139,7 @@ class Worker:
             settings=InventorySettings(stale_seconds=0.0),
             pods=True,
         )
-        self._claims_horizon = ClaimsHorizon(
-            self._cluster,
-            ServedCollection(self._cluster, GROUP, SERVED_VERSIONS, "resourceclaims"),
-            lambda: self._cache.claims_version,
-            clock=self._clock.seconds,
-            random=chance,
-        )
+        self._claims_horizon = self._horizon()
         self._budgets = DisruptionBudgetCache(self._cluster, self._on_budgets, self._on_budget, random=chance)
         self._namespaces = NamespaceCache(self._cluster, random=chance, on_change=self._on_namespace)
         self._in_tree_writes = InTreeWrites(self._cluster, self._rules, random=chance)
@@ -315,6 +309,15 @@ class Worker:
             breaker=lambda: self._policy.policy.breaker,
             pause=lambda: self._policy.policy.pause,
             settings=self._settings.worker,
+        )
+
+    def _horizon(self) -> ClaimsHorizon:
+        return ClaimsHorizon(
+            self._cluster,
+            ServedCollection(self._cluster, GROUP, SERVED_VERSIONS, "resourceclaims"),
+            lambda: self._cache.claims_version,
+            clock=self._clock.seconds,
+            random=random.random,  # noqa: TID251 -- the shell's
         )
 
     def _periodic_audit(self) -> PeriodicAudit | None:

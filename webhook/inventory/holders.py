@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from webhook.inventory.state import Inventory
 
 COUNTED_MOST: Final = 1000
-"""Up to so many claims are counted exactly: a rule for a whole driver may have a hundred thousand."""
+"""Up to this number claims are counted exactly: a rule for a whole driver may have a hundred thousand."""
 _NAMED_MOST: Final = 3
 
 
