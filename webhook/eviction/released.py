@@ -19,15 +19,15 @@ from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.eviction.conditions import ConditionState, condition_of, updated
 from webhook.eviction.core import ItemKind, WorkItem
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import devices_to_look_at, holders_of, is_held, is_published, selected_names
 from webhook.inventory.scope import can_judge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.eviction.core import Core
+    from webhook.inventory.fates import DeviceNames
     from webhook.inventory.holders import Holders
     from webhook.inventory.state import InventoryObject
 
@@ -111,7 +111,8 @@ class ReleasedConditions:
         self._deps = core.deps
         self._places: dict[str, tuple[DeviceNames, ...]] = {}
         """What each rule looks at."""
-        self._at: dict[DeviceNames, _Place] = {}
+        self._at: dict[tuple[bool, bool, bool], dict[tuple[str | None, ...], _Place]] = {}
+        """By which of the three names are given, and by the names."""
         self._pools: dict[tuple[str | None, str | None], set[str]] = {}
         """Rules by the driver and the pool of what they select."""
         self._pool_of: dict[str, tuple[str | None, str | None]] = {}
@@ -141,18 +142,17 @@ class ReleasedConditions:
     def _observe_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         if _holding(old) == _holding(new):
             return
-        results = [result for claim in (old, new) if claim is not None for result in claim.allocation or ()]
-        for names in {names for each in results for names in self._over(each.driver, each.pool, each.device)}:
-            self._refresh(self._at[names])
-
-    def _over(self, driver: str, pool: str, device: str) -> Iterator[DeviceNames]:
-        """The places that a device belongs to."""
-        for by_driver in (driver, None):
-            for by_pool in (pool, None):
-                for by_device in (device, None):
-                    names = DeviceNames(by_driver, by_pool, by_device)
-                    if names in self._at:
-                        yield names
+        found: dict[int, _Place] = {}
+        for claim in (old, new):
+            for driver, pool, device in _devices(claim):
+                for (by_driver, by_pool, by_device), places in self._at.items():
+                    place = places.get(
+                        (driver if by_driver else None, pool if by_pool else None, device if by_device else None)
+                    )
+                    if place is not None:
+                        found[id(place)] = place
+        for place in found.values():
+            self._refresh(place)
 
     def _refresh(self, place: _Place) -> None:
         """Queues the rules of a place: at once if it became free or held, else when conditions are due again."""
@@ -176,11 +176,14 @@ class ReleasedConditions:
         """The rule is gone, or keeps no devices closed that can be judged."""
         self._held.discard(name)
         for names in self._places.pop(name, ()):
-            place = self._at[names]
+            shape = _shape(names)
+            place = self._at[shape][names]
             place.rules.discard(name)
             place.up_to_date.discard(name)
             if not place.rules:
-                del self._at[names]
+                del self._at[shape][names]
+                if not self._at[shape]:
+                    del self._at[shape]
         pool = self._pool_of.pop(name, None)
         if pool is not None:
             self._pools[pool].discard(name)
@@ -197,11 +200,12 @@ class ReleasedConditions:
             self._places[name], self._pool_of[name] = places, pool
             self._pools.setdefault(pool, set()).add(name)
             for names in places:
-                if names not in self._at:
-                    self._at[names] = _Place(names, held=inventory.usage.in_use(*names))
-                self._at[names].rules.add(name)
+                alike = self._at.setdefault(_shape(names), {})
+                if names not in alike:
+                    alike[names] = _Place(names, held=inventory.usage.in_use(*names))
+                alike[names].rules.add(name)
         for names in places:
-            self._at[names].up_to_date.add(name)
+            self._at[_shape(names)][names].up_to_date.add(name)
         return places
 
     # --- the condition ---------------------------------------------------------------------------
@@ -301,6 +305,14 @@ _MESSAGES: Final = {
     ReleasedReason.OUTDATED: _OUTDATED,
     ReleasedReason.SELECTOR_NOT_JUDGED: _NOT_JUDGED,
 }
+
+
+def _shape(names: DeviceNames) -> tuple[bool, bool, bool]:
+    return names.driver is not None, names.pool is not None, names.device is not None
+
+
+def _devices(claim: ResourceClaim | None) -> list[tuple[str, str, str]]:
+    return [] if claim is None else [(each.driver, each.pool, each.device) for each in claim.allocation or ()]
 
 
 def _holding(claim: ResourceClaim | None) -> object:

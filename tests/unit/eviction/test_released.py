@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW
+from tests.costs import calls_of
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, tolerates
 from tests.unit.eviction.world import FREE, World
 from webhook.api.claims import Consumer
@@ -209,6 +210,21 @@ def test_other_rules_are_not_looked_at() -> None:
     world.change(None, claim("a", devices=("gpu-1",)))
     world.worker.queue._promote()
     assert {item.name for item in world.worker.queue._ready} == {"rule-1", "pool", "device", "driver"}  # type: ignore[union-attr]
+
+
+def test_change_costs_the_same_whatever_the_number_of_other_rules_and_claims() -> None:
+    def large(size: int) -> World:
+        pools = [f"pool-{number}" for number in range(size)]
+        rules = [closing(pool, DeviceSelector(DRIVER, pool)) for pool in pools]
+        world = world_of(closing(), *rules, *[claim(pool, pool=pool) for pool in pools])
+        world.advance(20)
+        return world
+
+    def come(world: World) -> None:
+        world.inventory.apply(None, claim("a"))
+        world.worker.rules.released.observe(None, claim("a"))
+
+    assert calls_of(come, lambda: large(3)) == calls_of(come, lambda: large(60))
 
 
 def test_rule_is_followed_to_other_devices() -> None:

@@ -70,7 +70,7 @@ class ClaimsHorizon:
         self._backoff = Backoff(1.0, _BACKOFF_MOST_SECONDS, random)
         self._fault = LastingFault(clock)
         self._known_at = -math.inf
-        self._marks: list[_Mark] = []
+        self._marks: tuple[_Mark, ...] = ()
         """Not reached yet: the oldest, which no newer one may replace, and the newest."""
         self._wanted_at = -math.inf
         self._wanted = asyncio.Event()
@@ -78,7 +78,7 @@ class ClaimsHorizon:
     def reached(self, at: float) -> bool:
         """Whether all changes made before `at`, a moment that is past, are in the inventory; if not, call it again."""
         while self._marks and not is_newer(self._marks[0].version, self._version()):
-            self._known_at = self._marks.pop(0).at
+            self._known_at, self._marks = self._marks[0].at, self._marks[1:]
         if self._known_at >= at:
             return True
         if at > self._wanted_at:
@@ -107,7 +107,7 @@ class ClaimsHorizon:
             needed = await self._last_change(newest)
         # Versions that go back, as after etcd was restored, would never reach the older mark.
         older = [mark for mark in self._marks[:1] if not is_newer(mark.version, newest)]
-        self._marks = [*older, _Mark(at, needed)]
+        self._marks = (*older, _Mark(at, needed))
         if self._wanted_at == wanted_at:
             self._wanted.clear()
 
