@@ -195,7 +195,7 @@ class ReleasedConditions:
         inventory, name, selected = self._deps.inventory, rule.meta.name, selected_names(rule.selector)
         pool = selected.driver, selected.pool
         places = devices_to_look_at(inventory, selected)
-        if self._places.get(name) != places or self._pool_of.get(name) != pool:
+        if self._places.get(name) != places:
             self.forget(name)
             self._places[name], self._pool_of[name] = places, pool
             self._pools.setdefault(pool, set()).add(name)

@@ -85,5 +85,13 @@ def holders_of(inventory: Inventory, places: Iterable[DeviceNames], most: int = 
     return Holders(len(found), more, tuple(first))
 
 
+def unused_claims(inventory: Inventory, names: DeviceNames) -> list[str]:
+    """The claims that hold one of the named devices and are reserved for nothing, by `namespace/name` in order.
+
+    No eviction gives those devices back.
+    """
+    return sorted(key for key in inventory.usage.claims_on(*names) if not inventory.claims[key].reserved_for)
+
+
 def _user(consumer: Consumer) -> str:
     return f"pod {consumer.name}" if is_pod(consumer) else f"{consumer.resource}/{consumer.name}"

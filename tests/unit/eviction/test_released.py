@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
 import pytest
@@ -15,7 +16,7 @@ from webhook.api.claims import Consumer
 from webhook.api.rules import Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import Mode
-from webhook.eviction.released import RELEASED, in_use_message
+from webhook.eviction.released import DOUBT_SECONDS, RELEASED, TURN_SECONDS, ReleasedOutlook, in_use_message
 from webhook.inventory.holders import Holder, Holders
 
 FREED = "no allocation holds a selected device"
@@ -65,6 +66,8 @@ def test_rule_that_closes_no_devices_never_gets_it(*, evict: bool) -> None:
     world = world_of(rule(effect="None", evict=evict))
     world.advance(20)
     assert statuses(world) == []
+    outlook = world.worker.rules.released.outlook(rule(effect="None"), 0.0, ())
+    assert outlook == ReleasedOutlook(turns=False, recheck_seconds=None)
 
 
 def test_rule_that_closes_no_devices_any_more_says_so() -> None:
@@ -268,6 +271,13 @@ def test_rules_in_use_are_counted() -> None:
 
 def test_it_is_not_true_before_schedulers_have_seen_the_taint() -> None:
     world = world_of(closing())
+    kept, seen_at = world.worker.rules.released, world.clock.elapsed
+    world.settle()
+    assert kept.outlook(closing(), seen_at, ()) == ReleasedOutlook(turns=True, recheck_seconds=5.0)
+    world.claims_known_until = -1.0
+    for since in (5.0, 6.0):
+        assert kept.outlook(closing(), seen_at - since, ()).recheck_seconds == 0.5
+    world.claims_known_until = math.inf
     world.advance(4.9)
     assert released(world) == WAITS
     world.advance(0.2)
@@ -349,6 +359,7 @@ def test_allocation_that_is_seen_counts_also_in_doubt() -> None:
 
 
 def test_short_doubt_changes_nothing_and_a_long_one_ends_what_was_true() -> None:
+    assert (TURN_SECONDS, DOUBT_SECONDS) == (1.0, 30.0)
     world = world_of(closing())
     world.advance(20)
     world.trusted = False

@@ -17,6 +17,7 @@ from webhook.inventory.holders import (
     is_held,
     is_published,
     selected_names,
+    unused_claims,
 )
 
 NIC = "nic.example.com"
@@ -76,6 +77,17 @@ def test_holders_are_named_with_their_users_in_order() -> None:
         Holder("ml/d"),
     )
     assert holders_of(inventory, [ONE, DeviceNames(DRIVER)]) == Holders(4, more=False, first=first)
+
+
+def test_unused_claims_are_those_that_no_eviction_frees() -> None:
+    inventory = inventory_of(
+        claim("d", on("gpu-0")),
+        claim("c", on("gpu-0"), namespace="a"),
+        claim("used", on("gpu-0"), users=["p"]),
+        claim("of-group", on("gpu-0"), users=[group("g")]),
+        claim("elsewhere", on("gpu-1")),
+    )
+    assert unused_claims(inventory, ONE) == ["a/c", "ml/d"]
 
 
 def test_count_ends_where_it_says() -> None:
