@@ -41,7 +41,7 @@ _WAIT_SECONDS: Final = 0.5
 _USERS_MOST: Final = 3
 _NOT_JUDGED: Final = "the device selector has fields that cannot be judged here, so it is not known which devices count"
 _WAITING: Final = "waiting until all allocations made before the taint are known"
-_OUTDATED: Final = "changes of the cluster may have been missed, so new allocations may not be known"
+_OUTDATED: Final = "it is not certain that all changes of the cluster are known"
 _NO_DEVICES: Final = "no allocation holds a selected device, but none is published either: check the selector"
 _FREE: Final = "no allocation holds a selected device"
 

@@ -21,7 +21,7 @@ from webhook.inventory.holders import Holder, Holders
 
 FREED = "no allocation holds a selected device"
 WAITS = ("Unknown", "Waiting", "waiting until all allocations made before the taint are known")
-OUTDATED = ("Unknown", "Outdated", "changes of the cluster may have been missed, so new allocations may not be known")
+OUTDATED = ("Unknown", "Outdated", "it is not certain that all changes of the cluster are known")
 ONE = DeviceSelector(DRIVER, POOL, "gpu-0")
 SLICE = slice_of({"gpu-0": (), "gpu-1": ()})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.costs import calls_of
 from tests.unit.inventory.values import DRIVER, POOL, claim, group, inventory_of, lets_stay, on, pool_slice
 from webhook.api.claims import Consumer
 from webhook.api.rules import DeviceSelector
@@ -95,6 +96,12 @@ def test_count_ends_where_it_says() -> None:
     assert holders_of(inventory, [ANYWHERE], 4)[:2] == (4, False)
     assert holders_of(inventory, [ANYWHERE], 3)[:2] == (3, True)
     assert COUNTED_MOST == 1000
+
+    def counted(claims: int) -> int:
+        inventory = inventory_of(*[claim(f"c{number}", on("gpu-0")) for number in range(claims)])
+        return calls_of(lambda known: holders_of(known, [ANYWHERE], 3), lambda: inventory)
+
+    assert counted(5) == counted(50), "the rest is not looked at"
 
 
 @pytest.mark.parametrize(
