@@ -116,13 +116,12 @@ class ReleasedConditions:
         self._pools: dict[tuple[str | None, str | None], set[str]] = {}
         """Rules by the driver and the pool of what they select."""
         self._pool_of: dict[str, tuple[str | None, str | None]] = {}
-        self._held: set[str] = set()
         self._doubted_at: float | None = None
 
     @property
     def held_count(self) -> int:
-        """How many rules keep devices closed that an allocation still holds, when they were looked at last."""
-        return len(self._held)
+        """How many rules keep devices closed that an allocation still holds."""
+        return sum(any(self._at[_shape(names)][names].held for names in places) for places in self._places.values())
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -174,7 +173,6 @@ class ReleasedConditions:
 
     def forget(self, name: str) -> None:
         """The rule is gone, or keeps no devices closed that can be judged."""
-        self._held.discard(name)
         for names in self._places.pop(name, ()):
             shape = _shape(names)
             place = self._at[shape][names]
@@ -191,10 +189,12 @@ class ReleasedConditions:
                 del self._pools[pool]
 
     def _look_at(self, rule: DeviceTaintRule) -> tuple[DeviceNames, ...]:
-        """What has to be free for the rule; its changes are followed from now on."""
+        """What has to be free for the rule; its changes are followed from now on, unless the rule is gone."""
         inventory, name, selected = self._deps.inventory, rule.meta.name, selected_names(rule.selector)
         pool = selected.driver, selected.pool
         places = devices_to_look_at(inventory, selected)
+        if name not in inventory.rules:
+            return places
         if self._places.get(name) != places:
             self.forget(name)
             self._places[name], self._pool_of[name] = places, pool
@@ -260,9 +260,7 @@ class ReleasedConditions:
             return None if condition_of(rule.conditions, RELEASED) is None else ReleasedReason.DEVICES_OPEN
         inventory, places = self._deps.inventory, self._look_at(rule)
         if is_held(inventory, places):
-            self._held.add(rule.meta.name)
             return ReleasedReason.IN_USE
-        self._held.discard(rule.meta.name)
         if not self._deps.trusted():
             return ReleasedReason.OUTDATED
         self._doubted_at = None

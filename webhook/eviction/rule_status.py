@@ -195,8 +195,9 @@ class RuleStatusUpdater:
     async def _withdraw(self, rule: DeviceTaintRule, state: _RuleState) -> None:
         """Takes back that devices are released, if that no longer holds."""
         conditions = self.released.withdrawn(rule, state.seen_at, state.written)
-        if conditions is not None:
-            await self._write(rule, state, conditions)
+        before = state.written
+        if conditions is not None and not await self._write(rule, state, conditions):
+            state.written = before  # so that it is tried again
 
     def lost_conditions(self, rule: DeviceTaintRule) -> bool:
         """Whether conditions of ours are not on the rule, or not as they were written, because of another writer."""

@@ -254,7 +254,8 @@ def test_nothing_is_kept_of_rules_that_are_gone() -> None:
     assert kept.held_count == 3
     world.remove(*rules)
     assert kept.held_count == 0
-    assert not any((kept._places, kept._at, kept._pools, kept._pool_of, kept._held))
+    assert kept.outlook(rules[0], 0.0, ()).turns, "one was being handled when it went"
+    assert not any((kept._places, kept._at, kept._pools, kept._pool_of))
 
 
 def test_rules_in_use_are_counted() -> None:
@@ -373,6 +374,20 @@ def test_short_doubt_changes_nothing_and_a_long_one_ends_what_was_true() -> None
     world.trusted = True
     world.advance(2)
     assert released(world)[0] == "True"
+
+
+def test_withdrawal_that_fails_is_tried_again() -> None:
+    world = world_of(closing())
+    world.advance(20)
+    world.trusted = False
+    world.cluster.condition_error = "500"
+    world.add(claim("x"))
+    world.advance(5)
+    assert released(world)[0] == "True"
+    world.cluster.condition_error = ""
+    world.advance(1.1)
+    assert released(world)[:2] == ("False", "InUse")
+    assert statuses(world) == ["Waiting", "Released", "InUse"]
 
 
 def test_process_without_the_lease_withdraws_nothing() -> None:
