@@ -259,12 +259,15 @@ class ReleasedConditions:
                 return ReleasedReason.SELECTOR_NOT_JUDGED
             return None if condition_of(rule.conditions, RELEASED) is None else ReleasedReason.DEVICES_OPEN
         inventory, places = self._deps.inventory, self._look_at(rule)
+        settled = self._settled(
+            rule, seen_at
+        )  # asked for while devices are held, so that it is known when they are not
         if is_held(inventory, places):
             return ReleasedReason.IN_USE
         if not self._deps.trusted():
             return ReleasedReason.OUTDATED
         self._doubted_at = None
-        if not self._settled(rule, seen_at):
+        if not settled:
             return ReleasedReason.WAITING
         published = is_published(inventory, selected_names(rule.selector))
         return ReleasedReason.RELEASED if published else ReleasedReason.NO_DEVICES
@@ -280,10 +283,10 @@ class ReleasedConditions:
     def _recheck_seconds(self, reason: ReleasedReason, seen_at: float) -> float | None:
         if reason in _TRUE:
             return DOUBT_SECONDS
-        if reason is ReleasedReason.WAITING:
-            left = seen_at + self._deps.settings.settle_seconds - self._deps.clock.seconds()
-            return left if left > 0 else _WAIT_SECONDS
-        return _WAIT_SECONDS if reason is ReleasedReason.OUTDATED else None
+        left = seen_at + self._deps.settings.settle_seconds - self._deps.clock.seconds()
+        if left > 0 and reason in (ReleasedReason.WAITING, ReleasedReason.IN_USE):
+            return left
+        return _WAIT_SECONDS if reason in (ReleasedReason.WAITING, ReleasedReason.OUTDATED) else None
 
     def _message(self, rule: DeviceTaintRule, reason: ReleasedReason) -> str:
         match reason:

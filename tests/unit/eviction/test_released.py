@@ -296,6 +296,18 @@ def test_it_is_not_true_before_the_changes_of_claims_are_known_up_to_then() -> N
     assert released(world)[0] == "True"
 
 
+def test_changes_of_claims_are_asked_for_while_devices_are_held() -> None:
+    """So that nothing has to be waited for when they are free."""
+    world = world_of(closing(), claim("x"))
+    began = world.clock.elapsed
+    world.advance(4.9)
+    assert world.asked_known == []
+    world.advance(0.2)
+    assert set(world.asked_known) == {began + 5.0}
+    world.advance(60)
+    assert len(world.asked_known) < 5, "and then not again and again"
+
+
 def test_new_generation_waits_again() -> None:
     world = world_of(closing(generation=1))
     world.advance(20)
