@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 RELEASED: Final = f"{OWN_GROUP}/Released"
 TURN_SECONDS: Final = 1.0
-"""The minimum time between two writes of which the second one changes the status."""
+"""The minimum time between two writes of which the second one changes the status; True ends without a wait."""
 DOUBT_SECONDS: Final = 30.0
 """How long the inventory may be out of date before True becomes Unknown, and how often that is looked at."""
 _WAIT_SECONDS: Final = 0.5
@@ -97,9 +97,13 @@ class ReleasedState(NamedTuple):
 
 
 class ReleasedOutlook(NamedTuple):
-    """Whether the status is to change, and `recheck_seconds` as in ReleasedState."""
+    """What is to be written next.
 
-    turns: bool
+    `period_seconds`: how long after the last write, because the status is to change; None if it is not.
+    `recheck_seconds`: as in ReleasedState.
+    """
+
+    period_seconds: float | None
     recheck_seconds: float | None
 
 
@@ -229,10 +233,11 @@ class ReleasedConditions:
         """What `state_of` would return now, beside the conditions that were written last."""
         reason = self._reason(rule, seen_at)
         if reason is None:
-            return ReleasedOutlook(turns=False, recheck_seconds=None)
-        known = condition_of(written, RELEASED)
-        turns = known is None or known.status != _status(reason)
-        return ReleasedOutlook(turns, self._recheck_seconds(reason, seen_at))
+            return ReleasedOutlook(None, None)
+        known, recheck_seconds = condition_of(written, RELEASED), self._recheck_seconds(reason, seen_at)
+        if known is not None and known.status == _status(reason):
+            return ReleasedOutlook(None, recheck_seconds)
+        return ReleasedOutlook(0.0 if is_true(written) else TURN_SECONDS, recheck_seconds)
 
     def withdrawn(self, rule: DeviceTaintRule, seen_at: float, written: list[Condition]) -> list[Condition] | None:
         """While the inventory is out of date: the conditions without a True that no longer holds; None if it may stay.

@@ -29,7 +29,7 @@ from webhook.eviction.forecast import forecast_of
 from webhook.eviction.modes import Mode
 from webhook.eviction.progress import ProgressCount
 from webhook.eviction.recorder import RENEW_SECONDS
-from webhook.eviction.released import TURN_SECONDS, ReleasedConditions, is_true
+from webhook.eviction.released import ReleasedConditions, is_true
 from webhook.eviction.rule_expiry import ExpiryStep, RuleExpiry
 from webhook.eviction.tally import Tally, code_of
 from webhook.inventory.scope import can_judge, is_ours, tolerating_scheduling
@@ -168,7 +168,7 @@ class RuleStatusUpdater:
         if expiring.failed:
             expiring = ExpiryStep(self._retry(name), failed=True)
         outlook = self.released.outlook(rule, state.seen_at, state.written)
-        period = TURN_SECONDS if outlook.turns else self._deps.settings.condition_seconds
+        period = self._deps.settings.condition_seconds if outlook.period_seconds is None else outlook.period_seconds
         at_once = fresh or last or expiring.write
         if not at_once and state.written_at is not None and now - state.written_at < period:
             left = period - (now - state.written_at)
