@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -17,7 +18,11 @@ from webhook.api.rules import Condition, DeviceSelector
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import Mode
 from webhook.eviction.released import ReleasedOutlook, in_use_message
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import Holder, Holders
+
+if TYPE_CHECKING:
+    from webhook.inventory.state import Inventory
 
 # --- which rules ----------------------------------------------------------------------------------
 
@@ -216,6 +221,35 @@ def test_rule_is_followed_to_other_devices() -> None:
     assert released(world)[2] == "1 claim holds devices: ml/c-claim (pod c)"
 
 
+def test_devices_beside_the_selected_ones_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else has to be free follows from the slices, and may change with them."""
+
+    def beside(inventory: Inventory, names: DeviceNames) -> tuple[DeviceNames, ...]:
+        pool = inventory.pools.get((DRIVER, POOL))
+        parts = [name for name in (pool.devices if pool is not None else ()) if name.startswith("part")]
+        return (names, *[DeviceNames(DRIVER, POOL, name) for name in parts])
+
+    monkeypatch.setattr("webhook.eviction.released.devices_to_look_at", beside)
+    world = world_of(closing(), claim("x", devices=("part-1",)))
+    world.advance(20)
+    assert released(world)[0] == "True"
+    world.change(SLICE, slice_of({"gpu-0": (), "part-0": (), "part-1": ()}))
+    world.advance(1.1)
+    assert released(world)[2] == "1 claim holds devices: ml/x-claim (pod x)"
+    world.remove(claim("x", devices=("part-1",)))
+    world.advance(1.1)
+    assert released(world)[0] == "True"
+    world.add(claim("y", devices=("part-0",)))
+    world.settle()
+    assert released(world)[0] == "False"
+    assert world.worker.rules.released.held_count == 1
+    world.change(world.inventory.slices["slice"], SLICE)
+    world.advance(1.1)
+    assert released(world)[0] == "True"
+    world.remove(closing())
+    assert not world.worker.rules.released._at
+
+
 def test_nothing_is_kept_of_rules_that_are_gone() -> None:
     rules = [closing("a"), closing("b", DeviceSelector()), closing("c", ONE)]
     world = world_of(*rules, claim("x"))
@@ -248,6 +282,7 @@ def test_it_is_not_true_before_schedulers_have_seen_the_taint() -> None:
     world.claims_known_until = -1.0
     for since in (5.0, 6.0):
         assert kept.outlook(closing(), seen_at - since, ()).recheck_seconds == 0.5
+    assert kept.outlook(closing(), seen_at - 4.75, ()).recheck_seconds == 0.25
     world.claims_known_until = math.inf
     world.advance(4.9)
     assert released(world) == WAITS
