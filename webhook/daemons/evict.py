@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from webhook import __version__, runtime
 from webhook.admission.recent_impact import totals
-from webhook.api.meta import GROUP, RULE_VERSIONS
+from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.names import WORKER
+from webhook.cluster.cache.claims_horizon import ClaimsHorizon
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache
 from webhook.cluster.cache.in_tree_writes import InTreeWrites
@@ -140,6 +141,7 @@ class Worker:
             settings=InventorySettings(stale_seconds=0.0),
             pods=True,
         )
+        self._claims_horizon = self._horizon()
         self._budgets = DisruptionBudgetCache(self._cluster, self._on_budgets, self._on_budget, random=chance)
         self._namespaces = NamespaceCache(self._cluster, random=chance, on_change=self._on_namespace)
         self._in_tree_writes = InTreeWrites(self._cluster, self._rules, random=chance)
@@ -271,6 +273,7 @@ class Worker:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._controller.run())
             group.create_task(self._stale_reporter.run())
+            group.create_task(self._claims_horizon.run())
             if self._audit is not None:
                 group.create_task(self._audit.run())
 
@@ -307,10 +310,20 @@ class Worker:
             random=random.random,  # noqa: TID251 -- the shell's
             leads=self._leads,
             trusted=self._trusted,
+            claims_known=self._claims_horizon.reached,
             ceiling_of=self._ceiling_of,
             breaker=lambda: self._policy.policy.breaker,
             pause=lambda: self._policy.policy.pause,
             settings=self._settings.worker,
+        )
+
+    def _horizon(self) -> ClaimsHorizon:
+        return ClaimsHorizon(
+            self._cluster,
+            ServedCollection(self._cluster, GROUP, SERVED_VERSIONS, "resourceclaims"),
+            lambda: self._cache.claims_version,
+            clock=self._clock.seconds,
+            random=random.random,  # noqa: TID251 -- the shell's
         )
 
     def _periodic_audit(self) -> PeriodicAudit | None:

@@ -10,7 +10,7 @@ import yaml
 
 from tests.builders import DRIVER, KEY, make_admission_request, make_context, make_meta, make_rule, make_taint
 from tests.unit.commands.api_server import ApiServer, bare, serving
-from tests.unit.commands.preview_runner import CLAIMS, CLUSTER, OUT_OF_TREE, PODS, SLICES, pool_slice, rule
+from tests.unit.commands.preview_runner import CLAIMS, CLUSTER, OUT_OF_TREE, PODS, SLICES, UNUSED, pool_slice, rule
 from webhook.admission.chain import validate
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.commands.preview import command as preview
@@ -222,7 +222,8 @@ def test_a_cluster_without_rules_says_so(api_server: ApiServer, run_preview: Pre
     api_server.objects[f"{GROUP}/v1"]["resources"].pop()
     told = told_by_cluster(run_preview)
     assert told["notes"] == [
-        "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaintRules): rules would do nothing"
+        "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaintRules): rules would do nothing",
+        UNUSED,
     ]
     assert told["confirmation"]["answer"] == "notAsked"
     assert (told["summary"]["evicted"], api_server.sent) == (3, [])
