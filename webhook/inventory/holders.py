@@ -2,7 +2,7 @@
 
 Allocations with admin access hold a device like any other, and so do claims that no pod uses, claims that are being
 deleted but still exist, and claims that the scheduler makes for extended resources. Until such a claim is gone or
-deallocated, a driver may have the device prepared for it.
+deallocated, a driver may have the device prepared for it. A claim on another part of the same hardware counts too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.inventory.fates import ANYWHERE, DeviceNames
+from webhook.inventory.hardware import siblings_in
 from webhook.inventory.usage import is_pod
 
 if TYPE_CHECKING:
@@ -48,12 +49,17 @@ def selected_names(selector: DeviceSelector | None) -> DeviceNames:
     return ANYWHERE if selector is None else DeviceNames.of(selector)
 
 
-def devices_to_look_at(inventory: Inventory, names: DeviceNames) -> tuple[DeviceNames, ...]:  # noqa: ARG001 -- siblings are looked up in it
-    """All devices that have to be free before those named are: themselves.
-
-    This is the place to add devices that are parts of the same hardware.
-    """
-    return (names,)
+def devices_to_look_at(inventory: Inventory, names: DeviceNames) -> tuple[DeviceNames, ...]:
+    """All devices that have to be free before those named are: themselves, and parts of the same hardware."""
+    device = names.device
+    if device is None:
+        return (names,)
+    beside = {names: None}
+    for (driver, pool), value in inventory.pools.selected(names.driver, names.pool):
+        if device in value.devices:
+            parts = siblings_in(value.newest, {device: 1})
+            beside |= {DeviceNames(driver, pool, each): None for each in parts if each != device}
+    return tuple(beside)
 
 
 def is_held(inventory: Inventory, places: Iterable[DeviceNames]) -> bool:

@@ -15,6 +15,7 @@ from tests.unit.eviction.releasing import FREED, ONE, SLICE, WAITS, closing, kno
 from tests.unit.eviction.world import FREE, World
 from webhook.api.claims import Consumer
 from webhook.api.rules import Condition, DeviceSelector
+from webhook.api.slices import Device
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import Mode
 from webhook.eviction.released import ReleasedOutlook, in_use_message
@@ -248,6 +249,17 @@ def test_devices_beside_the_selected_ones_count_too(monkeypatch: pytest.MonkeyPa
     assert released(world)[0] == "True"
     world.remove(closing())
     assert not world.worker.rules.released._at
+
+
+def test_partition_in_use_holds_the_full_device() -> None:
+    parts = tuple([Device(name, (), counter_sets=("a",)) for name in ("gpu-0", "mig-0")])
+    world = world_of(closing(), claim("x", devices=("mig-0",)))
+    world.change(SLICE, structs.replace(SLICE, devices=parts))
+    world.advance(20)
+    assert released(world)[2] == "1 claim holds devices: ml/x-claim (pod x)"
+    world.remove(claim("x", devices=("mig-0",)))
+    world.advance(1.1)
+    assert released(world)[0] == "True"
 
 
 def test_nothing_is_kept_of_rules_that_are_gone() -> None:

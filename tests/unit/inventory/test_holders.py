@@ -8,6 +8,7 @@ from tests.costs import calls_of
 from tests.unit.inventory.values import DRIVER, POOL, claim, group, inventory_of, lets_stay, on, pool_slice
 from webhook.api.claims import Consumer
 from webhook.api.rules import DeviceSelector
+from webhook.api.slices import Device
 from webhook.inventory.fates import ANYWHERE, DeviceNames
 from webhook.inventory.holders import (
     COUNTED_MOST,
@@ -35,6 +36,22 @@ def test_selector_looks_at_the_devices_that_it_may_close() -> None:
 
 def test_device_is_looked_at_itself() -> None:
     assert devices_to_look_at(inventory_of(), ONE) == (ONE,)
+    assert devices_to_look_at(inventory_of(pool_slice(Device("gpu-0"), Device("gpu-1"))), ONE) == (ONE,)
+
+
+def test_parts_of_the_same_hardware_are_looked_at_too() -> None:
+    """Resetting a GPU resets its partitions; a partition is not free while the whole GPU is in use."""
+    parts = [Device(name, (), counter_sets=(of,)) for name, of in [("gpu-0", "a"), ("mig-0", "a"), ("gpu-1", "b")]]
+    inventory = inventory_of(pool_slice(*parts))
+    full, partition = ONE, DeviceNames(DRIVER, POOL, "mig-0")
+    assert devices_to_look_at(inventory, full) == (full, partition)
+    assert devices_to_look_at(inventory, partition) == (partition, full)
+    anywhere = DeviceNames(None, None, "mig-0")
+    assert devices_to_look_at(inventory, anywhere) == (anywhere, full)
+    whole = DeviceNames(DRIVER, POOL, None)
+    assert devices_to_look_at(inventory, whole) == (whole,)
+    other = DeviceNames(DRIVER, "node-9", "gpu-0")
+    assert devices_to_look_at(inventory, other) == (other,)
 
 
 @pytest.mark.parametrize(
