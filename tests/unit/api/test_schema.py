@@ -87,3 +87,9 @@ def test_release_outside_of_those_that_are_known_is_the_nearest_of_them() -> Non
 def test_type_that_a_release_does_not_have_is_that_of_the_last_one() -> None:
     assert fields_of("v1.DeviceTaint", RELEASES[0]) == fields_of("v1.DeviceTaint")
     assert type_of(GroupVersionKind("resource.k8s.io", "v1", "ResourceClaim"), RELEASES[0]) == "v1.ResourceClaim"
+
+
+def test_kind_that_the_last_release_has_no_longer_has_a_type_in_the_first_only() -> None:
+    gone = GroupVersionKind("resource.k8s.io", "v1alpha3", "ResourceClaim")
+    assert type_of(gone) is None
+    assert type_of(gone, RELEASES[0]) == "v1alpha3.ResourceClaim"
