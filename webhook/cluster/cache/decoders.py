@@ -2,8 +2,7 @@
 
 A cluster has hundreds of thousands, so equal strings are one string, equal lists are one list, and what only reviews
 need is left out: requests, specifications and annotations of claims, attributes and shapes of devices, and how much
-of a counter a device draws. Rules are few
-and kept whole.
+of a counter a device draws. Rules are few and kept whole.
 """
 
 from __future__ import annotations
