@@ -174,6 +174,8 @@ def _come_to_rest(churn: Churn) -> list[str]:
         time.sleep(1.0)
     overdue = [f"{pod.namespace}/{pod.name}" for pod in churn.due_within(0.0)]
     churn.do(churn.clear)
+    time.sleep(NOTICED_SECONDS)
+    churn.do(churn.end_pods)  # those that were evicted while their rules were removed
     return overdue
 
 
