@@ -15,7 +15,7 @@ from webhook.api.meta import format_time
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import EVICT, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
-from webhook.api.taints import EQUAL
+from webhook.api.taints import EQUAL, NO_EXECUTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,8 +50,7 @@ def edits_for(new: object, old: object | None, context: AdmissionContext) -> Ite
         case ResourceClaimTemplate():
             yield from _request_edits(("spec", "spec"), new.requests)
         case ResourceSlicePatch():
-            stored = old.taints if isinstance(old, ResourceSlicePatch) else ()
-            yield from _missing_times(("spec", "devices", "taints"), new.taints, stored, context.now)
+            yield from _patch_edits(new, old if isinstance(old, ResourceSlicePatch) else None, context.now)
         case _:
             pass
 
@@ -102,6 +101,14 @@ def _missing_times(
                 known = _times(stored)
             time = known.get(_identity(taint)) or now
             yield (*at, position, "timeAdded"), format_time(time)
+
+
+def _patch_edits(new: ResourceSlicePatch, old: ResourceSlicePatch | None, now: datetime) -> Iterator[Edit]:
+    """A patch's times; the first revision of KEP-5055 has a default for NoExecute only (P-21)."""
+    timed = [not new.first_revision or taint.effect == NO_EXECUTE for taint in new.taints]
+    for at, time in _missing_times(("spec", "devices", "taints"), new.taints, old.taints if old else (), now):
+        if timed[int(at[3])]:
+            yield at, time
 
 
 def _slice_edits(new: ResourceSlice, old: ResourceSlice | None, context: AdmissionContext) -> Iterator[Edit]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec import structs
 
 from webhook.api.field import JSON
 from webhook.api.meta import ObjectMeta
@@ -25,28 +27,48 @@ class PatchedAttribute(msgspec.Struct, frozen=True, gc=False):
     value: JSON = None
 
 
+class PatchedCapacity(msgspec.Struct, frozen=True, gc=False):
+    """A capacity to set (P-9). `value` is the quantity as it was written: a text or a number; None if it is missing."""
+
+    name: str
+    value: JSON = None
+
+
 class ResourceSlicePatch(msgspec.Struct, frozen=True, gc=False):
-    """Attributes, capacity and taints for every device that the filter matches; no filter matches all (P-2)."""
+    """Attributes, capacity and taints for every device that the filter matches; no filter matches all (P-2).
+
+    `created` is when it was created: of patches with the same priority the older one wins (P-11). `first_revision`: it
+    follows the first revision of KEP-5055, which knows fewer effects and defaults fewer times (P-21).
+    """
 
     meta: ObjectMeta
     filter: DeviceSelector | None
     priority: int = 0
     attributes: tuple[PatchedAttribute, ...] = ()
-    capacity: tuple[str, ...] = ()
+    capacity: tuple[PatchedCapacity, ...] = ()
     taints: tuple[DeviceTaint, ...] = ()
+    created: datetime | None = None
+    first_revision: bool = False
+
+
+def decode_first_revision_patch(reader: Reader) -> ResourceSlicePatch:
+    """A ResourceSlicePatch in the group and version that KEP-5027 planned for it, resource.k8s.io/v1alpha3."""
+    return structs.replace(decode_patch(reader), first_revision=True)
 
 
 def decode_patch(reader: Reader) -> ResourceSlicePatch:
-    """A ResourceSlicePatch."""
+    """A ResourceSlicePatch of ours."""
     devices = reader.child_or_empty("spec").child_or_empty("devices")
     selector = devices.child("filter")
+    metadata = reader.child("metadata")
     return ResourceSlicePatch(
         reader.meta(),
         None if selector is None else decode_selector(selector),
         devices.integer("priority") or 0,
         tuple([_decode_attribute(name, each) for name, each in devices.entries("attributes")]),
-        tuple(devices.map("capacity")),
+        tuple([_decode_capacity(name, each) for name, each in devices.entries("capacity")]),
         decode_taints(devices),
+        None if metadata is None else metadata.time("creationTimestamp"),
     )
 
 
@@ -62,3 +84,11 @@ def _decode_attribute(name: str, reader: Reader) -> PatchedAttribute:
     read = {kind: values[kind](kind) for kind in kinds}
     value = read[kinds[0]] if len(kinds) == 1 and kinds[0] != "null" else None
     return PatchedAttribute(name, kinds, value)
+
+
+def _decode_capacity(name: str, reader: Reader) -> PatchedCapacity:
+    value = reader.raw.get("value")
+    if value is not None and (isinstance(value, bool) or not isinstance(value, str | int | float)):
+        reader.wrong("value", 'a quantity like "500m", "16Gi" or 4')
+        value = None
+    return PatchedCapacity(name, value)

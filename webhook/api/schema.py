@@ -45,12 +45,19 @@ _OWN_TYPES: Final[Mapping[str, Fields]] = {
         "status": "own.ResourceSlicePatchStatus",
     },
     "own.ResourceSlicePatchSpec": {"devices": "own.DevicePatch"},
-    "own.ResourceSlicePatchStatus": {"conditions": "[meta.v1.Condition]"},
+    "own.ResourceSlicePatchStatus": {
+        "conditions": "[meta.v1.Condition]",
+        "observedGeneration": "",
+        "selectedDevices": "",
+        "patchedDevices": "",
+        "taintedDevices": "",
+        "rules": "",
+    },
     "own.DevicePatch": {
         "filter": "own.DevicePatchFilter",
         "priority": "",
         "attributes": "{own.NullableDeviceAttribute}",
-        "capacity": "{v1.DeviceCapacity}",
+        "capacity": "{own.PatchedCapacity}",
         "taints": "[own.PatchTaint]",
     },
     "own.DevicePatchFilter": {
@@ -62,6 +69,7 @@ _OWN_TYPES: Final[Mapping[str, Fields]] = {
     },
     "own.NullableDeviceAttribute": {"int": "", "bool": "", "string": "", "version": "", "null": "own.NullValue"},
     "own.NullValue": {},
+    "own.PatchedCapacity": {"value": ""},
     "own.PatchTaint": {"key": "", "value": "", "effect": "", "timeAdded": "", **DOCUMENTED_TAINT_FIELDS},
     "own.SliceTaint": {"device": "", "taint": "v1.DeviceTaint"},
 }

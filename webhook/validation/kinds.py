@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.claims import decode_claim, decode_template
 from webhook.api.meta import GROUP, OWN_GROUP, SERVED_VERSIONS, GroupVersionKind, GroupVersionResource
-from webhook.api.patches import decode_patch
+from webhook.api.patches import decode_first_revision_patch, decode_patch
 from webhook.api.rules import decode_rule
 from webhook.api.slices import decode_slice
 from webhook.validation.claims import claim_errors, claim_status_errors, template_errors
@@ -63,6 +63,7 @@ _VERSIONED_RULE: Final = KindRules(
     "DeviceTaintRule", decode_rule, versioned_rule_errors, versioned_rule_status_errors, documented_rule_errors
 )
 _PATCH: Final = KindRules("ResourceSlicePatch", decode_patch, patch_errors)
+_FIRST_PATCH: Final = KindRules("ResourceSlicePatch", decode_first_revision_patch, patch_errors)
 
 
 def _rows() -> Iterator[tuple[GroupVersionResource, KindRules]]:
@@ -76,8 +77,8 @@ def _rows() -> Iterator[tuple[GroupVersionResource, KindRules]]:
     # Slices of v1alpha3 are those of the first revision of KEP-5055, and of 1.33, whose limits are lower still.
     yield GroupVersionResource(GROUP, "v1alpha3", "resourceslices"), _FIRST_SLICE
     yield GroupVersionResource(OWN_GROUP, "v1alpha1", "resourceslicepatches"), _PATCH
-    # KEP-5027 planned the kind for Kubernetes' own group; files that follow it are read as ours.
-    yield GroupVersionResource(GROUP, "v1alpha3", "resourceslicepatches"), _PATCH
+    # KEP-5027 planned the kind for Kubernetes' own group; files that follow it are judged by its revision.
+    yield GroupVersionResource(GROUP, "v1alpha3", "resourceslicepatches"), _FIRST_PATCH
 
 
 KINDS: Final[Mapping[GroupVersionResource, KindRules]] = dict(_rows())

@@ -1,7 +1,8 @@
-"""Field rules of ResourceSlicePatch. `semantics.md` P-3 to P-7, P-20."""
+"""Field rules of ResourceSlicePatch. `semantics.md` P-3 to P-7, P-9, P-20, P-21."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -9,13 +10,15 @@ from msgspec import structs
 from webhook.api.field import FieldError, Path, invalid, required, too_long
 from webhook.validation.formats import c_identifier, dns1123_subdomain, each_invalid, semantic_version
 from webhook.validation.meta import object_meta_errors
+from webhook.validation.quantities import parse_quantity
 from webhook.validation.rules import selector_errors
+from webhook.validation.slices import FIRST_REVISION_EFFECTS
 from webhook.validation.taints import taint_list_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from webhook.api.patches import PatchedAttribute, ResourceSlicePatch
+    from webhook.api.patches import PatchedAttribute, PatchedCapacity, ResourceSlicePatch
     from webhook.api.taints import DeviceTaint
     from webhook.validation.releases import Release
 
@@ -45,9 +48,14 @@ def patch_errors(new: ResourceSlicePatch, old: ResourceSlicePatch | None, releas
         path = DEVICES.child("attributes").key(attribute.name)
         yield from qualified_name_errors(path, attribute.name)
         yield from attribute_errors(path, attribute)
-    for name in new.capacity:
-        if name not in known_capacity:
-            yield from qualified_name_errors(DEVICES.child("capacity").key(name), name)
+    for capacity in new.capacity:
+        if capacity in known_capacity:
+            continue
+        path = DEVICES.child("capacity").key(capacity.name)
+        yield from qualified_name_errors(path, capacity.name)
+        yield from capacity_errors(path, capacity, whole=not new.first_revision)
+    if new.first_revision:
+        release = replace(release, effects=FIRST_REVISION_EFFECTS)
     if old is None or _without_times(old) != _without_times(new):
         yield from taint_list_errors(DEVICES.child("taints"), new.taints, release, maximum=PATCH_TAINTS_MAX)
 
@@ -91,3 +99,17 @@ def attribute_errors(path: Path, attribute: PatchedAttribute) -> Iterator[FieldE
             yield too_long(at, TEXT_MAX_BYTES)
         if kind == "version":
             yield from each_invalid(at, value, semantic_version(value))
+
+
+def capacity_errors(path: Path, capacity: PatchedCapacity, *, whole: bool) -> Iterator[FieldError]:
+    """A quantity, which must be there: a capacity cannot be removed (P-9). `whole`: a number has no fraction.
+
+    The CustomResourceDefinition of our own kind cannot have numbers with a fraction; as text they are fine.
+    """
+    at, value = path.child("value"), capacity.value
+    if value is None:
+        yield required(at, "a capacity cannot be removed; it can be set to 0")
+    elif whole and isinstance(value, float):
+        yield invalid(at, value, 'a number with a fraction must be text, such as "1.5"')
+    elif parse_quantity(value) is None:
+        yield invalid(at, value, 'must be a quantity like "500m", "16Gi" or 4')

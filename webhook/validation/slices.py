@@ -139,7 +139,7 @@ def slice_taint_errors(new: ResourceSlice, old: ResourceSlice | None, release: R
 
 
 TAINTS_PER_DEVICE: Final = 8
-_EFFECTS: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
+FIRST_REVISION_EFFECTS: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
 
 def first_revision_slice_errors(
@@ -147,4 +147,4 @@ def first_revision_slice_errors(
 ) -> Iterator[FieldError]:
     """As any slice, with at most eight taints a device and without the effect None."""
     most = min(TAINTS_PER_DEVICE, release.taints_per_device)  # 1.33 serves v1alpha3 with its own, lower limit
-    yield from slice_errors(new, old, replace(release, taints_per_device=most, effects=_EFFECTS))
+    yield from slice_errors(new, old, replace(release, taints_per_device=most, effects=FIRST_REVISION_EFFECTS))

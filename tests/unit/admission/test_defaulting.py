@@ -28,6 +28,7 @@ from tests.builders import (
 from webhook.admission.chain import mutate
 from webhook.admission.defaulting import edits_for
 from webhook.admission.jsonpatch import apply_patch
+from webhook.api.meta import GROUP
 
 if TYPE_CHECKING:
     from webhook.admission.context import AdmissionContext
@@ -272,6 +273,23 @@ def test_times_of_a_patch() -> None:
     assert edits(new, make_patch(taints=[make_taint(time_added=OLD_TEXT)])) == {
         "/spec/devices/taints/0/timeAdded": OLD_TEXT,
         "/spec/devices/taints/1/timeAdded": NOW_TEXT,
+    }
+
+
+def test_times_of_a_patch_of_the_first_revision_are_those_of_no_execute() -> None:
+    """P-21: there is no default for other taints."""
+    plain = MISSING | {"effect": "NoSchedule"}
+    acting = MISSING | {"effect": "NoExecute"}
+    planned = {"apiVersion": f"{GROUP}/v1alpha3"}
+    new = make_patch(taints=[plain, acting, plain, acting | {"value": "v"}]) | planned
+    assert edits(new) == {
+        "/spec/devices/taints/1/timeAdded": NOW_TEXT,
+        "/spec/devices/taints/3/timeAdded": NOW_TEXT,
+    }
+    stored = make_patch(taints=[plain | {"timeAdded": OLD_TEXT}, acting | {"timeAdded": OLD_TEXT}]) | planned
+    assert edits(new, stored) == {
+        "/spec/devices/taints/1/timeAdded": OLD_TEXT,
+        "/spec/devices/taints/3/timeAdded": NOW_TEXT,
     }
 
 

@@ -3,25 +3,29 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from tests.builders import DRIVER, EARLIER_TEXT, KEY, decoded, make_patch, make_taint
+from tests.builders import DRIVER, EARLIER_TEXT, KEY, decoded, make_meta, make_patch, make_taint
 from webhook.api.decode import Reader
-from webhook.api.meta import ObjectMeta, parse_time
-from webhook.api.patches import PatchedAttribute, ResourceSlicePatch, decode_patch
+from webhook.api.meta import GROUP, ObjectMeta, parse_time
+from webhook.api.patches import PatchedAttribute, PatchedCapacity, ResourceSlicePatch, decode_patch
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
 
 
 def test_patch_is_read() -> None:
     manifest = make_patch(
-        priority=-5, attributes={"a.example/b": {"int": 3}}, capacity={"a.example/c": "1Gi"}, taints=[make_taint()]
+        priority=-5,
+        attributes={"a.example/b": {"int": 3}},
+        capacity={"a.example/c": {"value": "1Gi"}},
+        taints=[make_taint()],
     )
     expected = ResourceSlicePatch(
         ObjectMeta("firmware"),
         DeviceSelector(DRIVER),
         -5,
         (PatchedAttribute("a.example/b", ("int",), 3),),
-        ("a.example/c",),
+        (PatchedCapacity("a.example/c", "1Gi"),),
         (DeviceTaint(KEY, "", "NoSchedule", parse_time(EARLIER_TEXT)),),
     )
     assert decoded(manifest) == (expected, [])
@@ -74,3 +78,44 @@ def test_wrong_types_in_a_patch_are_told() -> None:
 
 def test_value_with_nothing_given_is_a_patch_that_says_nothing() -> None:
     assert decode_patch(Reader.of({"metadata": {"name": "p"}}, [])) == ResourceSlicePatch(ObjectMeta("p"), None)
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        pytest.param({"value": "1Gi"}, "1Gi", id="a text"),
+        pytest.param({"value": 4}, 4, id="a number"),
+        pytest.param({"value": 1.5}, 1.5, id="a fraction"),
+        pytest.param({"value": None}, None, id="null is nothing"),
+        pytest.param({}, None, id="nothing"),
+        pytest.param(None, None, id="no object"),
+    ],
+)
+def test_capacity_is_read(raw: Any, value: Any) -> None:
+    patch, errors = decoded(make_patch(capacity={"x": raw}))
+    assert (patch.capacity, errors) == ((PatchedCapacity("x", value),), [])
+
+
+@pytest.mark.parametrize("raw", ["1Gi", {"value": True}, {"value": ["1"]}, {"value": {}}])
+def test_wrong_type_of_a_capacity_is_reported(raw: Any) -> None:
+    patch, errors = decoded(make_patch(capacity={"x": raw}))
+    where = "spec.devices.capacity[x]" + (".value" if isinstance(raw, dict) else "")
+    assert (patch.capacity, [error.field for error in errors]) == ((PatchedCapacity("x"),), [where])
+
+
+def test_creation_time_is_read() -> None:
+    patch, errors = decoded(make_patch(meta=make_meta("p") | {"creationTimestamp": EARLIER_TEXT}))
+    assert (patch.created, errors) == (parse_time(EARLIER_TEXT), [])
+    _, errors = decoded(make_patch(meta=make_meta("p") | {"creationTimestamp": "yesterday"}))
+    assert [error.field for error in errors] == ["metadata.creationTimestamp"]
+    assert decoded(make_patch(meta=make_meta("p") | {"creationTimestamp": None})) == (
+        ResourceSlicePatch(ObjectMeta("p"), DeviceSelector(DRIVER)),
+        [],
+    )
+
+
+def test_patch_of_the_planned_group_follows_the_first_revision() -> None:
+    manifest = make_patch(taints=[make_taint()])
+    planned = manifest | {"apiVersion": f"{GROUP}/v1alpha3"}
+    assert not decoded(manifest)[0].first_revision
+    assert decoded(planned) == (structs.replace(decoded(manifest)[0], first_revision=True), [])

@@ -39,7 +39,7 @@ NOTHING_SET = "Required value: exactly one value must be specified"
         pytest.param(
             make_patch(
                 attributes={f"a.example/a{n}": {"int": n} for n in range(16)},
-                capacity={f"a.example/c{n}": "1" for n in range(16)},
+                capacity={f"a.example/c{n}": {"value": "1"} for n in range(16)},
             ),
             [],
             id="32 attributes and capacities (P-6)",
@@ -47,7 +47,7 @@ NOTHING_SET = "Required value: exactly one value must be specified"
         pytest.param(
             make_patch(
                 attributes={f"a.example/a{n}": {"int": n} for n in range(17)},
-                capacity={f"a.example/c{n}": "1" for n in range(16)},
+                capacity={f"a.example/c{n}": {"value": "1"} for n in range(16)},
             ),
             ["spec.devices: Invalid value: 33: the total number of attributes and capacities must not exceed 32"],
             id="33 of them (P-6)",
@@ -102,7 +102,7 @@ def test_new_patch(patch: Any, errors: list[str]) -> None:
 )
 def test_names_of_attributes_and_capacities(name: str, errors: list[str]) -> None:
     assert field_errors(make_patch(attributes={name: {"int": 1}})) == [f"{AT}[{name}]: {error}" for error in errors]
-    assert field_errors(make_patch(capacity={name: "1"})) == [
+    assert field_errors(make_patch(capacity={name: {"value": "1"}})) == [
         f"spec.devices.capacity[{name}]: {error}" for error in errors
     ]
 
@@ -145,6 +145,45 @@ def test_long_name_is_shortened_in_the_path() -> None:
 def test_values_of_attributes(value: Any, errors: list[str]) -> None:
     patch = make_patch(attributes={"d/n": value})
     assert field_errors(patch) == [f"{AT}[d/n]{error}" for error in errors]
+
+
+FRACTION = 'a number with a fraction must be text, such as "1.5"'
+NO_QUANTITY = 'must be a quantity like "500m", "16Gi" or 4'
+NOT_REMOVED = "Required value: a capacity cannot be removed; it can be set to 0"
+
+
+@pytest.mark.parametrize(
+    ("value", "errors"),
+    [
+        pytest.param("0", [], id="zero (P-9)"),
+        pytest.param("-1Gi", [], id="less than nothing, which no server refuses either"),
+        pytest.param("1.5", [], id="a fraction as text"),
+        pytest.param(4, [], id="a number"),
+        pytest.param(1.5, [f"Invalid value: 1.5: {FRACTION}"], id="a fraction as a number"),
+        pytest.param("lots", [f'Invalid value: "lots": {NO_QUANTITY}'], id="a word"),
+        pytest.param("1 Gi", [f'Invalid value: "1 Gi": {NO_QUANTITY}'], id="a blank within"),
+        pytest.param("", [f'Invalid value: "": {NO_QUANTITY}'], id="an empty text"),
+        pytest.param(None, [NOT_REMOVED], id="nothing (P-9)"),
+    ],
+)
+def test_values_of_capacities(value: Any, errors: list[str]) -> None:
+    patch = make_patch(capacity={"d/n": {"value": value}})
+    assert field_errors(patch) == [f"spec.devices.capacity[d/n].value: {error}" for error in errors]
+
+
+def test_fraction_of_a_quantity_is_fine_where_the_document_has_it() -> None:
+    patch = make_patch(capacity={"d/n": {"value": 1.5}})
+    assert field_errors(patch | {"apiVersion": f"{GROUP}/v1alpha3"}) == []
+    assert len(field_errors(make_patch(capacity={"d/n": {"value": "x"}}) | {"apiVersion": f"{GROUP}/v1alpha3"})) == 1
+
+
+def test_first_revision_has_no_effect_none() -> None:
+    """P-21; our own kind has the effects of the later revision, whose data, description and rate it has too."""
+    patch = make_patch(taints=[make_taint(effect="None")])
+    assert field_errors(patch) == []
+    assert field_errors(patch | {"apiVersion": f"{GROUP}/v1alpha3"}) == [
+        'spec.devices.taints[0].effect: Unsupported value: "None": supported values: "NoExecute", "NoSchedule"'
+    ]
 
 
 def test_kind_is_read_in_the_group_that_was_planned_for_it_too() -> None:
