@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 MANIFESTS: Final = Path(__file__).parents[1] / "manifests"
-_DEFAULT_TOLERATIONS: Final = MANIFESTS / "components/default-tolerations/entry.yaml"
+_ADDED: Final = ("default-tolerations/entry.yaml", "patches/mutating-entry.yaml", "patches/validating-entry.yaml")
 
 
 class Entry(NamedTuple):
@@ -58,7 +58,8 @@ class Entry(NamedTuple):
 def entries() -> tuple[Entry, ...]:
     """Those of the base, and then those that components add."""
     shipped = [each for configuration in configurations(MANIFESTS) for each in configuration["webhooks"]]
-    added = [operation["value"] for operation in yaml.safe_load(_DEFAULT_TOLERATIONS.read_text())]
+    files = [MANIFESTS / "components" / name for name in _ADDED]
+    added = [operation["value"] for file in files for operation in yaml.safe_load(file.read_text())]
     return tuple(_entry(each) for each in [*shipped, *added])
 
 

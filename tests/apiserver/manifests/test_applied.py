@@ -42,6 +42,7 @@ _COMPONENTS: Final = (
     "evict-delegated",
     "evict-without-delete",
     "default-tolerations",
+    "patches",
     "monitoring",
     "client-certificates",
     "host-network",

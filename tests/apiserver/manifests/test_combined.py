@@ -36,6 +36,7 @@ MORE: Final = tuple(
         "high-availability",
         "evict-delegated",
         "default-tolerations",
+        "patches",
         "monitoring",
         "client-certificates",
         "host-network",
@@ -76,6 +77,9 @@ def _assert_whole(documents: list[Json], certificates: str) -> None:
     assert ("ClusterRole", "device-taint-webhook-evict-acting") in _ids(documents)
     # default-tolerations
     assert "default-tolerations.mutate.devicetaint.io" in _entries(documents)
+    # patches
+    assert ("CustomResourceDefinition", "resourceslicepatches.devicetaint.io") in _ids(documents)
+    assert {"patches.mutate.devicetaint.io", "patches.validate.devicetaint.io"} <= _entries(documents).keys()
     # monitoring
     assert ("ServiceMonitor", "device-taint-webhook") in _ids(documents)
     # client-certificates, and whichever certificates: each file that is asked for is mounted

@@ -134,7 +134,7 @@ def test_registrations_leave_out_and_look_into_the_other_namespace(
         for entry in configuration["webhooks"]:
             about = entry["name"].partition(".")[0]
             (wanted,) = entry["namespaceSelector"].get("matchExpressions") or [{"values": None}]
-            namespaces = {"rules": None, "slices": None, "policy": [ELSEWHERE]}
+            namespaces = {"rules": None, "slices": None, "patches": None, "policy": [ELSEWHERE]}
             assert wanted["values"] == namespaces.get(about, [ELSEWHERE, "kube-system"]), entry["name"]
             assert entry["clientConfig"]["service"]["namespace"] == ELSEWHERE
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.apiserver
 
 FAIL_CLOSED: Final = {"high-availability", "production"}
+WITH_PATCHES: Final = {"patches"}
 MODES: Final = {
     "evict-observe": "observe",
     "evict-delegated": "delegated",
@@ -218,6 +219,7 @@ def test_images_and_labels_name_the_version_that_this_is(render: Callable[[str],
 @every_overlay
 def test_everything_lives_in_our_namespace(render: Callable[[str], list[Json]], overlay: str) -> None:
     cluster_scoped = {
+        "CustomResourceDefinition",
         "Namespace",
         "ClusterRole",
         "ClusterRoleBinding",
@@ -348,7 +350,9 @@ def test_nothing_unrelated_waits_for_us_on_any_way_to_install(assets: Assets, fo
         for rule in entry["rules"]:
             values = [value for key in ("apiGroups", "apiVersions", "resources", "operations") for value in rule[key]]
             assert not [value for value in values if "*" in value or "/" in value]
-            if rule["apiGroups"] != ["resource.k8s.io"]:
+            if rule["apiGroups"] == ["devicetaint.io"]:
+                assert rule["resources"] == ["resourceslicepatches"]
+            elif rule["apiGroups"] != ["resource.k8s.io"]:
                 assert entry["name"] == "policy.validate.devicetaint.io"
                 assert (rule["apiGroups"], rule["resources"]) == ([""], ["configmaps"])
                 (ours,) = entry["namespaceSelector"]["matchExpressions"]
@@ -367,7 +371,29 @@ def test_what_fails_closed(render: Callable[[str], list[Json]], overlay: str) ->
         if entry["failurePolicy"] == "Fail"
     }
     more = {"claims.validate", "templates.validate"} if overlay in FAIL_CLOSED else set()
-    assert closed == {"rules.validate", *more}
+    patches = {"patches.validate"} if overlay in WITH_PATCHES else set()
+    assert closed == {"rules.validate", *more, *patches}
+
+
+@every_overlay
+def test_patches_are_registered_only_where_they_are_defined(render: Callable[[str], list[Json]], overlay: str) -> None:
+    definitions = _of_kind(render(overlay), "CustomResourceDefinition")
+    entries = [
+        entry["name"]
+        for configuration in _of_kind(render(overlay), *REGISTRATIONS)
+        for entry in configuration["webhooks"]
+        if any("devicetaint.io" in rule["apiGroups"] for rule in entry["rules"])
+    ]
+    expected = ["patches.mutate.devicetaint.io", "patches.validate.devicetaint.io"]
+    assert len(definitions) == (overlay in WITH_PATCHES)
+    assert sorted(entries) == (expected if overlay in WITH_PATCHES else [])
+
+
+@every_overlay
+def test_nothing_shipped_may_write_patches(render: Callable[[str], list[Json]], overlay: str) -> None:
+    for role in _of_kind(render(overlay), "Role", "ClusterRole"):
+        for rule in role.get("rules") or ():
+            assert not {"resourceslicepatches", "*"} & set(rule.get("resources", ())), role["metadata"]["name"]
 
 
 # --- one file -------------------------------------------------------------------------------------
