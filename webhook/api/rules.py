@@ -129,7 +129,7 @@ def decode_selector(reader: Reader) -> DeviceSelector:
         reader.optional_text("pool"),
         reader.optional_text("device"),
         reader.optional_text("deviceClassName"),
-        tuple([_decode_cel(each) for each in reader.each("selectors")]),
+        decode_cel_selectors(reader),
         tuple(sorted([(name, _canonical(reader.raw[name])) for name in reader.raw if _is_unknown(reader, name)])),
     )
 
@@ -141,6 +141,11 @@ def _is_unknown(reader: Reader, name: str) -> bool:
 def _canonical(value: JSON) -> str:
     """The same text for the same value, in whatever order its keys came; half surrogates are escaped."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def decode_cel_selectors(reader: Reader) -> tuple[CELSelector, ...]:
+    """The `selectors` of a filter, a device class, or a rule of 1.33 and 1.34."""
+    return tuple([_decode_cel(each) for each in reader.each("selectors")])
 
 
 def _decode_cel(reader: Reader) -> CELSelector:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from webhook.api.claims import decode_stored_claim
 from webhook.api.decode import Reader
-from webhook.api.meta import GROUP, GroupVersionKind
+from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
+from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
+from webhook.api.patches import ResourceSlicePatch, decode_first_revision_patch, decode_patch
 from webhook.api.pods import decode_pod
 from webhook.api.rules import decode_rule
 from webhook.api.slices import decode_slice
@@ -36,6 +38,13 @@ _DECODERS: Final[Mapping[tuple[str, str], Callable[[Reader], InventoryObject]]] 
     ("", "Pod"): decode_pod,
 }
 """By group and kind, whatever the version: one that is newer than this code must not read as nothing."""
+PatchingObject: TypeAlias = ResourceSlicePatch | DeviceClassSelectors
+_BESIDE: Final[Mapping[tuple[str, str], Callable[[Reader], PatchingObject]]] = {
+    (GROUP, "ResourceSlicePatch"): decode_first_revision_patch,
+    (OWN_GROUP, "ResourceSlicePatch"): decode_patch,
+    (GROUP, "DeviceClass"): decode_device_class,
+}
+"""Likewise."""
 
 
 _AUDIT_NEEDS: Final = {
@@ -80,18 +89,32 @@ class Stock:
     kinds: Counter[str] = field(default_factory=Counter)
     malformed: list[tuple[Manifest, FieldError]] = field(default_factory=list)
     """Objects with a field of a wrong type, which no server stores; they are left out."""
+    patches: dict[str, ResourceSlicePatch] = field(default_factory=dict)
+    """By name."""
+    classes: dict[str, DeviceClassSelectors] = field(default_factory=dict)
+    """By name."""
 
     def add(self, manifests: Iterable[Manifest]) -> None:
         """More manifests; of two with the same name the last counts."""
         for manifest in manifests:
             value, errors = held_in(manifest.value)
-            if value is None:
+            beside, more_errors = patching_object_in(manifest.value)
+            if value is None and beside is None:
                 continue
-            self.kinds[type(value).__name__] += 1
-            if errors:
-                self.malformed.append((manifest, errors[0]))
-            else:
+            self.kinds[_kind_name(manifest.value)] += 1
+            if errors or more_errors:
+                self.malformed.append((manifest, (errors or more_errors)[0]))
+            elif value is not None:
                 self.inventory.apply(None, value)
+            else:
+                self.add_beside(beside)
+
+    def add_beside(self, value: PatchingObject | None) -> None:
+        """A patch or class, which no inventory holds."""
+        if isinstance(value, ResourceSlicePatch):
+            self.patches[value.meta.name] = value
+        elif value is not None:
+            self.classes[value.name] = value
 
 
 def held_in(value: Any, path: Path | None = None) -> tuple[InventoryObject | None, list[FieldError]]:
@@ -100,6 +123,14 @@ def held_in(value: Any, path: Path | None = None) -> tuple[InventoryObject | Non
     decode = _DECODERS.get((kind.group, kind.kind)) if kind is not None else None
     errors: list[FieldError] = []
     return (None if decode is None else decode(Reader.of(value, errors, path))), errors
+
+
+def patching_object_in(value: Any) -> tuple[PatchingObject | None, list[FieldError]]:
+    """A ResourceSlicePatch or DeviceClass, whatever its version; None for other kinds. With the wrong types in it."""
+    kind = _kind_of(value)
+    decode = _BESIDE.get((kind.group, kind.kind)) if kind is not None else None
+    errors: list[FieldError] = []
+    return (None if decode is None else decode(Reader.of(value, errors))), errors
 
 
 def lacking(dump: Dump) -> Iterator[str]:
@@ -124,6 +155,11 @@ def _kind_of(value: Any) -> GroupVersionKind | None:
     if not isinstance(version, str) or not isinstance(kind, str):
         return None
     return GroupVersionKind.parse(version, kind)
+
+
+def _kind_name(value: Any) -> str:
+    kind = _kind_of(value)
+    return "" if kind is None else kind.kind
 
 
 def _name_of(value: Any) -> str:

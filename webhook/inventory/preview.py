@@ -19,6 +19,7 @@ from webhook.inventory.fates import ANYWHERE, DeviceNames
 from webhook.inventory.hardware import siblings_of_rule, siblings_of_slice
 from webhook.inventory.impact import UNSEEN, Impact, Taint, impact_of, impact_on_devices
 from webhook.inventory.matching import FOR_EVER, Evictor, tolerates
+from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.usage import is_pod
 
@@ -192,14 +193,6 @@ class Cause(NamedTuple):
     reason: OutcomeReason
     taint: DeviceTaint
     toleration: DeviceToleration | None = None
-
-
-class DeviceId(NamedTuple):
-    """One device by name."""
-
-    driver: str
-    pool: str
-    device: str
 
 
 class PodRow(msgspec.Struct, frozen=True):

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.builders import make_claim, make_meta, make_pod, make_rule, make_slice, make_template
+from tests.builders import make_claim, make_meta, make_patch, make_pod, make_rule, make_slice, make_template
+from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.rules import CELSelector
 from webhook.expressions.drivers import drivers_in_manifest
-from webhook.files.dump import Dump, Stock, held_in, labels_of
+from webhook.files.dump import Dump, Stock, held_in, labels_of, patching_object_in
 from webhook.files.read import parse
 
 
@@ -130,3 +132,34 @@ def test_what_no_server_stores_is_left_out_and_told() -> None:
 )
 def test_other_objects_are_not_held(value: Any) -> None:
     assert held_in(value) == (None, [])
+
+
+def test_a_stock_holds_patches_and_classes_by_name() -> None:
+    """Both groups' patches; a class with its selectors."""
+    device_class = {
+        "apiVersion": "resource.k8s.io/v1beta1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "gpu"},
+        "spec": {"selectors": [{"cel": {"expression": "true"}}]},
+    }
+    old, new = make_patch(priority=1), make_patch(priority=2)
+    planned = make_patch(meta=make_meta("planned")) | {"apiVersion": "resource.k8s.io/v1alpha3"}
+    stock = stock_of(old, new, planned, device_class)
+    assert {name: (each.priority, each.first_revision) for name, each in stock.patches.items()} == {
+        "firmware": (2, False),
+        "planned": (0, True),
+    }
+    assert stock.classes == {"gpu": DeviceClassSelectors("gpu", (CELSelector("true"),))}
+    assert stock.kinds == {"ResourceSlicePatch": 3, "DeviceClass": 1}
+    assert not stock.inventory.slices
+
+
+def test_malformed_patch_is_left_out_of_a_stock() -> None:
+    stock = stock_of(make_patch(priority="high"), make_patch(meta=make_meta("fine")))
+    assert (list(stock.patches), [error.field for _, error in stock.malformed]) == (["fine"], ["spec.devices.priority"])
+
+
+def test_only_patches_and_classes_are_patching_objects() -> None:
+    assert patching_object_in(make_rule()) == (None, [])
+    assert patching_object_in({"apiVersion": "example.com/v1", "kind": "DeviceClass"}) == (None, [])
+    assert patching_object_in(3) == (None, [])

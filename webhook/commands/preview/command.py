@@ -1,4 +1,4 @@
-"""`preview`: what rules and slices in files would do to the pods of a cluster, or of a dump. Changes nothing."""
+"""`preview`: what rules, slices and patches in files would do in a cluster, or a dump. Changes nothing."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from webhook.admission.context import AdmissionContext
 from webhook.admission.defaulting import edits_for
 from webhook.admission.lint import lint
 from webhook.api.field import Finding, Path, Severity, not_supported
-from webhook.api.meta import GROUP, GroupVersionKind, parse_time
+from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, parse_time
+from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.commands.preview.notes import PreviewSource, notes_of
+from webhook.commands.preview.patches import PatchWorld, patch_notes
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult, ObjectPreview, PreviewReport, as_values
 from webhook.commands.preview.text import as_text
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
@@ -39,11 +41,12 @@ from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_time
-from webhook.files.dump import Stock, held_in
+from webhook.files.dump import Stock, held_in, patching_object_in
 from webhook.files.read import STDIN, Manifest, read
 from webhook.files.report import UNREADABLE, Level, Result, Row
 from webhook.files.spots import NOWHERE
 from webhook.files.structured import STRUCTURED
+from webhook.inventory.device_selectors import compile_for_devices
 from webhook.inventory.preview import acts, rule_preview, slice_preview
 from webhook.inventory.state import Sight
 from webhook.policy.model import BUILTIN, InTreeEvictor
@@ -59,8 +62,9 @@ if TYPE_CHECKING:
     from webhook.inventory.state import Inventory
     from webhook.policy.model import Policy
 
-_KINDS: Final = frozenset({"DeviceTaintRule", "ResourceSlice"})
-_NO_SUBJECT: Final = "contains no DeviceTaintRule and no ResourceSlice"
+_PATCH: Final = "ResourceSlicePatch"
+_KINDS: Final = {GROUP: frozenset({"DeviceTaintRule", "ResourceSlice", _PATCH}), OWN_GROUP: frozenset({_PATCH})}
+_NO_SUBJECT: Final = "contains no DeviceTaintRule, no ResourceSlice and no ResourceSlicePatch"
 _NEEDS_NONE: Final = "a rule that does nothing needs none"
 _FROM_DUMP: Final = "only the webhook issues one; ask the cluster by leaving out --dump"
 _SOME_VERSION: Final = "1"
@@ -69,11 +73,11 @@ _ROWS: Final = 200
 
 
 class _Subject(NamedTuple):
-    """A rule or slice of a file."""
+    """A rule, slice or patch of a file."""
 
     manifest: Manifest
     row: Row
-    value: DeviceTaintRule | ResourceSlice
+    value: DeviceTaintRule | ResourceSlice | ResourceSlicePatch
 
 
 class _PreviewInput(NamedTuple):
@@ -100,17 +104,21 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
         found = found._replace(policy=_policy_in_file(options.policy, report) or found.policy)
     report.pods_known, report.claims_known = found.source.pods_known, found.source.claims_known
     answers = iter(found.confirmations)
+    world = _patch_world(subjects, found.source, now)
     for subject in subjects:
+        if isinstance(subject.value, ResourceSlicePatch):
+            report.objects.append(_patch_preview_of(subject, subject.value, world, found))
+            continue
         answer = next(answers, None) if isinstance(subject.value, DeviceTaintRule) else None
         report.objects.append(_preview_of(subject, answer, found, now))
     return write(_renderer(options)(report), report.exit_code)
 
 
-# --- rules and slices ---------------------------------------------------------------------------
+# --- rules, slices and patches ------------------------------------------------------------------
 
 
 def _subjects(names: Sequence[str], report: PreviewReport) -> Iterator[_Subject]:
-    """The rules and slices in files. What cannot be read goes into the report; other kinds are ignored."""
+    """The rules, slices and patches in files. What cannot be read goes into the report; other kinds are ignored."""
     for file in read(names):
         unreadable = unreadable_row(file)
         if unreadable is not None:
@@ -130,19 +138,19 @@ def _is_subject(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
-    return kind.group == GROUP and kind.kind in _KINDS
+    return kind.kind in _KINDS.get(kind.group, ())
 
 
 def _subject(manifest: Manifest) -> _Subject | Row:
     """The subject, or a row with the reason why it is not usable."""
     row = row_of(manifest)
     kind = GroupVersionKind.parse(row.api_version, row.kind)
-    value, errors = held_in(manifest.value)
+    value, errors = patching_object_in(manifest.value) if kind.kind == _PATCH else held_in(manifest.value)
     if kind not in BY_KIND:
         versions = [known.api_version for known in BY_KIND if known.kind == kind.kind and known.group == GROUP]
         errors = [not_supported(Path.root().child("apiVersion"), kind.api_version, versions)]
     duplicates = tuple(duplicate_entries(manifest))
-    if errors or duplicates or not isinstance(value, DeviceTaintRule | ResourceSlice):
+    if errors or duplicates or not isinstance(value, DeviceTaintRule | ResourceSlice | ResourceSlicePatch):
         entries = (*duplicates, *entries_of(manifest.spot, _denials(errors)))
         return replace(row, result=Result.DENIED, entries=tuple(replace(each, reason=UNREADABLE) for each in entries))
     return _Subject(manifest, row, value)
@@ -173,7 +181,7 @@ def _from_files(options: argparse.Namespace, report: PreviewReport) -> _PreviewI
             report.rows.append(Row(holding[1].file).failed(problem))
         policy = _policy_in(holding[0], report) or policy
     pods_known = bool(stock.kinds["Pod"])
-    source = PreviewSource(stock.inventory, pods_known, stock.kinds)
+    source = PreviewSource(stock.inventory, pods_known, stock.kinds, patches=stock.patches, classes=stock.classes)
     return _PreviewInput(source, policy)
 
 
@@ -185,13 +193,16 @@ def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject], rep
     rules = [subject.manifest.value for subject in subjects if isinstance(subject.value, DeviceTaintRule)]
     config_map = None if options.policy is not None else options.policy_configmap
     with reading_cluster():
-        sight = sight_of_cluster(credentials_of(options), config_map, rules)
+        patched = any(isinstance(subject.value, ResourceSlicePatch) for subject in subjects)
+        sight = sight_of_cluster(credentials_of(options), config_map, rules, patched=patched)
     report.server = sight.server
     policy = BUILTIN
     if sight.config_map is not None:
         value = {"apiVersion": "v1", "kind": "ConfigMap", **sight.config_map}
         policy = _policy_in(Manifest(sight.server, 1, value, NOWHERE), report) or policy
-    source = PreviewSource(sight.inventory, sight.pods_known, None, sight.rules_served, sight.notes)
+    source = PreviewSource(
+        sight.inventory, sight.pods_known, None, sight.rules_served, sight.notes, sight.patches, sight.classes
+    )
     return _PreviewInput(source, policy, sight.confirmations)
 
 
@@ -219,8 +230,34 @@ def _add_errors(rows: Iterable[Row], report: PreviewReport) -> None:
 # --- one preview --------------------------------------------------------------------------------
 
 
+def _patch_world(subjects: Sequence[_Subject], source: PreviewSource, now: datetime) -> PatchWorld:
+    """The patches of files and of the source together, worked out if there are any in files."""
+    asked = [subject.value for subject in subjects if isinstance(subject.value, ResourceSlicePatch)]
+    world = PatchWorld(source.inventory, source.patches, asked, source.classes, now)
+    if asked:
+        world.work_out(compile_for_devices)
+    return world
+
+
+def _patch_preview_of(
+    subject: _Subject, given: ResourceSlicePatch, world: PatchWorld, found: _PreviewInput
+) -> ObjectPreview:
+    source = found.source
+    in_tree = found.policy.in_tree_evictor is InTreeEvictor.ACTIVE
+    patch, outcome, preview = world.of(given.meta.name, in_tree=in_tree)
+    errors = KINDS[BY_KIND[GroupVersionKind.parse(subject.row.api_version, subject.row.kind)]].errors
+    findings = [
+        *_denials(errors(given, source.patches.get(given.meta.name), NEWEST)),
+        *lint(patch, None, world.now),
+    ]
+    row = replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
+    notes = (*patch_notes(outcome), *notes_of(patch, preview, source))
+    return ObjectPreview(row, patch, preview, notes, outcome=outcome)
+
+
 def _preview_of(subject: _Subject, answer: DryRunResult | None, found: _PreviewInput, now: datetime) -> ObjectPreview:
     source, inventory, value = found.source, found.source.inventory, subject.value
+    assert not isinstance(value, ResourceSlicePatch)
     in_tree = found.policy.in_tree_evictor is InTreeEvictor.ACTIVE
     if isinstance(value, DeviceTaintRule):
         value = as_stored(value, inventory.rules.get(value.meta.name), now)
@@ -277,7 +314,8 @@ def command_line() -> CommandLine:
     """The flags of the verb."""
     parser = CommandLine(
         program("preview"),
-        "Shows which pods DeviceTaintRules and ResourceSlices would evict, when and why. Changes nothing.",
+        "Shows which pods DeviceTaintRules, ResourceSlices and ResourceSlicePatches would evict, when and why, and "
+        "devices before and after patches. Changes nothing.",
         "Exit codes: 0 fine, 1 a rule is refused even if confirmed, 2 wrong usage, unreadable input or no cluster.",
         (
             "device-taint-webhook preview rule.yaml",
@@ -287,13 +325,19 @@ def command_line() -> CommandLine:
         ),
     )
     add = parser.add_argument
-    add("files", nargs="+", metavar="FILE|-", help=f"YAML or JSON with the rules or slices; {STDIN} is standard input")
+    add(
+        "files",
+        nargs="+",
+        metavar="FILE|-",
+        help=f"YAML or JSON with rules, slices or patches; {STDIN}: standard input",
+    )
     add(
         "--dump",
         action="append",
         default=[],
         metavar="DIR|FILE",
-        help="output of kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o json; repeatable; "
+        help="output of kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o json, for patches also "
+        "resourceslicepatches and deviceclasses; repeatable; "
         "YAML works, too, but JSON is read three times as fast; "
         "without this flag the cluster is read, which also issues confirmation codes",
     )

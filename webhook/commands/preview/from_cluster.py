@@ -1,5 +1,7 @@
 """What `preview` reads from a cluster: slices, rules, claims and pods, each listed once, and its answer to the rule.
 
+Patches and device classes are read only where patches are asked about.
+
 The rule is sent as a dry run, so the webhook reviews it and makes a code for the caller; nothing is written.
 """
 
@@ -12,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.decode import Reader
-from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS, GroupVersionKind
+from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, GroupVersionKind
 from webhook.api.rules import CONFIRM_IMPACT, RULE_ANNOTATIONS, decode_rule
 from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
@@ -21,18 +23,21 @@ from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult
 from webhook.commands.shared.entries import meta, text
 from webhook.config.command_line import program
-from webhook.files.dump import held_in
+from webhook.files.dump import Stock, held_in, patching_object_in
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from webhook.api.device_classes import DeviceClassSelectors
+    from webhook.api.field import FieldError
     from webhook.api.meta import NamespacedName
+    from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceTaintRule
     from webhook.cluster.client.credentials import Credentials
-    from webhook.inventory.state import InventoryObject
 
 _RULES: Final = "devicetaintrules"
+_OWN_VERSION: Final = "v1alpha1"
 _CODE: Final = re.compile(r'devicetaint\.io/confirm-impact to \\?"(v1\.[A-Za-z0-9._-]+)')
 _RENEW: Final = "renew"
 """No code: the refusal of it contains one."""
@@ -53,23 +58,33 @@ class ClusterSight(NamedTuple):
     confirmations: tuple[DryRunResult, ...]
     """For each of the rules that were given."""
     notes: tuple[str, ...] = ()
+    patches: Mapping[str, ResourceSlicePatch] = {}
+    classes: Mapping[str, DeviceClassSelectors] = {}
 
 
 def sight_of_cluster(
-    credentials: Credentials, config_map: NamespacedName | None, rules: Sequence[Mapping[str, Any]]
+    credentials: Credentials,
+    config_map: NamespacedName | None,
+    rules: Sequence[Mapping[str, Any]],
+    *,
+    patched: bool = False,
 ) -> ClusterSight:
     """The cluster, and its answers to the rules. Raises ClusterError or NoCredentials.
 
-    Rules are manifests of known versions. The ConfigMap is not read if it is None.
+    Rules are manifests of known versions. The ConfigMap is not read if it is None; `patched`: patches and device
+    classes are read as well.
     """
-    return asyncio.run(_read_cluster(Cluster(credentials), config_map, rules))
+    return asyncio.run(_read_cluster(Cluster(credentials), config_map, rules, patched=patched))
 
 
 async def _read_cluster(
-    cluster: Cluster, config_map: NamespacedName | None, rules: Sequence[Mapping[str, Any]]
+    cluster: Cluster, config_map: NamespacedName | None, rules: Sequence[Mapping[str, Any]], *, patched: bool
 ) -> ClusterSight:
     inventory, progress, notes = Inventory(), _Progress(), []
+    stock = Stock()
     async with cluster:
+        if patched:
+            await _add_patching(stock, cluster, progress)
         for resource, kind in (("resourceslices", "ResourceSlice"), ("resourceclaims", "ResourceClaim")):
             version = await served_version(cluster, GROUP, SERVED_VERSIONS, resource)
             if version is None:
@@ -92,28 +107,59 @@ async def _read_cluster(
                 notes.append(f"no permission to read the policy, so the built-in one is used: {error}")
         answers = [await _dry_run_answer(cluster, rule, served=served is not None) for rule in rules]
         return ClusterSight(
-            cluster.server, inventory, pods_known, served is not None, found, tuple(answers), tuple(notes)
+            cluster.server,
+            inventory,
+            pods_known,
+            served is not None,
+            found,
+            tuple(answers),
+            tuple(notes),
+            stock.patches,
+            stock.classes,
         )
+
+
+async def _add_patching(stock: Stock, cluster: Cluster, progress: _Progress) -> None:
+    """The patches that are stored, where the kind is served, and the device classes."""
+    for group, versions, resource, kind in (
+        (OWN_GROUP, (_OWN_VERSION,), "resourceslicepatches", "ResourceSlicePatch"),
+        (GROUP, SERVED_VERSIONS, "deviceclasses", "DeviceClass"),
+    ):
+        version = await served_version(cluster, group, versions, resource)
+        if version is not None:
+            place = GroupVersionKind(group, version, kind)
+            for value in await _listed(cluster, place, resource, patching_object_in, progress):
+                stock.add_beside(value)
 
 
 async def _add_all(
     inventory: Inventory, cluster: Cluster, kind: GroupVersionKind, resource: str, progress: _Progress
 ) -> None:
     """All objects of one resource."""
+    for value in await _listed(cluster, kind, resource, held_in, progress):
+        inventory.apply(None, value)
+
+
+async def _listed(
+    cluster: Cluster,
+    kind: GroupVersionKind,
+    resource: str,
+    decode: Callable[[Any], tuple[Any, list[FieldError]]],
+    progress: _Progress,
+) -> list[Any]:
+    """All objects of one resource, decoded."""
     path = path_of(kind.group, kind.version, resource)
 
-    def held(item: dict[str, Any]) -> InventoryObject | None:
-        value, errors = held_in(item)
+    def held(item: dict[str, Any]) -> Any:
+        value, errors = decode(item)
         if errors:
             name = "/".join(filter(None, (text(meta(item), "namespace"), text(meta(item), "name"))))
             raise Unavailable(f"GET {path}: {name} cannot be read: {errors[0]}")
         return value
 
-    found = await listed(
+    return await listed(
         cluster, path, kind.api_version, kind.kind, held, lambda count: progress.tell(f"{count} {resource}")
     )
-    for value in found:
-        inventory.apply(None, value)
 
 
 class _Progress:

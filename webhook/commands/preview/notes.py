@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.rules import DeviceTaintRule
+from webhook.api.slices import ResourceSlice
 from webhook.commands.preview.report import not_judged
 from webhook.commands.preview.text import first_names, taint_text
 from webhook.eviction.released import keeps_closed
@@ -15,7 +16,8 @@ from webhook.inventory.scope import can_judge
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from webhook.api.slices import ResourceSlice
+    from webhook.api.device_classes import DeviceClassSelectors
+    from webhook.api.patches import ResourceSlicePatch
     from webhook.inventory.preview import Preview
     from webhook.inventory.state import Inventory
 
@@ -34,6 +36,8 @@ class PreviewSource(NamedTuple):
     kinds: Mapping[str, int] | None = None
     rules_served: bool = True
     notes: tuple[str, ...] = ()
+    patches: Mapping[str, ResourceSlicePatch] = {}
+    classes: Mapping[str, DeviceClassSelectors] = {}
 
     @property
     def claims_known(self) -> bool:
@@ -41,12 +45,17 @@ class PreviewSource(NamedTuple):
         return self.kinds is None or bool(self.kinds.get("ResourceClaim"))
 
 
-def notes_of(value: DeviceTaintRule | ResourceSlice, preview: Preview, source: PreviewSource) -> Iterator[str]:
-    """All notes on one preview; lint findings are separate."""
-    if isinstance(value, DeviceTaintRule):
-        yield from _rule_notes(value, preview, source)
-    else:
-        yield from _slice_notes(value, preview, source)
+def notes_of(
+    value: DeviceTaintRule | ResourceSlice | ResourceSlicePatch, preview: Preview, source: PreviewSource
+) -> Iterator[str]:
+    """All notes on one preview; lint findings are separate, and so are those on what a patch does to devices."""
+    match value:
+        case DeviceTaintRule():
+            yield from _rule_notes(value, preview, source)
+        case ResourceSlice():
+            yield from _slice_notes(value, preview, source)
+        case _:
+            pass
     incomplete = preview.impact.incomplete_pools
     if incomplete:
         names = first_names([f"{driver}/{pool}" for driver, pool in incomplete])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.meta import format_time
 from webhook.api.rules import DeviceTaintRule
+from webhook.commands.preview.patches import patch_values
 from webhook.files.report import UNREADABLE, Level
 from webhook.inventory.preview import PodOutcome
 
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+    from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceSelector
     from webhook.api.slices import ResourceSlice
     from webhook.api.taints import DeviceTaint, DeviceToleration
+    from webhook.commands.preview.patches import PatchOutcome
     from webhook.files.report import Row
     from webhook.inventory.fates import DeviceNames
     from webhook.inventory.hardware import Sibling
@@ -55,14 +58,16 @@ class DryRunResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ObjectPreview:
-    """One rule or slice. The row says what it is and, as errors, what an API server would refuse it for."""
+    """One rule, slice or patch. The row says what it is and, as errors, what an API server would refuse it for."""
 
     row: Row
-    value: DeviceTaintRule | ResourceSlice
+    value: DeviceTaintRule | ResourceSlice | ResourceSlicePatch
     preview: Preview
     notes: tuple[str, ...] = ()
     confirmation: DryRunResult | None = None
-    """None for slices, which need none."""
+    """None for slices and patches, which need none."""
+    outcome: PatchOutcome | None = None
+    """Of a patch."""
 
 
 @dataclass(slots=True)
@@ -130,6 +135,7 @@ def _preview_values(item: ObjectPreview, now: datetime) -> dict[str, Any]:
         "confirmation": None
         if answer is None
         else {"answer": answer.answer.value, "code": answer.code or None, "message": answer.message or None},
+        **({} if item.outcome is None else {"patch": patch_values(item.outcome)}),
     }
 
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.admission.impact_text import count, duration, siblings_text
 from webhook.api.names import PROGRAM
+from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, DeviceTaintRule
+from webhook.commands.preview.patches import change_lines, patch_title
 from webhook.commands.preview.report import DryRunAnswer
 from webhook.files.render import line, visible
 from webhook.files.tables import table
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
     from webhook.api.taints import DeviceTaint, DeviceToleration
     from webhook.commands.preview.report import DryRunResult, ObjectPreview, PreviewReport
-    from webhook.inventory.preview import DeviceId, GroupRow, PodRow, Preview
+    from webhook.inventory.preview import GroupRow, PodRow, Preview
+    from webhook.inventory.published import DeviceId
 
 _WAVES_SHOWN: Final = 6
 _NAMES_SHOWN: Final = 5
@@ -50,8 +53,7 @@ def _preview_lines(
 ) -> Iterator[str]:
     row, preview = item.row, item.preview
     where = row.file if row.position is None else f"{row.file}:{row.position.line}:{row.position.column}"
-    what = _rule_title(item.value) if isinstance(item.value, DeviceTaintRule) else _slice_title(item.value, preview)
-    yield visible(f"{where}: {row.reference}: {what}")
+    yield visible(f"{where}: {row.reference}: {_title(item)}")
     yield from (line(row, entry, color=color) for entry in row.entries)
     if preview.simulated:
         yield f"  {_simulation_text(item)}"
@@ -59,6 +61,9 @@ def _preview_lines(
         yield f"  {each}"
     for note in item.notes:
         yield visible(f"  note: {note}")
+    if item.outcome is not None and item.outcome.changes:
+        yield ""
+        yield from change_lines(row.name, item.outcome.changes, limit=limit, width=width, color=color)
     if preview.pods:
         yield ""
         yield from _pods(preview, report, limit=limit, width=width, color=color)
@@ -68,6 +73,16 @@ def _preview_lines(
 
 
 # --- titles -------------------------------------------------------------------------------------
+
+
+def _title(item: ObjectPreview) -> str:
+    match item.value:
+        case DeviceTaintRule() as rule:
+            return _rule_title(rule)
+        case ResourceSlicePatch() as patch:
+            return patch_title(patch)
+        case value:
+            return _slice_title(value, item.preview)
 
 
 def _rule_title(rule: DeviceTaintRule) -> str:
@@ -139,6 +154,8 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
             yield name, text.format(count(number, "pod"))
     for group in preview.pod_groups:
         yield "PodGroup", _group_text(group, report)
+    if item.outcome is not None and item.outcome.expansion.rules:
+        yield "rules", count(len(item.outcome.expansion.rules), "DeviceTaintRule")
     if impact.siblings:
         yield "hardware", siblings_text(impact.siblings)
     evictor = _evictor(item)

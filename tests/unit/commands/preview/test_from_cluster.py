@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.builders import DRIVER, KEY, make_admission_request, make_context, make_meta, make_rule, make_taint
+from tests.builders import (
+    DRIVER,
+    KEY,
+    make_admission_request,
+    make_context,
+    make_meta,
+    make_patch,
+    make_rule,
+    make_taint,
+)
 from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.preview_runner import CLAIMS, CLUSTER, OUT_OF_TREE, PODS, SLICES, UNUSED, pool_slice, rule
 from webhook.admission.chain import validate
@@ -69,6 +78,50 @@ def test_a_cluster_tells_what_its_dump_tells(
     assert live.pop("confirmation") == {"answer": "granted", "code": None, "message": None}
     assert dumped.pop("confirmation")["answer"] == "notAsked"
     assert live == dumped
+
+
+# --- patches ------------------------------------------------------------------------------------
+
+
+def serve_patching(tables: ApiServer, *patches: Any) -> None:
+    device_class = {
+        "apiVersion": f"{GROUP[6:]}/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "all"},
+        "spec": {"selectors": []},
+    }
+    tables.collections[f"{GROUP}/v1/deviceclasses"] = [bare(device_class)]
+    tables.collections["/apis/devicetaint.io/v1alpha1/resourceslicepatches"] = [bare(each) for each in patches]
+    tables.objects["/apis/devicetaint.io/v1alpha1"] = {"resources": [{"name": "resourceslicepatches"}]}
+    tables.objects[f"{GROUP}/v1"]["resources"].append({"name": "deviceclasses"})
+
+
+def test_patches_and_classes_are_read_for_patches(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+    stored = make_patch(meta=make_meta("high"), priority=5, attributes={"a.example/b": {"int": 5}})
+    serve_patching(api_server, stored)
+    asked = make_patch(filter_={"deviceClassName": "all"}, attributes={"a.example/b": {"int": 1}})
+    changes = told_by_cluster(run_preview, asked)["patch"]["changes"]
+    assert [(each["after"], each["patch"]) for each in changes] == [({"int": 5}, "high")] * 8
+    assert api_server.sent == []
+
+
+def test_cluster_without_the_kind_has_no_patches(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+    changes = told_by_cluster(run_preview, make_patch(attributes={"a.example/b": {"int": 1}}))["patch"]["changes"]
+    assert [each["after"] for each in changes] == [{"int": 1}] * 8
+    assert not [target for target in api_server.asked if target.startswith("/apis/devicetaint.io/v1alpha1/r")]
+
+
+def test_patches_are_not_read_for_rules(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+    """So no more rights are needed than before."""
+    serve_patching(api_server)
+    told_by_cluster(run_preview)
+    assert not [target for target in api_server.asked if "patches" in target or "deviceclasses" in target]
+
+
+def test_stored_patch_that_cannot_be_read_fails(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+    serve_patching(api_server, make_patch(priority="high"))
+    code, output = ask(run_preview, make_patch(), "-o", "json")
+    assert (code, output) == (2, "")
 
 
 # --- the code -----------------------------------------------------------------------------------

@@ -1,0 +1,111 @@
+"""Devices with attributes, and patches for them, as short as they can be read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.api.decode import Reader
+from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.meta import ObjectMeta
+from webhook.api.patches import PatchedAttribute, PatchedCapacity, ResourceSlicePatch
+from webhook.api.rules import CELSelector, DeviceSelector
+from webhook.api.slices import ResourceSlice, decode_slice
+from webhook.inventory.patching import CannotCompileError, CannotMatchError, EffectiveDevices, effective_devices
+from webhook.inventory.pools import Pools
+from webhook.inventory.published import DeviceId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from webhook.api.taints import DeviceTaint
+    from webhook.inventory.patching import DeviceTest
+    from webhook.inventory.published import PublishedDevice
+
+DRIVER: Final = "gpu.example.com"
+CREATED: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def slice_of(
+    *devices: Any, pool: str = "node-0", driver: str = DRIVER, generation: int = 1, name: str = "", **spec: Any
+) -> ResourceSlice:
+    """A slice as it is read from JSON; a device is its name, or all of it."""
+    entries = [{"name": each} if isinstance(each, str) else each for each in devices]
+    manifest = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name or f"{driver}-{pool}-{generation}"},
+        "spec": {
+            "driver": driver,
+            "pool": {"name": pool, "generation": generation, "resourceSliceCount": 1},
+            "devices": entries,
+            **spec,
+        },
+    }
+    return decode_slice(Reader.of(manifest, []))
+
+
+def pools_of(*slices: ResourceSlice) -> Pools:
+    pools = Pools()
+    for each in slices:
+        pools.apply(None, each)
+    return pools
+
+
+def patch_of(
+    name: str = "patch",
+    *,
+    priority: int = 0,
+    created: datetime | None = CREATED,
+    cel: Iterable[str | None] = (),
+    attributes: dict[str, Any] | None = None,
+    capacity: dict[str, Any] | None = None,
+    taints: Iterable[DeviceTaint] = (),
+    anything: bool = False,
+    **names: Any,
+) -> ResourceSlicePatch:
+    """`names` are the filter's; `anything`: there is no filter at all. An attribute of None is removed."""
+    selector = DeviceSelector(selectors=tuple([CELSelector(each) for each in cel]), **names)
+    return ResourceSlicePatch(
+        ObjectMeta(name),
+        None if anything else selector,
+        priority,
+        tuple(
+            [
+                PatchedAttribute(key, ("null",)) if value is None else PatchedAttribute(key, ("int",), value)
+                for key, value in (attributes or {}).items()
+            ]
+        ),
+        tuple([PatchedCapacity(key, value) for key, value in (capacity or {}).items()]),
+        tuple(taints),
+        created,
+    )
+
+
+def class_of(name: str, *cel: str | None) -> dict[str, DeviceClassSelectors]:
+    return {name: DeviceClassSelectors(name, tuple([CELSelector(each) for each in cel]))}
+
+
+def by_number(expression: str) -> DeviceTest:
+    """A stand-in for CEL: `n > 1` compares the driver's int attribute n, and fails where there is none."""
+    name, _, number = expression.partition(" > ")
+    if not number:
+        raise CannotCompileError(f"{expression} is no comparison")
+
+    def test(device: PublishedDevice) -> bool:
+        value = device.attributes.get(f"{device.address.driver}/{name}")
+        if value is None:
+            raise CannotMatchError(f"no such key: {name}")
+        return bool(value["int"] > int(number))
+
+    return test
+
+
+def effective(
+    pools: Pools, *patches: ResourceSlicePatch, classes: dict[str, DeviceClassSelectors] | None = None
+) -> EffectiveDevices:
+    return effective_devices(pools, patches, classes or {}, by_number)
+
+
+def at(device: str, pool: str = "node-0", driver: str = DRIVER) -> DeviceId:
+    return DeviceId(driver, pool, device)

@@ -1,0 +1,98 @@
+"""Published devices with attributes and capacity. `semantics.md` P-4, N-6."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.inventory.patched import DRIVER, at, pools_of, slice_of
+from webhook.api.decode import Reader
+from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
+from webhook.api.rules import CELSelector
+from webhook.inventory.published import PublishedDevice, published_devices
+
+
+def published(*slices: Any) -> list[PublishedDevice]:
+    pools = pools_of(*slices)
+    return [device for identity, pool in pools.items() for device in published_devices(identity, pool)]
+
+
+def test_names_without_a_domain_are_in_the_domain_of_the_driver() -> None:
+    content = {
+        "name": "gpu-0",
+        "attributes": {"model": {"string": "a"}, "other.example/model": {"string": "b"}},
+        "capacity": {"memory": {"value": "40Gi"}, "other.example/cores": {"value": "8"}},
+    }
+    assert published(slice_of(content)) == [
+        PublishedDevice(
+            at("gpu-0"),
+            {f"{DRIVER}/model": {"string": "a"}, "other.example/model": {"string": "b"}},
+            {f"{DRIVER}/memory": {"value": "40Gi"}, "other.example/cores": {"value": "8"}},
+        )
+    ]
+
+
+def test_name_that_is_given_twice_counts_as_it_is_written_in_full() -> None:
+    content = {"name": "gpu-0", "attributes": {f"{DRIVER}/model": {"int": 1}, "model": {"int": 2}}}
+    [device] = published(slice_of(content))
+    assert device.attributes == {f"{DRIVER}/model": {"int": 1}}
+
+
+@pytest.mark.parametrize("below", [lambda content: content, lambda content: {"basic": content}])
+def test_content_lies_a_level_deeper_in_v1beta1(below: Any) -> None:
+    content = {"attributes": {"n": {"int": 1}}, "allowMultipleAllocations": True}
+    [device] = published(slice_of({"name": "gpu-0", **below(content)}))
+    assert device == PublishedDevice(at("gpu-0"), {f"{DRIVER}/n": {"int": 1}}, allow_multiple_allocations=True)
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"attributes": None, "capacity": None}, {"attributes": [], "capacity": "1"}, {"basic": None}]
+)
+def test_what_is_missing_or_of_a_wrong_type_is_nothing(content: Any) -> None:
+    assert published(slice_of({"name": "gpu-0", **content})) == [PublishedDevice(at("gpu-0"))]
+
+
+def test_capacity_may_be_the_quantity_itself_as_in_old_versions() -> None:
+    [device] = published(slice_of({"name": "gpu-0", "capacity": {"memory": "1Gi"}}))
+    assert device.capacity == {f"{DRIVER}/memory": {"value": "1Gi"}}
+
+
+@pytest.mark.parametrize("value", [None, False, "yes", 1])
+def test_only_true_allows_multiple_allocations(value: Any) -> None:
+    [device] = published(slice_of({"name": "gpu-0", "allowMultipleAllocations": value}))
+    assert not device.allow_multiple_allocations
+
+
+def test_newest_generation_counts_and_taints_beside_the_devices_are_theirs() -> None:
+    taint = {"key": "a", "effect": "None"}
+    old = slice_of({"name": "gpu-0", "attributes": {"n": {"int": 1}}}, "gone", generation=1)
+    new = slice_of({"name": "gpu-0", "attributes": {"n": {"int": 2}}}, generation=2, taints=[])
+    beside = slice_of(generation=2, name="beside", taints=[{"device": "gpu-0", "taint": taint}])
+    [device] = published(old, new, beside)
+    assert device.attributes == {f"{DRIVER}/n": {"int": 2}}
+    assert [each.key for each in device.taints] == ["a"]
+
+
+def test_devices_of_several_slices_keep_their_own_content() -> None:
+    first = slice_of({"name": "a", "attributes": {"n": {"int": 1}}}, name="one")
+    second = slice_of({"name": "b", "attributes": {"n": {"int": 2}}}, name="two")
+    found = {device.address.device: device.attributes[f"{DRIVER}/n"]["int"] for device in published(first, second)}
+    assert found == {"a": 1, "b": 2}
+
+
+def test_address_is_written_with_all_names() -> None:
+    assert str(at("gpu-0")) == "gpu.example.com/node-0/gpu-0"
+
+
+@pytest.mark.parametrize(
+    ("spec", "selectors"),
+    [
+        ({}, ()),
+        ({"selectors": None}, ()),
+        ({"selectors": [{"cel": {"expression": "true"}}, {}]}, (CELSelector("true"), CELSelector(None))),
+    ],
+)
+def test_device_class_is_read(spec: Any, selectors: Any) -> None:
+    manifest = {"metadata": {"name": "gpu"}, "spec": spec}
+    assert decode_device_class(Reader.of(manifest, [])) == DeviceClassSelectors("gpu", selectors)

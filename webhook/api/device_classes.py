@@ -1,0 +1,24 @@
+"""DeviceClass, as far as it says which devices are in the class. Source: resource.k8s.io/v1 DeviceClass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from webhook.api.rules import CELSelector, decode_cel_selectors
+
+if TYPE_CHECKING:
+    from webhook.api.decode import Reader
+
+
+class DeviceClassSelectors(msgspec.Struct, frozen=True):
+    """A class by name, with the selectors that a device of it must satisfy, all of them."""
+
+    name: str
+    selectors: tuple[CELSelector, ...] = ()
+
+
+def decode_device_class(reader: Reader) -> DeviceClassSelectors:
+    """A DeviceClass of any version."""
+    return DeviceClassSelectors(reader.meta().name, decode_cel_selectors(reader.child_or_empty("spec")))

@@ -1,0 +1,122 @@
+"""The DeviceTaintRules that say together what patches say about taints, in a cluster that has no patches of its own.
+
+A rule only adds its taint: the driver's own taint of the same key and effect stays beside it, where a patch would
+overwrite it (`semantics.md` P-22). Otherwise a device has from the rules what `patching` gives it from the patches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import structs
+
+from webhook.api.rules import DATA, DESCRIPTION, EVICTIONS_PER_SECOND, DeviceSelector
+from webhook.api.taints import DeviceTaint
+from webhook.inventory.covering import covering_selectors
+from webhook.inventory.patching import Origin, taints_of_patch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from webhook.api.patches import ResourceSlicePatch
+    from webhook.inventory.patching import EffectiveDevices
+    from webhook.inventory.pools import Pools
+    from webhook.inventory.published import DeviceId
+
+RULES_MAX: Final = 100
+"""Rules of one patch, unless the caller sets another ceiling: each is an object that every scheduler looks at."""
+_NAME_MAX: Final = 200
+_DIGEST_BYTES: Final = 8
+
+
+class ExpandedRule(msgspec.Struct, frozen=True):
+    """A DeviceTaintRule of a patch.
+
+    `name` is the same wherever the same taint is put on the same selector by the same patch. `taint` has nothing that
+    released servers would drop: that is in `annotations`.
+    """
+
+    name: str
+    selector: DeviceSelector
+    taint: DeviceTaint
+    annotations: Mapping[str, str]
+
+
+class PatchExpansion(msgspec.Struct, frozen=True):
+    """The rules of one patch. `needed` is how many there would be; with more than the ceiling there are none at all."""
+
+    rules: tuple[ExpandedRule, ...]
+    needed: int
+
+
+def expansion(
+    pools: Pools, patches: Iterable[ResourceSlicePatch], effective: EffectiveDevices, ceiling: int = RULES_MAX
+) -> dict[str, PatchExpansion]:
+    """The rules of each patch by its name, for what `effective_devices` found in these pools for these patches.
+
+    A patch whose filter has only names becomes one rule a taint with that very selector, so it holds for devices that
+    are yet to be published as well. Where another patch takes precedence on some of the devices, and for filters with
+    a class or CEL, there are the fewest rules that select the devices where the taint is the patch's.
+    """
+    known = {patch.meta.name: patch for patch in patches}
+    won = _won_by(effective)
+    found: dict[str, PatchExpansion] = {}
+    for name in sorted(known):
+        rules = tuple(_rules(pools, known[name], effective.selected[name], won))
+        found[name] = PatchExpansion(rules if len(rules) <= ceiling else (), len(rules))
+    return found
+
+
+def _won_by(effective: EffectiveDevices) -> dict[tuple[str, Origin], list[DeviceId]]:
+    """The devices on which a patch's taint counts, by patch and taint."""
+    won: dict[tuple[str, Origin], list[DeviceId]] = defaultdict(list)
+    for address, device in effective.devices.items():
+        for origin, patch in device.origins.items():
+            won[patch, origin].append(address)
+    return won
+
+
+def _rules(
+    pools: Pools,
+    patch: ResourceSlicePatch,
+    selected: tuple[DeviceId, ...],
+    won: Mapping[tuple[str, Origin], list[DeviceId]],
+) -> Iterator[ExpandedRule]:
+    selector = patch.filter or DeviceSelector()
+    plain = not (selector.device_class_name or selector.selectors or selector.unknown)
+    covers: dict[tuple[DeviceId, ...], tuple[DeviceSelector, ...]] = {}
+    for taint in taints_of_patch(patch):
+        devices = tuple(won.get((patch.meta.name, Origin("taint", taint.key, taint.effect)), ()))
+        if plain and len(devices) == len(selected):
+            selectors: tuple[DeviceSelector, ...] = (selector,)
+        else:
+            if devices not in covers:
+                covers[devices] = covering_selectors(pools, devices)
+            selectors = covers[devices]
+        for each in selectors:
+            bare = structs.replace(taint, extras=None)
+            yield ExpandedRule(_name(patch.meta.name, taint, each), each, bare, _annotations(taint))
+
+
+def _name(patch: str, taint: DeviceTaint, selector: DeviceSelector) -> str:
+    identity = [patch, taint.key, taint.effect, selector.driver, selector.pool, selector.device]
+    digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{patch[:_NAME_MAX].rstrip('-.')}-{digest}"
+
+
+def _annotations(taint: DeviceTaint) -> dict[str, str]:
+    """Data, description and rate of a taint, where our own evictor finds them on a rule (N-9 to N-12)."""
+    extras = taint.extras
+    if extras is None:
+        return {}
+    found = {
+        DATA: None if extras.data is None else json.dumps(extras.data, sort_keys=True, separators=(",", ":")),
+        DESCRIPTION: extras.description,
+        EVICTIONS_PER_SECOND: None if extras.evictions_per_second is None else str(extras.evictions_per_second),
+    }
+    return {name: text for name, text in found.items() if text is not None}

@@ -1,0 +1,120 @@
+"""What a patch would do before it is applied: its devices before and after, and what its taints do to their users."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import structs
+
+from webhook.inventory.fates import DeviceNames
+from webhook.inventory.impact import Taint, impact_on_users, union
+from webhook.inventory.patching import Origin, PatchedDevice
+from webhook.inventory.preview import Preview, acts, rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from datetime import datetime
+
+    from webhook.api.field import JSON
+    from webhook.api.patches import ResourceSlicePatch
+    from webhook.api.taints import DeviceTaint
+    from webhook.inventory.expansion import ExpandedRule
+    from webhook.inventory.patching import EffectiveDevices
+    from webhook.inventory.published import DeviceId
+    from webhook.inventory.state import Inventory
+
+
+class PatchChange(NamedTuple):
+    """One attribute, capacity or taint of a device, as the driver publishes it and as patches leave it.
+
+    `before` and `after` are an attribute's or capacity's JSON, or the taints with this key and effect; None is nothing.
+    `patch` is the patch that decides, which may be another one than was asked about.
+    """
+
+    device: DeviceId
+    origin: Origin
+    before: JSON | tuple[DeviceTaint, ...]
+    after: JSON | tuple[DeviceTaint, ...]
+    patch: str
+
+
+def patch_changes(effective: EffectiveDevices, patch: ResourceSlicePatch) -> Iterator[PatchChange]:
+    """Everything that the patch sets, device by device, in the order of the patch."""
+    origins = [
+        *[Origin("attribute", each.name) for each in patch.attributes],
+        *[Origin("capacity", each.name) for each in patch.capacity],
+        *dict.fromkeys([Origin("taint", each.key, each.effect) for each in patch.taints]),
+    ]
+    for address in effective.selected[patch.meta.name]:
+        device = effective.devices[address]
+        for origin in origins:
+            if origin in device.origins:
+                before, after = _before_and_after(device, origin)
+                yield PatchChange(address, origin, before, after, device.origins[origin])
+
+
+def _before_and_after(
+    device: PatchedDevice, origin: Origin
+) -> tuple[JSON | tuple[DeviceTaint, ...], JSON | tuple[DeviceTaint, ...]]:
+    published = device.published
+    match origin.kind:
+        case "attribute":
+            return published.attributes.get(origin.name), device.attributes.get(origin.name)
+        case "capacity":
+            return published.capacity.get(origin.name), device.capacity.get(origin.name)
+        case _:
+            return _taints(published.taints, origin), _taints(device.taints, origin)
+
+
+def _taints(taints: Iterable[DeviceTaint], origin: Origin) -> tuple[DeviceTaint, ...] | None:
+    found = tuple([each for each in taints if (each.key, each.effect) == (origin.name, origin.effect)])
+    return found or None
+
+
+def patch_preview(
+    inventory: Inventory,
+    devices: Sequence[DeviceId],
+    rules: Sequence[ExpandedRule],
+    *,
+    in_tree: bool,
+    now: datetime,
+) -> Preview:
+    """What the rules of a patch would do to the users of devices, from `now` on; `devices` are those it selects.
+
+    As for a slice, taints that do nothing are judged only if all of them do nothing.
+    """
+    simulated = bool(rules) and not any(acts(rule.taint.effect) for rule in rules)
+    judged = [
+        (rule.selector, _judged(rule, simulated=simulated, in_tree=in_tree))
+        for rule in rules
+        if simulated or acts(rule.taint.effect)
+    ]
+    pairs = tuple([(DeviceNames.of(selector), taint) for selector, taint in judged])
+    pools = {(driver, pool) for driver, pool, _ in devices}
+    impact = structs.replace(
+        union([impact_on_users(inventory, selector, taint, now) for selector, taint in judged]),
+        devices=len(devices),
+        pools=len(pools),
+        drivers=len({driver for driver, _ in pools}),
+        allocated=_allocated(inventory, rules, devices),
+        incomplete_pools=tuple(sorted(inventory.pools.incomplete & pools)),
+    )
+    return Preview(impact, pairs, simulated, *rows_of(inventory, pairs, now))
+
+
+def _judged(rule: ExpandedRule, *, simulated: bool, in_tree: bool) -> Taint:
+    taint = Taint.of_slice(rule.taint, in_tree=in_tree)
+    return taint.as_if_evicting(in_tree=in_tree) if simulated else taint
+
+
+def _allocated(inventory: Inventory, rules: Sequence[ExpandedRule], devices: Sequence[DeviceId]) -> int:
+    """Entries of allocation results that a rule selects, each once; without rules, those of the devices."""
+    selections = {DeviceNames.of(rule.selector) for rule in rules} or {DeviceNames(*each) for each in devices}
+    found = {
+        (key, position)
+        for names in selections
+        for key in inventory.usage.claims_on(*names)
+        for position, result in enumerate(inventory.claims[key].allocation or ())
+        if names.includes(result)
+    }
+    return len(found)

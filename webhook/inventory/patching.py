@@ -1,0 +1,267 @@
+"""What patches make of the published devices.
+
+Source: KEP-5027, first revision of KEP-5055; `semantics.md` P-2, P-8 to P-17, P-22, K-9.
+
+Filters are matched against devices as they are published, never against patched ones (P-15): so a patch selects the
+same devices whatever other patches there are, and the order of patches does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+
+from webhook.api.field import JSON
+from webhook.api.rules import DeviceSelector
+from webhook.api.taints import DeviceTaint
+from webhook.inventory.published import DeviceId, PublishedDevice, published_devices
+from webhook.inventory.steps import in_steps, unchecked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from webhook.api.device_classes import DeviceClassSelectors
+    from webhook.api.patches import ResourceSlicePatch
+    from webhook.api.rules import CELSelector
+    from webhook.inventory.pools import PoolId, Pools
+    from webhook.inventory.steps import Check
+
+NULL: Final = "null"
+_YOUNGEST: Final = datetime.max.replace(tzinfo=UTC)
+_NO_FILTER: Final = DeviceSelector()
+
+
+class CannotCompileError(Exception):
+    """A CEL expression cannot be used for any device."""
+
+
+class CannotMatchError(Exception):
+    """A CEL expression has no answer for a device: a runtime error, or a result that is neither true nor false."""
+
+
+DeviceTest: TypeAlias = Callable[[PublishedDevice], bool]
+"""Whether a CEL expression selects a device. Raises: CannotMatchError."""
+
+
+class CompilesSelectors(Protocol):
+    """Makes tests of devices from CEL expressions; each expression of a patch or class is compiled once a pass."""
+
+    def __call__(self, expression: str) -> DeviceTest:
+        """Raises: CannotCompileError."""
+
+
+class PatchFault(NamedTuple):
+    """A device that a patch leaves out because a selector failed on it (P-16).
+
+    `where` is the selector: `selector #0`, or `selector #0 of device class gpu`.
+    """
+
+    patch: str
+    device: DeviceId
+    where: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: device {self.device}: {self.detail}"
+
+
+class Origin(NamedTuple):
+    """What a patch sets on a device: `kind` is attribute, capacity or taint, `name` a name or the key of the taint."""
+
+    kind: str
+    name: str
+    effect: str = ""
+
+
+class PatchedDevice(msgspec.Struct, frozen=True):
+    """A device that at least one patch selects, before and after. `origins` has the patch that won, by what it sets.
+
+    A patch that removes an attribute is its origin too. Of the driver's taints those are left out whose key and effect
+    a patch sets (P-22); the patches' taints follow them, the winning patch's first.
+    """
+
+    published: PublishedDevice
+    attributes: Mapping[str, JSON]
+    capacity: Mapping[str, JSON]
+    taints: tuple[DeviceTaint, ...]
+    origins: Mapping[Origin, str]
+
+
+class EffectiveDevices(msgspec.Struct, frozen=True):
+    """The devices that patches select, and what became of each patch."""
+
+    devices: Mapping[DeviceId, PatchedDevice]
+    selected: Mapping[str, tuple[DeviceId, ...]]
+    """By the patch's name, all patches; in the order of the names of drivers, pools and devices."""
+    faults: tuple[PatchFault, ...]
+    """Likewise by patch, then by device."""
+    inapplicable: Mapping[str, str]
+    """Patches that select nothing because their filter cannot be judged, and why, such as a class that is missing."""
+
+
+def by_precedence(patches: Iterable[ResourceSlicePatch]) -> list[ResourceSlicePatch]:
+    """The patch that wins comes first: by priority, then the older, then by name (P-11, P-14).
+
+    A patch without creation time is one that is yet to be created, and so the youngest.
+    """
+    return sorted(patches, key=lambda patch: (-patch.priority, patch.created or _YOUNGEST, patch.meta.name))
+
+
+def taints_of_patch(patch: ResourceSlicePatch) -> tuple[DeviceTaint, ...]:
+    """Its taints, of the same key and effect only the last: a later entry overwrites an earlier one (P-22)."""
+    return tuple({(taint.key, taint.effect): taint for taint in patch.taints}.values())
+
+
+def effective_devices(
+    pools: Pools,
+    patches: Iterable[ResourceSlicePatch],
+    classes: Mapping[str, DeviceClassSelectors],
+    compiles: CompilesSelectors,
+    check: Check = unchecked,
+) -> EffectiveDevices:
+    """What the patches make of the newest generation of all pools. `check` is called now and then, and may raise.
+
+    Of two patches with the same name the last counts.
+    """
+    ranked = by_precedence({patch.meta.name: patch for patch in patches}.values())
+    matching = _Matching(pools, classes, compiles)
+    overlays: dict[DeviceId, _Overlay] = {}
+    selected: dict[str, tuple[DeviceId, ...]] = {}
+    for patch in ranked:
+        found = sorted(in_steps(matching.devices(patch), check), key=lambda device: device.address)
+        selected[patch.meta.name] = tuple([device.address for device in found])
+        for device in in_steps(found, check):
+            overlay = overlays.get(device.address)
+            if overlay is None:
+                overlay = overlays[device.address] = _Overlay(device)
+            overlay.add(patch)
+    return EffectiveDevices(
+        {address: overlay.device() for address, overlay in in_steps(sorted(overlays.items()), check)},
+        dict(sorted(selected.items())),
+        tuple(sorted(matching.faults)),
+        dict(sorted(matching.inapplicable.items())),
+    )
+
+
+class _Overlay:
+    """What patches set on one device. They are added in the order of precedence, so what is there already stays."""
+
+    __slots__ = ("_origins", "_published", "_taints", "_values")
+
+    def __init__(self, published: PublishedDevice) -> None:
+        self._published = published
+        self._values: dict[Origin, JSON] = {}
+        self._taints: dict[Origin, DeviceTaint] = {}
+        self._origins: dict[Origin, str] = {}
+
+    def add(self, patch: ResourceSlicePatch) -> None:
+        name = patch.meta.name
+        for attribute in patch.attributes:
+            if len(attribute.kinds) == 1:  # else it has no value, and validation has said so
+                value = None if attribute.kinds[0] == NULL else {attribute.kinds[0]: attribute.value}
+                self._set(Origin("attribute", attribute.name), name, value)
+        for capacity in patch.capacity:
+            self._set(Origin("capacity", capacity.name), name, {"value": capacity.value})
+        for taint in taints_of_patch(patch):
+            origin = Origin("taint", taint.key, taint.effect)
+            if origin not in self._origins:
+                self._origins[origin] = name
+                self._taints[origin] = taint
+
+    def _set(self, origin: Origin, patch: str, value: JSON) -> None:
+        if origin not in self._origins:
+            self._origins[origin] = patch
+            self._values[origin] = value
+
+    def device(self) -> PatchedDevice:
+        published = self._published
+        attributes, capacity = dict(published.attributes), dict(published.capacity)
+        for origin, value in self._values.items():
+            if value is None:
+                attributes.pop(origin.name, None)
+            elif origin.kind == "attribute":
+                attributes[origin.name] = value
+            else:  # what else the driver says about a capacity, such as its request policy, stays
+                capacity[origin.name] = {**(capacity.get(origin.name) or {}), **value}
+        kept = [each for each in published.taints if Origin("taint", each.key, each.effect) not in self._taints]
+        return PatchedDevice(published, attributes, capacity, (*kept, *self._taints.values()), self._origins)
+
+
+class _Matching:
+    """Which devices patches select; keeps the devices of each pool, as many patches look at the same."""
+
+    def __init__(self, pools: Pools, classes: Mapping[str, DeviceClassSelectors], compiles: CompilesSelectors) -> None:
+        self.faults: list[PatchFault] = []
+        self.inapplicable: dict[str, str] = {}
+        self._pools = pools
+        self._classes = classes
+        self._compiles = compiles
+        self._tests: dict[str, DeviceTest] = {}
+        self._published: dict[PoolId, dict[str, PublishedDevice]] = {}
+
+    def devices(self, patch: ResourceSlicePatch) -> Iterator[PublishedDevice]:
+        """The devices for which all that the filter names holds (P-2)."""
+        selector = patch.filter or _NO_FILTER
+        selectors = self._selectors(patch, selector)
+        if selectors is None:
+            return
+        for device in self._named(selector):
+            if self._satisfies(patch.meta.name, device, selectors):
+                yield device
+
+    def _named(self, selector: DeviceSelector) -> Iterator[PublishedDevice]:
+        for identity, pool in self._pools.selected(selector.driver, selector.pool):
+            if selector.device is not None and selector.device not in pool.devices:
+                continue
+            if identity not in self._published:
+                found = published_devices(identity, pool)
+                self._published[identity] = {device.address.device: device for device in found}
+            known = self._published[identity]
+            yield from known.values() if selector.device is None else (known[selector.device],)
+
+    def _selectors(
+        self, patch: ResourceSlicePatch, selector: DeviceSelector
+    ) -> Sequence[tuple[str, DeviceTest]] | None:
+        """Where each expression stands, and what it tests: those of the class first; None if it cannot be judged."""
+        name, wanted = patch.meta.name, selector.device_class_name
+        if selector.unknown:
+            fields = ", ".join(field for field, _ in selector.unknown)
+            self.inapplicable[name] = f"the filter has fields that are not known: {fields}"
+            return None
+        if wanted is not None and wanted not in self._classes:
+            self.inapplicable[name] = f"device class {wanted} does not exist"
+            return None
+        of_class = self._classes[wanted].selectors if wanted is not None else ()
+        placed = [
+            *[(f"selector #{at} of device class {wanted}", each) for at, each in enumerate(of_class)],
+            *[(f"selector #{at}", each) for at, each in enumerate(selector.selectors)],
+        ]
+        found: list[tuple[str, DeviceTest]] = []
+        for where, each in placed:
+            try:
+                found.append((where, self._test(each)))
+            except CannotCompileError as error:
+                self.inapplicable[name] = f"{where} cannot be used: {error}"
+                return None
+        return found
+
+    def _test(self, selector: CELSelector) -> DeviceTest:
+        expression = selector.expression
+        if expression is None:
+            raise CannotCompileError("it has no CEL expression")
+        if expression not in self._tests:
+            self._tests[expression] = self._compiles(expression)
+        return self._tests[expression]
+
+    def _satisfies(self, patch: str, device: PublishedDevice, selectors: Sequence[tuple[str, DeviceTest]]) -> bool:
+        for where, test in selectors:
+            try:
+                if not test(device):
+                    return False
+            except CannotMatchError as error:
+                self.faults.append(PatchFault(patch, device.address, where, str(error)))
+                return False
+        return True

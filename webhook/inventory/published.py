@@ -1,0 +1,81 @@
+"""Published devices with everything that a patch may select them by or change: attributes, capacity, taints.
+
+Source: resource.k8s.io/v1 Device; `semantics.md` P-4, P-15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from webhook.api.field import JSON
+from webhook.api.taints import DeviceTaint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from webhook.api.slices import ResourceSlice
+    from webhook.inventory.pools import Pool, PoolId
+
+
+class DeviceId(NamedTuple):
+    """One device by name."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+class PublishedDevice(msgspec.Struct, frozen=True):
+    """A device as its driver publishes it.
+
+    Attributes (`{"int": 1}`) and capacities (`{"value": "40Gi"}`) are JSON by fully qualified name: what a slice lists
+    without a domain is in the driver's. They are empty where slices are kept without them.
+    """
+
+    address: DeviceId
+    attributes: Mapping[str, JSON] = {}
+    capacity: Mapping[str, JSON] = {}
+    taints: tuple[DeviceTaint, ...] = ()
+    allow_multiple_allocations: bool = False
+
+
+def published_devices(identity: PoolId, pool: Pool) -> Iterator[PublishedDevice]:
+    """The devices of a pool's newest generation, each name once, with the taints that the slices put on them."""
+    driver, name = identity
+    raw = {device: content for value in pool.newest for device, content in _contents(value)}
+    for device, taints in pool.devices.items():
+        content = raw.get(device, {})
+        yield PublishedDevice(
+            DeviceId(driver, name, device),
+            _qualified(driver, content.get("attributes")),
+            {name: _capacity(value) for name, value in _qualified(driver, content.get("capacity")).items()},
+            taints,
+            content.get("allowMultipleAllocations") is True,
+        )
+
+
+def _contents(value: ResourceSlice) -> Iterator[tuple[str, dict[str, JSON]]]:
+    """Each device's name and what stands in it, a level deeper in v1beta1; nothing where that was not kept."""
+    raw = value.raw_devices if isinstance(value.raw_devices, list) else []
+    for device, entry in zip(value.devices, raw, strict=False):
+        content = entry.get("basic", entry) if isinstance(entry, dict) else None
+        yield device.name, content if isinstance(content, dict) else {}
+
+
+def _qualified(driver: str, values: JSON) -> dict[str, JSON]:
+    """Values by qualified name. Of a name that is given both with and without the driver's domain the former counts."""
+    if not isinstance(values, dict):
+        return {}
+    short = {f"{driver}/{name}": value for name, value in values.items() if "/" not in name}
+    return short | {name: value for name, value in values.items() if "/" in name}
+
+
+def _capacity(value: JSON) -> JSON:
+    """A capacity as an object; before v1beta1 it was the quantity itself."""
+    return value if isinstance(value, dict) else {"value": value}
