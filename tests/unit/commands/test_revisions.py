@@ -1,0 +1,133 @@
+"""`check` and `preview` read what each of the source documents describes, patches included."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.builders import DRIVER, NOW_TEXT, make_device, make_meta, make_slice
+from webhook.commands.check import command as check
+from webhook.commands.preview import command as preview
+
+FOLDER: Final = Path(__file__).parent / "revisions"
+CLUSTER: Final = make_slice([make_device("gpu-0"), make_device("gpu-1")], meta=make_meta("node-0-gpu"))
+
+
+def file_of(document: str) -> str:
+    return str(FOLDER / f"{document}.yaml")
+
+
+def checked(document: str, release: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
+    words = [file_of(document), "-o", "json", "--kubernetes-version", release, "--time", NOW_TEXT]
+    code = check.run(words)
+    return code, json.loads(capsys.readouterr().out)["findings"]
+
+
+@pytest.mark.parametrize(
+    ("document", "release", "codes"),
+    [
+        ("newest", "1.37", set()),
+        ("slice-taints", "1.34", {"DT016", "DT017"}),
+        ("first", "1.37", set()),
+        ("attributes", "1.37", set()),
+        ("node-taints", "1.37", set()),
+    ],
+)
+def test_check_accepts_each_document(
+    document: str, release: str, codes: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, findings = checked(document, release, capsys)
+    assert [each for each in findings if each["severity"] == "error"] == []
+    assert code == 0
+    assert {each["code"] for each in findings if each["severity"] == "warning"} == codes
+
+
+def test_files_are_one_for_each_document() -> None:
+    assert {file.stem for file in FOLDER.glob("*.yaml")} == {
+        "newest",
+        "slice-taints",
+        "first",
+        "attributes",
+        "node-taints",
+    }
+
+
+def test_check_warns_of_what_later_servers_drop(capsys: pytest.CaptureFixture[str]) -> None:
+    """V-2: to a server of 1.37 that rule has an empty selector, so there it is an error."""
+    code, findings = checked("slice-taints", "1.37", capsys)
+    errors = {each["field"] for each in findings if each["severity"] == "error"}
+    assert (code, errors) == (1, {"spec.deviceSelector.deviceClassName", "spec.deviceSelector.selectors"})
+
+
+@pytest.mark.parametrize(
+    ("document", "old", "new", "field"),
+    [
+        ("newest", "effect: None", "effect: Evict", "spec.devices[0].taints[0].effect"),
+        ("slice-taints", "data: {xid: 79}", "data: 79", "spec.taints[0].taint.data"),
+        ("slice-taints", "evictionsPerSecond: 5", "evictionsPerSecond: 0", "spec.taints[0].taint.evictionsPerSecond"),
+        ("slice-taints", "deviceClassName: gpu", "deviceClassName: GPU", "spec.deviceSelector.deviceClassName"),
+        ("first", "maintenance, effect: NoSchedule", "maintenance, effect: None", "spec.devices.taints[1].effect"),
+        ("first", "t7, effect: NoExecute}", "t7, effect: None}", "spec.devices[0].basic.taints[7].effect"),
+        ("attributes", "value: 40Gi", "value: lots", "spec.devices.capacity[gpu.example.com/memory].value"),
+        ("attributes", "{int: 7}", "{int: 7, bool: true}", "spec.devices.attributes[gpu.example.com/slots]"),
+        (
+            "node-taints",
+            "operator: Equal",
+            "operator: Gt",
+            "spec.spec.devices.requests[0].exactly.tolerations[0].operator",
+        ),
+    ],
+)
+def test_check_refuses_what_the_document_forbids(
+    document: str, old: str, new: str, field: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (FOLDER / f"{document}.yaml").read_text()
+    assert text.count(old) == 1
+    (tmp_path / "changed.yaml").write_text(text.replace(old, new))
+    release = "1.34" if document == "slice-taints" else "1.37"
+    code = check.run([str(tmp_path / "changed.yaml"), "-o", "json", "--kubernetes-version", release])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert (code, [each["field"] for each in findings if each["severity"] == "error"]) == (1, [field])
+
+
+@pytest.mark.parametrize(
+    ("document", "previews"),
+    [
+        ("newest", [("ResourceSlice", 1, 1), ("DeviceTaintRule", 2, 1)]),
+        ("slice-taints", [("ResourceSlice", 1, 1), ("DeviceTaintRule", 2, 1)]),
+        ("first", [("ResourceSlice", 1, 8), ("ResourceSlicePatch", 1, 2)]),
+        ("attributes", [("ResourceSlicePatch", 1, 0)]),
+        ("node-taints", [("DeviceTaintRule", 1, 1)]),
+    ],
+)
+def test_preview_reads_each_document(
+    document: str, previews: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kind, devices, and taints that are judged; other kinds are left aside."""
+    dump = tmp_path / "dump.yaml"
+    dump.write_text(yaml.safe_dump(CLUSTER))
+    preview.run([file_of(document), "--dump", str(dump), "-o", "json", "--time", NOW_TEXT])
+    found = json.loads(capsys.readouterr().out)["previews"]
+    assert [(each["kind"], each["summary"]["devices"], len(each["taints"])) for each in found] == previews
+
+
+def test_preview_shows_what_a_patch_of_kep_5027_changes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    devices = [{"name": "gpu-0", "attributes": {"serial": {"string": "abc"}, "slots": {"int": 8}}}]
+    dump = tmp_path / "dump.yaml"
+    dump.write_text(yaml.safe_dump(make_slice(devices)))
+    assert preview.run([file_of("attributes"), "--dump", str(dump), "-o", "json"]) == 0
+    [item] = json.loads(capsys.readouterr().out)["previews"]
+    changes = {each["name"].partition("/")[2]: (each["before"], each["after"]) for each in item["patch"]["changes"]}
+    assert changes == {
+        "model": (None, {"string": "a100"}),
+        "firmware": (None, {"version": "1.2.3"}),
+        "healthy": (None, {"bool": False}),
+        "slots": ({"int": 8}, {"int": 7}),
+        "serial": ({"string": "abc"}, None),
+        "memory": (None, {"value": "40Gi"}),
+    }
+    assert {each["driver"] for each in item["patch"]["changes"]} == {DRIVER}
