@@ -1,0 +1,112 @@
+"""docs/seeds.md: each requirement of each source document has its row, and the names in it are true."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from tests.unit.test_semantics import listed
+
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = (ROOT / "docs" / "seeds.md").read_text()
+REQUIREMENTS: Final = {
+    "KEP-5055, as released": {"V": 5, "T": 14, "L": 17, "R": 15, "S": 8, "D": 9, "M": 5, "K": 11, "E": 48, "G": 6},
+    "KEP-5055, the 1.35-era revision": {"N": 26},
+    "KEP-5027, and the first revision of KEP-5055": {"P": 24},
+    "Taints and tolerations of nodes": {"A": 15},
+}
+"""By document: how many requirements there are of each letter, counted from 1."""
+_ROW: Final = re.compile(r"^\| ([A-Z]-[0-9]+) \| (.+) \| (.+) \| (.+) \|(.*) \|$", re.MULTILINE)
+
+
+class Requirement(NamedTuple):
+    """A row. `where` and `tests` are the names in it."""
+
+    id: str
+    text: str
+    where: tuple[str, ...]
+    tests: tuple[str, ...]
+    differs: str
+
+
+def rows_in(text: str) -> list[Requirement]:
+    return [
+        Requirement(id_, said, _names(where), _names(tests), differs.strip())
+        for id_, said, where, tests, differs in _ROW.findall(text)
+    ]
+
+
+def _names(cell: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"`([^`]+)`", cell))
+
+
+def _sections() -> dict[str, str]:
+    _, *parts = re.split(r"^## ", PAGE, flags=re.MULTILINE)
+    return {part.partition("\n")[0]: part for part in parts}
+
+
+ROWS: Final = rows_in(PAGE)
+each_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+
+
+@pytest.mark.parametrize("document", REQUIREMENTS)
+def test_no_requirement_of_a_document_is_missing(document: str) -> None:
+    expected = [f"{letter}-{n}" for letter, count in REQUIREMENTS[document].items() for n in range(1, count + 1)]
+    found = [row.id for row in rows_in(_sections()[document])]
+    assert sorted(found) == sorted(expected)
+    assert len(found) == len(set(found))
+
+
+def test_documents_are_those_five_and_every_line_of_a_table_is_a_row() -> None:
+    assert set(_sections()) == set(REQUIREMENTS)
+    lines = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| id |")]
+    assert len(lines) == len(ROWS) == sum(sum(counts.values()) for counts in REQUIREMENTS.values())
+
+
+@each_row
+def test_places_of_a_row_exist(row: Requirement) -> None:
+    assert [name for name in row.where if not any((ROOT / top / name).is_file() for top in ("webhook", "."))] == []
+
+
+@each_row
+def test_tests_of_a_row_exist(row: Requirement) -> None:
+    missing = []
+    for name in row.tests:
+        file, _, test = name.partition("::")
+        known = _tests_in(file) if test else ({""} if (ROOT / "tests" / file).is_file() else set())
+        if test not in known:
+            missing.append(name)
+    assert missing == []
+
+
+@cache
+def _tests_in(file: str) -> set[str]:
+    path = ROOT / "tests" / file
+    if not path.is_file():
+        return set()
+    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+
+
+@each_row
+def test_what_is_implemented_is_shown_and_what_is_not_says_why(row: Requirement) -> None:
+    assert row.text.strip()
+    if row.where:
+        assert row.tests, "nothing shows it"
+    else:
+        assert row.differs.startswith(("Not ours: ", "Not built: ")), row.differs
+
+
+@each_row
+def test_row_names_the_place_that_the_facts_name(row: Requirement) -> None:
+    """A fact that semantics.md says is in the code has a place here, too."""
+    if row.id in listed():
+        assert row.where
+
+
+def test_facts_of_the_code_have_rows() -> None:
+    assert set(listed()) - {row.id for row in ROWS} == set()
