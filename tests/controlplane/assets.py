@@ -128,6 +128,12 @@ def _example_driver() -> GoProgram:
     return GoProgram(f"{EXAMPLE_DRIVER}-{_pinned(module, name)}", module, package=f"{name}/cmd/{EXAMPLE_DRIVER}")
 
 
+def selectors() -> GoProgram:
+    """Kubernetes' compiler of CEL selectors, a program beside the control plane."""
+    module = _HERE / "selectors"
+    return GoProgram(f"selectors-{_pinned(module, 'k8s.io/dynamic-resource-allocation')}", module)
+
+
 def _pinned(module: Path, required: str) -> str:
     """The version that a go.mod requires."""
     found = re.search(rf"^\s*{re.escape(required)} v(\S+)", (module / "go.mod").read_text(), re.MULTILINE)

@@ -1,18 +1,53 @@
-"""CEL selectors of patches and device classes, as tests of published devices."""
+"""CEL selectors of patches and device classes, as tests of published devices. Source: `semantics.md` P-16, P-17."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from webhook.inventory.patching import CannotCompileError
+from webhook.expressions.selectors.device import SelectedDevice
+from webhook.expressions.selectors.frame import StepBudget
+from webhook.expressions.selectors.selector import EvaluationError, SelectorFault, compile_selector
+from webhook.inventory.patching import CannotCompileError, CannotMatchError
 
 if TYPE_CHECKING:
+    from webhook.expressions.selectors.selector import Selector
     from webhook.inventory.patching import DeviceTest
+    from webhook.inventory.published import DeviceId, PublishedDevice
 
 
-def compile_for_devices(expression: str) -> DeviceTest:
-    """A test of devices. CEL is not evaluated on devices yet, so a filter with CEL selects none, and says why.
+PASS_STEPS: Final = 100_000_000
+"""Of all evaluations of a pass together: half a minute at most. Usual selectors take ten for each device."""
 
-    Raises: CannotCompileError, always.
+
+class DeviceSelectors:
+    """Compiles the selectors of one pass over the devices. What selectors see of a device is made once a pass.
+
+    When all evaluations together have taken `steps`, further ones fail.
     """
-    raise CannotCompileError(f"CEL is not evaluated on devices yet: {expression}")
+
+    def __init__(self, steps: int = PASS_STEPS) -> None:
+        self._budget = StepBudget(steps)
+        self._seen: dict[DeviceId, SelectedDevice] = {}
+
+    def __call__(self, expression: str) -> DeviceTest:
+        """The test of devices that the expression is. Raises: CannotCompileError."""
+        selector = compile_selector(expression)
+        if isinstance(selector, SelectorFault):
+            raise CannotCompileError(selector.detail)
+        return partial(self._matches, selector)
+
+    def _matches(self, selector: Selector, device: PublishedDevice) -> bool:
+        address = device.address
+        seen = self._seen.get(address)
+        if seen is None:
+            seen = self._seen[address] = SelectedDevice(
+                address.driver,
+                device.attributes,
+                device.capacity,
+                allow_multiple_allocations=device.allow_multiple_allocations,
+            )
+        try:
+            return selector.matches(seen, self._budget)
+        except EvaluationError as error:
+            raise CannotMatchError(str(error)) from None

@@ -53,8 +53,8 @@ def published_devices(identity: PoolId, pool: Pool) -> Iterator[PublishedDevice]
         content = raw.get(device, {})
         yield PublishedDevice(
             DeviceId(driver, name, device),
-            _qualified(driver, content.get("attributes")),
-            {name: _capacity(value) for name, value in _qualified(driver, content.get("capacity")).items()},
+            _qualified(driver, _entries(content, "attributes")),
+            _qualified(driver, [(name, _capacity(value)) for name, value in _entries(content, "capacity")]),
             taints,
             content.get("allowMultipleAllocations") is True,
         )
@@ -68,12 +68,19 @@ def _contents(value: ResourceSlice) -> Iterator[tuple[str, dict[str, JSON]]]:
         yield device.name, content if isinstance(content, dict) else {}
 
 
-def _qualified(driver: str, values: JSON) -> dict[str, JSON]:
-    """Values by qualified name. Of a name that is given both with and without the driver's domain the former counts."""
-    if not isinstance(values, dict):
-        return {}
-    short = {f"{driver}/{name}": value for name, value in values.items() if "/" not in name}
-    return short | {name: value for name, value in values.items() if "/" in name}
+def _entries(content: Mapping[str, JSON], field: str) -> list[tuple[str, JSON]]:
+    values = content.get(field)
+    return list(values.items()) if isinstance(values, dict) else []
+
+
+def _qualified(driver: str, entries: list[tuple[str, JSON]]) -> dict[str, JSON]:
+    """Values by qualified name; what is no object is left out.
+
+    Of a name that is given both with and without the driver's domain the former counts.
+    """
+    found = [(name, value) for name, value in entries if isinstance(value, dict)]
+    short = {f"{driver}/{name}": value for name, value in found if "/" not in name}
+    return short | {name: value for name, value in found if "/" in name}
 
 
 def _capacity(value: JSON) -> JSON:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import FieldError, Path, duplicate, forbidden, invalid, not_found, required, too_long, too_many
+from webhook.api.quantities import parse_quantity
 from webhook.validation.formats import (
     dns1123_label,
     dns1123_subdomain,
@@ -20,7 +21,6 @@ from webhook.validation.formats import (
 )
 from webhook.validation.nodes import Node, key_path, list_errors, text_list_errors
 from webhook.validation.qualified_names import qualified_name
-from webhook.validation.quantities import parse_quantity
 from webhook.validation.request_policies import request_policy_errors
 
 if TYPE_CHECKING:

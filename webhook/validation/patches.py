@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from webhook.api.field import FieldError, Path, invalid, required, too_long
+from webhook.api.quantities import parse_quantity
 from webhook.validation.formats import c_identifier, dns1123_subdomain, each_invalid, semantic_version
 from webhook.validation.meta import object_meta_errors
-from webhook.validation.quantities import parse_quantity
 from webhook.validation.rules import selector_errors
 from webhook.validation.slices import FIRST_REVISION_EFFECTS
 from webhook.validation.taints import taint_list_errors

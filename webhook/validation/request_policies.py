@@ -11,7 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import FieldError, duplicate, forbidden, invalid, required, too_many
-from webhook.validation.quantities import parse_quantity
+from webhook.api.quantities import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

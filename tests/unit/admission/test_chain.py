@@ -386,7 +386,7 @@ def test_refusal_of_field_rules_needs_no_more_time() -> None:
 
 
 def test_our_own_kind_is_judged_in_both_groups() -> None:
-    patch = make_patch(taints=[make_taint(operator=EXISTS, effect="Evict")])
+    patch = make_patch(taints=[make_taint(key="-", operator=EXISTS)])
     planned = patch | {"apiVersion": "resource.k8s.io/v1alpha3"}
     assert errors(validated(patch)) == errors(validated(planned)) != []
     assert make_review(planned)["request"]["resource"]["resource"] == "resourceslicepatches"

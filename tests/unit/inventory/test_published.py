@@ -47,7 +47,14 @@ def test_content_lies_a_level_deeper_in_v1beta1(below: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [{}, {"attributes": None, "capacity": None}, {"attributes": [], "capacity": "1"}, {"basic": None}]
+    "content",
+    [
+        {},
+        {"attributes": None, "capacity": None},
+        {"attributes": [], "capacity": "1"},
+        {"basic": None},
+        {"attributes": {"a": 1, "b": None, "c.example/d": "x"}},
+    ],
 )
 def test_what_is_missing_or_of_a_wrong_type_is_nothing(content: Any) -> None:
     assert published(slice_of({"name": "gpu-0", **content})) == [PublishedDevice(at("gpu-0"))]

@@ -46,7 +46,7 @@ from webhook.files.read import STDIN, Manifest, read
 from webhook.files.report import UNREADABLE, Level, Result, Row
 from webhook.files.spots import NOWHERE
 from webhook.files.structured import STRUCTURED
-from webhook.inventory.device_selectors import compile_for_devices
+from webhook.inventory.device_selectors import DeviceSelectors
 from webhook.inventory.preview import acts, rule_preview, slice_preview
 from webhook.inventory.state import Sight
 from webhook.policy.model import BUILTIN, InTreeEvictor
@@ -235,7 +235,7 @@ def _patch_world(subjects: Sequence[_Subject], source: PreviewSource, now: datet
     asked = [subject.value for subject in subjects if isinstance(subject.value, ResourceSlicePatch)]
     world = PatchWorld(source.inventory, source.patches, asked, source.classes, now)
     if asked:
-        world.work_out(compile_for_devices)
+        world.work_out(DeviceSelectors())
     return world
 
 

@@ -9,12 +9,11 @@ import pytest
 
 from tests.builders import DRIVER, KEY, NOW_TEXT, make_device, make_meta, make_patch, make_slice, make_taint
 from tests.unit.commands.preview_runner import CLUSTER, OUT_OF_TREE, used
-from tests.unit.inventory.patched import by_number
-from webhook.commands.preview import command as preview
 
 if TYPE_CHECKING:
     from tests.unit.commands.preview_runner import PreviewRunner
 
+HIGH = 'device.attributes["gpu.example.com"].num > 0'
 EARLIER = "2026-01-01T00:00:00Z"
 GPU = {
     "attributes": {"num": {"int": 1}, "serial": {"string": "abc"}},
@@ -33,11 +32,6 @@ FULL = make_patch(
     capacity={f"{DRIVER}/memory": {"value": "0"}},
     taints=[make_taint(effect="NoSchedule", value="v", time_added=None)],
 )
-
-
-@pytest.fixture(autouse=True)
-def _numbers_instead_of_cel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preview, "compile_for_devices", by_number)
 
 
 def told(run_preview: PreviewRunner, *patches: Any, dump: Any = POOL, code: int = 0, **files: Any) -> list[Any]:
@@ -191,7 +185,7 @@ CLASS = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "DeviceClass",
     "metadata": {"name": "gpu"},
-    "spec": {"selectors": [{"cel": {"expression": "num > 0"}}]},
+    "spec": {"selectors": [{"cel": {"expression": HIGH}}]},
 }
 
 
@@ -217,7 +211,7 @@ def test_class_is_taken_from_the_dump(run_preview: PreviewRunner) -> None:
 
 
 def test_first_faults_are_shown_and_the_others_counted(run_preview: PreviewRunner) -> None:
-    patch = make_patch(filter_={"selectors": [{"cel": {"expression": "m > 0"}}]})
+    patch = make_patch(filter_={"selectors": [{"cel": {"expression": 'device.attributes["gpu.example.com"].m > 0'}}]})
     devices = make_slice([make_device(f"gpu-{n}") for n in range(5)], pool="node-0")
     [item] = told(run_preview, patch, dump=[devices])
     assert [note.partition(":")[0] for note in item["notes"][:4]] == ["left out"] * 4
@@ -238,7 +232,7 @@ def test_filter_that_cannot_be_judged_is_noted(run_preview: PreviewRunner) -> No
     [
         (None, "nothing on every device"),
         ({}, "nothing on every device"),
-        ({"selectors": [{"cel": {"expression": "num > 0"}}] * 2}, "nothing on 2 selectors"),
+        ({"selectors": [{"cel": {"expression": HIGH}}] * 2}, "nothing on 2 selectors"),
         ({"deviceClassName": "a", "driver": "b.c", "pool": "d"}, "nothing on class a, driver b.c, pool d"),
     ],
 )
@@ -251,7 +245,7 @@ def test_more_rules_than_the_ceiling_are_none(run_preview: PreviewRunner) -> Non
     devices = [make_device(f"gpu-{n}", attributes={"num": {"int": n % 2}}) for n in range(128)]
     dump = [make_slice(devices, pool="a"), make_slice(devices, pool="b", meta=make_meta("other"))]
     taints = [make_taint(effect="NoSchedule"), make_taint(effect="None")]
-    patch = make_patch(filter_={"pool": "a", "selectors": [{"cel": {"expression": "num > 0"}}]}, taints=taints)
+    patch = make_patch(filter_={"pool": "a", "selectors": [{"cel": {"expression": HIGH}}]}, taints=taints)
     [item] = told(run_preview, patch, dump=dump)
     assert (item["patch"]["rules"], item["patch"]["rulesNeeded"], item["summary"]["devices"]) == ([], 128, 64)
     assert item["notes"][0] == (

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from webhook.validation.quantities import parse_quantity
+from webhook.api.quantities import parse_quantity
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,18 @@ _MAX: Final = 10**_MAX_DIGITS
 _EXACT: Final = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX, rounding=ROUND_UP)
 
 
+def quantity_parts(text: str) -> tuple[str, str, str, str] | None:
+    """The sign, the digits before and after the point, and the suffix of a quantity; None if it is none."""
+    match = _QUANTITY.fullmatch(text)
+    return None if match is None or not text else (match[1], match[2], match[3] or "", match[4] or "")
+
+
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> Fraction | None:
-    match = _QUANTITY.fullmatch(text)
-    if match is None or not text:
+    parts = quantity_parts(text)
+    if parts is None:
         return None
-    sign, whole, part, suffix = match.groups("")
+    sign, whole, part, suffix = parts
     number = Decimal(f"{whole or 0}.{part or 0}")
     if suffix in _BINARY:
         number = min(_EXACT.multiply(number, Decimal(2 ** _BINARY[suffix])), _BINARY_MAX)

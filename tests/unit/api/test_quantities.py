@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from webhook.validation.quantities import parse_quantity
+from webhook.api.quantities import parse_quantity
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,67 @@
+"""The recorded answers and the declarations of functions are those of Kubernetes' own code.
+
+tests/unit/expressions/selectors compares ours with the recorded ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.controlplane.assets import selectors
+from tests.controlplane.gobuild import AssetsUnavailableError, built
+from tests.selectors import corpus
+from webhook.expressions.selectors.declarations import functions
+
+EXPRESSIONS = corpus.expressions()
+
+
+@pytest.fixture(scope="module")
+def program() -> list[str]:
+    try:
+        return [str(built(selectors(), print) / "selectors")]
+    except AssetsUnavailableError as error:
+        if os.environ.get("CI", "").lower() not in {"", "0", "false"}:
+            pytest.fail(f"in CI the program must be there: {error}")
+        pytest.skip(f"no compiler of Kubernetes: {error}")
+
+
+@pytest.mark.apiserver
+def test_kubernetes_still_gives_the_recorded_answers(program: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert program
+    answers = dict(zip(EXPRESSIONS, corpus.asked(), strict=True))
+    assert answers == dict(zip(EXPRESSIONS, corpus.recorded(), strict=True))
+    evaluations = sum(len(answer.get("outcomes", "")) for answer in answers.values())
+    with capsys.disabled():
+        print(f"\n{len(answers)} selectors, {evaluations} evaluations")
+
+
+@pytest.mark.apiserver
+def test_declarations_are_those_of_kubernetes(program: list[str]) -> None:
+    listed = subprocess.run([*program, "declarations"], check=True, capture_output=True, text=True, timeout=60).stdout
+    theirs: dict[str, set[tuple[Any, ...]]] = {}
+    for line in listed.splitlines():
+        each = json.loads(line)
+        kinds = [_short(kind) for kind in [*(each["args"] or ()), each["result"]]]
+        if not any("authorization" in kind for kind in kinds) and each["function"] not in _OLD_NAMES:
+            theirs.setdefault(each["function"], set()).add((each["overload"], each["member"], *kinds))
+    known = functions().by_name
+    ours = {
+        name: {
+            (each.id, each.method, *[_short(str(kind)) for kind in (*each.arguments, each.result)])
+            for each in overloads
+        }
+        for name, overloads in known.items()
+    }
+    assert ours == theirs
+
+
+_OLD_NAMES = frozenset({"in", "_in_", "__not_strictly_false__"})
+
+
+def _short(kind: str) -> str:
+    return kind.replace("<", "").replace(">", "")

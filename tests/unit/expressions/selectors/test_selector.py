@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import sys
+import time
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from webhook.expressions.selectors.cost import MAX_COST
+from webhook.expressions.selectors.device import SelectedDevice
+from webhook.expressions.selectors.faults import FaultKind, SelectorFault
+from webhook.expressions.selectors.reader import MAX_DEPTH
+from webhook.expressions.selectors.selector import (
+    MAX_BYTES,
+    CostExceededError,
+    EvaluationError,
+    Selector,
+    StepBudget,
+    compile_selector,
+)
+from webhook.expressions.selectors.values import Quantity, Semver
+
+DRIVER = "gpu.example.com"
+DEVICE = SelectedDevice(
+    DRIVER,
+    {"model": {"string": "a100"}, "index": {"int": 3}, "healthy": {"bool": True}, "firmware": {"version": "1.2.3"}},
+    {"memory": {"value": "40Gi"}},
+)
+
+
+def selector(expression: str) -> Selector:
+    found = compile_selector(expression)
+    assert isinstance(found, Selector), found
+    return found
+
+
+def fault(expression: str) -> SelectorFault:
+    found = compile_selector(expression)
+    assert isinstance(found, SelectorFault), found
+    return found
+
+
+# --- what is compiled ---------------------------------------------------------------------------
+
+
+def test_a_selector_knows_its_source_and_its_cost() -> None:
+    found = selector(f'device.driver == "{DRIVER}"')
+    assert found.source == f'device.driver == "{DRIVER}"'
+    assert found.cost == 4
+    assert repr(found) == f"Selector({found.source!r})"
+
+
+def test_a_selector_is_compiled_once() -> None:
+    assert selector("device.driver == 'once'") is selector("device.driver == 'once'")
+    assert fault("device.drivr == 'once'") is fault("device.drivr == 'once'")
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind", "detail"),
+    [
+        ("device.driver ==", FaultKind.INVALID, "Syntax error"),
+        ("device.vendor == 'x'", FaultKind.INVALID, "undefined field 'vendor'"),
+        ("gpu == 'x'", FaultKind.INVALID, "undeclared reference to 'gpu'"),
+        ("device.driver == 1", FaultKind.INVALID, "found no matching overload for '_==_' applied to '(string, int)'"),
+        ("device.driver", FaultKind.INVALID, "must evaluate to bool or the unknown type, not string"),
+        ("int('x') == 1", FaultKind.INTERNAL, "program instantiation failed: cannot convert 'x' to int"),
+        ("device.driver.find('[') == ''", FaultKind.INTERNAL, "program instantiation failed"),
+        ("device.driver.matches('[')", FaultKind.INVALID, "invalid matches argument"),
+        ("lists.range(10000000).all(x, x > 0)", FaultKind.TOO_EXPENSIVE, "too complex, exceeds cost limit"),
+        ("isIP('10.0.0.1')", FaultKind.UNSUPPORTED, "not supported here: isIP()"),
+        ("kubernetes.DRADevice{} == device", FaultKind.UNSUPPORTED, "messages (kubernetes.DRADevice)"),
+    ],
+)
+def test_a_fault_says_what_is_wrong(expression: str, kind: FaultKind, detail: str) -> None:
+    found = fault(expression)
+    assert found.kind is kind
+    assert detail in found.detail
+
+
+def test_a_syntax_error_says_where() -> None:
+    assert "at line 2, column 3" in fault("true &&\n  )").detail
+
+
+def test_what_is_unsupported_and_too_expensive_is_too_expensive() -> None:
+    assert fault("lists.range(10000000).all(x, isIP('1'))").kind is FaultKind.TOO_EXPENSIVE
+
+
+def test_length_is_bounded_in_bytes() -> None:
+    text = "é" * ((MAX_BYTES - len("device.driver != ''")) // 2)
+    longest = f"device.driver != '{text}'"
+    longest += " " * (MAX_BYTES - len(longest.encode()))
+    assert selector(longest).matches(DEVICE)
+    assert "too long: 10241 bytes, must be at most 10240" in fault(longest + " ").detail
+
+
+@pytest.mark.parametrize("make", ["({})", "[{}][0]", "!({})", "[true].all(x, {})", "true && ({})"])
+def test_deep_nesting_is_unsupported_and_never_a_crash(make: str) -> None:
+    expression = "true"
+    for _ in range(400):
+        expression = make.replace("{}", expression)
+    assert fault(expression).kind in {FaultKind.UNSUPPORTED, FaultKind.INVALID}
+
+
+def test_the_deepest_nesting_still_works_near_the_stack_limit() -> None:
+    expression = "(" * (MAX_DEPTH - 1) + "true" + ")" * (MAX_DEPTH - 1)
+    assert selector(expression).matches(DEVICE)
+    assert fault(f"({expression})").kind is FaultKind.UNSUPPORTED
+
+
+def test_deep_chains_after_deep_parts_are_unsupported() -> None:
+    expression = "device.attributes['a']"
+    for _ in range(20):
+        expression = f"({expression}.b.c.d.e.f)"
+    found = fault(f"{expression} == 1")
+    assert found.kind is FaultKind.UNSUPPORTED
+    assert "levels" in found.detail
+
+
+@pytest.mark.parametrize(
+    "text", ["'", '"', "'''", "`", "r'", "b'", "\\", "'\\" * 400, "[" * 9000, "a." * 5000, "!" * 9000]
+)
+def test_hostile_texts_take_no_time(text: str) -> None:
+    started = time.monotonic()
+    compile_selector((text * 9000)[: MAX_BYTES - 1])
+    assert time.monotonic() - started < 1
+
+
+def test_a_long_chain_of_alternatives_is_no_deep_tree() -> None:
+    expression = " || ".join(["device.driver == 'no'"] * 400)
+    assert not selector(expression).matches(DEVICE)
+
+
+# --- devices ------------------------------------------------------------------------------------
+
+
+def test_a_device_is_read_from_any_version() -> None:
+    attributes = {"model": {"string": "a100"}}
+    for device in (
+        {"name": "gpu-0", "attributes": attributes, "capacity": {"memory": {"value": "1Gi"}}},
+        {"name": "gpu-0", "basic": {"attributes": attributes, "capacity": {"memory": {"value": "1Gi"}}}},
+        {"name": "gpu-0", "basic": {"attributes": attributes, "capacity": {"memory": "1Gi"}}},
+    ):
+        found = SelectedDevice.of_json(DRIVER, device)
+        assert selector(f"device.attributes['{DRIVER}'].model == 'a100'").matches(found)
+        assert selector(f"device.capacity['{DRIVER}'].memory == quantity('1024Mi')").matches(found)
+        assert not selector("device.allowMultipleAllocations").matches(found)
+
+
+def test_allow_multiple_allocations_is_read() -> None:
+    device = SelectedDevice.of_json(DRIVER, {"allowMultipleAllocations": True})
+    assert selector("device.allowMultipleAllocations").matches(device)
+
+
+@pytest.mark.parametrize("device", [{}, {"attributes": None, "capacity": 5}, {"attributes": {"a": 5}}, {"basic": "x"}])
+def test_wrong_types_in_a_device_read_as_empty(device: dict[str, Any]) -> None:
+    found = SelectedDevice.of_json(DRIVER, device)
+    assert found.attributes == {}
+    assert found.capacity == {}
+    assert not selector(f"'a' in device.attributes['{DRIVER}']").matches(found)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "capacity", "message"),
+    [
+        ({"a": {"version": "x"}}, {}, "attribute a: parse semantic version"),
+        ({"a": {"version": 5}}, {}, "attribute a: parse semantic version"),
+        ({"a": {}}, {}, "attribute a: unsupported attribute value"),
+        ({"a": {"string": None}}, {}, "attribute a: unsupported attribute value"),
+        ({}, {"a": {"value": "x"}}, "capacity a: not a quantity"),
+    ],
+)
+def test_a_device_that_cannot_be_read_has_no_answer(attributes: Any, capacity: Any, message: str) -> None:
+    device = SelectedDevice(DRIVER, attributes, capacity)
+    for expression in ("true", "device.attributes['a'].b == 'x'"):
+        with pytest.raises(EvaluationError, match=message):
+            selector(expression).interpreted(device)
+
+
+def test_names_without_a_domain_belong_to_the_driver() -> None:
+    device = SelectedDevice(DRIVER, {"a": {"int": 1}, "other.example.com/a": {"int": 2}})
+    assert selector(f"device.attributes['{DRIVER}'].a == 1").matches(device)
+    assert selector("device.attributes['other.example.com'].a == 2").matches(device)
+
+
+# --- evaluation ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"device.driver == '{DRIVER}'",
+        f"'{DRIVER}' == device.driver",
+        f"device.driver in ['{DRIVER}', 'x']",
+        f"device.attributes['{DRIVER}'].model == 'a100'",
+        f"device.attributes['{DRIVER}']['model'] != 'b100'",
+        f"device.attributes['{DRIVER}'].index in [1, 3]",
+        f"device.attributes['{DRIVER}'].healthy",
+        f"!(device.attributes['{DRIVER}'].index == 4)",
+        f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].index == 3 && !device.allowMultipleAllocations",
+    ],
+)
+def test_common_shapes_have_short_cuts(expression: str) -> None:
+    found = selector(expression)
+    assert found._native
+    assert found.matches(DEVICE)
+    assert found.interpreted(DEVICE)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "true",
+        "device.driver.startsWith('gpu')",
+        f"device.attributes['{DRIVER}'].index > 2",
+        f"device.driver == '{DRIVER}' || device.driver == 'x'",
+        f"has(device.attributes['{DRIVER}'].model)",
+        "device.driver in []",
+    ],
+)
+def test_other_shapes_have_none(expression: str) -> None:
+    assert not selector(expression)._native
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (f"device.attributes['{DRIVER}'].missing == 1", "no such key: missing"),
+        (f"device.attributes['{DRIVER}'].firmware == '1.2.3'", "no such overload: kubernetes.Semver, string"),
+        (f"device.attributes['{DRIVER}'].model", "no such overload: string"),
+        (f"!(device.attributes['{DRIVER}'].missing == 1)", "no such key: missing"),
+        (f"device.attributes['{DRIVER}'].missing == 1 && device.driver == '{DRIVER}'", "no such key: missing"),
+    ],
+)
+def test_short_cuts_fail_as_the_rest_does(expression: str, message: str) -> None:
+    found = selector(expression)
+    assert found._native
+    for run in (found.matches, found.interpreted):
+        with pytest.raises(EvaluationError, match=message):
+            run(DEVICE)
+
+
+def test_the_steps_of_a_pass_are_shared() -> None:
+    found = selector(f"device.attributes['{DRIVER}'].model.startsWith('a')")
+    budget = StepBudget(40)
+    passed = 0
+    while budget.left > 5:
+        assert found.matches(DEVICE, budget)
+        passed += 1
+    assert 4 <= passed <= 20
+    with pytest.raises(CostExceededError, match="actual cost limit exceeded"):
+        found.matches(DEVICE, budget)
+    assert budget.left < 0
+
+
+def test_short_cuts_take_a_step() -> None:
+    found = selector(f"device.driver == '{DRIVER}'")
+    budget = StepBudget(2)
+    assert found.matches(DEVICE, budget)
+    assert found.matches(DEVICE, budget)
+    with pytest.raises(CostExceededError):
+        found.matches(DEVICE, budget)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "lists.range(3000).all(x, x >= 0)",
+        "lists.range(3000).all(x, x >= 0) || true",
+        "[1].exists(y, lists.range(3000).all(x, x >= 0))",
+        "lists.range(3000).map(x, x).size() == 3000",
+    ],
+)
+def test_no_operator_hides_that_the_steps_are_used_up(expression: str) -> None:
+    found = selector(expression)
+    assert found.matches(DEVICE)
+    with pytest.raises(CostExceededError):
+        found.matches(DEVICE, StepBudget(500))
+
+
+def test_what_is_accepted_stays_below_the_limit_of_one_evaluation() -> None:
+    found = selector("device.attributes.all(a, device.attributes.all(b, a != b || true))")
+    device = SelectedDevice(DRIVER, {f"d{number}.example.com/a": {"int": number} for number in range(32)})
+    budget = StepBudget(MAX_COST)
+    assert found.matches(device, budget)
+    assert MAX_COST - budget.left < found.cost * 2
+
+
+def test_a_stack_that_is_nearly_used_up_is_no_crash() -> None:
+    found = selector("[1].all(a, [2].all(b, [3].all(c, a + b + c == 6)))")
+
+    def deeper(left: int) -> bool:
+        return deeper(left - 1) if left else found.matches(DEVICE)
+
+    frames = 0
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame, frames = frame.f_back, frames + 1
+    with pytest.raises(EvaluationError, match="nested too deep"):
+        deeper(sys.getrecursionlimit() - frames - 20)
+
+
+def test_values_do_not_change_between_evaluations() -> None:
+    found = selector(f"[1, 2].map(x, x + 1) == [2, 3] && ['a'].all(x, x != device.attributes['{DRIVER}'].model)")
+    assert [found.matches(DEVICE) for _ in range(3)] == [True] * 3
+
+
+def test_quantities_and_versions_are_exact() -> None:
+    variables = DEVICE.variables["device"]
+    assert variables["capacity"][DRIVER]["memory"] == Quantity(Fraction(40 * 2**30))
+    assert variables["attributes"][DRIVER]["firmware"] == Semver(1, 2, 3)

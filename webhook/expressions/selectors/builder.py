@@ -1,0 +1,381 @@
+"""A checked selector as a function of a device. Source: cel-go interpreter/.
+
+Every part becomes a closure. An error is an exception, until a loop or `&&` and `||` settle the matter without it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.expressions.selectors.access import entry_of, optional_entry_of, present
+from webhook.expressions.selectors.faults import FaultKind, SelectorError
+from webhook.expressions.selectors.frame import Frame, Later
+from webhook.expressions.selectors.library import LIBRARY, dispatched
+from webhook.expressions.selectors.membership import constant_entries, is_member
+from webhook.expressions.selectors.syntax import (
+    ACCUMULATOR,
+    Constant,
+    Field,
+    Fold,
+    Ident,
+    Invocation,
+    ListOf,
+    MapOf,
+)
+from webhook.expressions.selectors.texts import compiled_pattern
+from webhook.expressions.selectors.values import Optional, TypeName, differ, equal, key_value, map_key, no_overload
+from webhook.expressions.values import EvaluationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from webhook.expressions.selectors.syntax import Node
+
+    Step = Callable[[Frame], Any]
+
+_CONVERSIONS: Final = frozenset(
+    {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
+)
+_PATTERNS: Final = {"matches": 1, "find": 1, "findAll": 1}
+"""Functions that take a pattern, and which operand it is."""
+
+
+def built(node: Node) -> Step:  # noqa: PLR0911 -- one case a kind of node
+    """The function of a checked tree.
+
+    Raises: SelectorError, for functions that cannot be evaluated here, and for constants that no evaluation can use.
+    """
+    match node:
+        case Constant(value=value):
+            return lambda _: value
+        case Ident():
+            return _ident(node)
+        case Field():
+            return _field(node)
+        case Invocation():
+            return _call(node)
+        case ListOf():
+            return _list(node)
+        case MapOf():
+            return _map(node)
+        case Fold():
+            return _bind(node) if node.binds else _fold(node)
+        case _:
+            raise SelectorError.unsupported("messages")
+
+
+def _ident(node: Ident) -> Step:
+    name = node.name.removeprefix(".")
+    if node.type.kind == "type":
+        return lambda frame: frame.named(name, TypeName(name))
+    outermost = name != node.name
+    return lambda frame: frame.variable(name, outermost=outermost)
+
+
+def _field(node: Field) -> Step:
+    if node.names_type:
+        value = TypeName(node.type.of[0].name)
+        return lambda _: value
+    operand, name = built(node.operand), node.name
+    if node.test:
+        return lambda frame: present(operand(frame), name)
+
+    def run(frame: Frame) -> Any:
+        frame.charge(1)
+        return entry_of(operand(frame), name)
+
+    return run
+
+
+# --- calls --------------------------------------------------------------------------------------
+
+
+def _call(node: Invocation) -> Step:
+    special = _SPECIAL.get(node.function)
+    operands = [node.target, *node.arguments] if node.target is not None else node.arguments
+    if special is not None and node.overloads:
+        return special([built(operand) for operand in operands])
+    steps = [built(operand) for operand in operands]
+    if not any(overload in LIBRARY for overload in node.overloads):
+        raise SelectorError.unsupported(f"{node.function}()")
+    _check_pattern(node, operands)
+    if _appends(node):
+        return _appended(*steps)
+    if node.function == "@in":
+        listed = constant_entries(node)
+        if listed is not None:
+            step = steps[0]
+            return (lambda frame: is_member(step(frame), listed)) if listed else lambda _: False
+    function = dispatched(node.overloads)
+    run = _applied(function, steps)
+    if node.function in _CONVERSIONS and len(operands) == 1 and isinstance(operands[0], Constant):
+        return _constant(run)
+    return run
+
+
+def _appends(node: Invocation) -> bool:
+    """Whether a loop makes a list here: it is made longer in place, as copies would take the square of its size."""
+    if node.overloads != ("add_list",):
+        return False
+    so_far, entries = node.arguments
+    return isinstance(so_far, Ident) and so_far.name == ACCUMULATOR and isinstance(entries, ListOf)
+
+
+def _appended(so_far: Step, entries: Step) -> Step:
+    def run(frame: Frame) -> Any:
+        found = so_far(frame)
+        frame.charge(1)
+        found.extend(entries(frame))
+        return found
+
+    return run
+
+
+def _applied(function: Callable[..., Any], steps: Sequence[Step]) -> Step:
+    if len(steps) == 1:
+        [one] = steps
+
+        def run_unary(frame: Frame) -> Any:
+            value = one(frame)
+            frame.charge_for(value)
+            return function(value)
+
+        return run_unary
+
+    def run(frame: Frame) -> Any:
+        values = [step(frame) for step in steps]
+        for value in values:
+            frame.charge_for(value)
+        return function(*values)
+
+    return run
+
+
+def _constant(run: Step) -> Step:
+    """A conversion of a constant, which the API server evaluates when it compiles."""
+    try:
+        value = run(Frame({}))
+    except EvaluationError as error:
+        raise SelectorError(FaultKind.INTERNAL, f"program instantiation failed: {error}") from None
+    return lambda _: value
+
+
+def _check_pattern(node: Invocation, operands: Sequence[Node]) -> None:
+    position = _PATTERNS.get(node.function)
+    pattern = operands[position] if position is not None else None
+    if not isinstance(pattern, Constant) or not isinstance(pattern.value, str):
+        return
+    if compiled_pattern(pattern.value) is not None:
+        return
+    if node.function == "matches" and node.target is not None:
+        raise SelectorError.invalid("invalid matches argument")
+    raise SelectorError(FaultKind.INTERNAL, "program instantiation failed: error parsing regexp")
+
+
+# --- calls that need not evaluate all their operands, or look at the types of values -------------
+
+
+def _logical(stop: bool) -> Callable[[Sequence[Step]], Step]:  # noqa: FBT001 -- `&&` stops at false, `||` at true
+    def make(steps: Sequence[Step]) -> Step:
+        def run(frame: Frame) -> bool:
+            failed: EvaluationError | None = None
+            for step in steps:
+                try:
+                    value = step(frame)
+                except EvaluationError as error:
+                    if error is frame.exhausted:
+                        raise
+                    failed = failed or error
+                    continue
+                if not isinstance(value, bool):
+                    failed = failed or no_overload(value)
+                elif value is stop:
+                    return value
+            if failed is not None:
+                raise failed
+            return not stop
+
+        return run
+
+    return make
+
+
+def _conditional(steps: Sequence[Step]) -> Step:
+    condition, then, otherwise = steps
+
+    def run(frame: Frame) -> Any:
+        chosen = condition(frame)
+        if not isinstance(chosen, bool):
+            raise no_overload(chosen)
+        return then(frame) if chosen else otherwise(frame)
+
+    return run
+
+
+def _not_strictly_false(steps: Sequence[Step]) -> Step:
+    [step] = steps
+
+    def run(frame: Frame) -> bool:
+        try:
+            value = step(frame)
+        except EvaluationError as error:
+            if error is frame.exhausted:
+                raise
+            return True
+        return value is not False
+
+    return run
+
+
+def _compared(compare: Callable[[Any, Any], bool]) -> Callable[[Sequence[Step]], Step]:
+    def make(steps: Sequence[Step]) -> Step:
+        one, other = steps
+
+        def run(frame: Frame) -> bool:
+            left, right = one(frame), other(frame)
+            frame.charge_for(left)
+            return compare(left, right)
+
+        return run
+
+    return make
+
+
+def _index(steps: Sequence[Step]) -> Step:
+    operand, key = steps
+
+    def run(frame: Frame) -> Any:
+        frame.charge(1)
+        return entry_of(operand(frame), key(frame))
+
+    return run
+
+
+def _optional_index(steps: Sequence[Step]) -> Step:
+    operand, key = steps
+
+    def run(frame: Frame) -> Any:
+        frame.charge(1)
+        return optional_entry_of(operand(frame), key(frame))
+
+    return run
+
+
+def _or(steps: Sequence[Step]) -> Step:
+    return _first_present(steps, lambda optional: optional)
+
+
+def _or_value(steps: Sequence[Step]) -> Step:
+    return _first_present(steps, lambda optional: optional.value)
+
+
+def _first_present(steps: Sequence[Step], result: Callable[[Optional], Any]) -> Step:
+    first, second = steps
+
+    def run(frame: Frame) -> Any:
+        frame.charge(1)
+        optional = first(frame)
+        if not isinstance(optional, Optional):
+            raise no_overload(optional)
+        return result(optional) if optional.present else second(frame)
+
+    return run
+
+
+_SPECIAL: Final[dict[str, Callable[[Sequence[Step]], Step]]] = {
+    "_&&_": _logical(stop=False),
+    "_||_": _logical(stop=True),
+    "_?_:_": _conditional,
+    "@not_strictly_false": _not_strictly_false,
+    "_==_": _compared(equal),
+    "_!=_": _compared(differ),
+    "_[_]": _index,
+    "_[?_]": _optional_index,
+    "_?._": _optional_index,
+    "or": _or,
+    "orValue": _or_value,
+}
+
+
+# --- literals and loops -------------------------------------------------------------------------
+
+
+def _list(node: ListOf) -> Step:
+    steps = [(built(entry), position in node.optional) for position, entry in enumerate(node.entries)]
+    if all(isinstance(entry, Constant) for entry in node.entries) and not node.optional:
+        entries = [entry.value for entry in node.entries if isinstance(entry, Constant)]
+        return lambda _: entries
+
+    def run(frame: Frame) -> list[Any]:
+        frame.charge(len(steps))
+        found = []
+        for step, optional in steps:
+            value = step(frame)
+            if not optional:
+                found.append(value)
+            elif not isinstance(value, Optional):
+                raise no_overload(value)
+            elif value.present:
+                found.append(value.value)
+        return found
+
+    return run
+
+
+def _map(node: MapOf) -> Step:
+    steps = [(built(key), built(value), at in node.optional) for at, (key, value) in enumerate(node.entries)]
+
+    def run(frame: Frame) -> dict[Any, Any]:
+        frame.charge(len(steps))
+        found: dict[Any, Any] = {}
+        for key_step, value_step, optional in steps:
+            key, value = map_key(key_step(frame)), value_step(frame)
+            if optional and not isinstance(value, Optional):
+                raise no_overload(value)
+            if optional and not value.present:
+                continue
+            found[key] = value.value if optional else value
+        return found
+
+    return run
+
+
+def _bind(node: Fold) -> Step:
+    start, result, name = built(node.start), built(node.result), node.accumulator
+    return lambda frame: result(frame.inner({name: Later(start, frame)}))
+
+
+def _fold(node: Fold) -> Step:
+    items, start, condition, step, result = map(built, (node.items, node.start, node.condition, node.step, node.result))
+    accumulator, variable, second = node.accumulator, node.variable, node.second
+
+    def run(frame: Frame) -> Any:
+        whole = items(frame)
+        first_value = start(frame)
+        state: dict[str, Any] = {accumulator: [] if first_value == [] else first_value}
+        inner = frame.inner(state)
+        loop = inner.inner(bound := {})
+        for first, other in _entries(whole, two=second is not None):
+            frame.charge(1)
+            bound[variable] = first
+            if second is not None:
+                bound[second] = other
+            if condition(loop) is not True:
+                break
+            try:
+                state[accumulator] = step(loop)
+            except EvaluationError as error:
+                if error is frame.exhausted:
+                    raise
+                state[accumulator] = error
+        return result(inner)
+
+    return run
+
+
+def _entries(whole: Any, *, two: bool) -> list[tuple[Any, Any]]:
+    if isinstance(whole, list):
+        return list(enumerate(whole)) if two else [(entry, None) for entry in whole]
+    if isinstance(whole, dict):
+        return [(key_value(key), value) for key, value in whole.items()]
+    raise EvaluationError(f"got {type(whole).__name__}, expected iterable type")

@@ -1,0 +1,129 @@
+"""What an evaluation knows meanwhile: variables, and how much of its cost is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.expressions.values import EvaluationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_SIZED: Final = (str, bytes, list, dict)
+_CHARACTERS: Final = 10
+"""That cost as much as one step."""
+
+
+class CostExceededError(EvaluationError):
+    """An evaluation, or all those that share a StepBudget, took more steps than they may."""
+
+
+class StepBudget:
+    """The steps that evaluations may take together; `left` sinks to -1 at least."""
+
+    __slots__ = ("exhausted", "left")
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+        self.exhausted = CostExceededError("operation cancelled: actual cost limit exceeded")
+
+    def charge(self, steps: int) -> None:
+        """Take some steps.
+
+        Raises: CostExceededError, the same one each time.
+        """
+        self.left -= steps
+        if self.left < 0:
+            raise self.exhausted
+
+
+class Frame:
+    """The variables of one place in an expression; those around it are in the frames around it."""
+
+    __slots__ = ("around", "budget", "variables")
+
+    def __init__(
+        self, variables: Mapping[str, Any], budget: StepBudget | None = None, around: Frame | None = None
+    ) -> None:
+        self.variables = variables
+        self.budget = budget or StepBudget(1000)
+        self.around = around
+
+    @property
+    def exhausted(self) -> EvaluationError:
+        """The error that nothing settles."""
+        return self.budget.exhausted
+
+    def inner(self, variables: Mapping[str, Any]) -> Frame:
+        """A frame with some variables more."""
+        return Frame(variables, self.budget, self)
+
+    def charge(self, steps: int) -> None:
+        """Take some steps.
+
+        Raises: CostExceededError.
+        """
+        self.budget.charge(steps)
+
+    def charge_for(self, value: Any) -> None:
+        """Take the steps for a call that looks at a value.
+
+        Raises: CostExceededError.
+        """
+        self.budget.charge(1 + len(value) // _CHARACTERS if isinstance(value, _SIZED) else 1)
+
+    def variable(self, name: str, *, outermost: bool = False) -> Any:
+        """The innermost variable of that name, or the outermost.
+
+        Raises: EvaluationError, if that is what became of it.
+        """
+        self.charge(1)
+        found: Any = None
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.variables:
+                found = frame.variables[name]
+                if not outermost:
+                    break
+            frame = frame.around
+        if isinstance(found, Later):
+            return found.value()
+        if isinstance(found, EvaluationError):
+            raise found
+        return found
+
+    def named(self, name: str, otherwise: Any) -> Any:
+        """As `variable`, or something else if there is none."""
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.variables:
+                return self.variable(name)
+            frame = frame.around
+        return otherwise
+
+
+class Later:
+    """A value that is found when it is asked for, once."""
+
+    __slots__ = ("_error", "_found", "_frame", "_step")
+
+    def __init__(self, step: Callable[[Frame], Any], frame: Frame) -> None:
+        self._step: Callable[[Frame], Any] | None = step
+        self._frame = frame
+        self._found: Any = None
+        self._error: EvaluationError | None = None
+
+    def value(self) -> Any:
+        """The value.
+
+        Raises: EvaluationError, the same one each time.
+        """
+        if self._step is not None:
+            step, self._step = self._step, None
+            try:
+                self._found = step(self._frame)
+            except EvaluationError as error:
+                self._error = error
+        if self._error is not None:
+            raise self._error
+        return self._found

@@ -1,0 +1,75 @@
+"""Every function that can be evaluated, by overload; what `declarations` has beyond it is only checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.expressions.selectors.arithmetic import ARITHMETIC
+from webhook.expressions.selectors.declarations import functions
+from webhook.expressions.selectors.lists import LISTS
+from webhook.expressions.selectors.measures import MEASURES
+from webhook.expressions.selectors.texts import TEXTS
+from webhook.expressions.selectors.values import (
+    Optional,
+    Quantity,
+    Semver,
+    TypeName,
+    UInt,
+    key_value,
+    no_overload,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from webhook.expressions.selectors.kinds import CelType
+
+LIBRARY: Final[Mapping[str, Callable[..., Any]]] = {**ARITHMETIC, **TEXTS, **LISTS, **MEASURES}
+
+_CLASSES: Final[Mapping[str, type]] = {
+    "bool": bool,
+    "int": int,
+    "uint": UInt,
+    "double": float,
+    "string": str,
+    "bytes": bytes,
+    "null_type": type(None),
+    "type": TypeName,
+    "kubernetes.Quantity": Quantity,
+    "kubernetes.Semver": Semver,
+    "optional_type": Optional,
+}
+
+
+def takes(kind: CelType, value: Any) -> bool:
+    """Whether a value is of a type; of lists and maps the first entry counts, as in cel-go."""
+    match kind.kind:
+        case "dyn" | "any" | "parameter":
+            return True
+        case "list":
+            return isinstance(value, list) and (not value or takes(kind.of[0], value[0]))
+        case "map":
+            if not isinstance(value, dict):
+                return False
+            return not value or all(map(takes, kind.of, next((key_value(key), item) for key, item in value.items())))
+        case _:
+            return type(value) is _CLASSES.get(kind.name)
+
+
+def dispatched(overloads: Sequence[str]) -> Callable[..., Any]:
+    """The function that calls the overload which takes the arguments it gets.
+
+    Raises, when it is called: EvaluationError.
+    """
+    known = functions().by_id
+    choices = [(known[name].arguments, LIBRARY[name]) for name in overloads if name in LIBRARY]
+    if len(choices) == 1 and all(kind.kind in {"dyn", "parameter"} for kind in choices[0][0]):
+        return choices[0][1]
+
+    def run(*given: Any) -> Any:
+        for kinds, function in choices:
+            if len(kinds) == len(given) and all(map(takes, kinds, given)):
+                return function(*given)
+        raise no_overload(*given)
+
+    return run

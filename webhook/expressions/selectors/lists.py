@@ -1,0 +1,189 @@
+"""Functions on lists, sets, maps and optional values in selectors.
+
+Source: cel-go ext/lists.go, ext/sets.go, ext/comprehensions.go, cel/library.go;
+k8s.io/apiserver/pkg/cel/library/lists.go.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.expressions.selectors.arithmetic import add, compare
+from webhook.expressions.selectors.values import ABSENT, Optional, UInt, is_equal, is_number, map_key
+from webhook.expressions.values import EvaluationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_RANGE_MAX: Final = 10_000
+"""Of `lists.range`; the API server's 10,000,000 cost more than an evaluation may."""
+_KINDS: Final = ("int", "uint", "double", "bool", "string", "bytes")
+
+
+def _within(item: Any, entries: list[Any]) -> bool:
+    return any(is_equal(item, entry) for entry in entries)
+
+
+def _in_map(key: Any, entries: dict[Any, Any]) -> bool:
+    return isinstance(key, str | bool | int | float) and map_key(key) in entries
+
+
+def _index_of(entries: list[Any], item: Any) -> int:
+    return next((at for at, entry in enumerate(entries) if is_equal(entry, item)), -1)
+
+
+def _last_index_of(entries: list[Any], item: Any) -> int:
+    return next((at for at in range(len(entries) - 1, -1, -1) if is_equal(entries[at], item)), -1)
+
+
+def _includes(target: Any, item: Any) -> bool:
+    return _within(item, target) if isinstance(target, list) else is_equal(target, item)
+
+
+def _is_sorted(entries: list[Any]) -> bool:
+    return all(compare(one, other) <= 0 for one, other in pairwise(entries))
+
+
+def _largest(sign: int, name: str) -> Callable[[list[Any]], Any]:
+    def run(entries: list[Any]) -> Any:
+        if not entries:
+            raise EvaluationError(f"{name} called on empty list")
+        found = entries[0]
+        for entry in entries[1:]:
+            if compare(entry, found) == sign:
+                found = entry
+        return found
+
+    return run
+
+
+def _sum(start: Any) -> Callable[[list[Any]], Any]:
+    def run(entries: list[Any]) -> Any:
+        total = start
+        for entry in entries:
+            total = add(total, entry)
+        return total
+
+    return run
+
+
+def _slice(entries: list[Any], start: int, end: int) -> list[Any]:
+    if start < 0 or end < 0:
+        raise EvaluationError(f"cannot slice({start}, {end}), negative indexes not supported")
+    if start > end:
+        raise EvaluationError(f"cannot slice({start}, {end}), start index must be less than or equal to end index")
+    if end > len(entries):
+        raise EvaluationError(f"cannot slice({start}, {end}), list is length {len(entries)}")
+    return entries[start:end]
+
+
+def _flatten(entries: list[Any], depth: int = 1) -> list[Any]:
+    if depth < 0:
+        raise EvaluationError("level must be non-negative")
+    found: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, list) and depth:
+            found.extend(_flatten(entry, depth - 1))
+        else:
+            found.append(entry)
+    return found
+
+
+def _sorted_by(entries: list[Any], keys: list[Any]) -> list[Any]:
+    if len(entries) != len(keys):
+        raise EvaluationError("the list and its keys differ in length")
+    kinds = {type(key) for key in keys}
+    if len(kinds) > 1:
+        raise EvaluationError("list elements must have the same type")
+    return [entries[at] for at in sorted(range(len(entries)), key=keys.__getitem__)]
+
+
+def _distinct(entries: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for entry in entries:
+        if not any(is_equal(entry, other) for other in found):
+            found.append(entry)
+    return found
+
+
+def _range(count: int) -> list[int]:
+    if count < 0:
+        raise EvaluationError(f"lists.range: size must be non-negative, got {count}")
+    if count > _RANGE_MAX:
+        raise EvaluationError(f"lists.range: size {count} exceeds maximum allowed ({_RANGE_MAX})")
+    return list(range(count))
+
+
+def _contains(entries: list[Any], others: list[Any]) -> bool:
+    return all(_within(other, entries) for other in others)
+
+
+def _unwrapped(entries: list[Any]) -> list[Any]:
+    for entry in entries:
+        if not isinstance(entry, Optional):
+            raise EvaluationError("value is not optional")
+    return [entry.value for entry in entries if entry.present]
+
+
+def _non_zero(value: Any) -> Optional:
+    zero = value is None or (is_number(value) and value == 0) or value is False
+    empty = isinstance(value, str | bytes | list | dict) and not value
+    absent = isinstance(value, Optional) and not value.present
+    return ABSENT if zero or empty or absent else Optional(present=True, value=value)
+
+
+def _inserted(entries: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
+    at = map_key(key)
+    if at in entries:
+        raise EvaluationError(f"insert failed: key {key} already exists")
+    return {**entries, at: value}
+
+
+def _merged(entries: dict[Any, Any], others: dict[Any, Any]) -> dict[Any, Any]:
+    for key in others:
+        if key in entries:
+            raise EvaluationError("insert failed: key already exists")
+    return {**entries, **others}
+
+
+def _of_kinds(pattern: str, function: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    return {pattern.replace("KIND", kind): function for kind in _KINDS}
+
+
+LISTS: Final[Mapping[str, Callable[..., Any]]] = {
+    "in_list": _within,
+    "in_map": _in_map,
+    "list_a_index_of_int": _index_of,
+    "list_a_last_index_of_int": _last_index_of,
+    "list_includes_dyn_dyn": _includes,
+    **_of_kinds("list_KIND_is_sorted_bool", _is_sorted),
+    **_of_kinds("list_KIND_max_KIND", _largest(1, "max")),
+    **_of_kinds("list_KIND_min_KIND", _largest(-1, "min")),
+    "list_int_sum_int": _sum(0),
+    "list_uint_sum_uint": _sum(UInt(0)),
+    "list_double_sum_double": _sum(0.0),
+    "list_slice": _slice,
+    "list_flatten": _flatten,
+    "list_flatten_int": _flatten,
+    **_of_kinds("list_KIND_sort", lambda entries: _sorted_by(entries, entries)),
+    **_of_kinds("list_KIND_sortByAssociatedKeys", _sorted_by),
+    "list_reverse": lambda entries: entries[::-1],
+    "list_distinct": _distinct,
+    "lists_range": _range,
+    "list_sets_contains_list": _contains,
+    "list_sets_intersects_list": lambda entries, others: any(_within(entry, others) for entry in entries),
+    "list_sets_equivalent_list": lambda one, other: _contains(one, other) and _contains(other, one),
+    "list_first": lambda entries: Optional(present=True, value=entries[0]) if entries else ABSENT,
+    "list_last": lambda entries: Optional(present=True, value=entries[-1]) if entries else ABSENT,
+    "optional_of": lambda value: Optional(present=True, value=value),
+    "optional_ofNonZeroValue": _non_zero,
+    "optional_none": lambda: ABSENT,
+    "optional_value": Optional.get,
+    "optional_hasValue": lambda optional: optional.present,
+    "optional_unwrap": _unwrapped,
+    "optional_unwrapOpt": _unwrapped,
+    "@mapInsert_map_key_value": _inserted,
+    "@mapInsert_map_map": _merged,
+}
+"""By overload."""

@@ -1,0 +1,36 @@
+"""`x in [...]` where all entries are literals. Source: cel-go interpreter/decorators.go, maybeOptimizeSetMembership."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.expressions.selectors.syntax import Constant, ListOf
+from webhook.expressions.selectors.values import Semver, is_equal, no_overload
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from webhook.expressions.selectors.syntax import Invocation
+
+_HASHED: Final = (bool, int, float, str)
+
+
+def constant_entries(node: Invocation) -> tuple[Any, ...] | None:
+    """The entries, if they are all literals that the API server puts into a set; None if it does not."""
+    entries = node.arguments[1]
+    if not isinstance(entries, ListOf) or entries.optional:
+        return None
+    values = [entry.value for entry in entries.entries if isinstance(entry, Constant)]
+    if len(values) < len(entries.entries) or not all(isinstance(value, _HASHED) for value in values):
+        return None
+    return tuple(values)
+
+
+def is_member(value: Any, entries: Sequence[Any]) -> bool:
+    """Whether the value is among them.
+
+    Raises: EvaluationError, for a version, which the API server cannot look up in a set.
+    """
+    if isinstance(value, Semver):
+        raise no_overload(value, list(entries))
+    return any(is_equal(value, entry) for entry in entries)

@@ -1,0 +1,188 @@
+"""Values of CEL: JSON's, and those that JSON does not have.
+
+bool, int, float, str, bytes, None, list and dict stand for themselves; map keys that are truth values are kept apart
+from 0 and 1 by `map_key`. Source: cel-go common/types.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from webhook.expressions.values import EvaluationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_INT: Final = 2**63 - 1
+MIN_INT: Final = -(2**63)
+MAX_UINT: Final = 2**64 - 1
+
+
+class UInt(int):
+    """A number without a sign: `3u`."""
+
+    __slots__ = ()
+
+
+class TypeName(msgspec.Struct, frozen=True):
+    """What `type(x)` gives; types are equal if their names are."""
+
+    name: str
+
+
+class Optional(msgspec.Struct, frozen=True):
+    """A value that may be absent."""
+
+    present: bool
+    value: Any = None
+
+    def get(self) -> Any:
+        """The value.
+
+        Raises: EvaluationError.
+        """
+        if not self.present:
+            raise EvaluationError("optional.none() dereference")
+        return self.value
+
+
+ABSENT: Final = Optional(present=False)
+
+
+class Quantity(msgspec.Struct, frozen=True):
+    """A quantity of Kubernetes, exact.
+
+    `scale`: Go keeps it as a whole number times ten to that power; None where it does not. Only `asInteger` and
+    `isInteger` show that. It does not count when quantities are compared.
+    """
+
+    amount: Fraction
+    scale: int | None = 0
+
+
+class Semver(msgspec.Struct, frozen=True):
+    """A version by semver.org; `before` are the parts of the pre-release. Build data does not count."""
+
+    major: int
+    minor: int
+    patch: int
+    before: tuple[int | str, ...] = ()
+
+
+class DomainMap(dict[str, Any]):
+    """`device.attributes` and `device.capacity`: a domain that is not there reads as an empty map."""
+
+    def __missing__(self, key: object) -> dict[str, Any]:
+        return {}
+
+
+def no_overload(*given: Any) -> EvaluationError:
+    """The error for a function that does not take such values."""
+    return EvaluationError(f"no such overload: {', '.join(map(type_name, given))}")
+
+
+_NAMES: Final[Mapping[type, str]] = {
+    bool: "bool",
+    int: "int",
+    UInt: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    type(None): "null_type",
+    list: "list",
+    dict: "map",
+    DomainMap: "map",
+    TypeName: "type",
+    Optional: "optional_type",
+    Quantity: "kubernetes.Quantity",
+    Semver: "kubernetes.Semver",
+}
+
+
+def type_name(value: Any) -> str:
+    """The name of a value's type."""
+    return _NAMES.get(type(value)) or str(getattr(value, "TYPE", type(value).__name__))
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is an int, a uint or a double."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def map_key(value: Any) -> Any:
+    """What stands for a key in a dict. Numbers that are equal are the same key, whatever their types are."""
+    if isinstance(value, bool):
+        return TypeName("true" if value else "false")
+    if isinstance(value, str | int | float):
+        return value
+    raise EvaluationError(f"unsupported key type: {type_name(value)}")
+
+
+def key_value(key: Any) -> Any:
+    """The value that a key of a dict stands for."""
+    return key.name == "true" if isinstance(key, TypeName) else key
+
+
+def equal(one: Any, other: Any) -> bool:  # noqa: PLR0911 -- one case a sort of value
+    """`==`. Values of different types differ, but quantities, versions and the like cannot be compared with others.
+
+    Raises: EvaluationError.
+    """
+    if one is None or other is None:
+        return one is other
+    if is_number(one):
+        return is_number(other) and bool(one == other)
+    if isinstance(one, list):
+        return isinstance(other, list) and len(one) == len(other) and all(map(_not_different, one, other))
+    if isinstance(one, dict):
+        return (
+            isinstance(other, dict)
+            and len(one) == len(other)
+            and all(key in other and _not_different(value, other[key]) for key, value in one.items())
+        )
+    if isinstance(one, Optional):
+        if not isinstance(other, Optional) or one.present != other.present:
+            return False
+        return not one.present or equal(one.value, other.value)
+    if type(one) is not type(other):
+        if type(one) in _COMPARED_ALIKE:
+            return False
+        raise no_overload(one, other)
+    return bool(one.amount == other.amount if isinstance(one, Quantity) else one == other)
+
+
+_COMPARED_ALIKE: Final = frozenset({bool, str, bytes, TypeName})
+
+
+def _not_different(one: Any, other: Any) -> bool:
+    """In a list or a map, what cannot be compared counts as equal."""
+    try:
+        return equal(one, other)
+    except EvaluationError:
+        return True
+
+
+def is_equal(one: Any, other: Any) -> bool:
+    """As `equal`, but what cannot be compared counts as different."""
+    try:
+        return equal(one, other)
+    except EvaluationError:
+        return False
+
+
+def differ(one: Any, other: Any) -> bool:
+    """`!=`: what cannot be compared differs."""
+    return not is_equal(one, other)
+
+
+def truth(value: Any) -> bool:
+    """A truth value.
+
+    Raises: EvaluationError, if it is none.
+    """
+    if isinstance(value, bool):
+        return value
+    raise no_overload(value)
