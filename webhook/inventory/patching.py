@@ -133,17 +133,30 @@ def effective_devices(
     for patch in ranked:
         found = sorted(in_steps(matching.devices(patch), check), key=lambda device: device.address)
         selected[patch.meta.name] = tuple([device.address for device in found])
+        settings = _settings(patch)
         for device in in_steps(found, check):
             overlay = overlays.get(device.address)
             if overlay is None:
                 overlay = overlays[device.address] = _Overlay(device)
-            overlay.add(patch)
+            overlay.add(patch.meta.name, *settings)
     return EffectiveDevices(
         {address: overlay.device() for address, overlay in in_steps(sorted(overlays.items()), check)},
         dict(sorted(selected.items())),
         tuple(sorted(matching.faults)),
         dict(sorted(matching.inapplicable.items())),
     )
+
+
+def _settings(patch: ResourceSlicePatch) -> tuple[dict[Origin, JSON], dict[Origin, DeviceTaint]]:
+    """What a patch sets: attributes (None removes one) and capacities, and taints."""
+    values: dict[Origin, JSON] = {}
+    for attribute in patch.attributes:
+        if len(attribute.kinds) == 1:  # else it has no value, and validation has said so
+            value = None if attribute.kinds[0] == NULL else {attribute.kinds[0]: attribute.value}
+            values[Origin("attribute", attribute.name)] = value
+    for capacity in patch.capacity:
+        values[Origin("capacity", capacity.name)] = {"value": capacity.value}
+    return values, {Origin("taint", each.key, each.effect): each for each in taints_of_patch(patch)}
 
 
 class _Overlay:
@@ -157,24 +170,17 @@ class _Overlay:
         self._taints: dict[Origin, DeviceTaint] = {}
         self._origins: dict[Origin, str] = {}
 
-    def add(self, patch: ResourceSlicePatch) -> None:
-        name = patch.meta.name
-        for attribute in patch.attributes:
-            if len(attribute.kinds) == 1:  # else it has no value, and validation has said so
-                value = None if attribute.kinds[0] == NULL else {attribute.kinds[0]: attribute.value}
-                self._set(Origin("attribute", attribute.name), name, value)
-        for capacity in patch.capacity:
-            self._set(Origin("capacity", capacity.name), name, {"value": capacity.value})
-        for taint in taints_of_patch(patch):
-            origin = Origin("taint", taint.key, taint.effect)
-            if origin not in self._origins:
-                self._origins[origin] = name
+    def add(self, patch: str, values: Mapping[Origin, JSON], taints: Mapping[Origin, DeviceTaint]) -> None:
+        """What the next patch sets (see `_settings`)."""
+        origins = self._origins
+        for origin, value in values.items():
+            if origin not in origins:
+                origins[origin] = patch
+                self._values[origin] = value
+        for origin, taint in taints.items():
+            if origin not in origins:
+                origins[origin] = patch
                 self._taints[origin] = taint
-
-    def _set(self, origin: Origin, patch: str, value: JSON) -> None:
-        if origin not in self._origins:
-            self._origins[origin] = patch
-            self._values[origin] = value
 
     def device(self) -> PatchedDevice:
         published = self._published
