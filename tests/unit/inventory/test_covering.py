@@ -11,7 +11,7 @@ import pytest
 from tests.costs import calls_of
 from tests.unit.inventory.patched import DRIVER, at, pools_of, slice_of
 from webhook.api.rules import DeviceSelector
-from webhook.inventory.covering import covering_selectors
+from webhook.inventory.covering import _fewest_lines, covering_selectors
 from webhook.inventory.matching import selects
 
 if TYPE_CHECKING:
@@ -109,3 +109,25 @@ def test_work_grows_with_the_number_of_devices_and_no_faster() -> None:
 
     few, many = calls(50), calls(200)
     assert many < 6 * few
+
+
+def test_fewest_lines_through_any_cells() -> None:
+    """All tables of up to five rows and columns that come up, against all choices of lines."""
+    chance = random.Random(8)
+    for _ in range(300):
+        rows, columns = chance.randint(1, 5), chance.randint(1, 5)
+        cells = [(f"r{r}", f"c{c}") for r in range(rows) for c in range(columns) if chance.random() < 0.5]
+        crossing: dict[str, list[str]] = {}
+        for row, column in cells:
+            crossing.setdefault(row, []).append(column)
+        chosen_rows, chosen_columns = _fewest_lines(crossing)
+        assert all(row in chosen_rows or column in chosen_columns for row, column in cells)
+        assert len(chosen_rows) + len(chosen_columns) == _fewest_by_trying(cells)
+
+
+def _fewest_by_trying(cells: list[tuple[str, str]]) -> int:
+    lines = sorted({line for cell in cells for line in cell})
+    for count in range(len(lines) + 1):
+        if any(all(set(cell) & set(chosen) for cell in cells) for chosen in combinations(lines, count)):
+            return count
+    raise AssertionError(cells)
