@@ -152,8 +152,8 @@ def _settings(patch: ResourceSlicePatch) -> tuple[dict[Origin, JSON], dict[Origi
     values: dict[Origin, JSON] = {}
     for attribute in patch.attributes:
         if len(attribute.kinds) == 1:  # else it has no value, and validation has said so
-            value = None if attribute.kinds[0] == NULL else {attribute.kinds[0]: attribute.value}
-            values[Origin("attribute", attribute.name)] = value
+            (kind,) = attribute.kinds
+            values[Origin("attribute", attribute.name)] = None if kind == NULL else {kind: attribute.value}
     for capacity in patch.capacity:
         values[Origin("capacity", capacity.name)] = {"value": capacity.value}
     return values, {Origin("taint", each.key, each.effect): each for each in taints_of_patch(patch)}

@@ -92,7 +92,7 @@ def attribute_errors(path: Path, attribute: PatchedAttribute) -> Iterator[FieldE
     if len(attribute.kinds) > 1:
         yield invalid(path, list(attribute.kinds), "exactly one value must be specified")
         return
-    kind, value = attribute.kinds[0], attribute.value
+    (kind,), value = attribute.kinds, attribute.value
     if kind in ("string", "version") and isinstance(value, str):
         at = path.child(kind)
         if len(value.encode(errors="surrogatepass")) > TEXT_MAX_BYTES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -152,7 +153,7 @@ def test_rule_is_one_that_servers_accept(name: str) -> None:
         "spec": {"deviceSelector": {"driver": DRIVER}, "taint": {"key": rule.taint.key, "effect": rule.taint.effect}},
     }
     assert field_errors(manifest) == []
-    assert rule.name.startswith(name[:150])
+    assert re.fullmatch(re.escape(name[:200].rstrip("-.")) + "-[0-9a-f]{16}", rule.name)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.unit.inventory.patched import DRIVER, at, pools_of, slice_of
 from webhook.api.decode import Reader
@@ -86,6 +87,12 @@ def test_devices_of_several_slices_keep_their_own_content() -> None:
     second = slice_of({"name": "b", "attributes": {"n": {"int": 2}}}, name="two")
     found = {device.address.device: device.attributes[f"{DRIVER}/n"]["int"] for device in published(first, second)}
     assert found == {"a": 1, "b": 2}
+
+
+def test_slice_with_more_devices_than_are_read_publishes_those_that_are() -> None:
+    value = slice_of(*[{"name": name, "attributes": {"n": {"int": 1}}} for name in ("a", "b")])
+    [device] = published(structs.replace(value, devices=value.devices[:1]))
+    assert device == PublishedDevice(at("a"), {f"{DRIVER}/n": {"int": 1}})
 
 
 def test_address_is_written_with_all_names() -> None:
