@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from webhook.expressions.selectors.values import AbortedError
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
@@ -14,27 +15,26 @@ _CHARACTERS: Final = 10
 """That cost as much as one step."""
 
 
-class CostExceededError(EvaluationError):
+class CostExceededError(AbortedError):
     """An evaluation, or all those that share a StepBudget, took more steps than they may."""
 
 
 class StepBudget:
-    """The steps that evaluations may take together; `left` sinks to -1 at least."""
+    """The steps that evaluations may take together; `left` is negative when they are used up."""
 
-    __slots__ = ("exhausted", "left")
+    __slots__ = ("left",)
 
     def __init__(self, steps: int) -> None:
         self.left = steps
-        self.exhausted = CostExceededError("operation cancelled: actual cost limit exceeded")
 
     def charge(self, steps: int) -> None:
         """Take some steps.
 
-        Raises: CostExceededError, the same one each time.
+        Raises: CostExceededError.
         """
         self.left -= steps
         if self.left < 0:
-            raise self.exhausted
+            raise CostExceededError("operation cancelled: actual cost limit exceeded")
 
 
 class Frame:
@@ -48,11 +48,6 @@ class Frame:
         self.variables = variables
         self.budget = budget or StepBudget(1000)
         self.around = around
-
-    @property
-    def exhausted(self) -> EvaluationError:
-        """The error that nothing settles."""
-        return self.budget.exhausted
 
     def inner(self, variables: Mapping[str, Any]) -> Frame:
         """A frame with some variables more."""

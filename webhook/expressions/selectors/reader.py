@@ -188,7 +188,7 @@ class _Reader:
             return expanded(name, operand, self.listed(")"))
         return Field(operand=operand, name=name)
 
-    def primary(self) -> Node:
+    def primary(self) -> Node:  # noqa: PLR0911 -- one case a sort of primary
         word = self.take()
         if word.sort in _LITERALS:
             return Constant(value=value_of(word))
@@ -204,6 +204,8 @@ class _Reader:
                     return self.list_literal()
                 case "{":
                     return self.map_literal()
+                case "-" if self.word.sort in {"int", "double"}:  # after an exclamation mark
+                    return Constant(value=value_of(self.take(), negative=True))
                 case "." if self.word.sort == "name":
                     return self.named("." + self.take().text)
         self.next -= word.sort != "end"
