@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     Step = Callable[[Frame], Any]
 
 _INDEXES: Final = frozenset({"_[_]", "_[?_]"})
+_MEASURES: Final = frozenset({"string_to_quantity", "string_to_semver", "string_bool_to_semver"})
 _FATAL: Final = ("list_distinct", "list_flatten_int", "list_int_sort", "list_string_sort", "list_double_sort")
 """Overloads whose cost the API server takes from operands without a look at whether they are errors."""
 
@@ -108,6 +109,8 @@ def _call(node: Invocation) -> Step:
     if constant is not None:
         value = constant.value
         return lambda _: value
+    if node.overloads[0] in _MEASURES and all(isinstance(operand, Constant) for operand in operands):
+        return _measure(node, operands)
     steps = [built(operand) for operand in operands]
     if not any(overload in LIBRARY for overload in node.overloads):
         raise SelectorError.unsupported(f"{node.function}()")
@@ -120,7 +123,27 @@ def _call(node: Invocation) -> Step:
             step = steps[0]
             return (lambda frame: is_member(step(frame), listed)) if listed else lambda _: False
     fatal = node.overloads[0].startswith(_FATAL) and len(node.overloads) == 1
-    return (_fatal if fatal else _applied)(dispatched(node.overloads), steps)
+    return (_fatal if fatal else _applied)(dispatched(node.overloads, [each.type for each in operands]), steps)
+
+
+def _measure(node: Invocation, operands: Sequence[Node]) -> Step:
+    """A quantity or a version that is written out, which is read once; what cannot be read fails when it is used."""
+    given = [operand.value for operand in operands if isinstance(operand, Constant)]
+    try:
+        found = LIBRARY[node.overloads[0]](*given)
+    except EvaluationError as error:
+        failed = str(error)
+
+        def fail(_: Frame) -> Any:
+            raise EvaluationError(failed)
+
+        return fail
+
+    def run(frame: Frame) -> Any:
+        frame.charge(1)
+        return found
+
+    return run
 
 
 def _appends(node: Invocation) -> bool:

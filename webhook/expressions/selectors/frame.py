@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.expressions.selectors.values import AbortedError
+from webhook.expressions.selectors.values import AbortedError, DomainMap
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_SIZED: Final = (str, bytes, list, dict)
+_SIZED: Final[frozenset[type]] = frozenset({str, bytes, list, dict, DomainMap})
 _CHARACTERS: Final = 10
 """That cost as much as one step."""
 
 
 class CostExceededError(AbortedError):
     """An evaluation, or all those that share a StepBudget, took more steps than they may."""
+
+
+def _exceeded() -> CostExceededError:
+    return CostExceededError("operation cancelled: actual cost limit exceeded")
 
 
 class StepBudget:
@@ -34,7 +38,7 @@ class StepBudget:
         """
         self.left -= steps
         if self.left < 0:
-            raise CostExceededError("operation cancelled: actual cost limit exceeded")
+            raise _exceeded()
 
 
 class Frame:
@@ -58,14 +62,20 @@ class Frame:
 
         Raises: CostExceededError.
         """
-        self.budget.charge(steps)
+        budget = self.budget
+        budget.left -= steps
+        if budget.left < 0:
+            raise _exceeded()
 
     def charge_for(self, value: Any) -> None:
         """Take the steps for a call that looks at a value.
 
         Raises: CostExceededError.
         """
-        self.budget.charge(1 + len(value) // _CHARACTERS if isinstance(value, _SIZED) else 1)
+        budget = self.budget
+        budget.left -= 1 + len(value) // _CHARACTERS if type(value) in _SIZED else 1
+        if budget.left < 0:
+            raise _exceeded()
 
     def variable(self, name: str, *, outermost: bool = False) -> Any:
         """The innermost variable of that name, or the outermost.
