@@ -1,4 +1,4 @@
-"""CEL expressions about devices: selectors, and attributes that are derived. `semantics.md` R-10, P-17."""
+"""CEL expressions about devices: selectors, and attributes that are derived. `semantics.md` R-10."""
 
 from __future__ import annotations
 

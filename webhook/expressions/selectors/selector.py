@@ -91,7 +91,7 @@ def compile_selector(expression: str) -> Selector | SelectorFault:
     names, types, patterns, and the estimated cost of the worst case, at most MAX_COST. A fault of the kind UNSUPPORTED
     says nothing about what the API server does: it is one of this evaluator. Results are remembered.
 
-    Source: CompileCELExpression of k8s.io/dynamic-resource-allocation/cel; `semantics.md` R-10, P-17.
+    Source: CompileCELExpression of k8s.io/dynamic-resource-allocation/cel; `semantics.md` R-10.
     """
     return _remembered(expression) if len(expression) <= REMEMBERED_MAX_CHARACTERS else _selector(expression)
 
