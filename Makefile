@@ -100,6 +100,7 @@ benchmark: setup ## throughput, latency and memory beside a Go webhook, in one r
 .PHONY: benchmark-scale
 benchmark-scale: setup ## impact in a cluster of 100,000 devices and claims, and how it is followed, beside client-go
 	@$(BIN)/python -m benchmarks.inventory
+	@$(BIN)/python -m benchmarks.selectors
 	@$(BIN)/python -m benchmarks.cluster
 	@$(BIN)/python -m benchmarks.eviction_plan
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from typing import TYPE_CHECKING, Any
 
 from tests.apiserver.generator import GROUP, NAMESPACE, NAMESPACED, Case
+from tests.selectors import corpus
+from webhook.expressions.selectors.faults import FaultKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,6 +63,7 @@ _TEXTS = [
     "device.driver ==",
     "10",
 ]
+_WORDS = ["device", "driver", "true", "1", "1u", '"a"', "[", "]", "(", ")", "==", "&&", ".", "?", "!", "in"]
 _NUMBERS = [0, 1, 2, -1, 33, 2**31, 2**63 - 1, -(2**63)]
 _QUANTITIES = ["0", "1", "2", "4", "8", "10", "-1", "500m", "1500m", "8Gi", "1e3", "40Gi", 3, 1.5, "1n", "100E"]
 _QUANTITY_FIELDS = frozenset({"value", "min", "max", "step", "default", "perPod", "perContainer"})
@@ -247,14 +251,47 @@ def repeats_owners(value: JSON) -> bool:
     return len(set(uids)) < len(uids)
 
 
+def _expressions() -> list[str]:
+    """Selectors of tests/selectors that we can evaluate; what others mean is the server's affair."""
+    unsupported = {"refused": FaultKind.UNSUPPORTED}
+    return [text for text in corpus.expressions() if corpus.ours(text, ()) != unsupported]
+
+
+def _with_selectors(value: JSON, expressions: list[str], rng: random.Random) -> None:
+    """Other expressions in some requests of a claim, as they are or with something changed in them."""
+    places = [(holder, key) for holder, key in _places(value) if key == "expression"]
+    for holder, key in rng.sample(places, rng.randint(1, len(places))):
+        text = rng.choice(expressions)
+        holder[key] = text if rng.random() < 0.6 else _changed_text(text, rng)
+
+
+def _changed_text(text: str, rng: random.Random) -> str:
+    """A word or a sign of the text dropped, repeated, or replaced by another."""
+    words = re.findall(r"\w+|\s+|.", text) or [""]
+    at = rng.randrange(len(words))
+    other = rng.choice(
+        [*words, "device", "driver", "true", "1", "1u", '"a"', "[", "]", "(", ")", "==", "&&", ".", "?", "!", "in"]
+    )
+    words[at : at + 1] = rng.choice([[], [words[at]] * 2, [other]])
+    return "".join(words)
+
+
+def has_selectors(value: JSON) -> bool:
+    """Whether a selector is among what an object has."""
+    return any(key == "cel" for _, key in _places(value))
+
+
 def broken_cases(seed: int, served: dict[str, tuple[str, ...]], count: int) -> Iterator[Case]:
     """That many cases; the same ones for the same seed."""
     rng = random.Random(seed)
     weights = {"ResourceClaim": 5, "ResourceClaimTemplate": 3, "ResourceSlice": 7, "DeviceTaintRule": 1}
     sorts = [(kind, version) for kind, weight in weights.items() for version in served[kind] for _ in range(weight)]
+    expressions = _expressions()
     for _ in range(count):
         kind, version = rng.choice(sorts)
         value = whole_object(kind, version, rng)
+        if kind in NAMESPACED and rng.random() < 0.5:
+            _with_selectors(value["spec"], expressions, rng)
         for _ in range(rng.choice([0, 1, 1, 1, 2, 2, 3, 4])):
             _break(value, rng)
         yield Case(kind, version, value)

@@ -70,7 +70,7 @@ def test_documents_are_those_five_and_every_line_of_a_table_is_a_row() -> None:
 
 @each_row
 def test_places_of_a_row_exist(row: Requirement) -> None:
-    assert [name for name in row.where if not any((ROOT / top / name).is_file() for top in ("webhook", "."))] == []
+    assert [name for name in row.where if not any((ROOT / top / name).exists() for top in ("webhook", "."))] == []
 
 
 @each_row

@@ -107,6 +107,7 @@ class ErrorType(StrEnum):
     TOO_LONG = "FieldValueTooLong"
     TOO_MANY = "FieldValueTooMany"
     TYPE_INVALID = "FieldValueTypeInvalid"
+    INTERNAL = "InternalError"
 
 
 _WORDS: Final = {
@@ -119,8 +120,9 @@ _WORDS: Final = {
     ErrorType.TOO_LONG: "Too long",
     ErrorType.TOO_MANY: "Too many",
     ErrorType.TYPE_INVALID: "Invalid value",
+    ErrorType.INTERNAL: "Internal error",
 }
-_WITHOUT_VALUE: Final = frozenset({ErrorType.REQUIRED, ErrorType.FORBIDDEN, ErrorType.TOO_LONG})
+_WITHOUT_VALUE: Final = frozenset({ErrorType.REQUIRED, ErrorType.FORBIDDEN, ErrorType.TOO_LONG, ErrorType.INTERNAL})
 _LONGEST_VALUE: Final = 256
 
 
@@ -203,6 +205,11 @@ def too_long(path: Path, max_bytes: int, *, declarative: bool = False) -> FieldE
 def forbidden(path: Path, detail: str) -> FieldError:
     """`Forbidden`."""
     return FieldError(ErrorType.FORBIDDEN, path, "", detail)
+
+
+def internal_error(path: Path, detail: str) -> FieldError:
+    """`Internal error`: what the API server says of an expression that compiles and can never be evaluated."""
+    return FieldError(ErrorType.INTERNAL, path, "", detail)
 
 
 def duplicate(path: Path, value: JSON, *, declarative: bool = False) -> FieldError:

@@ -6,7 +6,6 @@ and has no types, so that a misspelt field is found when it is too late.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -258,16 +257,3 @@ class _Reader:
 
     def text(self, tree: Any) -> str:
         return "" if tree.meta.empty else self.source[tree.meta.start_pos : tree.meta.end_pos]
-
-
-# --- syntax alone --------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=256)
-def expression_problem(expression: str) -> str | None:
-    """What is wrong with the expression's syntax, or None (R-10)."""
-    try:
-        parse(expression)
-    except BadExpression as error:
-        return error.detail
-    return None

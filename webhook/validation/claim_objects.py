@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.claims import is_flat
-from webhook.api.field import invalid, not_supported, required, too_long, too_many
-from webhook.expressions.parser import expression_problem
+from webhook.api.field import forbidden, invalid, not_supported, required, too_long, too_many
+from webhook.expressions.selectors.cost import MAX_COST
 from webhook.validation.formats import dns1123_label, dns1123_subdomain, each_invalid
 from webhook.validation.nodes import Node, list_errors, text_list_errors
 from webhook.validation.qualified_names import fully_qualified_name, opaque_driver
-from webhook.validation.rules import EXPRESSION_MAX_BYTES, PARSED_MAX_BYTES
+from webhook.validation.selectors import SELECTORS_MAX, ExpressionBudget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,7 +28,6 @@ REQUESTS_MAX: Final = 32
 ALTERNATIVES_MAX: Final = 8
 CONSTRAINTS_MAX: Final = 32
 CONFIG_MAX: Final = 32
-SELECTORS_MAX: Final = 32
 DERIVED_MAX: Final = 32
 PARAMETERS_MAX_BYTES: Final = 10 * 1024
 _MODES: Final = ("All", "ExactCount")
@@ -49,12 +48,12 @@ def claim_spec_errors(spec: Node, version: str, release: Release) -> Iterator[Fi
         each.text("name"): frozenset(alternative.text("name") for alternative in each.entries("firstAvailable"))
         for each in devices.entries("requests")
     }
-    matched = _matched_attributes(devices)
+    attributes = DerivedAttributes(_matched_attributes(devices))
     yield from list_errors(
         devices,
         "requests",
         REQUESTS_MAX,
-        lambda each: _request_errors(each, version, matched, release),
+        lambda each: _request_errors(each, version, attributes, release),
         release,
         "name",
     )
@@ -62,13 +61,16 @@ def claim_spec_errors(spec: Node, version: str, release: Release) -> Iterator[Fi
         devices, "constraints", CONSTRAINTS_MAX, lambda each: _constraint_errors(each, names, release), release
     )
     yield from list_errors(devices, "config", CONFIG_MAX, lambda each: _config_errors(each, names, release), release)
+    if attributes.cost > MAX_COST:
+        detail = "too complex, total cost of derived attribute CEL expressions in the claim exceeds cost limit"
+        yield forbidden(devices.path, detail)
 
 
 # --- requests -----------------------------------------------------------------------------------
 
 
 def _request_errors(
-    request: Node, version: str, matched: Mapping[str, set[str]], release: Release
+    request: Node, version: str, attributes: DerivedAttributes, release: Release
 ) -> Iterator[FieldError]:
     name = request.text("name")
     yield from each_invalid(request.at("name"), name, dns1123_label(name))
@@ -87,26 +89,26 @@ def _request_errors(
     elif exactly is not None:
         yield from _device_class_errors(exactly, declarative=False)
         yield from _asked_errors(
-            exactly, name, matched, release, defaulted=not flat or bool(exactly.text("deviceClassName"))
+            exactly, name, attributes, release, defaulted=not flat or bool(exactly.text("deviceClassName"))
         )
     else:
         yield from list_errors(
             request,
             "firstAvailable",
             ALTERNATIVES_MAX,
-            lambda each: _alternative_errors(each, name, matched, release),
+            lambda each: _alternative_errors(each, name, attributes, release),
             release,
             "name",
         )
 
 
 def _alternative_errors(
-    alternative: Node, above: str, matched: Mapping[str, set[str]], release: Release
+    alternative: Node, above: str, attributes: DerivedAttributes, release: Release
 ) -> Iterator[FieldError]:
     name = alternative.text("name")
     yield from each_invalid(alternative.at("name"), name, dns1123_label(name))
     yield from _device_class_errors(alternative, declarative=release.declarative)
-    yield from _asked_errors(alternative, f"{above}/{name}", matched, release, defaulted=True)
+    yield from _asked_errors(alternative, f"{above}/{name}", attributes, release, defaulted=True)
 
 
 def _device_class_errors(asked: Node, *, declarative: bool) -> Iterator[FieldError]:
@@ -118,11 +120,11 @@ def _device_class_errors(asked: Node, *, declarative: bool) -> Iterator[FieldErr
 
 
 def _asked_errors(
-    asked: Node, name: str, matched: Mapping[str, set[str]], release: Release, *, defaulted: bool
+    asked: Node, name: str, attributes: DerivedAttributes, release: Release, *, defaulted: bool
 ) -> Iterator[FieldError]:
     """What an exact request and an alternative have in common. `defaulted`: the server completes mode and count."""
     yield from selector_list_errors(asked, release)
-    yield from _derived_errors(asked, name, matched, release)
+    yield from _derived_errors(asked, name, attributes, release)
     mode, count = asked.text("allocationMode"), asked.number("count")
     if defaulted:
         mode = mode or "ExactCount"
@@ -139,54 +141,73 @@ def _asked_errors(
 
 
 def selector_list_errors(holder: Node, release: Release) -> Iterator[FieldError]:
-    """CEL selectors, as far as they can be judged without a compiler: that they are there, fit, and parse."""
+    """CEL selectors: that they are there, fit, and compile."""
     selectors = holder.entries("selectors")
     if len(selectors) > SELECTORS_MAX:
         yield too_many(holder.at("selectors"), len(selectors), SELECTORS_MAX, declarative=release.declarative)
         return
-    left_bytes = PARSED_MAX_BYTES
+    budget = ExpressionBudget()
     for selector in selectors:
         if not selector.has("cel"):
             yield required(selector.at("cel"))
             continue
-        text, at = selector.child("cel").text("expression"), selector.child("cel").at("expression")
-        left_bytes -= len(text)
-        yield from expression_errors(at, text, parsed=left_bytes >= 0)
+        cel = selector.child("cel")
+        yield from budget.selector_errors(cel.at("expression"), cel.text("expression"))
 
 
-def expression_errors(path: Path, text: str, *, parsed: bool = True) -> Iterator[FieldError]:
-    """One expression; `parsed` says whether there is time to parse it."""
-    if len(text.encode(errors="surrogatepass")) > EXPRESSION_MAX_BYTES:
-        yield too_long(path, EXPRESSION_MAX_BYTES)
-        return
-    problem = expression_problem(text) if parsed else None
-    if problem is not None:
-        yield invalid(path, text, problem)
+class DerivedAttributes:
+    """What the attributes that a claim derives are judged by together.
+
+    `matched` are those that constraints look at, by the request they name; `cost` is that of all expressions so far,
+    which the server counts in 64 bits.
+    """
+
+    def __init__(self, matched: Mapping[str, set[str]]) -> None:
+        self.matched = matched
+        self.cost = 0
+        self._budget = ExpressionBudget()
+
+    def used_by(self, name: str) -> set[str]:
+        """The attributes that constraints on a request, or on an alternative of one, look at."""
+        return self._named("") | self._named(name) | self._named(name.partition("/")[0])
+
+    def _named(self, name: str) -> set[str]:
+        return self.matched.get(name, set())
+
+    def expression_errors(self, path: Path, text: str) -> Iterator[FieldError]:
+        """One expression; its cost is added."""
+        for found in self._budget.derived_costs(path, text):
+            if isinstance(found, int):
+                self.cost = (self.cost + found) % 2**64
+            else:
+                yield found
 
 
-def _derived_errors(asked: Node, name: str, matched: Mapping[str, set[str]], release: Release) -> Iterator[FieldError]:
+def _derived_errors(asked: Node, name: str, attributes: DerivedAttributes, release: Release) -> Iterator[FieldError]:
     """Attributes that a request derives by CEL (1.37, alpha)."""
     count = len(asked.entries("derivedAttributes"))
     if count > DERIVED_MAX:
         yield too_many(asked.at("derivedAttributes"), count, DERIVED_MAX, declarative=True)
-    used = matched.get("", set()) | matched.get(name, set()) | matched.get(name.partition("/")[0], set())
+    used = attributes.used_by(name)
     yield from list_errors(
         asked,
         "derivedAttributes",
         None,
-        lambda each: _one_derived_errors(each, used, release, crowded=count > DERIVED_MAX),
+        lambda each: _one_derived_errors(each, used, attributes, release, crowded=count > DERIVED_MAX),
         replace(release, declarative=False),  # that names differ is checked after the conversion
         "name",
     )
 
 
-def _one_derived_errors(derived: Node, used: set[str], release: Release, *, crowded: bool) -> Iterator[FieldError]:
+def _one_derived_errors(
+    derived: Node, used: set[str], attributes: DerivedAttributes, release: Release, *, crowded: bool
+) -> Iterator[FieldError]:
     name, text = derived.text("name"), derived.text("expression")
     if name and name not in used:
         detail = "must be referenced by at least one matchAttribute or distinctAttribute constraint"
         yield invalid(derived.at("name"), name, f"{detail} targeting this request")
     if text:
-        yield from expression_errors(derived.at("expression"), text)
+        yield from attributes.expression_errors(derived.at("expression"), text)
     if crowded:
         return  # what is checked before the conversion stops at the length
     if not name:

@@ -34,7 +34,8 @@ def patch_errors(new: ResourceSlicePatch, old: ResourceSlicePatch | None, releas
     """A ResourceSlicePatch that is created (`old` is None) or updated."""
     yield from object_meta_errors(new.meta, created=old is None)
     if new.filter is not None:
-        yield from selector_errors(DEVICES.child("filter"), new.filter, old.filter if old else None, release)
+        stored = old.filter if old else None
+        yield from selector_errors(DEVICES.child("filter"), new.filter, stored, release, evaluated=True)
     number = len(new.attributes) + len(new.capacity)
     if number > ATTRIBUTES_AND_CAPACITIES_MAX:
         detail = f"the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import FieldError, Path, duplicate, invalid, not_supported, required, too_long, too_many
-from webhook.expressions.parser import expression_problem
 from webhook.validation.formats import (
     condition_reason,
     dns1123_label,
@@ -16,6 +15,7 @@ from webhook.validation.formats import (
     pool_name,
 )
 from webhook.validation.meta import object_meta_errors, resource_version_errors
+from webhook.validation.selectors import SELECTORS_MAX, ExpressionBudget
 from webhook.validation.taints import effect_errors, extras_errors, name_errors
 
 if TYPE_CHECKING:
@@ -28,10 +28,6 @@ SPEC: Final = Path.root().child("spec")
 SELECTOR: Final = SPEC.child("deviceSelector")
 TAINT: Final = SPEC.child("taint")
 CONDITIONS: Final = Path.root().child("status", "conditions")
-SELECTORS_MAX: Final = 32
-EXPRESSION_MAX_BYTES: Final = 10 * 1024
-PARSED_MAX_BYTES: Final = 16 * 1024
-"""What is parsed of one selector's expressions together: a parser takes half a second for as much."""
 CONDITIONS_MAX: Final = 8
 REASON_MAX_BYTES: Final = 1024
 MESSAGE_MAX_BYTES: Final = 32 * 1024
@@ -59,9 +55,12 @@ def versioned_rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, rel
 
 
 def selector_errors(
-    path: Path, new: DeviceSelector, old: DeviceSelector | None, release: Release
+    path: Path, new: DeviceSelector, old: DeviceSelector | None, release: Release, *, evaluated: bool = False
 ) -> Iterator[FieldError]:
-    """A device selector. A field that is set but empty is wrong, not a wildcard (R-3 to R-6)."""
+    """A device selector. A field that is set but empty is wrong, not a wildcard (R-3 to R-6).
+
+    `evaluated`: its CEL selectors are evaluated here, not by the API server.
+    """
     if new.driver is not None:
         yield from driver_name(path.child("driver"), new.driver, empty_twice=release.empty_driver_twice)
     if new.pool is not None:
@@ -72,28 +71,20 @@ def selector_errors(
         messages = dns1123_subdomain(new.device_class_name)
         yield from each_invalid(path.child("deviceClassName"), new.device_class_name, messages)
     if old is None or old.selectors != new.selectors:
-        yield from cel_selector_errors(path.child("selectors"), new)
+        yield from cel_selector_errors(path.child("selectors"), new, evaluated=evaluated)
 
 
-def cel_selector_errors(path: Path, selector: DeviceSelector) -> Iterator[FieldError]:
-    """CEL selectors: how many, and for each that it is there, short enough, and parses (R-10, R-11)."""
+def cel_selector_errors(path: Path, selector: DeviceSelector, *, evaluated: bool) -> Iterator[FieldError]:
+    """CEL selectors: how many, and for each that it is there, short enough, and compiles (R-10, R-11)."""
     if len(selector.selectors) > SELECTORS_MAX:
         yield too_many(path, len(selector.selectors), SELECTORS_MAX)
-    parsed_bytes = 0
+    budget = ExpressionBudget()
     for position, entry in enumerate(selector.selectors):
         cel = path.index(position).child("cel")
         if entry.expression is None:
             yield required(cel)
-            continue
-        at = cel.child("expression")
-        size_bytes = len(entry.expression.encode(errors="surrogatepass"))
-        if size_bytes > EXPRESSION_MAX_BYTES:
-            yield too_long(at, EXPRESSION_MAX_BYTES)
-            continue
-        parsed_bytes += size_bytes
-        problem = expression_problem(entry.expression) if parsed_bytes <= PARSED_MAX_BYTES else None
-        if problem is not None:
-            yield invalid(at, entry.expression, problem)
+        else:
+            yield from budget.selector_errors(cel.child("expression"), entry.expression, evaluated=evaluated)
 
 
 def rule_status_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, release: Release) -> Iterator[FieldError]:

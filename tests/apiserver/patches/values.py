@@ -184,6 +184,11 @@ BAD: Final[dict[str, tuple[Any, str]]] = {
 
 LEFT_TO_THE_WEBHOOK: Final[dict[str, Any]] = {
     "expression that does not compile": _selectors("device.driver =="),
+    "expression with an unknown name": _selectors("host == 'a'"),
+    "expression with an unknown field": _selectors("device.name == 'a'"),
+    "expression of mixed types": _selectors("device.driver > 1"),
+    "expression that is no truth value": _selectors("device.driver"),
+    "expression that costs too much": _selectors("lists.range(10000000).all(x, x > 0)"),
     "data of more than 10 KiB": _taint(data={"text": "x" * 10240}),
 }
 """What no schema can say."""

@@ -6,9 +6,17 @@ import sys
 
 import pytest
 
-from webhook.expressions.parser import expression_problem
+from webhook.expressions.parser import BadExpression, parse
 
 BACKSLASH = "\\"
+
+
+def expression_problem(expression: str) -> str | None:
+    try:
+        parse(expression)
+    except BadExpression as error:
+        return error.detail
+    return None
 
 
 @pytest.mark.parametrize(
@@ -44,10 +52,10 @@ JUDGE_ALL = """
 import json, sys
 from webhook.expressions.drivers import drivers_of
 from webhook.expressions.engine import BadExpression, compile_expression
-from webhook.expressions.parser import expression_problem
+from webhook.expressions.selectors.selector import compile_selector
 
 for text in json.load(sys.stdin):
-    expression_problem(text)
+    compile_selector(text)
     drivers_of([text])
     try:
         compile_expression(text, {})

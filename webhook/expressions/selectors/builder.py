@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.expressions.selectors.access import entry_of, optional_entry_of, present
+from webhook.expressions.selectors.constants import check_pattern, folded, is_no_key
 from webhook.expressions.selectors.faults import FaultKind, SelectorError
 from webhook.expressions.selectors.frame import Frame, Later
 from webhook.expressions.selectors.library import LIBRARY, dispatched
@@ -22,8 +23,16 @@ from webhook.expressions.selectors.syntax import (
     ListOf,
     MapOf,
 )
-from webhook.expressions.selectors.texts import compiled_pattern
-from webhook.expressions.selectors.values import Optional, TypeName, differ, equal, key_value, map_key, no_overload
+from webhook.expressions.selectors.values import (
+    AbortedError,
+    Optional,
+    TypeName,
+    differ,
+    equal,
+    key_value,
+    map_key,
+    no_overload,
+)
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
@@ -33,11 +42,10 @@ if TYPE_CHECKING:
 
     Step = Callable[[Frame], Any]
 
-_CONVERSIONS: Final = frozenset(
-    {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
-)
-_PATTERNS: Final = {"matches": 1, "find": 1, "findAll": 1}
-"""Functions that take a pattern, and which operand it is."""
+_INDEXES: Final = frozenset({"_[_]", "_[?_]"})
+_MEASURES: Final = frozenset({"string_to_quantity", "string_to_semver", "string_bool_to_semver"})
+_FATAL: Final = ("list_distinct", "list_flatten_int", "list_int_sort", "list_string_sort", "list_double_sort")
+"""Overloads whose cost the API server takes from operands without a look at whether they are errors."""
 
 
 def built(node: Node) -> Step:  # noqa: PLR0911 -- one case a kind of node
@@ -92,13 +100,21 @@ def _field(node: Field) -> Step:
 
 def _call(node: Invocation) -> Step:
     special = _SPECIAL.get(node.function)
+    if node.function in _INDEXES and is_no_key(node.arguments[1]):
+        raise SelectorError(FaultKind.INTERNAL, "program instantiation failed: invalid qualifier type")
     operands = [node.target, *node.arguments] if node.target is not None else node.arguments
     if special is not None and node.overloads:
         return special([built(operand) for operand in operands])
+    constant = folded(node)
+    if constant is not None:
+        value = constant.value
+        return lambda _: value
+    if node.overloads[0] in _MEASURES and all(isinstance(operand, Constant) for operand in operands):
+        return _measure(node, operands)
     steps = [built(operand) for operand in operands]
     if not any(overload in LIBRARY for overload in node.overloads):
         raise SelectorError.unsupported(f"{node.function}()")
-    _check_pattern(node, operands)
+    check_pattern(node, operands)
     if _appends(node):
         return _appended(*steps)
     if node.function == "@in":
@@ -106,10 +122,27 @@ def _call(node: Invocation) -> Step:
         if listed is not None:
             step = steps[0]
             return (lambda frame: is_member(step(frame), listed)) if listed else lambda _: False
-    function = dispatched(node.overloads)
-    run = _applied(function, steps)
-    if node.function in _CONVERSIONS and len(operands) == 1 and isinstance(operands[0], Constant):
-        return _constant(run)
+    fatal = node.overloads[0].startswith(_FATAL) and len(node.overloads) == 1
+    return (_fatal if fatal else _applied)(dispatched(node.overloads, [each.type for each in operands]), steps)
+
+
+def _measure(node: Invocation, operands: Sequence[Node]) -> Step:
+    """A quantity or a version that is written out, which is read once; what cannot be read fails when it is used."""
+    given = [operand.value for operand in operands if isinstance(operand, Constant)]
+    try:
+        found = LIBRARY[node.overloads[0]](*given)
+    except EvaluationError as error:
+        failed = str(error)
+
+        def fail(_: Frame) -> Any:
+            raise EvaluationError(failed)
+
+        return fail
+
+    def run(frame: Frame) -> Any:
+        frame.charge(1)
+        return found
+
     return run
 
 
@@ -151,25 +184,21 @@ def _applied(function: Callable[..., Any], steps: Sequence[Step]) -> Step:
     return run
 
 
-def _constant(run: Step) -> Step:
-    """A conversion of a constant, which the API server evaluates when it compiles."""
-    try:
-        value = run(Frame({}))
-    except EvaluationError as error:
-        raise SelectorError(FaultKind.INTERNAL, f"program instantiation failed: {error}") from None
-    return lambda _: value
+def _fatal(function: Callable[..., Any], steps: Sequence[Step]) -> Step:
+    """A call that the API server cannot price when an operand fails or is no list: its evaluation ends there."""
 
+    def run(frame: Frame) -> Any:
+        try:
+            values = [step(frame) for step in steps]
+        except EvaluationError as error:
+            raise AbortedError(str(error)) from error
+        for value in values:
+            frame.charge_for(value)
+        if not isinstance(values[0], list):
+            raise AbortedError(str(no_overload(*values)))
+        return function(*values)
 
-def _check_pattern(node: Invocation, operands: Sequence[Node]) -> None:
-    position = _PATTERNS.get(node.function)
-    pattern = operands[position] if position is not None else None
-    if not isinstance(pattern, Constant) or not isinstance(pattern.value, str):
-        return
-    if compiled_pattern(pattern.value) is not None:
-        return
-    if node.function == "matches" and node.target is not None:
-        raise SelectorError.invalid("invalid matches argument")
-    raise SelectorError(FaultKind.INTERNAL, "program instantiation failed: error parsing regexp")
+    return run
 
 
 # --- calls that need not evaluate all their operands, or look at the types of values -------------
@@ -182,9 +211,9 @@ def _logical(stop: bool) -> Callable[[Sequence[Step]], Step]:  # noqa: FBT001 --
             for step in steps:
                 try:
                     value = step(frame)
+                except AbortedError:
+                    raise
                 except EvaluationError as error:
-                    if error is frame.exhausted:
-                        raise
                     failed = failed or error
                     continue
                 if not isinstance(value, bool):
@@ -218,9 +247,9 @@ def _not_strictly_false(steps: Sequence[Step]) -> Step:
     def run(frame: Frame) -> bool:
         try:
             value = step(frame)
-        except EvaluationError as error:
-            if error is frame.exhausted:
-                raise
+        except AbortedError:
+            raise
+        except EvaluationError:
             return True
         return value is not False
 
@@ -364,9 +393,9 @@ def _fold(node: Fold) -> Step:
                 break
             try:
                 state[accumulator] = step(loop)
+            except AbortedError:
+                raise
             except EvaluationError as error:
-                if error is frame.exhausted:
-                    raise
                 state[accumulator] = error
         return result(inner)
 

@@ -26,6 +26,7 @@ from webhook.expressions.selectors.syntax import (
     children,
     walk,
 )
+from webhook.expressions.selectors.texts import compiled_pattern
 from webhook.expressions.selectors.unify import Substitutions, most_general
 from webhook.expressions.selectors.values import UInt
 
@@ -59,6 +60,7 @@ def check(root: Node) -> CelType:
     for node, _ in walk(root):
         node.type = checker.found.resolved(node.type, final=True)
     _refuse_mixed(root, allowed=False)
+    _refuse_patterns(root)
     return root.type
 
 
@@ -304,6 +306,17 @@ def _refuse_mixed(node: Node, *, allowed: bool) -> None:
             _refuse_different([_entry_type(value, at in node.optional) for at, (_, value) in enumerate(node.entries)])
     for child in children(node):
         _refuse_mixed(child, allowed=allowed)
+
+
+def _refuse_patterns(root: Node) -> None:
+    """What the API server takes for the pattern of `matches`: the first argument, even of `matches(text, pattern)`."""
+    for node, _ in walk(root):
+        match node:
+            case Invocation(function="matches", arguments=[Constant(value=str(pattern)), *_]):
+                if compiled_pattern(pattern) is None:
+                    raise SelectorError.invalid("invalid matches argument")
+            case _:
+                pass
 
 
 def _entry_type(entry: Node, optional: bool) -> CelType:  # noqa: FBT001 -- of a position

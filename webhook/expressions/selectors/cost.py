@@ -114,7 +114,7 @@ class _Coster:
         match node:
             case Ident():
                 variable = self.variable(node)
-                self.paths[id(node)] = variable.path if variable is not None else (node.name,)
+                self.paths[id(node)] = variable.path if variable is not None else (self.outermost(node.name),)
                 return ONE
             case Field():
                 return self.field(node)
@@ -274,6 +274,11 @@ class _Coster:
     def variable(self, node: Node) -> _Variable | None:
         found = self.variables.get(node.name) if isinstance(node, Ident) else None
         return found[-1] if found else None
+
+    def outermost(self, name: str) -> str:
+        """The name of a variable without the dot before it, unless a macro binds that name."""
+        plain = name.removeprefix(".")
+        return name if self.variables.get(plain) else plain
 
     def push(self, name: str, variable: _Variable) -> None:
         self.variables.setdefault(name, []).append(variable)

@@ -4,37 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from webhook.expressions.selectors.values import AbortedError, DomainMap
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_SIZED: Final = (str, bytes, list, dict)
+_SIZED: Final[frozenset[type]] = frozenset({str, bytes, list, dict, DomainMap})
 _CHARACTERS: Final = 10
 """That cost as much as one step."""
 
 
-class CostExceededError(EvaluationError):
+class CostExceededError(AbortedError):
     """An evaluation, or all those that share a StepBudget, took more steps than they may."""
 
 
-class StepBudget:
-    """The steps that evaluations may take together; `left` sinks to -1 at least."""
+def _exceeded() -> CostExceededError:
+    return CostExceededError("operation cancelled: actual cost limit exceeded")
 
-    __slots__ = ("exhausted", "left")
+
+class StepBudget:
+    """The steps that evaluations may take together; `left` is negative when they are used up."""
+
+    __slots__ = ("left",)
 
     def __init__(self, steps: int) -> None:
         self.left = steps
-        self.exhausted = CostExceededError("operation cancelled: actual cost limit exceeded")
 
     def charge(self, steps: int) -> None:
         """Take some steps.
 
-        Raises: CostExceededError, the same one each time.
+        Raises: CostExceededError.
         """
         self.left -= steps
         if self.left < 0:
-            raise self.exhausted
+            raise _exceeded()
 
 
 class Frame:
@@ -49,11 +53,6 @@ class Frame:
         self.budget = budget or StepBudget(1000)
         self.around = around
 
-    @property
-    def exhausted(self) -> EvaluationError:
-        """The error that nothing settles."""
-        return self.budget.exhausted
-
     def inner(self, variables: Mapping[str, Any]) -> Frame:
         """A frame with some variables more."""
         return Frame(variables, self.budget, self)
@@ -63,14 +62,20 @@ class Frame:
 
         Raises: CostExceededError.
         """
-        self.budget.charge(steps)
+        budget = self.budget
+        budget.left -= steps
+        if budget.left < 0:
+            raise _exceeded()
 
     def charge_for(self, value: Any) -> None:
         """Take the steps for a call that looks at a value.
 
         Raises: CostExceededError.
         """
-        self.budget.charge(1 + len(value) // _CHARACTERS if isinstance(value, _SIZED) else 1)
+        budget = self.budget
+        budget.left -= 1 + len(value) // _CHARACTERS if type(value) in _SIZED else 1
+        if budget.left < 0:
+            raise _exceeded()
 
     def variable(self, name: str, *, outermost: bool = False) -> Any:
         """The innermost variable of that name, or the outermost.

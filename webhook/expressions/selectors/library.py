@@ -56,20 +56,42 @@ def takes(kind: CelType, value: Any) -> bool:
             return type(value) is _CLASSES.get(kind.name)
 
 
-def dispatched(overloads: Sequence[str]) -> Callable[..., Any]:
+def dispatched(overloads: Sequence[str], given: Sequence[CelType] = ()) -> Callable[..., Any]:
     """The function that calls the overload which takes the arguments it gets.
 
+    `given` are the types of the arguments as far as the checker knows them: those that fit need no look at the values.
     Raises, when it is called: EvaluationError.
     """
     known = functions().by_id
-    choices = [(known[name].arguments, LIBRARY[name]) for name in overloads if name in LIBRARY]
-    if len(choices) == 1 and all(kind.kind in {"dyn", "parameter"} for kind in choices[0][0]):
-        return choices[0][1]
+    choices = [_Choice(known[name].arguments, LIBRARY[name]) for name in overloads if name in LIBRARY]
+    if len(choices) == 1 and (choices[0].takes_anything or choices[0].kinds == tuple(given)):
+        return choices[0].function
 
-    def run(*given: Any) -> Any:
-        for kinds, function in choices:
-            if len(kinds) == len(given) and all(map(takes, kinds, given)):
-                return function(*given)
-        raise no_overload(*given)
+    def run(*values: Any) -> Any:
+        for choice in choices:
+            if choice.takes(values):
+                return choice.function(*values)
+        raise no_overload(*values)
 
     return run
+
+
+class _Choice:
+    """An overload with its function; `classes` tell most values apart without a look at their types."""
+
+    __slots__ = ("classes", "function", "kinds", "looks_inside", "takes_anything")
+
+    def __init__(self, kinds: tuple[CelType, ...], function: Callable[..., Any]) -> None:
+        self.kinds = kinds
+        self.function = function
+        self.classes = tuple([_CLASSES.get(kind.name) for kind in kinds])
+        self.takes_anything = all(kind.kind in {"dyn", "parameter"} for kind in kinds)
+        self.looks_inside = any(kind.kind in {"list", "map"} for kind in kinds)
+
+    def takes(self, values: tuple[Any, ...]) -> bool:
+        if len(values) != len(self.classes):
+            return False
+        for wanted, value in zip(self.classes, values, strict=True):
+            if wanted is not None and value.__class__ is not wanted:
+                return False
+        return not self.looks_inside or all(map(takes, self.kinds, values))

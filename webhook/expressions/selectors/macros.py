@@ -16,6 +16,7 @@ from webhook.expressions.selectors.syntax import (
     ListOf,
     MapOf,
     copied,
+    walk,
 )
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     Expand = Callable[[Node, list[Node]], Node | None]
 
+COPIED_MAX: Final = 100
+"""Parts of what `optMap` is called on."""
 _SORTED: Final = "@__sortBy_input__"
 
 
@@ -158,6 +161,9 @@ def _optional_flat_map(target: Node, arguments: list[Node]) -> Node:
 def _unwrapped(target: Node, arguments: list[Node], macro: str, wrap: Callable[[Node], Node]) -> Node:
     if not isinstance(arguments[0], Ident):
         raise SelectorError.invalid(f"{macro}() variable name must be a simple identifier")
+    if sum(1 for _ in walk(target)) > COPIED_MAX:
+        # Each macro doubles what is before it, so that a few of them in a row would fill the memory.
+        raise SelectorError.unsupported(f"{macro}() after more than {COPIED_MAX} parts")
     value = Invocation(function="value", arguments=[], target=copied(target))
     bound = _bound(arguments[0].name, value, arguments[1])
     there = Invocation(function="hasValue", arguments=[], target=target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.expressions.selectors.syntax import Constant, ListOf
-from webhook.expressions.selectors.values import Semver, is_equal, no_overload
+from webhook.expressions.selectors.values import AbortedError, Semver, is_equal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +29,8 @@ def constant_entries(node: Invocation) -> tuple[Any, ...] | None:
 def is_member(value: Any, entries: Sequence[Any]) -> bool:
     """Whether the value is among them.
 
-    Raises: EvaluationError, for a version, which the API server cannot look up in a set.
+    Raises: AbortedError, for a version, which the API server cannot look up in a set.
     """
     if isinstance(value, Semver):
-        raise no_overload(value, list(entries))
+        raise AbortedError("hash of unhashable type cel.Semver")
     return any(is_equal(value, entry) for entry in entries)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from webhook.expressions.selectors.membership import constant_entries, is_member
 from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf
-from webhook.expressions.selectors.values import differ, equal, truth
+from webhook.expressions.selectors.values import AbortedError, differ, equal, truth
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def _all(tests: Sequence[Test]) -> Test:
             try:
                 if not test(device):
                     return False
+            except AbortedError:
+                raise
             except EvaluationError as error:
                 failed = failed or error
         if failed is not None:

@@ -21,6 +21,10 @@ MIN_INT: Final = -(2**63)
 MAX_UINT: Final = 2**64 - 1
 
 
+class AbortedError(EvaluationError):
+    """Ends an evaluation: unlike other errors, `&&`, `||` and loops do not settle the matter without it."""
+
+
 class UInt(int):
     """A number without a sign: `3u`."""
 
