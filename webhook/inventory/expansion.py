@@ -67,7 +67,8 @@ def expansion(
     won = _won_by(effective)
     found: dict[str, PatchExpansion] = {}
     for name in sorted(known):
-        rules = tuple(_rules(pools, known[name], effective.selected[name], won))
+        applies = name not in effective.inapplicable
+        rules = tuple(_rules(pools, known[name], effective.selected[name], won)) if applies else ()
         found[name] = PatchExpansion(rules if len(rules) <= ceiling else (), len(rules))
     return found
 
@@ -88,7 +89,7 @@ def _rules(
     won: Mapping[tuple[str, Origin], list[DeviceId]],
 ) -> Iterator[ExpandedRule]:
     selector = patch.filter or DeviceSelector()
-    plain = not (selector.device_class_name or selector.selectors or selector.unknown)
+    plain = selector.device_class_name is None and not selector.selectors
     covers: dict[tuple[DeviceId, ...], tuple[DeviceSelector, ...]] = {}
     for taint in taints_of_patch(patch):
         devices = tuple(won.get((patch.meta.name, Origin("taint", taint.key, taint.effect)), ()))

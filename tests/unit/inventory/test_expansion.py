@@ -92,6 +92,8 @@ def test_each_taint_has_rules_of_its_own() -> None:
         ),
         pytest.param({"device_class_name": "missing"}, [], id="a class that is missing"),
         pytest.param({"unknown": (("all", "true"),)}, [], id="a filter that cannot be judged"),
+        pytest.param({"device_class_name": ""}, [], id="a class without a name, which validation refuses"),
+        pytest.param({"cel": ["n"], "driver": DRIVER}, [], id="a selector that does not compile"),
     ],
 )
 def test_class_and_cel_filters_become_the_fewest_rules(filter_: Any, expected: list[DeviceSelector]) -> None:
