@@ -262,10 +262,10 @@ def _with_selectors(value: JSON, expressions: list[str], rng: random.Random) -> 
     places = [(holder, key) for holder, key in _places(value) if key == "expression"]
     for holder, key in rng.sample(places, rng.randint(1, len(places))):
         text = rng.choice(expressions)
-        holder[key] = text if rng.random() < 0.6 else _changed_text(text, rng)
+        holder[key] = text if rng.random() < 0.6 else changed_text(text, rng)
 
 
-def _changed_text(text: str, rng: random.Random) -> str:
+def changed_text(text: str, rng: random.Random) -> str:
     """A word or a sign of the text dropped, repeated, or replaced by another."""
     words = re.findall(r"\w+|\s+|.", text) or [""]
     at = rng.randrange(len(words))
