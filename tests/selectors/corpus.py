@@ -62,7 +62,7 @@ def asked(texts: Sequence[str] | None = None, asked_of: Sequence[dict[str, Any]]
 def _answer(result: dict[str, Any]) -> Answer:
     error = result.get("error")
     if error:
-        internal = error.startswith("program instantiation failed")
+        internal = error.startswith(("program instantiation failed", "panic: "))
         return {"refused": FaultKind.INTERNAL if internal else FaultKind.INVALID}
     if result["maxCost"] > _COST_MAX:
         return {"refused": FaultKind.TOO_EXPENSIVE}

@@ -12,7 +12,7 @@ from webhook.expressions.selectors.declarations import (
     VARIABLES,
     functions,
 )
-from webhook.expressions.selectors.faults import SelectorError
+from webhook.expressions.selectors.faults import FaultKind, SelectorError
 from webhook.expressions.selectors.kinds import BOOL, DYN, INT, CelType
 from webhook.expressions.selectors.syntax import (
     Constant,
@@ -320,7 +320,10 @@ def _refuse_patterns(root: Node) -> None:
 
 
 def _entry_type(entry: Node, optional: bool) -> CelType:  # noqa: FBT001 -- of a position
-    return entry.type.of[0] if optional and entry.type.of else entry.type
+    if optional and not entry.type.of:
+        # Its compiler panics, which the API server answers with 500.
+        raise SelectorError(FaultKind.INTERNAL, "an optional entry of unknown type")
+    return entry.type.of[0] if optional else entry.type
 
 
 def _refuse_different(found: list[CelType]) -> None:
