@@ -56,7 +56,7 @@ func compile(expression string) dracel.CompilationResult {
 
 func judge(expression string, devices []device) (answer result) {
 	defer func() {
-		// The compiler panics at some expressions, which an API server answers with 500.
+		// The compiler panics at some expressions, where an API server closes the connection.
 		if cause := recover(); cause != nil {
 			answer = result{Error: fmt.Sprintf("panic: %v", cause)}
 		}

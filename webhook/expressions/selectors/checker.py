@@ -45,6 +45,8 @@ _CONSTANTS: Final[dict[type, CelType]] = {
     bytes: kinds.BYTES,
     type(None): kinds.NULL,
 }
+OPTIONAL_OF_UNKNOWN: Final = "an optional entry of unknown type"
+"""In a list or a map. The compiler of Kubernetes 1.37 panics at it, and the API server closes the connection."""
 _ANY_LENGTH: Final = frozenset({"dyn", "error", "parameter"})
 _MIXED_ALLOWED: Final = "format"
 """The function whose arguments may be lists of mixed types."""
@@ -321,8 +323,7 @@ def _refuse_patterns(root: Node) -> None:
 
 def _entry_type(entry: Node, optional: bool) -> CelType:  # noqa: FBT001 -- of a position
     if optional and not entry.type.of:
-        # Its compiler panics, which the API server answers with 500.
-        raise SelectorError(FaultKind.INTERNAL, "an optional entry of unknown type")
+        raise SelectorError(FaultKind.INTERNAL, OPTIONAL_OF_UNKNOWN)
     return entry.type.of[0] if optional else entry.type
 
 
