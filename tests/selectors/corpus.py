@@ -48,13 +48,13 @@ def recorded() -> list[Answer]:
     return [json.loads(line) for line in _ANSWERS.read_text().splitlines()]
 
 
-def asked() -> list[Answer]:
-    """Kubernetes' answers, from the program that is built for that.
+def asked(texts: Sequence[str] | None = None, asked_of: Sequence[dict[str, Any]] = DEVICES) -> list[Answer]:
+    """Kubernetes' answers to some texts or all, from the program that is built for that.
 
     Raises: AssetsUnavailableError.
     """
     program = built(selectors(), lambda text: print(text, file=sys.stderr)) / "selectors"
-    question = json.dumps({"expressions": expressions(), "devices": DEVICES})
+    question = json.dumps({"expressions": expressions() if texts is None else texts, "devices": asked_of})
     done = subprocess.run([program], input=question, check=True, capture_output=True, text=True, timeout=300)
     return [_answer(json.loads(line)) for line in done.stdout.splitlines()]
 
@@ -62,7 +62,7 @@ def asked() -> list[Answer]:
 def _answer(result: dict[str, Any]) -> Answer:
     error = result.get("error")
     if error:
-        internal = error.startswith("program instantiation failed")
+        internal = error.startswith(("program instantiation failed", "panic: "))
         return {"refused": FaultKind.INTERNAL if internal else FaultKind.INVALID}
     if result["maxCost"] > _COST_MAX:
         return {"refused": FaultKind.TOO_EXPENSIVE}

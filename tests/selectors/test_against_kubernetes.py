@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 from typing import Any
 
 import pytest
 
+from tests.apiserver.breakage import changed_text
 from tests.controlplane.assets import selectors
 from tests.controlplane.gobuild import AssetsUnavailableError, built
 from tests.selectors import corpus
+from tests.selectors.devices import DEVICES
 from webhook.expressions.selectors.declarations import functions
+from webhook.expressions.selectors.device import SelectedDevice
+from webhook.expressions.selectors.faults import FaultKind
 
 EXPRESSIONS = corpus.expressions()
+DAMAGED = 4000
+LEFT_OUT = ("range(", 'version in ["', "distinct()", "timestamp(")
+"""What Kubernetes takes minutes for, or panics at; see the decision record on selectors."""
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +46,33 @@ def test_kubernetes_still_gives_the_recorded_answers(program: list[str], capsys:
     evaluations = sum(len(answer.get("outcomes", "")) for answer in answers.values())
     with capsys.disabled():
         print(f"\n{len(answers)} selectors, {evaluations} evaluations")
+
+
+@pytest.mark.apiserver
+def test_damaged_selectors_are_judged_alike(program: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert program
+    rng = random.Random(1)
+    sound = [text for text in EXPRESSIONS if not any(part in text for part in LEFT_OUT)]
+    texts = [_damaged(sound, rng) for _ in range(DAMAGED)]
+    asked_of = [DEVICES[at] for at in (0, 4, 19, 26, 38, 40, 42, 44, 45, 46)]
+    unsupported = {"refused": FaultKind.UNSUPPORTED}
+    differ, taken = {}, 0
+    for text, theirs in zip(texts, corpus.asked(texts, asked_of), strict=True):
+        answer = corpus.ours(text, [SelectedDevice.of_json(each["driver"], each) for each in asked_of])
+        taken += "cost" in theirs
+        if answer not in (theirs, unsupported):
+            differ[text] = (answer, theirs)
+    with capsys.disabled():
+        print(f"\n{DAMAGED} damaged selectors, of which {taken} are right")
+    assert differ == {}
+    assert taken >= DAMAGED / 5
+
+
+def _damaged(sound: list[str], rng: random.Random) -> str:
+    text = rng.choice(sound)
+    for _ in range(rng.randrange(2)):
+        text = changed_text(text, rng)
+    return text if rng.random() < 0.6 else f"{text} {rng.choice(['&&', '||', '=='])} {rng.choice(sound)}"
 
 
 @pytest.mark.apiserver

@@ -54,12 +54,18 @@ func compile(expression string) dracel.CompilationResult {
 	return dracel.GetCompiler(features).CompileCELExpression(expression, dracel.Options{EnvType: &envType})
 }
 
-func judge(expression string, devices []device) result {
+func judge(expression string, devices []device) (answer result) {
+	defer func() {
+		// The compiler panics at some expressions, where an API server closes the connection.
+		if cause := recover(); cause != nil {
+			answer = result{Error: fmt.Sprintf("panic: %v", cause)}
+		}
+	}()
 	compiled := compile(expression)
 	if compiled.Error != nil {
 		return result{Error: compiled.Error.Detail}
 	}
-	answer := result{MaxCost: compiled.MaxCost}
+	answer = result{MaxCost: compiled.MaxCost}
 	if compiled.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
 		return answer // refused as well, and evaluating it may take minutes
 	}

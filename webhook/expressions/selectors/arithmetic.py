@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_NUMBER: Final = r"[0-9](?:_?[0-9])*"
 _FLOAT: Final = re.compile(
-    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE
+    rf"[+-]?(?:(?:{_NUMBER}\.?(?:{_NUMBER})?|\.{_NUMBER})(?:[eE][+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE
 )
+_HEX_FLOAT: Final = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]{1,9}")
 _DIGITS_MAX: Final = 32
 _TRUTHS: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
@@ -88,6 +90,12 @@ def add(one: Any, other: Any) -> Any:
             raise no_overload(one, other)
 
 
+def _remainder(one: int, other: int) -> int:
+    if other == -1:
+        bounded(-one)  # the quotient must fit as well
+    return remainder(one, other)
+
+
 def _divided(one: float, other: float) -> float:
     if other:
         return one / other
@@ -122,12 +130,21 @@ def _to_uint(value: Any) -> UInt:
 
 def _to_double(value: Any) -> float:
     if isinstance(value, str):
+        if _HEX_FLOAT.fullmatch(value):
+            return _from_hex(value)
         number = float(value) if _FLOAT.fullmatch(value) else math.nan
         spelt = value.lower().lstrip("+-")
         if (math.isnan(number) and spelt != "nan") or (math.isinf(number) and not spelt.startswith("inf")):
             raise EvaluationError(f"cannot convert {value!r} to double")
         return number
     return float(value)
+
+
+def _from_hex(text: str) -> float:
+    try:
+        return float.fromhex(text)
+    except OverflowError:
+        raise EvaluationError(f"cannot convert {text!r} to double") from None
 
 
 def _to_bool(text: str) -> bool:
@@ -188,7 +205,7 @@ ARITHMETIC: Final[Mapping[str, Callable[..., Any]]] = {
     "divide_int64": lambda one, other: bounded(quotient(one, other)),
     "divide_uint64": lambda one, other: UInt(quotient(int(one), int(other))),
     "divide_double": _divided,
-    "modulo_int64": remainder,
+    "modulo_int64": _remainder,
     "modulo_uint64": lambda one, other: UInt(remainder(int(one), int(other))),
     "negate_int64": lambda one: bounded(-one),
     "negate_double": lambda one: -one,

@@ -26,6 +26,7 @@ from webhook.expressions.selectors.syntax import (
 from webhook.expressions.selectors.values import (
     AbortedError,
     Optional,
+    OtherKey,
     TypeName,
     differ,
     equal,
@@ -358,7 +359,7 @@ def _map(node: MapOf) -> Step:
         frame.charge(len(steps))
         found: dict[Any, Any] = {}
         for key_step, value_step, optional in steps:
-            key, value = map_key(key_step(frame)), value_step(frame)
+            key, value = _literal_key(key_step(frame)), value_step(frame)
             if optional and not isinstance(value, Optional):
                 raise no_overload(value)
             if optional and not value.present:
@@ -367,6 +368,13 @@ def _map(node: MapOf) -> Step:
         return found
 
     return run
+
+
+def _literal_key(value: Any) -> Any:
+    try:
+        return map_key(value)
+    except EvaluationError:
+        return OtherKey(value)
 
 
 def _bind(node: Fold) -> Step:

@@ -12,7 +12,7 @@ from webhook.expressions.selectors.declarations import (
     VARIABLES,
     functions,
 )
-from webhook.expressions.selectors.faults import SelectorError
+from webhook.expressions.selectors.faults import FaultKind, SelectorError
 from webhook.expressions.selectors.kinds import BOOL, DYN, INT, CelType
 from webhook.expressions.selectors.syntax import (
     Constant,
@@ -45,6 +45,8 @@ _CONSTANTS: Final[dict[type, CelType]] = {
     bytes: kinds.BYTES,
     type(None): kinds.NULL,
 }
+OPTIONAL_OF_UNKNOWN: Final = "an optional entry of unknown type"
+"""In a list or a map. The compiler of Kubernetes 1.37 panics at it, and the API server closes the connection."""
 _ANY_LENGTH: Final = frozenset({"dyn", "error", "parameter"})
 _MIXED_ALLOWED: Final = "format"
 """The function whose arguments may be lists of mixed types."""
@@ -320,7 +322,9 @@ def _refuse_patterns(root: Node) -> None:
 
 
 def _entry_type(entry: Node, optional: bool) -> CelType:  # noqa: FBT001 -- of a position
-    return entry.type.of[0] if optional and entry.type.of else entry.type
+    if optional and not entry.type.of:
+        raise SelectorError(FaultKind.INTERNAL, OPTIONAL_OF_UNKNOWN)
+    return entry.type.of[0] if optional else entry.type
 
 
 def _refuse_different(found: list[CelType]) -> None:

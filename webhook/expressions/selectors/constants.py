@@ -42,6 +42,8 @@ def folded(node: Node) -> Constant | None:
 
 def is_no_key(node: Node) -> bool:
     """Whether an index is a constant that no list and no map has an entry for."""
+    if isinstance(node, Invocation) and node.function == "dyn":
+        return is_no_key(node.arguments[0])
     constant = folded(node)
     if constant is not None:
         return not isinstance(constant.value, bool | int | float | str)

@@ -46,11 +46,9 @@ class Frame:
 
     __slots__ = ("around", "budget", "variables")
 
-    def __init__(
-        self, variables: Mapping[str, Any], budget: StepBudget | None = None, around: Frame | None = None
-    ) -> None:
+    def __init__(self, variables: Mapping[str, Any], budget: StepBudget, around: Frame | None = None) -> None:
         self.variables = variables
-        self.budget = budget or StepBudget(1000)
+        self.budget = budget
         self.around = around
 
     def inner(self, variables: Mapping[str, Any]) -> Frame:

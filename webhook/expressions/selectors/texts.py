@@ -5,6 +5,7 @@ Source: cel-go ext/strings.go, common/types; k8s.io/apiserver/pkg/cel/library/re
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _PATTERN_MEMORY_BYTES: Final = 1 << 20  # of RE2's program and caches
+_ANY_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")
+"""`\\C`, which RE2 takes and Go does not."""
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _QUOTED: Final = {
     "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\",
@@ -30,6 +33,8 @@ def compiled_pattern(pattern: str) -> Any:
     # The RE2 that celpy brings; imported late, as celpy costs 0.3 s and 30 MiB.
     from celpy.evaluation import re2  # type: ignore[attr-defined] # noqa: PLC0415
 
+    if _ANY_BYTE.search(pattern):
+        return None
     options = re2.Options()
     options.max_mem = _PATTERN_MEMORY_BYTES
     options.log_errors = False

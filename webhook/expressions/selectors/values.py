@@ -125,8 +125,19 @@ def map_key(value: Any) -> Any:
     raise EvaluationError(f"unsupported key type: {type_name(value)}")
 
 
+class OtherKey:
+    """A key of a map that no value is equal to: a list, a map, null."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 def key_value(key: Any) -> Any:
     """The value that a key of a dict stands for."""
+    if isinstance(key, OtherKey):
+        return key.value
     return key.name == "true" if isinstance(key, TypeName) else key
 
 
