@@ -24,7 +24,7 @@ from tests.properties.strategies import right_keys, right_taints, toleration_lis
 from tests.unit.cluster.held import held
 from webhook.api.claims import EXTENDED_RESOURCE, FROM_TEMPLATE, classes_only, decode_claim
 from webhook.api.decode import Reader
-from webhook.api.pods import HOLD, MIRROR
+from webhook.api.pods import GANG, HOLD, MIRROR
 from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, PodWire, RuleWire, SliceWire
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ _metadata: Final = _some(
     generation=st.integers(0, 3),
     creationTimestamp=st.sampled_from((None, "2026-06-01T12:00:00Z")),
     deletionTimestamp=st.just("2026-06-01T12:00:00Z"),
-    labels=st.dictionaries(_names, _names, max_size=2),
+    labels=st.none() | st.dictionaries(_names, _names, max_size=3),
     ownerReferences=_owners,
     annotations=st.dictionaries(
-        st.sampled_from((EXTENDED_RESOURCE, FROM_TEMPLATE, HOLD, MIRROR, "devicetaint.io/evict", "x")),
+        st.sampled_from((EXTENDED_RESOURCE, FROM_TEMPLATE, GANG, HOLD, MIRROR, "devicetaint.io/evict", "x")),
         st.sampled_from(("true", "false", "")),
         max_size=3,
     ),
@@ -253,3 +253,14 @@ def test_nothing_that_is_held_is_of_the_message(manifest: Json) -> None:
 
 def _allocation(value: Any) -> Any:
     return value.allocation or ()
+
+
+def test_equal_labels_of_pods_are_one_value() -> None:
+    """Pods that differ in one label share the others."""
+    first, second, third = [
+        msgspec.json.decode(b'{"metadata":{"labels":{"app":"a","index":"%d"}}}' % index, type=PodWire).to_value().labels
+        for index in (0, 0, 1)
+    ]
+    assert first is second
+    assert first[0] is third[0]
+    assert first[1] != third[1]

@@ -26,7 +26,7 @@ from webhook.api.claims import (
 from webhook.api.decode import Reader
 from webhook.api.meta import parse_time
 from webhook.api.owners import Owner, pod_group_of
-from webhook.api.pods import HOLD, MIRROR, READY, Pod, PodClaim
+from webhook.api.pods import GANG, HOLD, MIRROR, READY, Labels, Pod, PodClaim, to_labels
 from webhook.api.rules import DeviceTaintRule, decode_rule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint, decode_slice
 from webhook.api.taints import DeviceTaint, DeviceToleration, decode_taints, decode_tolerations
@@ -80,6 +80,18 @@ def _read_requests(value: Any) -> tuple[DeviceRequest, ...]:
     return classes_only(decode_claim(Reader({"spec": {"devices": {"requests": value}}}, [])).requests)
 
 
+_label_pairs: Final[dict[tuple[str, str], tuple[str, str]]] = {}
+"""Pods of one owner often differ in one label, so each label is shared, beside all labels of a pod."""
+
+
+def _read_labels(value: Any) -> Labels:
+    found = to_labels(Reader({"labels": value}, []).text_map("labels"))
+    if len(_label_pairs) >= _REMEMBERED_ENTRIES:
+        _label_pairs.clear()
+    return tuple([_label_pairs.setdefault(label, label) for label in found])
+
+
+_labels: Final = _Lists(_read_labels)
 _requests: Final = _Lists(_read_requests)
 _tolerations: Final = _Lists(_read_tolerations)
 _taints: Final = _Lists(_read_taints)
@@ -276,12 +288,14 @@ class RuleWire(msgspec.Struct, frozen=True):
 class _PodAnnotations(msgspec.Struct, frozen=True, gc=False):
     mirror: str | msgspec.UnsetType | None = msgspec.field(name=MIRROR, default=msgspec.UNSET)
     hold: str | None = msgspec.field(name=HOLD, default=None)
+    gang: str | None = msgspec.field(name=GANG, default=None)
 
 
 class _PodMeta(ObjectIdentity, frozen=True, gc=False, rename="camel"):
     annotations: _PodAnnotations = _PodAnnotations()
     owner_references: tuple[OwnerReference, ...] | None = None
     deletion_timestamp: str | None = None
+    labels: msgspec.Raw = _NOTHING
 
 
 class _PodClaim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -344,6 +358,8 @@ class PodWire(msgspec.Struct, frozen=True, gc=False):
             hold=metadata.annotations.hold,
             ready=any(each.type == READY and each.status == "True" for each in status.conditions or ()),
             gone_by=parse_time(metadata.deletion_timestamp or ""),
+            labels=_labels.of(metadata.labels),
+            gang=intern(metadata.annotations.gang or ""),
         )
 
     def _claims(self) -> tuple[PodClaim, ...]:
