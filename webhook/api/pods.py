@@ -81,7 +81,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_held(self) -> bool:
         """Whether an inventory holds it: a member of a PodGroup may have to go with one that uses claims."""
-        return bool(self.claims or self.extended_claim or self.pod_group)
+        return self.uses_claims or bool(self.pod_group)
 
 
 def to_labels(labels: Mapping[str, str]) -> Labels:
