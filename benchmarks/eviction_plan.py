@@ -114,12 +114,9 @@ class Cluster:
     async def write_event(self, _event: EvictionEvent) -> None:
         """Heard."""
 
-    def select(self, _pod: Pod) -> tuple[str, ...] | None:
+    def select(self, _pod: Pod) -> tuple[str, ...]:
         """No pod has a budget."""
         return ()
-
-    async def look_up(self, _pod: Pod) -> None:
-        """There is nothing to look up."""
 
     def allowed(self, _namespace: str, _name: str) -> int | None:
         """There is no budget."""

@@ -25,7 +25,7 @@ from tests.unit.cluster.held import held
 from webhook.api.claims import EXTENDED_RESOURCE, FROM_TEMPLATE, classes_only, decode_claim
 from webhook.api.decode import Reader
 from webhook.api.pods import GANG, HOLD, MIRROR
-from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, PodWire, RuleWire, SliceWire
+from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, PodGroupWire, PodWire, RuleWire, SliceWire
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -39,6 +39,7 @@ _WIRE: Final[dict[str, Any]] = {
     "ResourceSlice": SliceWire,
     "DeviceTaintRule": RuleWire,
     "Pod": PodWire,
+    "PodGroup": PodGroupWire,
 }
 _names: Final = st.sampled_from(("a", "b", "gpu-0", "node-0", "ü"))
 _flags: Final = st.sampled_from((None, True, False))
@@ -237,6 +238,22 @@ _pod_statuses: Final = _some(
 @given(_metadata, _pod_specs, _pod_statuses)
 def test_pods(metadata: Json, spec: Json, status: Json) -> None:
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+    assert kept(manifest) == held(manifest)
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha3", "v1alpha2"])
+@given(
+    _metadata,
+    st.none()
+    | _some(
+        disruptionMode=st.sampled_from(
+            (None, "Pod", "PodGroup", "Other", {}, {"all": {}}, {"single": {}}, {"all": None})
+        ),
+        schedulingPolicy=st.just({"gang": {"minCount": 2}}),
+    ),
+)
+def test_pod_groups(version: str, metadata: Json, spec: Json | None) -> None:
+    manifest = {"apiVersion": f"scheduling.k8s.io/{version}", "kind": "PodGroup", "metadata": metadata, "spec": spec}
     assert kept(manifest) == held(manifest)
 
 

@@ -78,6 +78,11 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         """Whether a taint of a device can ever concern it."""
         return bool(self.claims or self.extended_claim)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether an inventory holds it: a member of a PodGroup may have to go with one that uses claims."""
+        return self.uses_claims or bool(self.pod_group)
+
 
 def to_labels(labels: Mapping[str, str]) -> Labels:
     """Labels in the order of their keys, of which many objects have the same."""

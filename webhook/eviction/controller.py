@@ -180,8 +180,6 @@ class Controller:
             group.create_task(self._plan_pending())
             for _ in range(settings.planners):
                 group.create_task(self._handle_items())
-            for _ in range(settings.lookups):
-                group.create_task(self._look_up_budgets())
             for _ in range(settings.workers):
                 group.create_task(self._evict_due())
             group.create_task(self._core.recorder.run())
@@ -247,16 +245,6 @@ class Controller:
                 self.queue.done(item)
             if await self.backlog.timeslice.pause():
                 self._evictor.wake()  # no pod was evicted during the pause
-
-    async def _look_up_budgets(self) -> NoReturn:
-        while True:
-            await self.look_up_budgets(await self._core.lookups.get())
-
-    async def look_up_budgets(self, uid: str) -> None:
-        """Looks up the budgets of a pod, which then may be evicted."""
-        await self.planner.look_up_budgets(uid)
-        if not self.backlog.behind:
-            self._evictor.wake()
 
     async def _watch_clock(self) -> NoReturn:
         """Recomputes waits when the wall clock was set: due times are wall-clock times, waits are monotonic.

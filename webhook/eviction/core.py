@@ -6,7 +6,6 @@ Where things wait:
 |---|---|---|
 | a claim or pod that a change has hit and that is not planned yet | `backlog` | its time slice |
 | a pod that is due | `ready`, by its rate or the limit that blocks it | rates and limits allow it |
-| a pod that is due and whose budgets are not known | `lookups` | they were looked up |
 | pods under a budget that refuses | `ready`, parked; the budget is in `queue` | the budget allows evictions |
 | pods of a driver whose breaker tripped | `ready`, parked; the driver is in `queue` | the driver is calm |
 | a pod that is not due, is held, or is to be retried | `queue`, as POD | its delay is over |
@@ -30,7 +29,6 @@ from webhook.eviction.announcements import Announcements
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.budget_gate import BudgetGate
 from webhook.eviction.limits import BreakerLimit, BudgetLimit
-from webhook.eviction.lookups import BudgetLookups
 from webhook.eviction.modes import scope_of
 from webhook.eviction.pending import Backlog
 from webhook.eviction.plans import Plans
@@ -94,7 +92,6 @@ class Core:
     limiter: RateLimiter
     ready: ReadyQueue
     queue: WorkQueue[Item]
-    lookups: BudgetLookups
     recorder: EvictionRecorder
     announcements: Announcements
 
@@ -132,7 +129,6 @@ class Core:
             limiter=limiter,
             ready=ReadyQueue(limiter),
             queue=queue,
-            lookups=BudgetLookups(),
             recorder=EvictionRecorder(deps),
             announcements=announcements,
         )

@@ -12,7 +12,6 @@ from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
-from webhook.eviction.profiles import deletes_at_once
 from webhook.eviction.recorder import RENEW_SECONDS
 from webhook.eviction.step import Evict, NoAction, StepReason, hold_of, recheck
 from webhook.inventory.state import key_of
@@ -64,7 +63,7 @@ class Planner:
         match new if new is not None else old:
             case Pod() as pod:
                 self._backlog.pods.add((key_of(pod.meta),))
-                if isinstance(old, Pod) and old.hold != pod.hold:
+                if isinstance(old, Pod) and (old.hold, old.labels) != (pod.hold, pod.labels):
                     self._core.queue.add(WorkItem(ItemKind.POD, pod.meta.uid))
             case DeviceTaintRule():
                 self._observe_rule(old, new)
@@ -210,7 +209,7 @@ class Planner:
             core.queue.add_after(WorkItem(ItemKind.RULE, name), seconds)
         now = core.deps.clock.now()
         for plan in planned:
-            if self._is_due(plan, now) and self._budget_known(plan):
+            if self._is_due(plan, now):
                 self._backlog.due[plan.uid] = plan
             else:
                 self._backlog.due.pop(plan.uid, None)
@@ -227,7 +226,7 @@ class Planner:
     # --- one pod ---------------------------------------------------------------------------------
 
     def enqueue(self, plan: PodPlan, now: datetime) -> None:
-        """Puts a pod into the ready queue, into the work queue, or first where its budgets are looked up."""
+        """Puts a pod into the ready queue, or into the work queue."""
         if self._core.limiter.in_flight(plan.uid):
             return  # queued again when its request has been answered
         step = recheck(self._core, plan, now)
@@ -235,34 +234,10 @@ class Planner:
             self._delay(step, plan)
             return
         self._core.plans.held.discard(plan.uid)
-        if self._budget_known(plan):
-            self._core.ready.push(self._core.limiter.ready_pod(plan))
-        else:
-            self._core.lookups.add(plan.pod.meta.namespace, plan.uid)
-
-    async def look_up_budgets(self, uid: str) -> None:
-        """Looks up the disruption budgets of a pod that is due, then puts it into the ready queue."""
-        core = self._core
-        plan = core.plans.scheduled.get(uid)
-        if plan is None:
-            return
-        if not self._budget_known(plan):  # or they were read of a sibling meanwhile
-            await core.deps.budgets.look_up(plan.pod)
-        if core.plans.scheduled.get(uid) is not plan:
-            return  # dropped or planned again
-        # It may have been enqueued and popped during the lookup; then it comes back when its request is answered.
-        if not core.limiter.in_flight(uid):
-            core.ready.push(core.limiter.ready_pod(plan))
+        self._core.ready.push(self._core.limiter.ready_pod(plan))
 
     def _is_due(self, plan: PodPlan, now: datetime) -> bool:
         return not self._core.limiter.in_flight(plan.uid) and isinstance(recheck(self._core, plan, now), Evict)
-
-    def _budget_known(self, plan: PodPlan) -> bool:
-        """Whether the worker knows the budgets of the pod, or need not know them."""
-        settings = plan.profile.settings
-        if deletes_at_once(settings) and (plan.pod.owner is None or settings.per_owner_unavailable is None):
-            return True
-        return self._core.deps.budgets.select(plan.pod) is not None
 
     def _delay(self, step: NoAction | Wait, plan: PodPlan) -> None:
         """Removes a pod from the ready queue and, if it has to wait, adds it to the work queue with that delay."""

@@ -125,12 +125,8 @@ class ClusterWriter(Protocol):
 class PodBudgets(Protocol):
     """Which disruption budgets select a pod, and what they allow."""
 
-    def select(self, pod: Pod) -> tuple[str, ...] | None:
-        """The names of the budgets that select the pod, in order; None if that needs a request: see `look_up`."""
-        ...
-
-    async def look_up(self, pod: Pod) -> None:
-        """Makes that request. If it fails, no budget selects the pod until the next one: limits of owners apply."""
+    def select(self, pod: Pod) -> tuple[str, ...]:
+        """The names of the budgets that select the pod, in order."""
         ...
 
     def allowed(self, namespace: str, name: str) -> int | None:

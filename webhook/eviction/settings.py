@@ -20,8 +20,6 @@ class WorkerSettings:
     """Concurrent requests to evict. Rates and limits decide how often they are made."""
     planners: int = 4
     """Work-queue items handled concurrently; only writes of conditions take time."""
-    lookups: int = 4
-    """Concurrent lookups of budgets."""
     condition_seconds: float = 10.0
     """Minimum time between two writes of a rule's conditions, as in the in-tree controller (E-37)."""
     settle_seconds: float = 5.0

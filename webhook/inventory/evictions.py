@@ -13,6 +13,7 @@ import msgspec
 from msgspec import structs
 
 from webhook.api.claims import ResourceClaim
+from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
@@ -133,7 +134,7 @@ class Evictions:
             case ResourceSlice():
                 pools = {(each.driver, each.pool) for each in (old, new) if isinstance(each, ResourceSlice)}
                 return _NO_CLAIMS.union(*[self._retainted(pool) for pool in pools])
-            case Pod() | None:
+            case Pod() | PodGroup() | None:
                 return _NO_CLAIMS
 
     def refresh(self, name: str) -> AbstractSet[str]:

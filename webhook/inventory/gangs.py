@@ -16,10 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.api.pod_groups import SINGLE
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from webhook.api.pods import Pod
+    from webhook.inventory.state import Inventory
 
 POD_GROUP: Final = "PodGroup"
 JOB_SET: Final = "JobSet"
@@ -67,8 +70,8 @@ def gang_of(pod: Pod, gang_labels: Sequence[str] = (), *, by_owner: bool = False
     """The gang of a pod, or None; the first that the pod names counts. A label without a value names none.
 
     The order: its PodGroup, annotation `/gang`, its JobSet, its group of a LeaderWorkerSet, its pod group of Kueue,
-    the labels of `gang_labels`, and `by_owner` its controller. Whether a PodGroup's disruption mode lets its pods go
-    one by one is another question: see `Inventory.goes_together`.
+    the labels of `gang_labels`, and `by_owner` its controller. Whether a PodGroup lets its pods go one by one is
+    another question: see `gang_in`.
     """
     namespace = pod.meta.namespace
     if pod.pod_group:
@@ -79,6 +82,18 @@ def gang_of(pod: Pod, gang_labels: Sequence[str] = (), *, by_owner: bool = False
     if found is None and by_owner and pod.owner is not None:
         return Gang(pod.owner.kind, namespace, pod.owner.name, pod.owner.uid)
     return found
+
+
+def gang_in(inventory: Inventory, pod: Pod, gang_labels: Sequence[str] = (), *, by_owner: bool = False) -> Gang | None:
+    """Likewise, but none for a pod of a PodGroup whose disruption mode is `single`: its pods may go one by one.
+
+    Pods of a PodGroup that is not known, or says nothing, go together.
+    """
+    gang = gang_of(pod, gang_labels, by_owner=by_owner)
+    if gang is None or gang.kind != POD_GROUP:
+        return gang
+    group = inventory.pod_groups.get(f"{gang.namespace}/{gang.name}")
+    return None if group is not None and group.disruption_mode == SINGLE else gang
 
 
 def _by_labels(pod: Pod, gang_labels: Sequence[str]) -> Gang | None:

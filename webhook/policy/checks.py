@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from webhook.api.taints import DeviceToleration
-    from webhook.policy.model import Match, NamespaceMatch, Policy, PolicyException, Rule
+    from webhook.policy.model import LabelMatch, Match, NamespaceMatch, Policy, PolicyException, Rule
 
 _TYPING_ERRORS: Final = 3
 _COMPARED_MAX: Final = 100
@@ -51,7 +51,7 @@ def policy_errors(policy: Policy, at: Path, check: Callable[[str], None]) -> Ite
         yield from _exception_errors(exception, at.child("exceptions").index(position), policy, sorts)
     for position, entry in enumerate(policy.default_tolerations):
         path = at.child("defaultTolerations").index(position)
-        yield from _namespace_errors(entry.match.namespaces, path.child("match", "namespaces"))
+        yield from _label_errors(entry.match.namespaces, path.child("match", "namespaces"))
         for number, toleration in enumerate(entry.tolerations):
             yield from _toleration_errors(toleration, path.child("tolerations").index(number))
     yield from _impact_errors(policy, at.child("impact"))
@@ -92,7 +92,7 @@ def _rule_errors(rule: Rule, at: Path, policy: Policy) -> Iterator[FieldError]:
 
 def _match_errors(match: Match, path: Path, allowing: Policy | None, what: str) -> Iterator[FieldError]:
     """Faults of a match; `allowing` is the policy if the match is for something that allows."""
-    yield from _namespace_errors(match.namespaces, path.child("namespaces"))
+    yield from _label_errors(match.namespaces, path.child("namespaces"))
     if allowing is not None and match.namespaces is not None:
         yield from _trust_errors(match.namespaces, path.child("namespaces"), allowing.trusted_namespace_labels, what)
     tolerations = match.tolerations
@@ -106,7 +106,7 @@ def _match_errors(match: Match, path: Path, allowing: Policy | None, what: str) 
         yield forbidden(seconds, f"only {NO_EXECUTE} is tolerated for a time, and effects leaves it out")
 
 
-def _namespace_errors(match: NamespaceMatch | None, path: Path) -> Iterator[FieldError]:
+def _label_errors(match: NamespaceMatch | LabelMatch | None, path: Path) -> Iterator[FieldError]:
     for position, requirement in enumerate(match.expressions if match else ()):
         values = path.child("matchExpressions").index(position).child("values")
         if requirement.operator in _WITH_VALUES and not requirement.values:
@@ -190,19 +190,23 @@ def _toleration_errors(toleration: DeviceToleration, at: Path) -> Iterator[Field
 
 
 def _impact_errors(policy: Policy, at: Path) -> Iterator[FieldError]:
-    yield from _namespace_errors(policy.impact.protected_namespaces, at.child("protectedNamespaces"))
+    yield from _label_errors(policy.impact.protected_namespaces, at.child("protectedNamespaces"))
     ends = [entry.requesters is None and entry.taints is None for entry in policy.impact.limits]
     yield from _end_errors(ends, at.child("limits"), "requesters and taints")
 
 
 def _eviction_errors(policy: Policy, at: Path) -> Iterator[FieldError]:
     for position, profile in enumerate(policy.eviction):
-        yield from _namespace_errors(profile.namespaces, at.index(position).child("namespaces"))
+        yield from _label_errors(profile.namespaces, at.index(position).child("namespaces"))
+        yield from _label_errors(profile.pod_labels, at.index(position).child("podLabels"))
     ends = [
-        profile.namespaces is None and profile.priority_at_most is None and not profile.device_classes
+        profile.namespaces is None
+        and profile.priority_at_most is None
+        and profile.pod_labels is None
+        and not profile.device_classes
         for profile in policy.eviction
     ]
-    yield from _end_errors(ends, at, "namespaces, priority and deviceClasses")
+    yield from _end_errors(ends, at, "namespaces, priority, podLabels and deviceClasses")
 
 
 def _end_errors(ends: Sequence[bool], at: Path, fields: str) -> Iterator[FieldError]:

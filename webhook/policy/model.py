@@ -75,6 +75,13 @@ class NamespaceMatch(msgspec.Struct, frozen=True):
     expressions: tuple[LabelRequirement, ...] = ()
 
 
+class LabelMatch(msgspec.Struct, frozen=True):
+    """Objects by their labels (values are globs), as in `NamespaceMatch`."""
+
+    labels: tuple[tuple[str, str], ...] = ()
+    expressions: tuple[LabelRequirement, ...] = ()
+
+
 class RequesterMatch(msgspec.Struct, frozen=True):
     """The requester: one of the users, a member of one of the groups, or one of the service accounts. All globs.
 
@@ -214,6 +221,10 @@ class EvictionProfile(msgspec.Struct, frozen=True):
     max_hold_seconds: float = 24 * 3600.0
     evict_daemon_sets: bool = False
     stuck_after_seconds: float = 300.0
+    pod_labels: LabelMatch | None = None
+    gang_labels: tuple[str, ...] = ()
+    gang_by_owner: bool = False
+    gang_window_seconds: float = 60.0
 
 
 class BreakerSettings(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from webhook.policy.model import (
     EvictionProfile,
     ImpactLimits,
     ImpactSettings,
+    LabelMatch,
     Match,
     NamespaceMatch,
     Pause,
@@ -155,6 +156,9 @@ class Builder:
         given = _renamed(raw, _PROFILE_FIELDS)
         given["namespaces"] = namespaces(raw.get("namespaces"))
         given["device_classes"] = _texts(raw, "deviceClasses")
+        given["pod_labels"] = pod_labels(raw.get("podLabels"))
+        given["gang_labels"] = _texts(raw, "gangLabels")
+        given["gang_by_owner"] = raw.get("gang") == "owner"
         if "priority" in raw:
             given["priority_at_most"] = raw["priority"]["atMost"]
         if "perOwnerUnavailable" in raw:
@@ -219,6 +223,7 @@ _PROFILE_DURATIONS: Final = {
     "grace": "grace_seconds",
     "maxHold": "max_hold_seconds",
     "stuckAfter": "stuck_after_seconds",
+    "gangWindow": "gang_window_seconds",
 }
 
 
@@ -239,13 +244,24 @@ def namespaces(raw: Raw | None) -> NamespaceMatch | None:
     match = NamespaceMatch(
         _texts(raw, "names"),
         _texts(raw, "except"),
-        tuple(raw.get("labels", {}).items()),
-        tuple(
-            LabelRequirement(entry["key"], entry["operator"], _texts(entry, "values"))
-            for entry in raw.get("matchExpressions", ())
-        ),
+        *_labels(raw),
     )
     return None if match == NamespaceMatch() else match
+
+
+def pod_labels(raw: Raw | None) -> LabelMatch | None:
+    """Labels of pods; None where nothing is given."""
+    match = LabelMatch(*_labels(raw or {}))
+    return None if match == LabelMatch() else match
+
+
+def _labels(raw: Raw) -> tuple[tuple[tuple[str, str], ...], tuple[LabelRequirement, ...]]:
+    """`labels` and `matchExpressions`."""
+    expressions = [
+        LabelRequirement(entry["key"], entry["operator"], _texts(entry, "values"))
+        for entry in raw.get("matchExpressions", ())
+    ]
+    return tuple(raw.get("labels", {}).items()), tuple(expressions)
 
 
 def requesters(raw: Raw | None) -> RequesterMatch | None:

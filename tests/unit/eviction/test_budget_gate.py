@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.world import BLOCKED, BLUNT, FREE, Budget, World
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
 from webhook.eviction.budget_gate import BudgetGate
 from webhook.eviction.limits import BudgetLimit
 from webhook.eviction.modes import Mode
@@ -17,12 +16,10 @@ from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction
 
-if TYPE_CHECKING:
-    from webhook.policy.model import EvictionProfile
-
 EVICTED = EvictionOutcome(EvictionResult.EVICTED)
 PENDING = BLOCKED._replace(budget_pending=True)
 LIMIT = BudgetLimit("ml", ("web",))
+WEB = (("app", "web"),)
 
 
 class Budgets:
@@ -32,11 +29,8 @@ class Budgets:
         self.names = names or ("web",)
         self.status: int | None = None
 
-    def select(self, pod: object) -> tuple[str, ...] | None:
+    def select(self, pod: object) -> tuple[str, ...]:
         return self.names if str(pod.meta.name).startswith("web") else ()  # type: ignore[attr-defined]
-
-    async def look_up(self, pod: object) -> None:  # noqa: ARG002 -- the port's
-        raise AssertionError("nothing to look up")
 
     def allowed(self, namespace: str, name: str) -> int | None:
         assert (namespace, name) == ("ml", "web")
@@ -241,12 +235,29 @@ def test_status_of_the_budget_lets_the_next_pod_go_at_once() -> None:
     assert len(world.evicted) == 5
 
 
-@pytest.mark.parametrize(("profile", "looked_up"), [(FREE, {"uid-rs"}), (BLUNT, set())], ids=["evict", "delete"])
-def test_budgets_are_looked_up_of_pods_that_ask_them(profile: EvictionProfile, looked_up: set[str]) -> None:
-    world = World(Mode.REPLACEMENT, profile)
-    world.add(claim("web"), owned("web"), rule())
+@pytest.mark.parametrize(("app", "evicted"), [("api", ["web"]), ("web", [])], ids=["none", "the same"])
+def test_pod_that_leaves_its_budget_goes_at_once(app: str, evicted: list[str]) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add_budget(Budget(labels=WEB, status=0))
+    before = owned("web", labels=WEB)
+    world.add(claim("web"), before, rule())
     world.settle()
-    assert (world._looked_up, world.evicted) == (looked_up, ["web"])
+    assert world.evicted == []
+    # The budget is not asked for five seconds, so what happens before that is due to the labels.
+    world.change(before, structs.replace(before, labels=(("app", app), ("more", ""))))
+    world.settle()
+    assert world.evicted == evicted
+
+
+@pytest.mark.parametrize(("app", "evicted"), [("api", ["web"]), ("web", [])], ids=["none", "one"])
+def test_pod_is_evicted_under_the_budgets_that_its_newest_labels_have(app: str, evicted: list[str]) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add_budget(Budget(labels=WEB))
+    before = owned("web", labels=(("app", "api"),))
+    world.add(claim("web", tolerates(10)), before, rule())
+    world.change(before, structs.replace(before, labels=(("app", app),)))
+    world.advance(12)
+    assert world.evicted == evicted
 
 
 def test_refused_pods_take_turns() -> None:

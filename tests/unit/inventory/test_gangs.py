@@ -8,8 +8,10 @@ import pytest
 
 from webhook.api.meta import ObjectMeta
 from webhook.api.owners import Owner
+from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod, to_labels
-from webhook.inventory.gangs import Gang, RootOwner, gang_of, root_owner
+from webhook.inventory.gangs import Gang, RootOwner, gang_in, gang_of, root_owner
+from webhook.inventory.state import Inventory
 
 JOB: Final = Owner("Job", "train", "uid-train")
 JOB_SET: Final = {"jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/job-index": "0"}
@@ -71,6 +73,25 @@ def test_pods_of_one_owner_are_a_gang_where_the_profile_says_so() -> None:
     assert gang_of(pod({"app": "web"}, owner=JOB), by_owner=True) == Gang("Job", "ml", "train", "uid-train")
     assert gang_of(pod({"two": "b"}, owner=JOB), ("two",), by_owner=True) == Gang("two", "ml", "b")
     assert gang_of(pod(), by_owner=True) is None
+
+
+@pytest.mark.parametrize(
+    ("namespace", "mode", "together"),
+    [("ml", "all", True), ("ml", "single", False), ("ml", "", True), ("web", "single", True)],
+    ids=["all", "single", "says nothing", "not known"],
+)
+def test_pods_of_a_pod_group_go_together_unless_it_lets_them_go_one_by_one(
+    namespace: str,
+    mode: str,
+    together: bool,  # noqa: FBT001 -- a table's
+) -> None:
+    inventory = Inventory()
+    inventory.apply(None, PodGroup(ObjectMeta("crew", namespace=namespace), mode))
+    member = pod(JOB_SET, pod_group="crew", owner=JOB)
+    assert gang_in(inventory, member, by_owner=True) == (Gang("PodGroup", "ml", "crew") if together else None)
+    assert gang_in(inventory, pod(JOB_SET)) == Gang("JobSet", "ml", "train")
+    assert gang_in(inventory, pod({"two": "b"}), ("two",)) == Gang("two", "ml", "b")
+    assert gang_in(inventory, pod(owner=JOB)) is None
 
 
 def test_gang_says_what_it_is() -> None:

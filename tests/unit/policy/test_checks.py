@@ -204,11 +204,32 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
             [
                 'eviction[0].perOwnerUnavailable: Invalid value: "0%": must be greater than 0%',
                 (
-                    "eviction[0]: Forbidden: the last entry must be without namespaces, priority and deviceClasses: "
-                    "it is for all others"
+                    "eviction[0]: Forbidden: the last entry must be without namespaces, priority, podLabels and "
+                    "deviceClasses: it is for all others"
                 ),
             ],
             id="eviction",
+        ),
+        pytest.param(
+            {"eviction": [{"podLabels": {"matchExpressions": [{"key": "a", "operator": "In"}]}}, {}]},
+            [
+                "eviction[0].podLabels.matchExpressions[0].values: Required value: must have an entry for operator In",
+            ],
+            id="labels of pods",
+        ),
+        pytest.param(
+            {"eviction": [{"gangLabels": ["a"], "gang": "owner"}, {"podLabels": {"labels": {"a": "b"}}}]},
+            [
+                (
+                    "eviction[0]: Forbidden: only the last entry may be without namespaces, priority, podLabels and "
+                    "deviceClasses: it matches everything"
+                ),
+                (
+                    "eviction[1]: Forbidden: the last entry must be without namespaces, priority, podLabels and "
+                    "deviceClasses: it is for all others"
+                ),
+            ],
+            id="gangs match nothing, labels do",
         ),
     ],
 )

@@ -34,6 +34,7 @@ from webhook.policy.model import (
     ImpactLimits,
     ImpactSettings,
     InTreeEvictor,
+    LabelMatch,
     Match,
     NamespaceMatch,
     Policy,
@@ -266,6 +267,13 @@ def test_eviction_profiles_are_read() -> None:
         "grace": "8s",
         "maxHold": "1h",
         "daemonSets": "evict",
+        "podLabels": {
+            "labels": {"app": "web*"},
+            "matchExpressions": [{"key": "tier", "operator": "In", "values": ["a"]}],
+        },
+        "gangLabels": ["example.com/gang", "group"],
+        "gang": "owner",
+        "gangWindow": "90s",
     }
     assert policy_of(eviction=[first, {"perOwnerUnavailable": None}]).eviction == (
         EvictionProfile(
@@ -284,9 +292,27 @@ def test_eviction_profiles_are_read() -> None:
             grace_seconds=8.0,
             max_hold_seconds=3600.0,
             evict_daemon_sets=True,
+            pod_labels=LabelMatch((("app", "web*"),), (LabelRequirement("tier", "In", ("a",)),)),
+            gang_labels=("example.com/gang", "group"),
+            gang_by_owner=True,
+            gang_window_seconds=90.0,
         ),
         EvictionProfile(per_owner_unavailable=None),
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "profile"),
+    [
+        ({}, EvictionProfile()),
+        ({"gang": "none", "gangLabels": [], "gangWindow": "0s"}, EvictionProfile(gang_window_seconds=0.0)),
+        ({"podLabels": {}}, EvictionProfile()),
+        ({"podLabels": {"labels": {}, "matchExpressions": []}}, EvictionProfile()),
+    ],
+)
+def test_gangs_and_labels_of_pods_have_defaults(given: Any, profile: EvictionProfile) -> None:
+    assert policy_of(eviction=[given]).eviction == (profile,)
+    assert (EvictionProfile().gang_by_owner, EvictionProfile().gang_window_seconds) == (False, 60.0)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Slices, rules, claims and pods on the wire, and the part of them that an inventory holds.
+"""Slices, rules, claims, pods and PodGroups on the wire, and the part of them that an inventory holds.
 
 A cluster has hundreds of thousands, so equal strings are one string, equal lists are one list, and what only reviews
 need is left out: requests, specifications and annotations of claims, attributes and shapes of devices. Rules are few
@@ -26,6 +26,7 @@ from webhook.api.claims import (
 from webhook.api.decode import Reader
 from webhook.api.meta import parse_time
 from webhook.api.owners import Owner, pod_group_of
+from webhook.api.pod_groups import PodGroup, decode_pod_group
 from webhook.api.pods import GANG, HOLD, MIRROR, READY, Labels, Pod, PodClaim, to_labels
 from webhook.api.rules import DeviceTaintRule, decode_rule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint, decode_slice
@@ -285,6 +286,13 @@ class RuleWire(msgspec.Struct, frozen=True):
         return decode_rule(Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, []))
 
 
+def _owner_of(owner: OwnerReference | None) -> Owner | None:
+    return Owner(intern(owner.kind), intern(owner.name), intern(owner.uid)) if owner else None
+
+
+# --- pods ---------------------------------------------------------------------------------------
+
+
 class _PodAnnotations(msgspec.Struct, frozen=True, gc=False):
     mirror: str | msgspec.UnsetType | None = msgspec.field(name=MIRROR, default=msgspec.UNSET)
     hold: str | None = msgspec.field(name=HOLD, default=None)
@@ -342,7 +350,6 @@ class PodWire(msgspec.Struct, frozen=True, gc=False):
     def to_value(self) -> Pod:
         """As `api.pods.decode_pod` returns it, without annotations and generateName."""
         metadata, spec, status = self.metadata, self.spec, self.status
-        owner = controller_of(metadata.owner_references)
         extended = status.extended_resource_claim_status
         return Pod(
             meta=object_meta(metadata),
@@ -353,7 +360,7 @@ class PodWire(msgspec.Struct, frozen=True, gc=False):
             phase=intern(status.phase),
             deleting=metadata.deletion_timestamp is not None,
             priority=spec.priority or 0,
-            owner=Owner(intern(owner.kind), intern(owner.name), intern(owner.uid)) if owner else None,
+            owner=_owner_of(controller_of(metadata.owner_references)),
             mirror=metadata.annotations.mirror is not msgspec.UNSET,
             hold=metadata.annotations.hold,
             ready=any(each.type == READY and each.status == "True" for each in status.conditions or ()),
@@ -372,4 +379,23 @@ class PodWire(msgspec.Struct, frozen=True, gc=False):
                 else PodClaim(each.resource_claim_name)
                 for each in self.spec.resource_claims or ()
             ]
+        )
+
+
+class _PodGroupMeta(ObjectIdentity, frozen=True, gc=False, rename="camel"):
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class PodGroupWire(msgspec.Struct, frozen=True, gc=False):
+    """A PodGroup of any version. There are few, and their disruption mode has two shapes."""
+
+    metadata: _PodGroupMeta
+    spec: dict[str, Any] | None = None
+
+    def to_value(self) -> PodGroup:
+        """As `api.pod_groups.decode_pod_group` returns it, without annotations and generateName."""
+        return msgspec.structs.replace(
+            decode_pod_group(Reader({"spec": self.spec}, [])),
+            meta=object_meta(self.metadata),
+            owner=_owner_of(controller_of(self.metadata.owner_references)),
         )

@@ -1,4 +1,4 @@
-"""The inventory of a live cluster: slices, rules, claims and, for who may read them, pods, each kept by a watch.
+"""The inventory of a live cluster: slices, rules, claims and, where they may be read, pods and PodGroups; by watches.
 
 `sight` returns it together with whether it is current; callers decide what follows from that.
 """
@@ -13,8 +13,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
+from webhook.api.owners import POD_GROUPS
+from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.api.pods import Pod
-from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, PodWire, RuleWire, SliceWire
+from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, PodGroupWire, PodWire, RuleWire, SliceWire
 from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import InventorySettings
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 class InventoryCache:
     """Watches that fill one inventory; it lags behind the cluster by the delay of events.
 
-    Where rules are not served there are none, and discovery is repeated every few seconds. Rules that are known from a
-    server that did serve them are not current; after a while they are dropped.
+    Where rules or PodGroups are not served there are none, and discovery is repeated every few seconds. Those that are
+    known from a server that did serve them are not current; after a while they are dropped.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class InventoryCache:
     ) -> None:
         """`random` returns numbers in [0, 1), `clock` seconds that only go forward.
 
-        Pods, and the device classes of claims, are kept only with `pods`.
+        Pods, PodGroups, and the device classes of claims, are kept only with `pods`.
         """
         self.inventory = held = Inventory()
         self._trusted = Sight(held)
@@ -65,9 +67,13 @@ class InventoryCache:
             self._rules,
             follow(claims, ClassedClaimWire if pods else ClaimWire, items=held.claims, settings=common),
         ]
+        self._optional = [self._rules]
         if pods:
             every = FixedCollection("", "v1", "pods")
             self._reflectors.append(follow(every, PodWire, items=held.pods, settings=common))
+            groups = ServedCollection(cluster, POD_GROUPS[0], POD_GROUP_VERSIONS, POD_GROUPS[1])
+            self._optional.append(follow(groups, PodGroupWire, items=held.pod_groups, settings=common, optional=True))
+            self._reflectors.append(self._optional[-1])
         for each in self._reflectors:
             each.subscribe(self._changed)
         if metrics is not None:
@@ -116,7 +122,7 @@ class InventoryCache:
     def _doubt(self, reflector: Reflector[Any]) -> str:
         """Why a resource is not current; empty if it is."""
         if reflector.unserved:
-            if reflector is not self._rules:
+            if reflector not in self._optional:
                 return f"{reflector.resource} are not served"
             # Kept for a while, as another server may serve them; meanwhile nothing follows their changes.
             return f"{reflector.resource} are served no longer" if reflector.items else ""
@@ -134,7 +140,7 @@ class InventoryCache:
         )
 
     def _changed(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
-        if old is None and isinstance(new, Pod) and not new.uses_claims:
+        if old is None and isinstance(new, Pod) and not new.is_held:
             return  # not held, so each of its changes looks like the first
         self.inventory.apply(old, new)
         for on_change in self._subscribers:

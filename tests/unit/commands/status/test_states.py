@@ -16,7 +16,7 @@ from webhook.api.owners import Owner
 from webhook.api.pods import Pod
 from webhook.api.rules import EVICTIONS_PER_SECOND, Condition, DeviceSelector
 from webhook.api.selectors import LabelRequirement, LabelSelector
-from webhook.commands.status.objects import HeldNamespace, LabeledPod, StatusObjects
+from webhook.commands.status.objects import HeldNamespace, StatusObjects
 from webhook.commands.status.report import lines_of
 from webhook.commands.status.states import PodState, WaitKind
 from webhook.commands.status.views import StatusSettings, guessed_mode
@@ -44,7 +44,7 @@ def objects_of(*given: Any, labels: Mapping[str, str] = WEB) -> StatusObjects:
     objects = StatusObjects()
     pods = [each for each in given if isinstance(each, Pod)]
     for each in given:
-        objects.add(LabeledPod(each, labels) if each in pods else each)
+        objects.add(structs.replace(each, labels=tuple(labels.items())) if each in pods else each)
     for number, each in enumerate(pods):
         key = f"{each.meta.namespace}/{each.meta.name}-claim"
         if key not in objects.inventory.claims:
