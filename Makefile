@@ -33,8 +33,8 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 setup: $(INSTALLED) ## install the Python packages into .venv
 
 .PHONY: controlplane
-controlplane: setup ## build the test control plane (once; 8 to 16 minutes), or find KUBEBUILDER_ASSETS
-	@$(BIN)/python -m tests.controlplane.assets --kwok --cert-manager
+controlplane: setup ## build the test control plane (once; 9 to 18 minutes), or find KUBEBUILDER_ASSETS
+	@$(BIN)/python -m tests.controlplane.assets --kwok --cert-manager --example-driver
 
 # --- inner loop ---------------------------------------------------------------------------------
 

@@ -91,7 +91,11 @@ def _assets(request: pytest.FixtureRequest, *programs: str) -> Assets:
     capture = request.config.pluginmanager.getplugin("capturemanager")
     try:
         with capture.global_and_fixture_disabled():  # a first build takes minutes: let its progress be seen
-            found = control_plane_assets.find(kwok="kwok" in programs, cert_manager="cert-manager" in programs)
+            found = control_plane_assets.find(
+                kwok="kwok" in programs,
+                cert_manager="cert-manager" in programs,
+                example_driver=control_plane_assets.EXAMPLE_DRIVER in programs,
+            )
         for name in programs:  # setup-envtest, for one, brings no controller-manager
             found.program(name)
     except AssetsUnavailableError as e:

@@ -161,8 +161,8 @@ class Ward:
     def claims(self) -> str:
         return path(f"{GROUP}/v1", "resourceclaims", namespace=self.name)
 
-    def admit(self, name: str, *tolerations: Json, device: str = "", **metadata: Any) -> Json:
-        """A running pod with a device of its own, of a pool named after the ward."""
+    def admit(self, name: str, *tolerations: Json, device: str = "", pool: str = "", **metadata: Any) -> Json:
+        """A running pod with a device of its own, of a pool named after the ward unless it is given."""
         requests = [{"name": "gpu", "exactly": {"deviceClassName": DRIVER, "tolerations": list(tolerations)}}]
         claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}}
         assert (reply := self.client.create(self.claims, self.encoded(claim))).ok, reply
@@ -178,7 +178,7 @@ class Ward:
         created = self.client.create(self.pods, pod).object
         running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         _ = self.client.patch(f"{self.pods}/{name}/status", {"status": running}).object
-        result = {"request": "gpu", "driver": DRIVER, "pool": self.name, "device": device or name}
+        result = {"request": "gpu", "driver": DRIVER, "pool": pool or self.name, "device": device or name}
         status = {
             "allocation": {"devices": {"results": [{**result, "tolerations": list(tolerations)}]}},
             "reservedFor": [{"resource": "pods", "name": name, "uid": created["metadata"]["uid"]}],

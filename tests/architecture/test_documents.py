@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from webhook.admission.additions import ADDITION_REMARKS
 from webhook.admission.cluster_lint import CLUSTER_LINTS
 from webhook.admission.lint import LINTS
+from webhook.admission.softening import SOFTENING_REMARKS
 from webhook.commands.explain.codes import codes
 from webhook.commands.test import command as suite
 from webhook.policy.lint import POLICY_LINTS
@@ -23,7 +24,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("cert
 
 def test_every_warning_code_has_its_entry_and_title() -> None:
     page = (ROOT / "docs" / "admission.md").read_text()
-    titles = {**LINTS, **CLUSTER_LINTS, **POLICY_LINTS, **ADDITION_REMARKS}
+    titles = {**LINTS, **CLUSTER_LINTS, **POLICY_LINTS, **ADDITION_REMARKS, **SOFTENING_REMARKS}
     assert dict(re.findall(r"^### (DT\d{3}): (.+)$", page, re.MULTILINE)) == titles
 
 

@@ -1,6 +1,7 @@
 """Where etcd, kube-apiserver, kubectl and their kin are: found, or built from the pinned Go modules next door.
 
 As a command it prints the folder:  python -m tests.controlplane.assets [--version 1.37.0] [--kwok] [--cert-manager]
+[--example-driver]
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 _REQUIRED = ("etcd", "kube-apiserver", "kubectl")
+EXAMPLE_DRIVER = "dra-example-kubeletplugin"
 _PROGRAMS = (*_REQUIRED, "kube-controller-manager", "kube-scheduler")
 
 
@@ -37,13 +39,15 @@ class Assets:
     """The kwok executable, if it was asked for."""
     cert_manager: Path | None = None
     """The executable with cert-manager's controllers, if it was asked for; its CRDs are beside it, in crds."""
+    example_driver: Path | None = None
+    """The kubelet plugin of Kubernetes' example driver, if it was asked for."""
 
     def program(self, name: str) -> Path:
         """The path of one program.
 
         Raises: AssetsUnavailableError if there is none.
         """
-        apart = {"kwok": self.kwok, "cert-manager": self.cert_manager}
+        apart = {"kwok": self.kwok, "cert-manager": self.cert_manager, EXAMPLE_DRIVER: self.example_driver}
         path = apart[name] if name in apart else self.folder / name
         if path is None or not os.access(path, os.X_OK):
             raise AssetsUnavailableError(f"{self.folder} has no {name}")
@@ -51,13 +55,18 @@ class Assets:
 
 
 def find(
-    version: str | None = None, *, kwok: bool = False, cert_manager: bool = False, progress: Progress | None = None
+    version: str | None = None,
+    *,
+    kwok: bool = False,
+    cert_manager: bool = False,
+    example_driver: bool = False,
+    progress: Progress | None = None,
 ) -> Assets:
     """The programs of KUBEBUILDER_ASSETS if that is set, else our own build, made now if need be.
 
     The version is an argument, else ENVTEST_K8S_VERSION, else versions.DEFAULT; what KUBEBUILDER_ASSETS holds is
-    taken as it is unless a version was asked for. kwok: build that too, if it is not among them; cert_manager: build
-    its controllers too.
+    taken as it is unless a version was asked for. kwok: build that too, if it is not among them; cert_manager,
+    example_driver: build those too.
 
     Raises: AssetsUnavailableError.
     """
@@ -75,6 +84,8 @@ def find(
         assets = replace(assets, kwok=path)
     if cert_manager:
         assets = replace(assets, cert_manager=built(_cert_manager(), tell) / "cert-manager")
+    if example_driver:
+        assets = replace(assets, example_driver=built(_example_driver(), tell) / EXAMPLE_DRIVER)
     return assets
 
 
@@ -112,6 +123,11 @@ def _cert_manager() -> GoProgram:
     return GoProgram(f"cert-manager-{_pinned(module, name)}", module, data=((name, "deploy/crds"),))
 
 
+def _example_driver() -> GoProgram:
+    module, name = _HERE / "exampledriver", "sigs.k8s.io/dra-example-driver"
+    return GoProgram(f"{EXAMPLE_DRIVER}-{_pinned(module, name)}", module, package=f"{name}/cmd/{EXAMPLE_DRIVER}")
+
+
 def _pinned(module: Path, required: str) -> str:
     """The version that a go.mod requires."""
     found = re.search(rf"^\s*{re.escape(required)} v(\S+)", (module / "go.mod").read_text(), re.MULTILINE)
@@ -147,15 +163,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.controlplane.assets", description=__doc__)
     parser.add_argument("--version", help=f"Kubernetes release: {', '.join(available())}")
     parser.add_argument("--kwok", action="store_true", help="kwok too; its path is the next line")
-    parser.add_argument("--cert-manager", action="store_true", help="cert-manager's controllers too, in the last line")
+    parser.add_argument("--cert-manager", action="store_true", help="cert-manager's controllers too, in the next line")
+    parser.add_argument("--example-driver", action="store_true", help="the example driver's plugin too, likewise")
     arguments = parser.parse_args()
+    kwok, cert_manager, example_driver = arguments.kwok, arguments.cert_manager, arguments.example_driver
     try:
-        assets = find(arguments.version, kwok=arguments.kwok, cert_manager=arguments.cert_manager)
+        assets = find(arguments.version, kwok=kwok, cert_manager=cert_manager, example_driver=example_driver)
     except AssetsUnavailableError as e:
         print(e, file=sys.stderr)
         return 1
     print(assets.folder)
-    for path in (assets.kwok, assets.cert_manager):
+    for path in (assets.kwok, assets.cert_manager, assets.example_driver):
         if path is not None:
             print(path)
     return 0

@@ -103,6 +103,13 @@ def test_a_version_of_cert_manager_is_pinned_and_brings_its_kinds() -> None:
     assert f"github.com/cert-manager/cert-manager v{version} h1:" in (program.module / "go.sum").read_text()
 
 
+def test_a_version_of_the_example_driver_is_pinned() -> None:
+    program = assets._example_driver()
+    assert program.executable == assets.EXAMPLE_DRIVER
+    version = program.name.removeprefix(f"{assets.EXAMPLE_DRIVER}-")
+    assert f"sigs.k8s.io/dra-example-driver v{version} h1:" in (program.module / "go.sum").read_text()
+
+
 @pytest.fixture
 def hello(tmp_path: Path) -> GoProgram:
     """A Go module that builds in a second."""

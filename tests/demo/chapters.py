@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.demo.eviction import EVICTION
 from tests.demo.impact import IMPACT
 from tests.demo.scenes import Chapter, Step
+from tests.demo.softening import SOFTENING
 
 AS_CONTROLLER = "resource-claim-controller"
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
@@ -176,6 +177,7 @@ IN_A_CLUSTER = (
     ),
     *IMPACT,
     *EVICTION,
+    *SOFTENING,
     Chapter(
         title=_POLICY,
         steps=(

@@ -155,7 +155,7 @@ def story_for(version: str, folder: Path) -> Path:
 def _evictor(plane: ControlPlane, metrics: str) -> Iterator[Process]:
     """`evict --mode delegated`, at work. Its log is in the control plane's folder."""
     command = [
-        *(sys.executable, "-m", "webhook", "evict", "--mode=delegated"),
+        *(sys.executable, "-m", "webhook", "evict", "--mode=delegated", "--leader-elect"),
         f"--kubeconfig={plane.kubeconfig_of_account(_NAMESPACE, _EVICTOR)}",
         *("--health-probe-bind-address=0", f"--metrics-bind-address={metrics}"),
     ]

@@ -177,7 +177,7 @@ def test_every_file_of_the_story_is_told_in_both_ways() -> None:
     assert _files(IN_A_CLUSTER) == files
     assert _files(STANDALONE) == files - {
         *("namespaces.yaml", "fleet.yaml", "all-gpus.yaml"),
-        *("rack.yaml", "spare-rack.yaml", "firmware.yaml"),
+        *("rack.yaml", "spare-rack.yaml", "firmware.yaml", "health-operator.yaml", "hot-gpus.yaml"),
     }
 
 
@@ -190,7 +190,10 @@ def test_files_are_rewritten_for_releases_that_serve_rules_in_another_version(tm
     newest = cluster.story_for(versions.DEFAULT, tmp_path / "newest")
     older = cluster.story_for("1.34.4", tmp_path / "older")
     changed = {path.name for path in STORY.iterdir() if (newest / path.name).read_text() != _text(older, path)}
-    assert changed == {*("all-gpus.yaml", "broken-gpu.yaml", "broken-gpu-evict.yaml", "bad-data.yaml", "firmware.yaml")}
+    assert changed == {
+        *("all-gpus.yaml", "broken-gpu.yaml", "broken-gpu-evict.yaml", "bad-data.yaml", "firmware.yaml"),
+        "hot-gpus.yaml",
+    }
     assert "apiVersion: resource.k8s.io/v1alpha3\nkind: DeviceTaintRule" in (older / "broken-gpu.yaml").read_text()
 
 

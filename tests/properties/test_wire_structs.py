@@ -115,21 +115,32 @@ def _claims(draw: st.DrawFn, version: str) -> Json:
     return claim if status is None and draw(st.booleans()) else claim | {"status": status}
 
 
+_counter_uses: Final = _lists(st.none() | _some(counterSet=_names, counters=st.just({"memory": {"value": "8Gi"}})), 2)
+
+
 @st.composite
 def _slice_specs(draw: st.DrawFn) -> tuple[list[Json], Json]:
     """Devices without their shape, and the rest."""
     devices = [
-        without_none({"name": name, "taints": draw(_taints)})
+        without_none({"name": name, "taints": draw(_taints), "counters": draw(_counter_uses)})
         for name in draw(st.lists(_names, max_size=4, unique=True))
     ]
-    rest = draw(_some(taints=_lists(_some(device=_names, taint=right_taints)), sharedCounters=_lists(_some(), 1)))
+    rest = draw(
+        _some(
+            taints=_lists(_some(device=_names, taint=right_taints)),
+            sharedCounters=_lists(_some(name=_names) | st.none(), 2),
+        )
+    )
     pool = draw(_some(name=_names, generation=st.integers(0, 3), resourceSliceCount=st.integers(0, 3)))
     return devices, rest | {"pool": pool}
 
 
 def _slice(devices: list[Json], rest: Json, metadata: Json, version: str) -> Json:
     make = make_basic_device if version == "v1beta1" else make_device
-    listed = [make(each["name"], each.get("taints"), attributes={"a": {"int": 1}}) for each in devices]
+    listed = [
+        make(each["name"], each.get("taints"), attributes={"a": {"int": 1}}, consumesCounters=each.get("counters"))
+        for each in devices
+    ]
     manifest = make_slice(listed, version=version, meta=metadata)
     return manifest | {"spec": manifest["spec"] | rest}
 

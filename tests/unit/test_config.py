@@ -33,6 +33,7 @@ DEFAULTS = ServeSettings(
     policy_config_map=None,
     key_file=None,
     key_secret=None,
+    eviction_lease=None,
     log_format=LogFormat.JSON,
     verbose=False,
 )
@@ -87,6 +88,7 @@ def test_every_flag_is_heard() -> None:
         policy_config_map=None,
         key_file=Path("key"),
         key_secret=None,
+        eviction_lease=None,
         log_format=LogFormat.TEXT,
         verbose=True,
         client_names=("kube-apiserver", "api.example.com"),

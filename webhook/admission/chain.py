@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 from msgspec import structs
 
 from webhook.admission.additions import additions
@@ -22,10 +23,12 @@ from webhook.admission.excess import Excess, excess_of
 from webhook.admission.explanation import NOTHING, Explanation, explanation
 from webhook.admission.guard import SILENT as UNGUARDED
 from webhook.admission.guard import GuardFindings, guard
+from webhook.admission.impact_text import IMPACT
 from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
 from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findings
 from webhook.admission.slice_guard import guard_slice
+from webhook.admission.softening import UNTOUCHED, softening_of
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader
 from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, not_supported
@@ -39,10 +42,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from webhook.admission.context import AdmissionContext
+    from webhook.admission.defaulting import Edit
     from webhook.admission.review import AdmissionRequest
+    from webhook.admission.softening import SofteningResult
     from webhook.api.field import JSON
     from webhook.policy.model import Action
 
+_encoder: Final = msgspec.json.Encoder(order="deterministic")
 _WRITES: Final = frozenset({"CREATE", "UPDATE"})
 _STATUS: Final = "status"
 MAX_FINDINGS: Final = 1000
@@ -170,6 +176,10 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     if isinstance(subject, Decision) or subject.errors or request.sub_resource or subject.cut:
         return ALLOWED
     context.budget.check("defaulting")
+    if isinstance(subject.new, DeviceTaintRule):
+        softening = softening_of(subject.new, subject.old, request, context)
+        if softening is not UNTOUCHED:
+            return _softened(subject, request, context, softening)
     edits = list(edits_for(subject.new, subject.old, context))
     remarks: tuple[Finding, ...] = ()
     if isinstance(subject.new, ResourceClaim | ResourceClaimTemplate):
@@ -180,6 +190,44 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     if not patch:
         return _decision(list(remarks)) if remarks else ALLOWED
     return Decision(remarks, patch, {"decision": "defaulted"})
+
+
+def _softened(
+    subject: _Subject, request: AdmissionRequest, context: AdmissionContext, softening: SofteningResult
+) -> Decision:
+    """The decision of /mutate on a rule that an entry of the policy may soften."""
+    if not softening.edits:
+        patch = patch_for(request.object, list(edits_for(subject.new, subject.old, context)))
+        annotations = {"decision": "defaulted"} if patch else {}
+        return Decision((), patch, annotations, assumed=softening.left)
+    annotations = {"decision": "softened", "policy-hash": context.policy.hash}
+    if softening.impact:
+        annotations[IMPACT] = softening.impact
+    edits = [*softening.edits, *(_owners_as_stored(request) if softening.repeated else ())]
+    patch = patch_for(request.object, edits)
+    return Decision(softening.remarks, patch, annotations, softened=not softening.repeated)
+
+
+def _owners_as_stored(request: AdmissionRequest) -> Iterator[Edit]:
+    """The stored managedFields, if those of the request differ only in their times and so in their order.
+
+    Server-side apply sees NoExecute where NoSchedule is stored, and writes a new time for its author. The API server
+    takes that back where nothing else has changed, but not if entries of others lie between the two times.
+    """
+    new, old = (_managed_fields(value) for value in (request.object, request.old_object))
+    if new != old and _without_times(new) == _without_times(old):
+        yield ("metadata", "managedFields"), old
+
+
+def _managed_fields(value: JSON) -> list[Any]:
+    meta = value.get("metadata") if isinstance(value, dict) else None
+    fields = meta.get("managedFields") if isinstance(meta, dict) else None
+    return fields if isinstance(fields, list) else []
+
+
+def _without_times(entries: list[Any]) -> list[str]:
+    kept = [{**each, "time": None} if isinstance(each, dict) else each for each in entries]
+    return sorted(_encoder.encode(each).decode() for each in kept)
 
 
 def explain(request: AdmissionRequest, context: AdmissionContext) -> Explanation:

@@ -7,11 +7,13 @@ from functools import lru_cache, partial
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
+from webhook.admission.impact_text import siblings_text
 from webhook.admission.lint import advice
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import Extent, names_of
+from webhook.inventory.hardware import siblings_of_rule
 from webhook.inventory.matching import keeps_from_allocation, selects
 from webhook.inventory.rule_delta import EFFECT_RANK, is_wide, narrower
 from webhook.inventory.steps import in_steps
@@ -31,6 +33,7 @@ CLUSTER_LINTS: Final = {
     "DT202": "toleration of a key that is not published",
     "DT203": "rule that another one covers",
     "DT204": "driver left without a free device",
+    "DT205": "hardware of which other devices stay in service",
 }
 _PHASE: Final = "lint"
 _UNKNOWN_KEYS_MAX: Final = 32
@@ -82,6 +85,14 @@ def _rule(rule: DeviceTaintRule, inventory: Inventory, context: AdmissionContext
                 f"leaves driver {driver} no device without a taint: claims for its devices wait, unless they tolerate"
             )
             yield advice("DT204", SELECTOR, None, text)
+    yield from _beside(rule, inventory, check)
+
+
+def _beside(rule: DeviceTaintRule, inventory: Inventory, check: Check) -> Iterator[Finding]:
+    """Schedulers and evictors look at the taints of the very device, so its partitions, or its whole, go on."""
+    siblings = siblings_of_rule(inventory, rule, check=check)
+    if siblings:
+        yield advice("DT205", SELECTOR, None, siblings_text(siblings))
 
 
 def _matches_any(rule: DeviceTaintRule, inventory: Inventory, check: Check) -> bool:

@@ -119,6 +119,8 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     may be gone by now."""
     closed: tuple[DeviceNames, ...] = ()
     """The devices on which rules began to act within that window."""
+    victims_at_once: tuple[Impact, ...] = ()
+    """Those of `victims` whose rule has effect NoExecute, which the in-tree controller carries out at once."""
     recently_had: Callable[[str, str, tuple[str, str, str]], bool] = lambda _driver, _pool, _taint: False
     """Whether a pool of a driver had a NoExecute taint (device, key, value) in the last ten minutes."""
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
@@ -129,6 +131,8 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     caller_trusted: bool = True
     """Whether the caller is known to be an API server, so that the user it names is real. Only then is an author
     signed, a confirmation code given, or a rule remembered. On the command line the caller is the user."""
+    worker_problem: str = ""
+    """Why no eviction worker acts on `/evict` now, as far as that is known; empty if one does."""
     offline: bool = False
     """Whether objects come from files on the command line. Then all fields of an object that is too large for a review
     are checked, since there is time, and a code that cannot be verified without a key is left to the webhook."""

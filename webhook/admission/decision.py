@@ -69,6 +69,8 @@ class Decision:
     """What will act, unless this was a dry run: the next reviews must count it."""
     broke_glass: bool = False
     """Whether a refusal was waived for a member of a break-glass group."""
+    softened: bool = False
+    """Whether the patch softens a rule that was not softened before."""
     problem: str | None = None
     """Why the request itself made no sense, which refuses it with 400."""
 

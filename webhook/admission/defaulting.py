@@ -57,12 +57,12 @@ def edits_for(new: object, old: object | None, context: AdmissionContext) -> Ite
 
 
 def _rule_edits(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> Iterator[Edit]:
-    time = _rule_time(new, old, now)
+    time = rule_time(new, old, now)
     if time != new.taint.time_added:
         yield ("spec", "taint", "timeAdded"), format_time(time)
 
 
-def _rule_time(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> datetime:
+def rule_time(new: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> datetime:
     """When the rule's taint, with its present effect, was added."""
     now = now.replace(microsecond=0)
     time = new.taint.time_added

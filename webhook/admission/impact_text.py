@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from webhook.api.rules import DeviceTaintRule
+    from webhook.inventory.hardware import Siblings
     from webhook.inventory.impact import Impact
 
 _SHOWN: Final = 3
@@ -35,6 +36,8 @@ def slice_figures_of(impact: Impact, *, in_tree: bool) -> Iterator[str]:
     pods = f"{count(len(impact.pods), 'pod')} in {count(len(impact.namespaces), 'namespace')}"
     yield f"new NoExecute taints on {count(impact.devices, 'device')}; they evict {pods}{_when(impact)}"
     yield from _others(impact, "", in_tree=in_tree)
+    if impact.siblings:
+        yield siblings_text(impact.siblings)
 
 
 def figures_of(impact: Impact, rule: DeviceTaintRule, *, in_tree: bool) -> Iterator[str]:
@@ -58,6 +61,22 @@ def figures_of(impact: Impact, rule: DeviceTaintRule, *, in_tree: bool) -> Itera
         driver, pool = impact.incomplete_pools[0]
         pools = count(len(impact.incomplete_pools), "pool")
         yield f"devices are not all counted: {pools} half published, as {driver}/{pool}"
+
+
+def siblings_text(siblings: Siblings) -> str:
+    """Parts of the same hardware that stay in service, and who uses them; empty if there are none."""
+    number, used = len(siblings.devices), siblings.in_use
+    if not number:
+        return ""
+    text = f"{count(number, 'other device')} of the same hardware {'stays' if number == 1 else 'stay'} in service"
+    if not used:
+        return f"{text}; no pod uses {'it' if number == 1 else 'them'}"
+    users = [
+        f"{noun}{'' if len(names) == 1 else 's'} {first_names(names)}"
+        for noun, names in (("pod", siblings.pods), ("PodGroup", siblings.pod_groups))
+        if names
+    ]
+    return f"{text}, {'' if number == 1 else f'{used} of them '}in use by {' and '.join(users)}"
 
 
 def _others(impact: Impact, would: str, *, in_tree: bool) -> Iterator[str]:
@@ -97,6 +116,8 @@ def annotation_of(impact: Impact, *, acts: bool, over: Sequence[str], driver: st
         "namespaces": len(impact.namespaces),
         "podGroups": len(impact.pod_groups),
     }
+    if impact.siblings:
+        figures |= {"siblings": len(impact.siblings.devices), "siblingPods": len(impact.siblings.pods)}
     text = " ".join(f"{name}={number}" for name, number in figures.items())
     if not acts:
         text += " simulated"

@@ -77,16 +77,20 @@ def victims_of(rule: DeviceTaintRule, inventory: Inventory, *, in_tree: bool) ->
     return impact_on_users(inventory, rule.selector, taint, rule.taint.time_added or _ANY_TIME)
 
 
-def hit_with_recent(impact: Impact, inventory: Inventory, context: AdmissionContext, *, in_tree: bool) -> Numbers:
+def hit_with_recent(
+    impact: Impact, inventory: Inventory, context: AdmissionContext, *, in_tree: bool, only_at_once: bool = False
+) -> Numbers:
     """Claims, pods and namespaces that a rule's impact and all taints of the window hit together. Raises OutOfTime.
 
     What the rule itself was before counts too: a rule that moves from device to device empties one after the other.
+    `only_at_once`: taints that only our worker is asked to carry out do not count.
     """
     since, check = window_start(context), partial(context.budget.check, PHASE)
     claims: set[str] = set()
     pods: set[str] = set()
     namespaces: set[str] = set()
-    for each in in_steps(_impacts(impact, inventory, context, since, in_tree=in_tree), check, size=1):
+    impacts = _impacts(impact, inventory, context, since, in_tree=in_tree, only_at_once=only_at_once)
+    for each in in_steps(impacts, check, size=1):
         namespaces |= each.namespaces
         for wave in each.waves:
             claims |= wave.claims
@@ -95,16 +99,22 @@ def hit_with_recent(impact: Impact, inventory: Inventory, context: AdmissionCont
 
 
 def _impacts(
-    impact: Impact, inventory: Inventory, context: AdmissionContext, since: datetime, *, in_tree: bool
+    impact: Impact,
+    inventory: Inventory,
+    context: AdmissionContext,
+    since: datetime,
+    *,
+    in_tree: bool,
+    only_at_once: bool,
 ) -> Iterator[Impact]:
     """The rule's own impact, and that of each taint of the window. What stopped hitting its pods counts as well."""
     check = partial(context.budget.check, PHASE)
     yield impact
-    yield from context.victims
+    yield from context.victims_at_once if only_at_once else context.victims
     for rule in chain(
         recent_rules(inventory.rules.values(), since, check), recent_rules(context.assumed, since, check)
     ):
-        if rule.effective_effect == NO_EXECUTE:
+        if (rule.taint.effect if only_at_once else rule.effective_effect) == NO_EXECUTE:
             check()
             taint = Taint.of_rule(rule, in_tree=in_tree)
             yield impact_on_users(inventory, rule.selector, taint, context.now, check)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from webhook.api.meta import OWN_GROUP, ObjectMeta
-from webhook.api.taints import NO_EXECUTE, DeviceTaint, decode_taint
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, decode_taint
 
 if TYPE_CHECKING:
     from webhook.api.decode import Reader
@@ -23,8 +23,10 @@ EXPIRES_AT: Final = f"{OWN_GROUP}/expires-at"
 OWNER: Final = f"{OWN_GROUP}/owner"
 TICKET: Final = f"{OWN_GROUP}/ticket"
 CONFIRM_IMPACT: Final = f"{OWN_GROUP}/confirm-impact"
+SOFTENED_FROM: Final = f"{OWN_GROUP}/softened-from"
+"""The effect that the author asked for, on a rule that `/mutate` softened. It only makes the worker stricter."""
 RULE_ANNOTATIONS: Final = frozenset(
-    {DATA, DESCRIPTION, EVICTIONS_PER_SECOND, EVICT, EXPIRES_AT, OWNER, TICKET, CONFIRM_IMPACT}
+    {DATA, DESCRIPTION, EVICTIONS_PER_SECOND, EVICT, EXPIRES_AT, OWNER, TICKET, CONFIRM_IMPACT, SOFTENED_FROM}
 )
 
 _RATE_DIGITS: Final = 9
@@ -85,6 +87,12 @@ class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
     def effective_effect(self) -> str:
         """`NoExecute` also when our worker is asked to empty the devices."""
         return NO_EXECUTE if self.meta.annotations.get(EVICT) == "true" else self.taint.effect
+
+    @property
+    def softened(self) -> bool:
+        """Whether it has the form that softening gives to a NoExecute rule."""
+        marked = self.meta.annotations.get(SOFTENED_FROM) == NO_EXECUTE
+        return marked and self.taint.effect == NO_SCHEDULE and self.effective_effect == NO_EXECUTE
 
 
 def own_rate(rule: DeviceTaintRule) -> float | None:

@@ -25,14 +25,20 @@ class Device(msgspec.Struct, frozen=True, gc=False):
     """One device of a slice.
 
     `basic`: written in v1beta1, where the content lies a level deeper. `list_attributes` is looked up only in
-    slices that are large enough for it to matter.
+    slices that are large enough for it to matter. `counter_sets` are the counter sets of its pool on which it draws,
+    by name and each once: devices that draw on the same set are parts of the same hardware (KEP-4815).
     """
 
     name: str
     taints: tuple[DeviceTaint, ...] = ()
     basic: bool = False
-    consumes_counters: bool = False
+    counter_sets: tuple[str, ...] = ()
     list_attributes: bool = False
+
+    @property
+    def consumes_counters(self) -> bool:
+        """Whether it draws on any counter set, even one without a name."""
+        return bool(self.counter_sets)
 
 
 class SliceTaint(msgspec.Struct, frozen=True, gc=False):
@@ -54,6 +60,8 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False):
     devices: tuple[Device, ...] = ()
     has_devices: bool = False
     has_shared_counters: bool = False
+    counter_sets: tuple[str, ...] = ()
+    """The counter sets that it publishes, by name."""
     slice_taints: tuple[SliceTaint, ...] = ()
     distinct_taints: tuple[DeviceTaint, ...] = ()
     """Every taint of a device, once: what holds for these holds for the hundreds that repeat them."""
@@ -77,6 +85,7 @@ def decode_slice(reader: Reader) -> ResourceSlice:
         devices=devices,
         has_devices=spec.has("devices"),
         has_shared_counters=spec.has("sharedCounters"),
+        counter_sets=_names(spec.raw.get("sharedCounters"), "name"),
         slice_taints=tuple([_decode_slice_taint(each) for each in spec.each("taints")]),
         distinct_taints=tuple({id(taint): taint for device in devices for taint in device.taints}.values()),
         raw_devices=spec.raw.get("devices"),
@@ -90,9 +99,22 @@ def _decode_device(reader: Reader, *, crowded: bool) -> Device:
         reader.text("name"),
         decode_taints(content),
         basic is not None,
-        bool(content.raw.get("consumesCounters")),
+        _names(content.raw.get("consumesCounters"), "counterSet"),
         crowded and _has_list_attributes(content),
     )
+
+
+def _names(entries: JSON, field: str) -> tuple[str, ...]:
+    """What the entries of a list have in a field, each once; nothing else of them is needed.
+
+    Wrong types read as an empty name: `validation` reports them where it looks at whole slices.
+    """
+    if not entries:
+        return ()
+    if not isinstance(entries, list):
+        return ("",)
+    found = [entry.get(field) if isinstance(entry, dict) else None for entry in entries]
+    return tuple(dict.fromkeys([name if isinstance(name, str) else "" for name in found]))
 
 
 def _has_list_attributes(device: Reader) -> bool:

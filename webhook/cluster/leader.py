@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -20,7 +20,7 @@ from webhook.cluster.client.rest import path_of
 from webhook.flowcontrol.clock import boottime_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from webhook.cluster.client.rest import Cluster
@@ -50,6 +50,8 @@ class LeaderSettings:
     """How long the leader retries a failed renewal before it gives up; less than the lease, so it stops first."""
     retry_seconds: int = 2
     """Between two attempts, and between two renewals."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Written to the lease by its holder."""
 
 
 class _Lease(msgspec.Struct):
@@ -192,7 +194,7 @@ class Leadership:
         except NotFound:
             self._taken = False
             if not self._released:
-                obj = _object({"name": self._settings.name}, record)
+                obj = _object(self._annotated({"name": self._settings.name}), record)
                 await self._cluster.create(self._collection, obj, timeout_seconds=self._timeout_seconds)
             return
         self._observe(lease)
@@ -203,7 +205,12 @@ class Leadership:
             record["acquireTime"] = lease.spec.get("acquireTime") or written
         else:
             transitions += 1
-        await self._update(lease, {**lease.spec, **record, "leaseTransitions": transitions})
+        held = _Lease(self._annotated(lease.metadata), lease.spec)
+        await self._update(held, {**lease.spec, **record, "leaseTransitions": transitions})
+
+    def _annotated(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """Metadata with the holder's annotations beside those of others."""
+        return {**metadata, "annotations": {**(metadata.get("annotations") or {}), **self._settings.annotations}}
 
     def _observe(self, lease: _Lease) -> None:
         """Notes when the record changed, and whether another candidate holds a lease that has not expired."""

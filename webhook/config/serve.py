@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid, required
-from webhook.api.names import CA_NAME, KEY_NAME, PROGRAM
+from webhook.api.meta import NamespacedName
+from webhook.api.names import CA_NAME, KEY_NAME, PROGRAM, WORKER
 from webhook.certificates.settings import TLSVersion
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.certificates import CONFIGURATIONS, certificates_of
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path as FilePath
 
-    from webhook.api.meta import NamespacedName
     from webhook.certificates.settings import FileSettings, SelfManagedSettings
     from webhook.telemetry.logs import LogFormat
 
@@ -71,6 +71,13 @@ _SERVE_FLAGS: Final = (
     Flag(
         "key-secret",
         f"the Secret with that key, filled if it is empty (default {KEY_NAME} in --namespace)",
+        as_namespaced,
+        None,
+        "NS/NAME",
+    ),
+    Flag(
+        "eviction-lease",
+        f"the lease of the eviction worker, read while the policy softens rules (default {WORKER} in --namespace)",
         as_namespaced,
         None,
         "NS/NAME",
@@ -197,6 +204,8 @@ class ServeSettings:
     policy_config_map: NamespacedName | None
     key_file: FilePath | None
     key_secret: NamespacedName | None
+    eviction_lease: NamespacedName | None
+    """None without a cluster."""
     log_format: LogFormat
     verbose: bool
     client_names: tuple[str, ...] = ()
@@ -262,7 +271,7 @@ def _sources(values: Mapping[str, Any], namespace: str, errors: list[FieldError]
     if standalone:
         errors.extend(
             invalid(flag_path(f"--{name}"), str(values[name]), "may not be given together with --standalone")
-            for name in ("kubeconfig", "context", "policy-configmap", "key-secret")
+            for name in ("kubeconfig", "context", "policy-configmap", "key-secret", "eviction-lease")
             if values[name] is not None
         )
     in_cluster = not standalone
@@ -273,4 +282,5 @@ def _sources(values: Mapping[str, Any], namespace: str, errors: list[FieldError]
         "policy_config_map": followed_config_map(values, namespace) if in_cluster else None,
         "key_file": values["key-file"],
         "key_secret": None if values["key-file"] else values["key-secret"] or secret,
+        "eviction_lease": values["eviction-lease"] or (NamespacedName(namespace, WORKER) if in_cluster else None),
     }

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from webhook import __version__, runtime
 from webhook.admission.recent_impact import totals
-from webhook.api.meta import GROUP, RULE_VERSIONS
+from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.names import WORKER
+from webhook.cluster.cache.claims_horizon import ClaimsHorizon
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache
 from webhook.cluster.cache.in_tree_writes import InTreeWrites
@@ -24,6 +25,7 @@ from webhook.cluster.client.errors import NoCredentials
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.client.throttled import ThrottledCluster
 from webhook.cluster.events import EventWriter
+from webhook.cluster.eviction_lease import MODE_ANNOTATION
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
@@ -46,6 +48,7 @@ from webhook.eviction.profiles import classes_of
 from webhook.eviction.stale_report import StaleReporter
 from webhook.flowcontrol.clock import boottime_seconds
 from webhook.flowcontrol.throttle import Throttle
+from webhook.policy.impact_limits import protected_among
 from webhook.policy.model import InTreeEvictor
 from webhook.policy.store import PolicyStore
 from webhook.runtime import Stage, Stages
@@ -57,7 +60,7 @@ from webhook.telemetry.eviction import EvictionMetrics
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from webhook.admission.confirmation import Numbers
     from webhook.api.pods import Pod
@@ -138,6 +141,7 @@ class Worker:
             settings=InventorySettings(stale_seconds=0.0),
             pods=True,
         )
+        self._claims_horizon = self._horizon()
         self._budgets = DisruptionBudgetCache(self._cluster, self._on_budgets, self._on_budget, random=chance)
         self._namespaces = NamespaceCache(self._cluster, random=chance, on_change=self._on_namespace)
         self._in_tree_writes = InTreeWrites(self._cluster, self._rules, random=chance)
@@ -197,7 +201,11 @@ class Worker:
             return []
         leadership = self._leader = Leadership(
             self._lease_cluster,
-            LeaderSettings(namespace=lease.namespace, name=lease.name),
+            LeaderSettings(
+                namespace=lease.namespace,
+                name=lease.name,
+                annotations={MODE_ANNOTATION: self._settings.worker.mode.value},
+            ),
             identity=self._identity,
             now=self._clock.now,
             random=random.random,  # noqa: TID251 -- the shell's
@@ -265,6 +273,7 @@ class Worker:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._controller.run())
             group.create_task(self._stale_reporter.run())
+            group.create_task(self._claims_horizon.run())
             if self._audit is not None:
                 group.create_task(self._audit.run())
 
@@ -301,10 +310,20 @@ class Worker:
             random=random.random,  # noqa: TID251 -- the shell's
             leads=self._leads,
             trusted=self._trusted,
+            claims_known=self._claims_horizon.reached,
             ceiling_of=self._ceiling_of,
             breaker=lambda: self._policy.policy.breaker,
             pause=lambda: self._policy.policy.pause,
             settings=self._settings.worker,
+        )
+
+    def _horizon(self) -> ClaimsHorizon:
+        return ClaimsHorizon(
+            self._cluster,
+            ServedCollection(self._cluster, GROUP, SERVED_VERSIONS, "resourceclaims"),
+            lambda: self._cache.claims_version,
+            clock=self._clock.seconds,
+            random=random.random,  # noqa: TID251 -- the shell's
         )
 
     def _periodic_audit(self) -> PeriodicAudit | None:
@@ -339,7 +358,12 @@ class Worker:
         return self._known_totals
 
     def _ceiling_of(self, rule: DeviceTaintRule) -> Ceiling | None:
-        return ceiling_of(rule, self._policy.policy, self._totals, self._key.confirmation_of(rule))
+        confirmation = self._key.confirmation_of(rule)
+        return ceiling_of(rule, self._policy.policy, self._totals, confirmation, self._protected)
+
+    def _protected(self, namespaces: Collection[str]) -> frozenset[str]:
+        """The namespaces that the policy protects. One that is not known counts as protected."""
+        return protected_among(self._policy.policy.impact.protected_namespaces, namespaces, self._namespaces.facts_of)
 
     def _profile_of(self, pod: Pod) -> Profile:
         profiles = self._policy.profiles

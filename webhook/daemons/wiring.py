@@ -119,7 +119,18 @@ def _cluster_stages(
     checks.add("names", lambda: names.problem)
     stages.append(Stage(name="names", work=names.run, start=lambda: _names_synced(names)))
     stages.append(_inventory_stage(cluster, state, metrics, checks))
+    if settings.eviction_lease is not None:
+        stages.append(_worker_stage(cluster, settings.eviction_lease, state))
     return stages
+
+
+def _worker_stage(cluster: Cluster, name: NamespacedName, state: ReviewState) -> Stage:
+    """Whether an eviction worker acts. No stage waits for it: only a warning depends on it."""
+    from webhook.cluster.eviction_lease import EvictionLease  # noqa: PLC0415 -- as above
+
+    lease = EvictionLease(cluster, name, wanted=lambda: state.softens, random=random.random)  # noqa: TID251 -- the shell's
+    state.worker_problem = lambda: lease.problem
+    return Stage(name="eviction lease", work=lease.run)
 
 
 def _inventory_stage(cluster: Cluster, state: ReviewState, metrics: Metrics, checks: Checks) -> Stage:

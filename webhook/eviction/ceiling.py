@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from webhook.eviction.ports import Ceiling
 from webhook.policy.impact_limits import limits_of_anybody, resolve_limit
-from webhook.policy.model import PolicyMode, Share
+from webhook.policy.model import PolicyMode, Share, Softening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from webhook.api.rules import DeviceTaintRule
     from webhook.policy.model import Policy
@@ -47,25 +47,46 @@ def ceiling_of(
     policy: Policy,
     totals: Callable[[], Figures],
     confirmation: Confirmation = NOT_CONFIRMED,
+    protected: Callable[[Collection[str]], Collection[str]] | None = None,
 ) -> Ceiling | None:
     """The ceiling of a rule under a policy; None is no limit. `totals` counts all that could be hit, for shares.
 
     A code that counts sets the ceiling to the confirmed numbers plus the policy's tolerance, for as long as the rule
     exists: it must be used before it expires, but the eviction may take longer. Without one the worker does not know
     who set the rule, so the ceiling is the highest limit that may have applied. A policy in mode warn or off refused
-    nothing at admission, so there the worker stops nothing.
+    nothing at admission, so there the worker stops nothing. A rule that was softened may be over the limit of its
+    author, so in every mode its ceiling is the lowest limit that may have softened it, and pods in `protected`
+    namespaces stay.
     """
     if confirmation.figures is not None and not confirmation.code_problem:
         most_confirmed = confirmation.figures.grown(policy.impact.tolerance_percent)
         return Ceiling(most_confirmed.pods, most_confirmed.namespaces)
+    limits = limits_of_anybody(policy.impact, rule.taint, rule.effective_effect)
+    if rule.softened:
+        limits = tuple(entry for entry in limits if entry.soften is not Softening.NEVER) or limits
+        pods = _lowest([entry.pods for entry in limits], lambda: totals().pods)
+        namespaces = _lowest([entry.namespaces for entry in limits], lambda: totals().namespaces)
+        return Ceiling(
+            pods,
+            namespaces,
+            confirmed=False,
+            code_problem=confirmation.code_problem,
+            softened=True,
+            protected=protected,
+        )
     if policy.mode is not PolicyMode.ENFORCE:
         return None
-    limits = limits_of_anybody(policy.impact, rule.taint, rule.effective_effect)
     pods = _widest([entry.pods for entry in limits], lambda: totals().pods)
     namespaces = _widest([entry.namespaces for entry in limits], lambda: totals().namespaces)
     if pods is None and namespaces is None:
         return None
     return Ceiling(pods, namespaces, confirmed=False, code_problem=confirmation.code_problem)
+
+
+def _lowest(limits: Iterable[int | Share | None], total: Callable[[], int]) -> int | None:
+    """The smallest of the limits as a number; None if none of them is a limit."""
+    numbers = [resolve_limit(limit, total() if isinstance(limit, Share) else 0) for limit in limits]
+    return min((number for number in numbers if number is not None), default=None)
 
 
 def _widest(limits: Iterable[int | Share | None], total: Callable[[], int]) -> int | None:

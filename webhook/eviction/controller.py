@@ -77,6 +77,7 @@ class Controller:
                 "pods_under_way": lambda: len(self.plans.under_way),
                 "pods_stuck": lambda: len(self.plans.stuck),
                 "oldest_due_seconds": self._waiting.oldest_due_seconds,
+                "rules_in_use": lambda: self.rules.released.held_count,
                 "breakers_tripped": lambda: len(core.breaker.tripped),
                 "paused": lambda: core.deps.paused() is not None,
             }

@@ -36,6 +36,11 @@ def _always() -> bool:
     return True
 
 
+def _known_at_once(_: float) -> bool:
+    """For inventories that do not follow a cluster."""
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
     """What the daemon passes to the worker; all parts share it."""
@@ -54,6 +59,9 @@ class Dependencies:
     """Whether this process may write to the cluster at all; once another one leads, it must not."""
     trusted: Callable[[], bool] = _always
     """Whether the inventory is current; while it may be stale, no pod is evicted, and no rule is reported as done."""
+    claims_known: Callable[[float], bool] = _known_at_once
+    """Whether every change of a claim before that moment of the monotonic clock is in the inventory. If that is not
+    known, it is found out: ask again."""
     ceiling_of: Callable[[DeviceTaintRule], Ceiling | None] = _no_ceiling
     """The most that a rule may hit; None is no limit."""
     breaker: Callable[[], BreakerSettings] = BreakerSettings

@@ -56,6 +56,7 @@ class Planner:
     def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> bool:
         """Plans for the change of one object, which the inventory has applied already."""
         self.mark_claims(self._core.evictions.touched(old, new))
+        self._rules.released.observe(old, new)
         unsettled = self._core.evictions.unsettled
         while unsettled:
             driver, pool = unsettled.pop()

@@ -15,7 +15,7 @@ from webhook.inventory.evictions import Eviction
 from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from webhook.eviction.freed import Freed
     from webhook.inventory.evictions import Evictions
@@ -174,6 +174,11 @@ class Plans:
         """Number of pods that a rule hits, and number of their namespaces."""
         hits = self._hits.get(rule_uid)
         return (0, 0) if hits is None else (len(hits.pods), len(hits.namespaces))
+
+    def namespaces_of(self, rule_uid: str) -> Collection[str]:
+        """The namespaces of the pods that a rule hits."""
+        hits = self._hits.get(rule_uid)
+        return () if hits is None else hits.namespaces.keys()
 
     def stuck_of(self, rule_uid: str) -> list[str]:
         """The pods, by `namespace/name`, that a rule hits and that stay in Terminating."""

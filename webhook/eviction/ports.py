@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from webhook.api.rules import CONFIRM_IMPACT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Sequence
     from datetime import datetime
 
     from webhook.api.pods import Pod
     from webhook.api.rules import Condition, DeviceTaintRule
+
+_TO_CONFIRM: Final = (
+    f"its devices stay closed, and its pods stay until {CONFIRM_IMPACT} confirms them: set to any text, such as renew, "
+    "it is refused, and the refusal contains the code"
+)
 
 
 class PodRef(NamedTuple):
@@ -150,9 +157,21 @@ class Ceiling(NamedTuple):
     confirmed: bool = True
     code_problem: str = ""
     """Why the confirmation code on the rule does not count; empty if it does, or if there is none."""
+    softened: bool = False
+    """Whether the rule was softened, so that it may be over its author's limit."""
+    protected: Callable[[Collection[str]], Collection[str]] | None = None
+    """Of some namespaces, those whose pods stay unless that is confirmed; None: all pods may go."""
 
-    def exceeded_by(self, pods: int, namespaces: int) -> str:
-        """A sentence part that names the exceeded limit; empty if none is exceeded."""
+    def exceeded_by(self, pods: int, namespaces: int, names: Collection[str] = ()) -> str:
+        """A sentence part that names the exceeded limit; empty if none is exceeded. `names` are the namespaces."""
+        found = self._number_exceeded_by(pods, namespaces) or self._protected_in(names)
+        return f"{found}; {_TO_CONFIRM}" if found and self.softened else found
+
+    def _protected_in(self, names: Collection[str]) -> str:
+        hit = min(self.protected(names), default="") if self.protected is not None else ""
+        return f"hits pods in protected namespace {hit}, and {self._unconfirmed()}" if hit else ""
+
+    def _number_exceeded_by(self, pods: int, namespaces: int) -> str:
         if self.pods is not None and pods > self.pods:
             return f"hits {pods} pods, {self._most(self.pods)}"
         if self.namespaces is not None and namespaces > self.namespaces:
@@ -162,8 +181,10 @@ class Ceiling(NamedTuple):
     def _most(self, number: int) -> str:
         if self.confirmed:
             return f"at most {number} were confirmed"
-        why = f"its code does not count: {self.code_problem}" if self.code_problem else "nothing was confirmed"
-        return f"the limit is {number} and {why}"
+        return f"the limit is {number} and {self._unconfirmed()}"
+
+    def _unconfirmed(self) -> str:
+        return f"its code does not count: {self.code_problem}" if self.code_problem else "nothing was confirmed"
 
 
 class Clock(Protocol):

@@ -29,6 +29,7 @@ from webhook.eviction.forecast import forecast_of
 from webhook.eviction.modes import Mode
 from webhook.eviction.progress import ProgressCount
 from webhook.eviction.recorder import RENEW_SECONDS
+from webhook.eviction.released import ReleasedConditions, is_true
 from webhook.eviction.rule_expiry import ExpiryStep, RuleExpiry
 from webhook.eviction.tally import Tally, code_of
 from webhook.inventory.scope import can_judge, is_ours, tolerating_scheduling
@@ -95,10 +96,12 @@ class RuleStatusUpdater:
         self._scope = core.scope
         self._plans = core.plans
         self._states: dict[str, _RuleState] = {}
+        self.released = ReleasedConditions(core)
 
     def forget(self, rule: DeviceTaintRule) -> None:
         """The rule no longer exists."""
         self._states.pop(rule.meta.uid, None)
+        self.released.forget(rule.meta.name)
         self._core.announcements.forget(rule.meta.uid)
 
     def count_evicted(self, uids: Iterable[str]) -> None:
@@ -125,7 +128,8 @@ class RuleStatusUpdater:
         pods, namespaces = self._plans.counts_of(rule.meta.uid)
         if not pods:
             return False  # there is no eviction to stop
-        state.stopped = ceiling.exceeded_by(pods + state.tally.counting, namespaces)
+        names = self._plans.namespaces_of(rule.meta.uid)
+        state.stopped = ceiling.exceeded_by(pods + state.tally.counting, namespaces, names)
         if state.stopped:
             log.error("eviction stopped", extra={"rule": rule.meta.name, "error": state.stopped})
         return bool(state.stopped)
@@ -156,16 +160,20 @@ class RuleStatusUpdater:
         leads, trusted = self._deps.leads(), self._deps.trusted()
         fresh = leads and self._begin_generation(rule, state, now)
         if not leads or not (trusted or fresh):
+            if leads:
+                await self._withdraw(rule, state)
             return _UNTRUSTED_SECONDS
         expiring = await state.expiry.step(rule) if trusted else ExpiryStep(_UNTRUSTED_SECONDS)
         if expiring.changed:
             return _SOON_SECONDS
         if expiring.failed:
             expiring = ExpiryStep(self._retry(name), failed=True)
-        period = self._deps.settings.condition_seconds
+        outlook = self.released.outlook(rule, state.seen_at, state.written)
+        period = self._deps.settings.condition_seconds if outlook.period_seconds is None else outlook.period_seconds
         at_once = fresh or last or expiring.write
         if not at_once and state.written_at is not None and now - state.written_at < period:
-            return _earliest(period - (now - state.written_at), expiring.recheck_seconds)
+            left = period - (now - state.written_at)
+            return _earliest(left, expiring.recheck_seconds, outlook.recheck_seconds)
         return await self._sync_conditions(rule, state, expiring, fresh=fresh)
 
     async def _sync_conditions(
@@ -184,6 +192,13 @@ class RuleStatusUpdater:
         if not expiring.failed:
             self._core.queue.forget(WorkItem(ItemKind.RULE, rule.meta.name))
         return _SOON_SECONDS if expiring.write else _earliest(due.recheck_seconds, expiring.recheck_seconds)
+
+    async def _withdraw(self, rule: DeviceTaintRule, state: _RuleState) -> None:
+        """Takes back that devices are released, if that no longer holds."""
+        conditions = self.released.withdrawn(rule, state.seen_at, state.written)
+        before = state.written
+        if conditions is not None and not await self._write(rule, state, conditions):
+            state.written = before  # so that it is tried again
 
     def lost_conditions(self, rule: DeviceTaintRule) -> bool:
         """Whether conditions of ours are not on the rule, or not as they were written, because of another writer."""
@@ -207,12 +222,13 @@ class RuleStatusUpdater:
         """Queues a rule again after a failure, with exponential backoff; returns the wait in seconds."""
         return self._core.queue.add_rate_limited(WorkItem(ItemKind.RULE, name))
 
-    def _may_write(self, conditions: Iterable[Condition]) -> bool:
+    def _may_write(self, conditions: list[Condition]) -> bool:
         """Whether this process may write these now: its inventory may be out of date, or its lease lost."""
         if not self._deps.leads():
             return False
-        return self._deps.trusted() or all(
-            each.status != "False" for each in conditions if each.type in (EVICTION, IN_TREE)
+        return self._deps.trusted() or not (
+            is_true(conditions)
+            or any(each.status == "False" for each in conditions if each.type in (EVICTION, IN_TREE))
         )
 
     async def _write(self, rule: DeviceTaintRule, state: _RuleState, conditions: list[Condition]) -> bool:
@@ -275,7 +291,11 @@ class RuleStatusUpdater:
         if ours is not None and progress.evicted:
             conditions += self._counts(rule, state, generation)
         may_change = ours is not None and (progress.pending > 0 or not progress.settled)
-        return _ConditionsToWrite(conditions, again if may_change else None)
+        released, waits = self.released.state_of(rule, state.seen_at), [again if may_change else None]
+        if released is not None:
+            conditions += [released.condition] if released.condition is not None else []
+            waits.append(released.recheck_seconds)
+        return _ConditionsToWrite(conditions, _earliest(*waits))
 
     def _counts(self, rule: DeviceTaintRule, state: _RuleState, generation: int) -> Iterator[Condition]:
         """The numbers that have to survive a restart."""
@@ -343,6 +363,5 @@ def _without_time(condition: Condition) -> Condition:
     return structs.replace(condition, last_transition_time=None)
 
 
-def _earliest(one: float | None, other: float | None) -> float | None:
-    waits = [seconds for seconds in (one, other) if seconds is not None]
-    return min(waits, default=None)
+def _earliest(*seconds: float | None) -> float | None:
+    return min([each for each in seconds if each is not None], default=None)

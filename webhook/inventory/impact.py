@@ -15,6 +15,7 @@ from msgspec import structs
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
 from webhook.inventory.fates import ANYWHERE, DeviceNames, Fates, fates_on
+from webhook.inventory.hardware import NO_SIBLINGS, Siblings
 from webhook.inventory.matching import FOR_EVER, Evictor, grace_seconds, keeps_from_allocation, tolerates
 from webhook.inventory.pools import PoolId
 from webhook.inventory.steps import in_steps, unchecked
@@ -71,6 +72,8 @@ class Impact(msgspec.Struct, frozen=True):
     """PodGroups that would be evicted, by uid. How many pods they have is not known here."""
     incomplete_pools: tuple[PoolId, ...] = ()
     """Selected pools that their driver has not published in full."""
+    siblings: Siblings = NO_SIBLINGS
+    """Parts of the same hardware that stay in service. Only guard and preview look for them."""
 
     @property
     def pods(self) -> frozenset[str]:

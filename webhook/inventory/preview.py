@@ -11,12 +11,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from webhook.api.pods import Pod
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
 from webhook.inventory.fates import ANYWHERE, DeviceNames
+from webhook.inventory.hardware import siblings_of_rule, siblings_of_slice
 from webhook.inventory.impact import UNSEEN, Impact, Taint, impact_of, impact_on_devices
 from webhook.inventory.matching import FOR_EVER, Evictor, tolerates
+from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.usage import is_pod
 
 if TYPE_CHECKING:
@@ -79,7 +82,8 @@ def rule_preview(inventory: Inventory, rule: DeviceTaintRule, *, in_tree: bool, 
     simulated = not acts(rule.effective_effect)
     if simulated:
         taint = taint.as_if_evicting(in_tree=in_tree)
-    impact = impact_of(inventory, rule.selector, taint, now)
+    siblings = siblings_of_rule(inventory, rule, NO_EXECUTE if simulated else "")
+    impact = structs.replace(impact_of(inventory, rule.selector, taint, now), siblings=siblings)
     selector = rule.selector
     if selector is None:
         return Preview(impact, ((ANYWHERE, taint),), simulated)
@@ -98,7 +102,11 @@ def slice_preview(inventory: Inventory, value: ResourceSlice, *, in_tree: bool, 
             judged[device] = [taint.as_if_evicting(in_tree=in_tree) for taint in found] if simulated else found
     if not judged:
         return Preview(Impact())
-    impact = impact_on_devices(inventory, (value.driver, value.pool), judged, now)
+    ranks = {device: max(EFFECT_RANK[taint.taint.effect] for taint in taints) for device, taints in judged.items()}
+    impact = structs.replace(
+        impact_on_devices(inventory, (value.driver, value.pool), judged, now),
+        siblings=siblings_of_slice(inventory, value, ranks),
+    )
     pairs = tuple(
         (DeviceNames(value.driver, value.pool, device), taint) for device, taints in judged.items() for taint in taints
     )

@@ -163,6 +163,11 @@ class Usage:
                 found.update(users[device])
         return found
 
+    def users_on(self, driver: str | None, pool: str | None, device: str | None) -> Iterator[str]:
+        """The same claims one by one, each once for each of its devices. Nothing may change meanwhile."""
+        for users in self._users_in(driver, pool):
+            yield from chain.from_iterable(users.values()) if device is None else users.get(device, ())
+
     def count_on(self, driver: str | None) -> int:
         """How many devices of a driver, or of all, are in use."""
         return sum(map(len, self._users_in(driver, None)))

@@ -11,12 +11,12 @@ from webhook.policy.model import ImpactLimits, NamespaceMatch, Share
 from webhook.policy.patterns import TextSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from webhook.api.taints import DeviceTaint
     from webhook.inventory.steps import Check
     from webhook.policy.model import ImpactSettings, RequesterMatch
-    from webhook.policy.ports import ClusterNames, Requester
+    from webhook.policy.ports import NamespaceFacts, Requester
 
 NO_LIMITS: Final = ImpactLimits()
 _NAMESPACES_BETWEEN_CHECKS: Final = 100
@@ -73,12 +73,15 @@ def resolve_limit(limit: int | Share | None, total: int) -> int | None:
 
 
 def protected_among(
-    match: NamespaceMatch, namespaces: Iterable[str], names: ClusterNames, check: Check = unchecked
+    match: NamespaceMatch,
+    namespaces: Iterable[str],
+    facts_of: Callable[[str], NamespaceFacts | None],
+    check: Check = unchecked,
 ) -> frozenset[str]:
     """The protected ones among the namespaces. One whose labels are not known counts as protected.
 
-    `check` is called now and then, and may raise.
+    `facts_of` gives the labels of a namespace by its name. `check` is called now and then, and may raise.
     """
     compiled = NamespaceMatcher(match)
     checked = in_steps(namespaces, check, _NAMESPACES_BETWEEN_CHECKS)
-    return frozenset(name for name in checked if compiled.matches(name, names.namespace(name), allowing=False))
+    return frozenset(name for name in checked if compiled.matches(name, facts_of(name), allowing=False))

@@ -14,7 +14,7 @@ from webhook.api.meta import format_time
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.coverage import EarlierRules, covers
 from webhook.policy.lockout import denies_masters, untrusted
-from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Subject
+from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Softening, Subject
 from webhook.policy.patterns import TextSet
 from webhook.policy.schema import PHASE
 
@@ -41,6 +41,7 @@ POLICY_LINTS: Final = MappingProxyType(
         "DT112": "resource-claim controller that is not trusted",
         "DT113": "text that YAML reads as something else",
         "DT114": "grace period of zero",
+        "DT119": "softening that twoStep prevents",
     }
 )
 MISREAD: Final = "DT113"
@@ -48,6 +49,7 @@ MISREAD: Final = "DT113"
 SOON: Final = timedelta(days=7)
 LONG: Final = timedelta(days=366)
 _UNBOUND: Final = "null lifts the limit: one rule may evict any number of pods; set pods, claims or devices"
+_TWO_STEPS: Final = "twoStep refuses rules created with NoExecute, so they are not softened; set twoStep: false"
 _FORCED: Final = "deletes by force: the device is free for others while containers still use it; set 1 or more"
 _NOT_ALL: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
@@ -84,6 +86,9 @@ def _number_warnings(policy: Policy, at: Path) -> Iterator[Finding]:
         if limits.pods is None and limits.claims is None and limits.devices is None:
             where = at.child("impact", "limits").index(position).child("pods")
             yield _warn("DT111", forbidden(where, _UNBOUND))
+        if limits.soften is not Softening.NEVER and policy.impact.two_step:
+            where = at.child("impact", "limits").index(position).child("action")
+            yield _warn("DT119", forbidden(where, _TWO_STEPS))
     for position, profile in enumerate(policy.eviction):
         if profile.grace_period_seconds == 0:
             where = at.child("eviction").index(position).child("gracePeriodSeconds")

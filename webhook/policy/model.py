@@ -173,6 +173,16 @@ class Share(msgspec.Struct, frozen=True):
     percent: float
 
 
+class Softening(StrEnum):
+    """Which NoExecute rules of an entry of limits become NoSchedule with `/evict`, instead of being refused."""
+
+    NEVER = "never"
+    OVER = "over"
+    """Those over the limit."""
+    ALWAYS = "always"
+    """All that the entry matches."""
+
+
 class ImpactLimits(msgspec.Struct, frozen=True):
     """What a taint may hit without being confirmed: numbers or shares; None is no limit."""
 
@@ -182,6 +192,7 @@ class ImpactLimits(msgspec.Struct, frozen=True):
     claims: int | Share | None = None
     devices: int | Share | None = None
     namespaces: int | Share | None = None
+    soften: Softening = Softening.NEVER
 
 
 DEFAULT_LIMITS: Final = ImpactLimits(pods=50, namespaces=10)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from webhook.api.field import invalid
+from webhook.api.field import forbidden, invalid
 from webhook.api.meta import parse_time
 from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import EQUAL, DeviceToleration
@@ -31,6 +31,7 @@ from webhook.policy.model import (
     RequesterMatch,
     Rule,
     Share,
+    Softening,
     Subject,
     TaintMatch,
     TolerationMatch,
@@ -52,6 +53,8 @@ _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 """Replaces a time that could not be parsed. The policy is then rejected."""
 _LABELS_HINT: Final = " (what allows is bound to trusted labels: use match.namespaces.labels)"
 _UNITS: Final = MappingProxyType({"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001})
+_LIMITED: Final = ("pods", "claims", "devices", "namespaces")
+_SOFTEN: Final = "soften"
 _DURATION_PART: Final = re.compile(r"([0-9.]+)(h|ms|m|s)")
 
 
@@ -135,7 +138,7 @@ class Builder:
         """The guard's settings; what is left out keeps its default."""
         given: dict[str, JSON] = {}
         if "limits" in raw:
-            given["limits"] = tuple(_limits(entry) for entry in raw["limits"])
+            given["limits"] = tuple(self._limits(entry, at, number) for number, entry in enumerate(raw["limits"]))
         if "protectedNamespaces" in raw:
             given["protected_namespaces"] = namespaces(raw["protectedNamespaces"]) or NO_NAMESPACE
         if "window" in raw:
@@ -150,6 +153,19 @@ class Builder:
             given["unknown_impact"] = Action(raw["unknownImpact"])
         given |= _renamed(raw, {"secondPerson": "second_person", "twoStep": "two_step"})
         return structs.replace(ImpactSettings(), **given)
+
+    def _limits(self, raw: Raw, at: Path, number: int) -> ImpactLimits:
+        """An entry of limits; a limit that is left out keeps its default, and null is no limit."""
+        given: dict[str, JSON] = {name: _limit(raw[name]) for name in _LIMITED if name in raw}
+        softens = raw.get("action") == _SOFTEN
+        if softens:
+            given["soften"] = Softening(raw.get("soften", Softening.OVER))
+        elif "soften" in raw:
+            where = at.child("limits").index(number).child("soften")
+            self.errors.append(forbidden(where, "is only for entries with action: soften"))
+        return structs.replace(
+            DEFAULT_LIMITS, requesters=requesters(raw.get("requesters")), taints=taints(raw.get("taints")), **given
+        )
 
     def eviction_profile(self, raw: Raw, at: Path) -> EvictionProfile:
         """A profile; what is left out keeps its default, and null is no limit."""
@@ -297,14 +313,6 @@ def _toleration(raw: Raw) -> DeviceToleration:
         raw.get("value", ""),
         raw.get("effect", ""),
         raw.get("tolerationSeconds"),
-    )
-
-
-def _limits(raw: Raw) -> ImpactLimits:
-    """An entry of limits; a limit that is left out keeps its default, and null is no limit."""
-    given = {name: _limit(raw[name]) for name in ("pods", "claims", "devices", "namespaces") if name in raw}
-    return structs.replace(
-        DEFAULT_LIMITS, requesters=requesters(raw.get("requesters")), taints=taints(raw.get("taints")), **given
     )
 
 

@@ -174,7 +174,7 @@ def _timeless(path: Path, cases: tuple[Case, ...], *, known: bool) -> Iterator[F
         text = "needs an inventory in the suite"
         if case.before:
             yield forbidden(at.child("before"), text)
-        for name in ("impact", "reasons"):
+        for name in ("impact", "reasons", "softened"):
             if getattr(case.expect, name) is not None:
                 yield forbidden(at.child("expect", name), text)
 
@@ -288,6 +288,8 @@ class Expectation(msgspec.Struct, frozen=True):
     defaulted: tuple[DeviceToleration, ...] | None = None
     impact: Mapping[str, int] | None = None
     reasons: frozenset[str] | None = None
+    softened: bool | None = None
+    """Whether /mutate turns the rule into NoSchedule with `/evict`."""
 
 
 def expectation_in(reader: Reader) -> Expectation:
@@ -309,6 +311,7 @@ def expectation_in(reader: Reader) -> Expectation:
         tuple(_tolerations(below)) if below.has("defaulted") else None,
         _figures(below),
         frozenset(below.texts("reasons")) if below.has("reasons") else None,
+        below.boolean("softened"),
     )
 
 
@@ -353,7 +356,7 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
     ),
     "step": frozenset({"secondsAgo", "object", "file", "oldObject", "operation", "requester"}),
     "requester": frozenset({"username", "groups", "serviceAccount"}),
-    "expect": frozenset({"decision", "rules", "message", "field", "defaulted", "impact", "reasons"}),
+    "expect": frozenset({"decision", "rules", "message", "field", "defaulted", "impact", "reasons", "softened"}),
     "impact": frozenset(FIGURES),
     "toleration": frozenset({"key", "operator", "value", "effect", "tolerationSeconds"}),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import names_of
 from webhook.inventory.impact import Impact
 
@@ -36,6 +37,8 @@ class _Hit(NamedTuple):
     at: float
     victims: Impact
     pods: int
+    at_once: bool
+    """Whether the in-tree controller carries the rule out."""
 
 
 class AssumedRules:
@@ -52,6 +55,7 @@ class AssumedRules:
         self._hits: deque[_Hit] = deque(maxlen=_KEPT_MOST)
         self._pods = 0
         self._victims: tuple[Impact, ...] | None = ()
+        self._victims_at_once: tuple[Impact, ...] = ()
         self._closing: OrderedDict[DeviceNames, float] = OrderedDict()
         """Devices, and when a rule last began to act on them; the oldest first."""
         self._closed: tuple[DeviceNames, ...] | None = ()
@@ -80,7 +84,7 @@ class AssumedRules:
         self._closed = None
         victims = Impact(waves=impact.waves, namespaces=impact.namespaces)
         if victims.waves:
-            self._remember(_Hit(now, victims, len(victims.pods)))
+            self._remember(_Hit(now, victims, len(victims.pods), rule.taint.effect == NO_EXECUTE))
 
     def _remember(self, hit: _Hit) -> None:
         while self._hits and (len(self._hits) == _KEPT_MOST or self._pods + hit.pods > _VICTIMS_MOST):
@@ -105,6 +109,11 @@ class AssumedRules:
         ]
         return tuple(each.rule for each in self._kept)
 
+    def victims_at_once(self, seconds: float) -> tuple[Impact, ...]:
+        """The same as `victims` for rules with effect NoExecute alone, not for those that only ask our worker."""
+        self.victims(seconds)
+        return self._victims_at_once
+
     def victims(self, seconds: float) -> tuple[Impact, ...]:
         """What each rule hit that began in the last `seconds`, counted when it began."""
         since = self._clock() - seconds
@@ -112,6 +121,7 @@ class AssumedRules:
             self._forget()
         if self._victims is None:
             self._victims = tuple(hit.victims for hit in self._hits)
+            self._victims_at_once = tuple(hit.victims for hit in self._hits if hit.at_once)
         return self._victims
 
     def closed(self, seconds: float) -> tuple[DeviceNames, ...]:

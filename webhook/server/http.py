@@ -319,6 +319,8 @@ class Reviews:
         if decision is not None:
             if decision.assumed is not None and not request.dry_run:
                 self._state.assumed_rules.add(decision.assumed)
+            if decision.softened and not request.dry_run:
+                metrics.count_softened()
             if decision.hits:
                 metrics.policy.count(decision.hits)
             if decision.findings or decision.broke_glass:

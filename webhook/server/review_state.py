@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from webhook.admission.context import AdmissionContext
+from webhook.policy.model import Softening
 from webhook.policy.ports import NO_NAMES, ClusterNames, NamespaceFacts
 from webhook.policy.store import PolicyStore
 from webhook.server.assumed_rules import AssumedRules
@@ -76,6 +77,8 @@ class ReviewState:
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
     assumed_rules: AssumedRules = field(default_factory=lambda: AssumedRules(time.monotonic))
     """Rules that began to act, or were allowed, a moment ago."""
+    worker_problem: Callable[[], str] = lambda: ""
+    """Why no eviction worker acts on `/evict` now, as far as that is known; empty if one does."""
     recent_taints: RecentTaints = field(default_factory=lambda: RecentTaints(time.monotonic))
     """Taints that slices had until a moment ago."""
 
@@ -84,6 +87,11 @@ class ReviewState:
         """Whether a policy, or the one that is tried, has rules on taints."""
         policies = self.policies.state
         return policies.active.judges_taints or (policies.candidate is not None and policies.candidate.judges_taints)
+
+    @property
+    def softens(self) -> bool:
+        """Whether the policy softens rules of anyone."""
+        return any(entry.soften is not Softening.NEVER for entry in self.policies.state.active.policy.impact.limits)
 
     def context(
         self,
@@ -111,9 +119,11 @@ class ReviewState:
             sight=sight,
             assumed=() if sight is None else self.assumed_rules.current(sight.inventory),
             victims=() if sight is None else self.assumed_rules.victims(window),
+            victims_at_once=() if sight is None else self.assumed_rules.victims_at_once(window),
             closed=() if sight is None else self.assumed_rules.closed(window),
             recently_had=self.recent_taints.had,
             read_policy=self.read_policy,
             budget=budget,
             caller_trusted=caller_trusted,
+            worker_problem=self.worker_problem(),
         )

@@ -104,6 +104,7 @@ class Metrics:
                 self._shed,
                 self._panics,
                 self._turned_down,
+                self._softened,
                 self._unjudged,
                 self.certificate_not_before,
                 self.certificate_expiry,
@@ -165,6 +166,11 @@ class Metrics:
             f"{PREFIX}_reviews_turned_down",
             "Reviews allowed only because a mode of the policy turns refusals into warnings.",
             ["resource"],
+            registry=self.registry,
+        )
+        self._softened = Counter(
+            f"{PREFIX}_softened_rules",
+            "NoExecute rules stored as NoSchedule with /evict, because the policy softens them; each counts once.",
             registry=self.registry,
         )
         for resource in self._resources:
@@ -264,6 +270,10 @@ class Metrics:
     def count_turned_down(self, resource: str) -> None:
         """One review of a resource that was allowed only because the policy turns refusals into warnings."""
         self._turned_down.labels(resource if resource in self._resources else OTHER).inc()
+
+    def count_softened(self) -> None:
+        """One NoExecute rule that was softened, and was not before."""
+        self._softened.inc()
 
     def count_unjudged(self, resource: str, reason: str) -> None:
         """One review of a slice that passed unjudged; `reason` is one of UNJUDGED_REASONS."""

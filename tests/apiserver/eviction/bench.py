@@ -267,7 +267,10 @@ class Bench:
         )
 
     def condition(self, rule: str) -> str:
-        """The in-tree condition of a rule as it is written now, as text; empty while it has none."""
+        """The in-tree condition of a rule as it is written now, as text; empty while it has none.
+
+        Our own conditions, Eviction and Released, are additions that are not compared.
+        """
         found = self.client.get(f"{RULES}/{self.make.scoped(rule)}").object
         for condition in found.get("status", {}).get("conditions", ()):
             current = condition.get("observedGeneration") == found["metadata"]["generation"]

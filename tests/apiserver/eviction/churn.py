@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import time
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,6 +43,8 @@ PODS_MOST: Final = 60
 RULES_MOST: Final = 10
 POOLS_MOST: Final = 8
 NAMESPACES: Final = 5
+_PAUSES_SECONDS: Final = 3.0
+"""More than a worker needs to read another policy, even on a slow machine."""
 
 
 class Churn:
@@ -375,6 +378,8 @@ class Churn:
         self._set_policy(
             policy_of(choose(PROFILES), choose(BREAKERS), limit=choose([None, None, 3]), pause=self.paused)
         )
+        if self.paused:
+            time.sleep(_PAUSES_SECONDS)  # a pod that is created before the worker has read it may still go
 
     # --- the end ---------------------------------------------------------------------------------
 

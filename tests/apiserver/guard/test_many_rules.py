@@ -73,6 +73,23 @@ def test_rules_sent_one_after_the_other_hit_at_most_the_limit(stage: Stage, repl
     assert len(replicas.all) == 3
 
 
+def test_rules_of_one_instant_are_all_stored_where_the_policy_softens(stage: Stage, replicas: Replicas) -> None:
+    """What /mutate of one replica leaves as NoExecute, /validate of another does not refuse."""
+    _use(stage, replicas, {"pods": LIMIT, "action": "soften"})
+    replies = stage.client.each(lambda number: _send(stage, number), range(COUNT), threads=24)
+    effects = [reply.object["spec"]["taint"]["effect"] for reply in replies]
+    left = effects.count("NoExecute")
+    print(f"\n{left} of {COUNT} rules left as they are, and the others softened")
+    assert left + effects.count("NoSchedule") == _stored(stage) == COUNT
+    assert LIMIT <= left <= LIMIT * len(replicas.all)
+    again = stage.client.each(lambda number: _send_again(stage, number), range(COUNT), threads=24)
+    assert [reply.object["spec"] for reply in again] == [reply.object["spec"] for reply in replies]
+
+
+def _send_again(stage: Stage, number: int) -> Reply:
+    return stage.client.patch(f"{RULES}/empty-{number}", {"spec": {"taint": {"effect": "NoExecute"}}})
+
+
 def test_replica_reckons_with_what_others_let_through(stage: Stage, replicas: Replicas) -> None:
     """It sees their rules, once they are stored."""
     for number in range(LIMIT):

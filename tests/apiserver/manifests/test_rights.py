@@ -57,7 +57,11 @@ rules:
 - name: by-names
   action: deny
   match: {namespaces: {labels: {tier: production}}, drivers: [gpu.example.com]}
+impact:
+  limits:
+  - {action: soften}
 """
+"""And at the lease of the eviction worker, as it softens."""
 GENTLE_THEN_NOT: Final = """
 apiVersion: policy.devicetaint.io/v1alpha1
 kind: DeviceTaintPolicy
@@ -183,6 +187,9 @@ def test_serve_may_do_what_it_does_and_nothing_else(cluster: ControlPlane) -> No
             _write_policy(cluster, LOOKS_AT_NAMES)
             server.call_it()
             wait_until(lambda: not server.ask(_strange_claim())["allowed"], "the policy is in use")
+            wait_until(
+                lambda: any("/leases/" in each["requestURI"] for each in token.events()), "the lease is looked at"
+            )
             wait_until(lambda: "device_taint_webhook_inventory_synced 1.0" in server.process.metrics(), "the inventory")
             server.remove()  # it would refuse what comes now
             wait_until(lambda: _create_probe(cluster), "nobody is asked")

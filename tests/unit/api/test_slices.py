@@ -11,6 +11,7 @@ from webhook.api.taints import DeviceTaint
 
 TAINT = DeviceTaint(KEY, "", "NoSchedule", parse_time(EARLIER_TEXT))
 META = ObjectMeta("node-0-gpu")
+COUNTERS = [{"counterSet": "gpu-0", "counters": {"memory": {"value": "8Gi"}}}]
 
 
 def test_slice_is_read() -> None:
@@ -24,7 +25,7 @@ def test_slice_is_read() -> None:
         1,
         1,
         "node-0",
-        (Device("a", (TAINT,)), Device("b", consumes_counters=True), Device("c")),
+        (Device("a", (TAINT,)), Device("b", counter_sets=("",)), Device("c")),
         has_devices=True,
         distinct_taints=(TAINT,),
         raw_devices=manifest["spec"]["devices"],
@@ -33,9 +34,9 @@ def test_slice_is_read() -> None:
 
 
 def test_slice_of_v1beta1_is_read_to_the_same_values() -> None:
-    written = make_slice([make_basic_device("a", [make_taint()], consumesCounters=[{}])], version="v1beta1")
+    written = make_slice([make_basic_device("a", [make_taint()], consumesCounters=COUNTERS)], version="v1beta1")
     device = decoded(written)[0].devices[0]
-    assert device == Device("a", (TAINT,), basic=True, consumes_counters=True)
+    assert device == Device("a", (TAINT,), basic=True, counter_sets=("gpu-0",))
 
 
 @pytest.mark.parametrize(
@@ -122,3 +123,27 @@ def test_wrong_types_in_a_slice_are_told() -> None:
 def test_value_with_nothing_given_is_a_device_that_says_nothing() -> None:
     value, _ = decoded(make_slice([{"name": "a"}]))
     assert value.devices == (Device("a"),)
+
+
+@pytest.mark.parametrize(
+    ("written", "names"),
+    [
+        pytest.param(COUNTERS, ("gpu-0",), id="one"),
+        pytest.param([{"counterSet": "b"}, {"counterSet": "a"}], ("b", "a"), id="two, in their order"),
+        pytest.param([{"counterSet": "a"}, {"counterSet": "a"}], ("a",), id="one of them twice"),
+        pytest.param([{"counters": {}}, None, 7, {"counterSet": 7}], ("",), id="without a name that can be read"),
+        pytest.param([], (), id="none"),
+        pytest.param({}, (), id="nothing of another type"),
+        pytest.param({"counterSet": "a"}, ("",), id="no list"),
+        pytest.param(None, (), id="null"),
+    ],
+)
+def test_counter_sets_that_a_device_draws_on(written: Any, names: tuple[str, ...]) -> None:
+    slice_, errors = decoded(make_slice([make_device("a", consumesCounters=written)]))
+    (device,) = slice_.devices
+    assert (device.counter_sets, device.consumes_counters, errors) == (names, bool(names), [])
+
+
+def test_counter_sets_that_a_slice_publishes() -> None:
+    slice_, errors = decoded(make_slice(sharedCounters=[{"name": "gpu-0"}, {"name": "gpu-1", "counters": {}}]))
+    assert (slice_.counter_sets, slice_.has_shared_counters, errors) == (("gpu-0", "gpu-1"), True, [])

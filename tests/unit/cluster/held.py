@@ -30,12 +30,12 @@ def _claim(reader: Reader) -> ResourceClaim:
 
 
 def _slice(reader: Reader) -> ResourceSlice:
-    """Of devices only what taints are about; what is left of them is the same in all versions."""
+    """Of devices only what taints and counters are about; what is left of them is the same in all versions."""
     value = decode_slice(reader)
     return structs.replace(
         value,
         meta=_meta(value.meta),
-        devices=tuple([Device(device.name, device.taints) for device in value.devices]),
+        devices=tuple([Device(each.name, each.taints, counter_sets=each.counter_sets) for each in value.devices]),
         has_shared_counters=False,
         distinct_taints=(),
         raw_devices=None,

@@ -111,6 +111,24 @@ def test_lease_is_made_kept_and_given_back_to_whoever_waits() -> None:
     run(test())
 
 
+def test_lease_has_the_annotations_of_its_holder_beside_those_of_others() -> None:
+    async def test() -> None:
+        server = Server()
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = server.answer
+            async with candidate(cluster, "one", replace(KEPT, annotations={"mode": "observe"})) as (one, _):
+                await until(one.acquired.is_set, "somebody leads")
+                assert server.lease is not None
+                assert server.lease["metadata"]["annotations"] == {"mode": "observe"}
+                server.lease["metadata"]["annotations"]["of"] = "another"
+                await one.release()
+            async with candidate(cluster, "two", replace(KEPT, annotations={"mode": "delegated"})) as (two, _):
+                await until(two.acquired.is_set, "the other leads")
+                assert server.lease["metadata"]["annotations"] == {"mode": "delegated", "of": "another"}
+
+    run(test())
+
+
 def test_no_answer_for_less_than_the_deadline_costs_nothing() -> None:
     async def test() -> None:
         server = Server()

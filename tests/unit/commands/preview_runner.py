@@ -35,6 +35,8 @@ ON_DRIVER = {"driver": DRIVER}
 FOR_EVER = make_toleration(effect="NoExecute")
 FIVE_MINUTES = make_toleration(effect="NoExecute", seconds=300)
 ANY_EFFECT = make_toleration(effect=None)
+UNUSED = "no eviction frees the devices of claims that are allocated and used by no pod: ml/idle"
+"""A note on rules for all devices."""
 GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups"}
 
 

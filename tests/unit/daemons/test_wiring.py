@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.builders import NOW
 from tests.unit.cluster.peer import Answer, Peer, Reply, Request, cluster_of, run, status, until
+from webhook.api.names import OWN_NAMESPACE, POLICY_NAME, WORKER
 from webhook.config.serve import parse_serve
 from webhook.daemons.wiring import review_state_stages
 from webhook.runtime import Stage, Stages, side_by_side
@@ -101,6 +102,28 @@ def test_no_review_is_taken_before_the_key_is_known_and_it_is_asked_for_again_so
         assert (world.sample("key_loaded"), world.sample("readiness_check", check="key")) == (1, 1)
 
     world.visited(visit)
+
+
+def test_lease_of_the_worker_is_read_while_the_policy_softens(tmp_path: Path) -> None:
+    for limits in ("", "{action: soften, pods: 5}"):
+        world = World(tmp_path)
+        if limits:
+            text = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
+            text += f"impact: {{limits: [{limits}]}}\n"
+            policy = {"metadata": {"name": POLICY_NAME, "namespace": OWN_NAMESPACE}, "data": {"policy.yaml": text}}
+            world.policy = Answer({"metadata": {"resourceVersion": "1"}, "items": [policy]})
+
+        async def visit(peer: Peer, world: World = world, limits: str = limits) -> None:
+            await until(world.ready.is_set, "readiness", SECONDS)
+            assert world.state.softens == bool(limits)
+            if limits:
+                await until(lambda: world.state.worker_problem() != "", "the lease", SECONDS)
+                assert world.state.worker_problem().startswith("no eviction worker holds its lease")
+            asked = [request.path for request in peer.requests if "/leases/" in request.path]
+            lease = f"/apis/coordination.k8s.io/v1/namespaces/{OWN_NAMESPACE}/leases/{WORKER}"
+            assert set(asked) == ({lease} if limits else set())
+
+        world.visited(visit)
 
 
 def test_policy_that_cannot_be_read_is_named_with_the_reason_and_keeps_nothing_else_waiting(tmp_path: Path) -> None:

@@ -19,6 +19,11 @@ from webhook.eviction.ports import Ceiling
 LATER = NOW + timedelta(hours=1)
 
 
+def announced(world: World) -> list[str]:
+    """Reasons of the condition about the eviction, in the order of writing."""
+    return [reason for _, kind, reason, _ in world.cluster.writes if kind == EVICTION]
+
+
 def shows(status: str, reason: str, *, generation: int = 1, uid: str = "") -> DeviceTaintRule:
     """A rule that asks for eviction, with this condition."""
     known = Condition(EVICTION, status, reason, "", generation, NOW)
@@ -91,7 +96,7 @@ def test_pod_that_comes_when_there_was_nothing_to_do_is_evicted() -> None:
     world = World(Mode.DELEGATED, FREE)
     world.add(rule(effect="NoSchedule", evict=True))
     world.advance(60)
-    assert [reason for _, _, reason, _ in world.cluster.writes] == ["Waiting", "NothingToDo"]
+    assert announced(world) == ["Waiting", "NothingToDo"]
     world.add(claim("pod"), pod("pod"))
     world.advance(1)
     assert world.evicted == ["pod"]
@@ -134,4 +139,4 @@ def test_rule_that_stays_stopped_is_not_written_again() -> None:
     world = World(Mode.DELEGATED, FREE, ceiling_of=lambda _: Ceiling(0, None, confirmed=False))
     world.add(claim("pod"), pod("pod"), rule(effect="NoSchedule", evict=True))
     world.advance(300)
-    assert [reason for _, _, reason, _ in world.cluster.writes] == ["Waiting", "Stopped"]
+    assert announced(world) == ["Waiting", "Stopped"]

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from tests.builders import KEY
 from tests.unit.eviction.objects import rule
 from tests.unit.policy.documents import policy_of
 from webhook.admission.confirmation import Numbers
+from webhook.api.rules import EVICT, SOFTENED_FROM
 from webhook.eviction.ceiling import Confirmation, ceiling_of
 from webhook.eviction.ports import Ceiling
-from webhook.policy.model import ImpactLimits, ImpactSettings, Policy, PolicyMode, RequesterMatch, Share, TaintMatch
+from webhook.policy.model import (
+    ImpactLimits,
+    ImpactSettings,
+    Policy,
+    PolicyMode,
+    RequesterMatch,
+    Share,
+    Softening,
+    TaintMatch,
+)
+
+if TYPE_CHECKING:
+    from webhook.api.rules import DeviceTaintRule
 
 TOTALS = Numbers(devices=1000, claims=800, pods=400, namespaces=20)
 OPERATOR = RequesterMatch(service_accounts=("health/operator",))
@@ -104,6 +119,64 @@ def test_rule_that_asks_for_eviction_is_limited_as_one_that_evicts() -> None:
 @pytest.mark.parametrize("mode", [PolicyMode.WARN, PolicyMode.OFF])
 def test_where_nothing_was_refused_nothing_is_stopped(mode: PolicyMode) -> None:
     assert ceiling_of(rule(), policy(ImpactLimits(pods=1), mode=mode), no_totals) is None
+
+
+SOFT = ImpactLimits(OPERATOR, pods=20, namespaces=5, soften=Softening.OVER)
+ADMINS = ImpactLimits(RequesterMatch(groups=("admins",)))
+OTHER_SOFT = ImpactLimits(RequesterMatch(users=("u",)), pods=Share(10), soften=Softening.ALWAYS)
+
+
+def softened(**fields: Any) -> DeviceTaintRule:
+    return rule(effect="NoSchedule", annotations={EVICT: "true", SOFTENED_FROM: "NoExecute"}, **fields)
+
+
+@pytest.mark.parametrize(
+    ("limits", "pods", "namespaces"),
+    [
+        pytest.param((ADMINS, SOFT, ImpactLimits(pods=50)), 20, 5, id="its own, though others may more"),
+        pytest.param((SOFT, ImpactLimits(pods=7, namespaces=1)), 20, 5, id="and those who are refused may less"),
+        pytest.param((SOFT, OTHER_SOFT, ADMINS), 20, 5, id="the lowest of those that soften"),
+        pytest.param((ImpactLimits(OPERATOR, soften=Softening.OVER), OTHER_SOFT), 40, None, id="a share"),
+        pytest.param((ADMINS, ImpactLimits(pods=50)), 50, None, id="of all, where the policy softens no longer"),
+        pytest.param((ADMINS,), None, None, id="none at all"),
+    ],
+)
+def test_softened_rule_has_the_lowest_limit_that_may_have_softened_it(
+    limits: tuple[ImpactLimits, ...], pods: int | None, namespaces: int | None
+) -> None:
+    found = ceiling_of(softened(), policy(*limits), totals, protected=sorted)
+    assert found == Ceiling(pods, namespaces, confirmed=False, softened=True, protected=sorted)
+    problem = Confirmation(Numbers(1, 1, 1, 1), "made up")
+    found = ceiling_of(softened(), policy(*limits), totals, problem)
+    assert found == Ceiling(pods, namespaces, confirmed=False, softened=True, code_problem="made up")
+
+
+def test_softened_rule_that_is_confirmed_has_what_was_confirmed() -> None:
+    confirmed = Confirmation(Numbers(devices=300, claims=200, pods=100, namespaces=2))
+    assert ceiling_of(softened(), policy(SOFT), no_totals, confirmed, sorted) == Ceiling(110, 2)
+
+
+@pytest.mark.parametrize("mode", PolicyMode)
+def test_softened_rule_waits_in_every_mode(mode: PolicyMode) -> None:
+    """Else the switch that is for emergencies would evict what waits for a confirmation."""
+    expected = Ceiling(20, 5, confirmed=False, softened=True)
+    assert ceiling_of(softened(), policy(SOFT, mode=mode), no_totals) == expected
+
+
+TO_CONFIRM = (
+    "its devices stay closed, and its pods stay until devicetaint.io/confirm-impact confirms them: set to any text,"
+    " such as renew, it is refused, and the refusal contains the code"
+)
+
+
+def test_what_is_above_for_a_softened_rule_names_the_way_to_confirm() -> None:
+    ceiling = Ceiling(3, None, confirmed=False, softened=True, protected=lambda names: [n for n in names if "sys" in n])
+    assert ceiling.exceeded_by(3, 2, ["a", "b"]) == ""
+    assert ceiling.exceeded_by(4, 2) == f"hits 4 pods, the limit is 3 and nothing was confirmed; {TO_CONFIRM}"
+    found = ceiling.exceeded_by(1, 3, ["x-sys", "b", "a-sys"])
+    assert found == f"hits pods in protected namespace a-sys, and nothing was confirmed; {TO_CONFIRM}"
+    forged = ceiling._replace(code_problem="made up").exceeded_by(1, 1, ["sys"])
+    assert forged.startswith("hits pods in protected namespace sys, and its code does not count: made up; ")
 
 
 def test_what_is_above_is_said_in_words() -> None:

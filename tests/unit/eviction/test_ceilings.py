@@ -33,6 +33,19 @@ def test_rule_that_hits_more_than_was_confirmed_stops_before_anybody_goes() -> N
     assert world.told("EvictionStopped") == ["rule"]
 
 
+def test_rule_with_a_pod_in_a_protected_namespace_stops_and_names_it() -> None:
+    ceiling = Ceiling(pods=9, confirmed=False, softened=True, protected={"ml"}.intersection)
+    world = World(Mode.DELEGATED, FREE, ceiling_of=lambda _: ceiling)
+    crowd(world, 2)
+    world.add(rule(effect="NoSchedule", evict=True))
+    world.advance(60)
+    assert world.evicted == []
+    status, reason, message = world.condition("rule")
+    assert (status, reason) == ("False", "Stopped")
+    assert message.startswith("hits pods in protected namespace ml, and nothing was confirmed; its devices stay closed")
+    assert message.endswith("; 0 pods evicted")
+
+
 def test_rule_stops_when_more_comes_than_was_confirmed_and_goes_on_once_it_is() -> None:
     ceilings = {"": 3, "again": 10}
     world = World(

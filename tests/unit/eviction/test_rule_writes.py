@@ -187,10 +187,10 @@ def test_conditions_of_others_and_full_seconds_are_no_reason_to_write() -> None:
     world.clock.wall += timedelta(seconds=0.5)
     world.add(asking())
     world.advance(60)
-    [ours] = world.inventory.rules["rule"].conditions
-    rounded = structs.replace(ours, last_transition_time=NOW + timedelta(seconds=6))
+    ours = world.inventory.rules["rule"].conditions
+    rounded = [structs.replace(each, last_transition_time=NOW + timedelta(seconds=6)) for each in ours]
     assert not world.worker.rules.lost_conditions(
-        structs.replace(world.inventory.rules["rule"], conditions=(rounded, Condition("Other", "True")))
+        structs.replace(world.inventory.rules["rule"], conditions=(*rounded, Condition("Other", "True")))
     )
     assert not world.worker.rules.lost_conditions(rule("unknown"))
 

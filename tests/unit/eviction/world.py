@@ -211,6 +211,10 @@ class World:
         self.registry = CollectorRegistry()
         self.leads = True
         self.trusted = True
+        self.claims_known_until = math.inf
+        """Changes of claims before that moment are in the inventory."""
+        self.asked_known: list[float] = []
+        """About which moments the worker has asked that."""
         self.breaker = breaker
         self.pause: Pause | None = None
         self._end = math.inf
@@ -226,6 +230,7 @@ class World:
             random=lambda: 0.0,
             leads=lambda: self.leads,
             trusted=lambda: self.trusted,
+            claims_known=self._claims_known,
             ceiling_of=ceiling_of,
             breaker=lambda: self.breaker,
             pause=lambda: self.pause,
@@ -234,6 +239,10 @@ class World:
         self.worker = Controller(self.deps, in_tree)
         self.worker.watch_metrics()
         self.worker.start()
+
+    def _claims_known(self, at: float) -> bool:
+        self.asked_known.append(at)
+        return at <= self.claims_known_until
 
     def select(self, pod: Pod) -> tuple[str, ...]:
         found = tuple([str(at) for at, budget in enumerate(self.budgets) if budget.covers(pod.meta.name, pod.labels)])

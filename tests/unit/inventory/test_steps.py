@@ -70,7 +70,10 @@ def test_check_comes_before_every_so_many_items() -> None:
         ),
         pytest.param(
             lambda all_, check: protected_among(
-                NamespaceMatch(names=("x",)), {each.meta.namespace for each in all_.claims.values()}, NO_NAMES, check
+                NamespaceMatch(names=("x",)),
+                {each.meta.namespace for each in all_.claims.values()},
+                NO_NAMES.namespace,
+                check,
             ),
             id="protected namespaces",
         ),

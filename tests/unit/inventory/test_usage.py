@@ -54,6 +54,13 @@ def test_claims_by_device(names: tuple[str | None, str | None, str | None], foun
     usage = inventory_of(*CLAIMS).usage
     assert usage.claims_on(*names) == found
     assert usage.in_use(*names) is bool(found)
+    assert set(usage.users_on(*names)) == found
+
+
+def test_claims_come_once_for_each_of_their_devices() -> None:
+    usage = inventory_of(*CLAIMS).usage
+    assert sorted(usage.users_on(DRIVER, None, None)) == ["ml/a", "ml/b", "ml/b", "ml/n"]
+    assert list(usage.users_on(DRIVER, POOL, "gpu-1")) == ["ml/b"]
 
 
 def test_claims_are_grouped_by_driver_tolerations_and_kind() -> None:

@@ -239,6 +239,11 @@ def test_what_does_not_go_together_is_refused(fields: dict[str, Any], errors: li
 
 def test_longest_duration_is_that_of_a_leap_year() -> None:
     assert errors_in(impact={"limits": [{"pods": 1}], "window": "8784h"}) == []
+    users = {"requesters": {"users": ["u"]}}
+    for entry in ({"soften": "over"}, {"soften": "always", "action": "deny"}):
+        assert errors_in(impact={"limits": [{**users, "action": "soften", "soften": "always"}, entry]}) == [
+            "impact.limits[1].soften: Forbidden: is only for entries with action: soften"
+        ]
     assert errors_in(impact={"limits": [{"pods": 1}], "window": "8784h1s"}) == [
         'impact.window: Invalid value: "8784h1s": must be at most 8784h (366 days)'
     ]

@@ -121,8 +121,8 @@ NAMES = KnownNames({"ml": {"tier": "user"}, "kube-system": {"tier": "system"}, "
 )
 def test_protected_are_those_that_match_and_those_of_unknown_labels(document: Any, expected: set[str]) -> None:
     match = policy_of(impact={"protectedNamespaces": document}).impact.protected_namespaces
-    assert protected_among(match, ["ml", "kube-system", "bare", "stranger"], NAMES) == expected
-    assert protected_among(match, [], NAMES) == frozenset()
+    assert protected_among(match, ["ml", "kube-system", "bare", "stranger"], NAMES.namespace) == expected
+    assert protected_among(match, [], NAMES.namespace) == frozenset()
 
 
 def test_by_default_the_system_is_protected() -> None:

@@ -259,3 +259,13 @@ def test_pattern_is_not_taken_for_a_name_that_an_exception_covers() -> None:
     for names, excepted in ((["train-*"], ["train-?"]), (["train-?"], ["train-[a-z]*", "*-x"])):
         match = {"namespaces": {"names": names, "except": excepted}}
         assert warnings_in(rules=[make_entry("no", match=match)]) == []
+
+
+def test_softening_that_two_steps_prevent_is_told() -> None:
+    soft = {"requesters": {"users": ["u"]}, "action": "soften"}
+    text = "twoStep refuses rules created with NoExecute, so they are not softened; set twoStep: false"
+    for entry in (soft, {**soft, "soften": "always"}):
+        found = warnings_in(impact={"limits": [entry, {}], "twoStep": True})
+        assert found == [f"DT119 impact.limits[0].action: {text}"]
+        assert warnings_in(impact={"limits": [entry, {}]}) == []
+    assert warnings_in(impact={"limits": [{"action": "deny"}], "twoStep": True}) == []

@@ -55,6 +55,18 @@ def victims(assumed_rules: AssumedRules, seconds: float = 600) -> list[list[str]
     return [sorted(each.pods) for each in assumed_rules.victims(seconds)]
 
 
+def test_what_our_worker_is_asked_to_do_is_no_deletion_at_once() -> None:
+    clock = Clock()
+    assumed_rules = AssumedRules(clock)
+    assumed_rules.add(assumed("a", "u-0"))
+    soft = decoded(tainting(node(1), "NoSchedule", name="b", evict=True))[0]
+    assumed_rules.add(assumed("b", "u-1")._replace(rule=soft))
+    assert [sorted(each.pods) for each in assumed_rules.victims_at_once(600)] == [["u-0"]]
+    assert victims(assumed_rules) == [["u-0"], ["u-1"]]
+    clock.seconds += 601
+    assert assumed_rules.victims_at_once(600) == ()
+
+
 # --- rules ----------------------------------------------------------------------------------------
 
 

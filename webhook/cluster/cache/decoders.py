@@ -1,7 +1,8 @@
 """Slices, rules, claims, pods and PodGroups on the wire, and the part of them that an inventory holds.
 
 A cluster has hundreds of thousands, so equal strings are one string, equal lists are one list, and what only reviews
-need is left out: requests, specifications and annotations of claims, attributes and shapes of devices. Rules are few
+need is left out: requests, specifications and annotations of claims, attributes and shapes of devices, and how much
+of a counter a device draws. Rules are few
 and kept whole.
 """
 
@@ -35,7 +36,7 @@ from webhook.cluster.cache.object_meta import OwnerReference, controller_of, obj
 from webhook.cluster.cache.wire import ObjectIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _REMEMBERED_BYTES: Final = 4096
 """Lists whose JSON is longer are not shared: they hardly repeat."""
@@ -99,6 +100,18 @@ _taints: Final = _Lists(_read_taints)
 _slice_taints: Final = _Lists(_read_slice_taints)
 _devices: Final[dict[Device, Device]] = {}
 """Equal devices of many slices are one: most have a number for a name, and no taint."""
+
+
+_counter_sets: Final[dict[tuple[str, ...], tuple[str, ...]]] = {}
+"""Names of counter sets: all parts of one piece of hardware have the same, and so has its like on other nodes."""
+
+
+def _shared_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Each once, as one text, and equal ones as one tuple."""
+    found = tuple(dict.fromkeys(map(intern, names)))
+    if len(_counter_sets) >= _REMEMBERED_ENTRIES:
+        _counter_sets.clear()
+    return _counter_sets.setdefault(found, found)
 
 
 def _shared(device: Device) -> Device:
@@ -220,19 +233,32 @@ class ClassedClaimWire(ClaimWire, frozen=True, gc=False):
 # --- slices -------------------------------------------------------------------------------------
 
 
-class _Basic(msgspec.Struct, frozen=True, gc=False):
+class _CounterUse(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    counter_set: str = ""
+
+
+class _CounterSet(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+
+
+class _Basic(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     taints: msgspec.Raw = _NOTHING
+    consumes_counters: tuple[_CounterUse | None, ...] | None = None
 
 
-class _Device(msgspec.Struct, frozen=True, gc=False):
+class _Device(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A device in any shape: v1beta1 writes everything but the name a level deeper."""
 
     name: str = ""
     taints: msgspec.Raw = _NOTHING
+    consumes_counters: tuple[_CounterUse | None, ...] | None = None
     basic: _Basic | None = None
 
     def to_value(self) -> Device:
-        return _shared(Device(intern(self.name), _taints.of(self.basic.taints if self.basic else self.taints)))
+        content = self.basic or self
+        uses = content.consumes_counters
+        counter_sets = _shared_names([each.counter_set if each else "" for each in uses]) if uses else ()
+        return _shared(Device(intern(self.name), _taints.of(content.taints), counter_sets=counter_sets))
 
 
 class _Pool(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -246,6 +272,7 @@ class _SliceSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     pool: _Pool = _Pool()
     node_name: str | None = None
     devices: tuple[_Device, ...] | None = None
+    shared_counters: tuple[_CounterSet | None, ...] | None = None
     taints: msgspec.Raw = _NOTHING
 
 
@@ -256,7 +283,7 @@ class SliceWire(msgspec.Struct, frozen=True, gc=False):
     spec: _SliceSpec = _SliceSpec()
 
     def to_value(self) -> ResourceSlice:
-        """As `api.slices.decode_slice` returns it, of devices only names and taints."""
+        """As `api.slices.decode_slice` returns it, of devices only names, taints and counter sets."""
         spec = self.spec
         return ResourceSlice(
             meta=object_meta(self.metadata),
@@ -267,6 +294,7 @@ class SliceWire(msgspec.Struct, frozen=True, gc=False):
             node_name=None if spec.node_name is None else intern(spec.node_name),
             devices=tuple([each.to_value() for each in spec.devices or ()]),
             has_devices=spec.devices is not None,
+            counter_sets=_shared_names([each.name if each else "" for each in spec.shared_counters or ()]),
             slice_taints=_slice_taints.of(spec.taints),
         )
 

@@ -62,11 +62,8 @@ class InventoryCache:
         claims = ServedCollection(cluster, GROUP, SERVED_VERSIONS, "resourceclaims")
         small = replace(common, page_size=settings.slice_page_size)
         self._rules = follow(rules, RuleWire, items=held.rules, settings=common, optional=True)
-        self._reflectors = [
-            follow(slices, SliceWire, items=held.slices, settings=small),
-            self._rules,
-            follow(claims, ClassedClaimWire if pods else ClaimWire, items=held.claims, settings=common),
-        ]
+        self._claims = follow(claims, ClassedClaimWire if pods else ClaimWire, items=held.claims, settings=common)
+        self._reflectors = [follow(slices, SliceWire, items=held.slices, settings=small), self._rules, self._claims]
         self._optional = [self._rules]
         if pods:
             every = FixedCollection("", "v1", "pods")
@@ -96,6 +93,11 @@ class InventoryCache:
     def rules_served(self) -> bool:
         """Whether the server has DeviceTaintRules, as far as is known."""
         return not self._rules.unserved
+
+    @property
+    def claims_version(self) -> str:
+        """The inventory has all changes of claims up to this version."""
+        return self._claims.version
 
     @property
     def problem(self) -> str | None:

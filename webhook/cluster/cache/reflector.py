@@ -114,6 +114,11 @@ class Reflector(Generic[V]):
         return self._list_watch.collection.resource
 
     @property
+    def version(self) -> str:
+        """The last version that was read: subscribers were notified of all changes up to it. Empty before the first."""
+        return self._version
+
+    @property
     def error(self) -> str:
         """Why the last list or watch failed; empty once one succeeded."""
         return "" if self._gap.watching else self._fault.text

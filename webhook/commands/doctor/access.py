@@ -67,6 +67,7 @@ RIGHTS: Final = (
     *_rights(PROGRAM, "", ["configmaps"], _READ, name=POLICY_NAME, namespaced=True),
     *_rights(PROGRAM, "", ["secrets"], ["get", "update"], name=KEY_NAME, namespaced=True),
     *_rights(PROGRAM, "events.k8s.io", ["events"], ["create"], namespaced=True),
+    *_rights(PROGRAM, "coordination.k8s.io", ["leases"], ["get"], name=WORKER, namespaced=True),
     *_rights(PROGRAM, "", ["secrets"], ["get", "update"], name=CA_NAME, namespaced=True, self_managed=True),
     *_rights(PROGRAM, "admissionregistration.k8s.io", _HOOKS, ["get", "patch"], name=PROGRAM, self_managed=True),
     *_rights(WORKER, "", ["namespaces", "pods"], _READ),

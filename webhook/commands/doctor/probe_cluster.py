@@ -10,13 +10,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.config_maps import POLICY_KEY, missing_policy
-from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS, format_time
+from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS, NamespacedName, format_time
 from webhook.api.names import CA_NAME, KEY_NAME, PROGRAM, WORKER
 from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.cluster.client.throttled import ThrottledCluster
+from webhook.cluster.eviction_lease import EvictionLease
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.commands.doctor import probes
 from webhook.commands.doctor.access import RIGHTS, Right
@@ -42,6 +43,7 @@ from webhook.commands.doctor.checks import (
     webhook_clock_check,
 )
 from webhook.commands.doctor.entries import handshake_with, webhook_entry_of
+from webhook.commands.doctor.softening import softening_check, softens
 from webhook.commands.shared.policy_files import read_policy
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.document import Loaded
@@ -49,7 +51,6 @@ from webhook.policy.document import Loaded
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from webhook.api.meta import NamespacedName
     from webhook.cluster.client.credentials import Credentials
     from webhook.cluster.client.raw import RawResponse
     from webhook.policy.model import Policy
@@ -99,6 +100,7 @@ class Doctor:
                 ("access", self._access),
                 ("key", self._key),
                 ("policy", self._policies),
+                ("softening", self._softening),
                 ("probe", self._probes),
                 ("clock", self._webhook_clock),
                 *((("evictor", self._evictor),) if self._options.canary else ()),
@@ -216,6 +218,14 @@ class Doctor:
         loaded = None if found is None else policy_in_config_map(found, self._options.namespace)
         self._policy = None if loaded is None else loaded.policy
         return [policy_check(loaded, self._options.policy)]
+
+    async def _softening(self) -> list[Check]:
+        """Empty if the policy softens nothing."""
+        if not softens(self._policy):
+            return []
+        lease = EvictionLease(self._cluster, NamespacedName(self._options.namespace, WORKER))
+        await lease.read()
+        return [softening_check(lease.problem)]
 
     # --- probes ----------------------------------------------------------------------------------
 

@@ -11,8 +11,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from webhook.api.decode import Reader
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS, GroupVersionKind
-from webhook.api.rules import RULE_ANNOTATIONS
+from webhook.api.rules import CONFIRM_IMPACT, RULE_ANNOTATIONS, decode_rule
 from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import config_map_of, decoded, listed
@@ -27,11 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from webhook.api.meta import NamespacedName
+    from webhook.api.rules import DeviceTaintRule
     from webhook.cluster.client.credentials import Credentials
     from webhook.inventory.state import InventoryObject
 
 _RULES: Final = "devicetaintrules"
 _CODE: Final = re.compile(r'devicetaint\.io/confirm-impact to \\?"(v1\.[A-Za-z0-9._-]+)')
+_RENEW: Final = "renew"
+"""No code: the refusal of it contains one."""
 _DRY_RUN: Final = "dryRun=All"
 _QUIET_SECONDS: Final = 3.0
 """Reading that takes less time reports no progress."""
@@ -134,7 +138,8 @@ async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: 
     if not served:
         return DryRunResult(DryRunAnswer.NOT_ASKED, message="the cluster does not serve DeviceTaintRules")
     try:
-        await _dry_run(cluster, rule)
+        answer = await _dry_run(cluster, rule)
+        softened = _held_rule(answer).softened
     except Unavailable as error:
         return DryRunResult(DryRunAnswer.FAILED, message=str(error))
     except ClusterError as error:
@@ -142,11 +147,29 @@ async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: 
         if code is not None:
             return DryRunResult(DryRunAnswer.CONFIRM, code[1], error.server_message)
         return DryRunResult(DryRunAnswer.REFUSED, message=str(error))
+    if softened:
+        return DryRunResult(DryRunAnswer.SOFTENED, await _code_for_softened(cluster, rule))
     return DryRunResult(DryRunAnswer.GRANTED)
 
 
-async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> None:
-    """Creates or updates it, without effect. Raises ClusterError."""
+def _held_rule(answer: bytes) -> DeviceTaintRule:
+    return decode_rule(Reader.of(decoded(answer, _RULES), []))
+
+
+async def _code_for_softened(cluster: Cluster, rule: Mapping[str, Any]) -> str:
+    """The code that confirms a rule that is accepted softened: any other text for one is refused with it."""
+    about = meta(rule)
+    annotations = {**_map(about, "annotations"), CONFIRM_IMPACT: _RENEW}
+    try:
+        await _dry_run(cluster, {**rule, "metadata": {**about, "annotations": annotations}})
+    except ClusterError as error:
+        code = _CODE.search(error.server_message)
+        return "" if code is None else code[1]
+    return ""
+
+
+async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> bytes:
+    """Creates or updates it, without effect; returns it as it would be stored. Raises ClusterError."""
     version = GroupVersionKind.parse(text(rule, "apiVersion"), "").version
     collection = path_of(GROUP, version, _RULES)
     name = text(meta(rule), "name")
@@ -157,9 +180,8 @@ async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> None:
         except NotFound:
             pass
         else:
-            await cluster.update(f"{path}?{_DRY_RUN}", as_applied(rule, stored))
-            return
-    await cluster.create(f"{collection}?{_DRY_RUN}", rule)
+            return await cluster.update(f"{path}?{_DRY_RUN}", as_applied(rule, stored))
+    return await cluster.create(f"{collection}?{_DRY_RUN}", rule)
 
 
 def as_applied(rule: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from webhook.api.rules import DeviceTaintRule
 from webhook.commands.preview.report import not_judged
 from webhook.commands.preview.text import taint_text
+from webhook.eviction.released import keeps_closed
+from webhook.inventory.holders import selected_names, unused_claims
 from webhook.inventory.preview import acts, outdated
+from webhook.inventory.scope import can_judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -78,6 +81,11 @@ def _rule_notes(rule: DeviceTaintRule, preview: Preview, source: PreviewSource) 
     stored = source.inventory.rules.get(rule.meta.name)
     if stored is not None:
         yield f"the rule already exists, as {taint_text(stored.taint)}: what it already does is counted, too"
+    if keeps_closed(rule) and can_judge(selector):
+        unused = unused_claims(source.inventory, selected_names(selector))
+        if unused:
+            names = ", ".join(unused[:_SHOWN]) + (f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else "")
+            yield f"no eviction frees the devices of claims that are allocated and used by no pod: {names}"
 
 
 def _slice_notes(value: ResourceSlice, preview: Preview, source: PreviewSource) -> Iterator[str]:

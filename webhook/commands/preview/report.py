@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from webhook.api.taints import DeviceTaint, DeviceToleration
     from webhook.files.report import Row
     from webhook.inventory.fates import DeviceNames
+    from webhook.inventory.hardware import Sibling
     from webhook.inventory.impact import Taint
     from webhook.inventory.preview import Cause, GroupRow, PodRow, Preview
 
@@ -36,6 +37,8 @@ class DryRunAnswer(StrEnum):
 
     GRANTED = "granted"
     CONFIRM = "needsConfirmation"
+    SOFTENED = "softened"
+    """Accepted as NoSchedule with `/evict`. Any code confirms the rule as it was sent."""
     REFUSED = "refused"
     FAILED = "failed"
     """No answer came."""
@@ -120,6 +123,7 @@ def _preview_values(item: ObjectPreview, now: datetime) -> dict[str, Any]:
         "summary": _summary_values(preview),
         "pods": [_pod_values(each, now) for each in preview.pods],
         "podGroups": [_group_values(each, now) for each in preview.pod_groups],
+        "siblings": [_sibling_values(each) for each in preview.impact.siblings.devices],
         "incompletePools": [{"driver": driver, "pool": pool} for driver, pool in preview.impact.incomplete_pools],
         "notes": list(item.notes),
         "findings": row.findings,
@@ -146,6 +150,18 @@ def _summary_values(preview: Preview) -> dict[str, Any]:
         "kept": preview.count(PodOutcome.KEPT),
         "leaving": preview.count(PodOutcome.LEAVING),
         "podGroups": groups,
+    }
+
+
+def _sibling_values(sibling: Sibling) -> dict[str, Any]:
+    """A part of the same hardware that stays in service, and its users, by `namespace/name`."""
+    return {
+        "driver": sibling.driver,
+        "pool": sibling.pool,
+        "device": sibling.device,
+        "claims": list(sibling.claims),
+        "pods": list(sibling.pods),
+        "podGroups": list(sibling.pod_groups),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.admission.impact_text import count, duration
+from webhook.admission.impact_text import count, duration, siblings_text
 from webhook.api.names import PROGRAM
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, DeviceTaintRule
 from webhook.commands.preview.report import DryRunAnswer
@@ -139,6 +139,8 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
             yield name, text.format(count(number, "pod"))
     for group in preview.pod_groups:
         yield "PodGroup", _group_text(group, report)
+    if impact.siblings:
+        yield "hardware", siblings_text(impact.siblings)
     evictor = _evictor(item)
     if evictor:
         yield "evictor", evictor
@@ -270,6 +272,11 @@ def _confirmation(given: DryRunResult) -> Iterator[str]:
             yield f"dry run: refused: {given.message}"
             yield "to go ahead, add this annotation:"
             yield f'  {CONFIRM_IMPACT}: "{given.code}"'
+        case DryRunAnswer.SOFTENED:
+            yield f"dry run: accepted as NoSchedule with annotation {EVICT}, by the policy"
+            if given.code:
+                yield "to confirm its impact, add this annotation:"
+                yield f'  {CONFIRM_IMPACT}: "{given.code}"'
         case DryRunAnswer.REFUSED:
             yield f"dry run: refused: {given.message}"
         case DryRunAnswer.FAILED:

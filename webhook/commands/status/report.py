@@ -15,6 +15,7 @@ from webhook.api.meta import format_time
 from webhook.commands.status.states import PodState
 from webhook.commands.status.views import current, views_of
 from webhook.eviction.conditions import EVICTED_PODS, evicted_pods
+from webhook.eviction.released import RELEASED
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.scope import is_ours
 
@@ -73,6 +74,11 @@ class TaintLine(NamedTuple):
     def said(self) -> Condition | None:
         """The worker's own condition for the rule as it is now."""
         return None if self.rule is None else current(self.rule)
+
+    @property
+    def released(self) -> Condition | None:
+        """What the worker says of the devices of the rule as it is now: whether an allocation holds one."""
+        return None if self.rule is None else current(self.rule, RELEASED)
 
 
 @dataclass(slots=True)

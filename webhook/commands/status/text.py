@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from webhook.api.rules import Condition
     from webhook.commands.status.report import StatusReport, TaintLine
     from webhook.commands.status.states import PodStatus
 
 _WORDS: Final = {PodState.NOT_DUE: "not due"}
 _EVICTORS: Final = {Evictor.OURS: "worker", Evictor.IN_TREE: "in-tree"}
+_RELEASED: Final = {"True": "its devices are released", "False": "its devices are not released"}
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
 _ENOUGH: Final = 2
 """From this many of a unit on, smaller units are left out."""
@@ -39,6 +41,7 @@ def as_text(report: StatusReport, *, limit: int, width: int | None = None, color
     if report.show_pods:
         said = [(each.name, each.said.message) for each in report.lines if each.said is not None]
         lines += [visible(f"{name}: the worker says: {message}") for name, message in said if message]
+        lines += [visible(f"{each.name}: {_released(each.released)}") for each in report.lines if each.released]
         lines += ["", *_pods(report, limit=limit, width=width, color=color)]
     lines += [visible(f"note: {note}") for note in report.notes]
     return "\n".join(lines) + "\n"
@@ -71,10 +74,20 @@ def _taint_row(row: TaintLine, now: datetime) -> list[str]:
         "-" if row.evicted is None else f"{row.evicted} of {row.evicted + row.pending}",
         _counts(row),
         "-" if row.next_due is None else f"in {span((row.next_due - now).total_seconds())}",
-        f"{row.devices}, {row.allocated} allocated",
+        f"{row.devices}, {row.allocated} allocated" + (", released" if _is_released(row) else ""),
         "+".join(_EVICTORS[each] for each in row.evictors) or "-",
         f"{', '.join(effects)}{evict}",
     ]
+
+
+def _is_released(row: TaintLine) -> bool:
+    return row.released is not None and row.released.status == "True"
+
+
+def _released(condition: Condition) -> str:
+    """Whether the devices are released, as the worker says."""
+    word = _RELEASED.get(condition.status, "it is not known whether its devices are released")
+    return f"{word}: {condition.message}"
 
 
 def _said(row: TaintLine, now: datetime) -> str:

@@ -32,7 +32,7 @@ class Mismatch(NamedTuple):
 class CaseResult:
     """The result of a case. `rules` produced findings; `matched` are all that matched, including those that allow.
 
-    `measured` is the impact that the guard measured, None if it measured none.
+    `measured` is the impact that the guard measured, None if it measured none. `softened`: whether /mutate softened it.
     """
 
     case: Case
@@ -41,6 +41,7 @@ class CaseResult:
     matched: frozenset[str]
     messages: tuple[str, ...]
     measured: Measured | None = None
+    softened: bool = False
     mismatches: tuple[Mismatch, ...] = ()
     explanation: Mapping[str, Any] | None = None
     """Why the policy decided so, for a case that failed: who, notes, walks."""
@@ -62,6 +63,8 @@ def mismatches_of(outcome: CaseResult, fields: set[str], defaulted: tuple[Device
     reasons = () if outcome.measured is None else outcome.measured.over
     if expect.reasons is not None and expect.reasons != set(reasons):
         yield Mismatch("reasons", listed(sorted(expect.reasons)), listed(sorted(reasons)))
+    if expect.softened is not None and expect.softened is not outcome.softened:
+        yield Mismatch("softened", str(expect.softened).lower(), str(outcome.softened).lower())
     if expect.defaulted is not None and expect.defaulted != defaulted:
         yield Mismatch("defaulted", _shown(expect.defaulted), _shown(defaulted))
 

@@ -15,6 +15,7 @@ from webhook.admission.claim_view import DEFAULTED
 from webhook.admission.guard import GUARD
 from webhook.admission.impact_text import IMPACT, measured_in
 from webhook.admission.review import AdmissionRequest
+from webhook.admission.softening import SOFTENED
 from webhook.api.claims import ResourceClaim
 from webhook.api.decode import Reader
 from webhook.api.field import Severity
@@ -140,7 +141,10 @@ class Runner:
         defaulted = _defaulted(request, verdict)
         matched = {*(name for name, _ in verdict.decision.hits), *_defaulting(self._policy, defaulted)}
         rules = tuple(sorted(_names_heard(verdict.decision, weighty, self._policy)))
-        outcome = CaseResult(case, _word_of(weighty, verdict), rules, frozenset(matched), messages, measured)
+        softened = [each for each in verdict.remarks if each.code == SOFTENED]
+        word = _word_of([*weighty, *softened], verdict)
+        messages += tuple(map(str, softened))
+        outcome = CaseResult(case, word, rules, frozenset(matched), messages, measured, softened=bool(softened))
         fields = {name for finding in said for name in (finding.error.field, finding.error.path.written)}
         return replace(outcome, mismatches=tuple(mismatches_of(outcome, fields, defaulted)))
 

@@ -1,4 +1,7 @@
-"""What the condition of a rule counts (E-39 to E-43), beside pods that go for it."""
+"""What the condition of a rule counts (E-39 to E-43), beside pods that go for it.
+
+That we also say whether devices are free (condition Released) is an addition, and no difference.
+"""
 
 from typing import Final
 

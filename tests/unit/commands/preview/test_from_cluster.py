@@ -10,7 +10,7 @@ import yaml
 
 from tests.builders import DRIVER, KEY, make_admission_request, make_context, make_meta, make_rule, make_taint
 from tests.unit.commands.api_server import ApiServer, bare, serving
-from tests.unit.commands.preview_runner import CLAIMS, CLUSTER, OUT_OF_TREE, PODS, SLICES, pool_slice, rule
+from tests.unit.commands.preview_runner import CLAIMS, CLUSTER, OUT_OF_TREE, PODS, SLICES, UNUSED, pool_slice, rule
 from webhook.admission.chain import validate
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.commands.preview import command as preview
@@ -104,6 +104,52 @@ def test_the_code_is_found_in_what_the_guard_says(api_server: ApiServer, run_pre
     assert validate(make_admission_request(confirmed), context).allowed
 
 
+def softened_by(request: tuple[str, str, Any], refusal: tuple[int, Any]) -> tuple[int, Any]:
+    """What a webhook makes of a rule; one with a code that it does not know is refused."""
+    sent = request[2]
+    annotations = sent["metadata"].get("annotations") or {}
+    if CONFIRM_IMPACT in annotations:
+        return refusal
+    marks = {"devicetaint.io/evict": "true", "devicetaint.io/softened-from": "NoExecute"}
+    taint = {**sent["spec"]["taint"], "effect": "NoSchedule"}
+    metadata = {**sent["metadata"], "annotations": {**annotations, **marks}}
+    return 201, {**sent, "metadata": metadata, "spec": {**sent["spec"], "taint": taint}}
+
+
+@pytest.mark.parametrize(
+    ("refusal", "code"),
+    [
+        (status(403, f'hits 8 devices, set annotation devicetaint.io/confirm-impact to "{CODE}"'), CODE),
+        (status(403, "the webhook has no key yet"), None),
+        ((201, {}), None),
+    ],
+)
+def test_rule_that_is_softened_is_asked_about_again_for_its_code(
+    refusal: tuple[int, Any],
+    code: str | None,
+    api_server: ApiServer,
+    run_preview: PreviewRunner,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def write(method: str, target: str, body: bytes) -> tuple[int, Any]:
+        api_server.sent.append((method, target, json.loads(body)))
+        return softened_by(api_server.sent[-1], refusal)
+
+    monkeypatch.setattr(api_server, "write", write)
+    given = told_by_cluster(run_preview, rule(annotations={"devicetaint.io/owner": "ops"}))["confirmation"]
+    assert given == {"answer": "softened", "code": code, "message": None}
+    assert [sent["metadata"]["annotations"] for _, _, sent in api_server.sent] == [
+        {"devicetaint.io/owner": "ops"},
+        {"devicetaint.io/owner": "ops", CONFIRM_IMPACT: "renew"},
+    ]
+    exit_code, output = ask(run_preview, rule())
+    assert exit_code == 0
+    text = "dry run: accepted as NoSchedule with annotation devicetaint.io/evict, by the policy\n"
+    if code is not None:
+        text += f'to confirm its impact, add this annotation:\n  devicetaint.io/confirm-impact: "{CODE}"\n'
+    assert output.endswith(text)
+
+
 def test_a_new_rule_is_sent_as_it_is_and_only_to_try(api_server: ApiServer, run_preview: PreviewRunner) -> None:
     assert told_by_cluster(run_preview)["confirmation"]["answer"] == "granted"
     assert api_server.sent == [("POST", f"{RULES}?dryRun=All", rule())]
@@ -176,7 +222,8 @@ def test_a_cluster_without_rules_says_so(api_server: ApiServer, run_preview: Pre
     api_server.objects[f"{GROUP}/v1"]["resources"].pop()
     told = told_by_cluster(run_preview)
     assert told["notes"] == [
-        "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaintRules): rules would do nothing"
+        "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaintRules): rules would do nothing",
+        UNUSED,
     ]
     assert told["confirmation"]["answer"] == "notAsked"
     assert (told["summary"]["evicted"], api_server.sent) == (3, [])

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tests.builders import DRIVER, make_device, make_meta, make_taint
-from tests.unit.commands.preview_runner import CLAIMS, FIVE_MINUTES, SLICES, pool_slice, rule, used
+from tests.unit.commands.preview_runner import CLAIMS, FIVE_MINUTES, SLICES, UNUSED, pool_slice, rule, used
 
 if TYPE_CHECKING:
     from tests.unit.commands.preview_runner import PreviewRunner
@@ -36,6 +36,7 @@ asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoExecu
   leaving         1 pod, terminating or finished, and not counted
   PodGroup        ml/crew: evicted now; 2 pods known, not counted above
   evictor         the in-tree controller
+  note: {UNUSED}
 
 POD           OWNER                 PRIORITY   DEVICES              WHEN          WHY
 ml/train-0    Job/train                  100   node-0/gpu-0,gpu-1   now           no toleration
@@ -68,6 +69,7 @@ asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoSched
   tolerate        2 pods
   PodGroup        ml/crew: evicted now; its pods are unknown, not counted above
   evictor         device-taint-webhook evict, because of annotation devicetaint.io/evict
+  note: {UNUSED}
   note: the dump has no Pods, so it is unknown who owns them, their priorities, and which are terminating or finished
 
 POD           DEVICES              WHEN          WHY

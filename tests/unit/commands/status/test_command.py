@@ -117,6 +117,25 @@ def test_in_tree_controllers_condition_is_named_as_its_own(run_status: StatusRun
     assert " in-tree: PodsPendingEviction for 5m " in run_status(dump=[rule, NAMESPACE])[1]
 
 
+@pytest.mark.parametrize(
+    ("status", "text", "word"),
+    [
+        ("True", "its devices are released", ", released "),
+        ("False", "its devices are not released", " allocated "),
+        ("Unknown", "it is not known whether its devices are released", " allocated "),
+    ],
+)
+def test_worker_says_whether_devices_are_released(run_status: StatusRunner, status: str, text: str, word: str) -> None:
+    condition = {"type": "devicetaint.io/Released", "status": status, "reason": "R", "message": "because"}
+    rule = {**RULE, "status": {"conditions": [{**condition, "observedGeneration": 1, "lastTransitionTime": SINCE}]}}
+    table = run_status(dump=[rule, NAMESPACE])[1]
+    assert word in table
+    assert ("released" in table) == (status == "True")
+    assert f"\nfirmware: {text}: because\n" in run_status("--pods", dump=[rule, NAMESPACE])[1]
+    later = {**rule, "metadata": {**RULE["metadata"], "generation": 2}}
+    assert "released" not in run_status("--pods", dump=[later, NAMESPACE])[1]
+
+
 def test_condition_of_an_earlier_generation_is_not_the_workers_word(run_status: StatusRunner) -> None:
     rule = {**RULE, "metadata": {**RULE["metadata"], "generation": 2}}
     (line,) = run_status.values(dump=[rule])["taints"]

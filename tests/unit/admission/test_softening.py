@@ -1,0 +1,393 @@
+"""Which NoExecute rules become NoSchedule, and that nobody gets past the guard by their form."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.builders import DRIVER, NOW, decoded
+from tests.unit.admission.guarding import UNKNOWN, ask, code_in, fleet, node, refusals, tainting
+from tests.unit.admission.softened import MARKS, OPERATOR, send, softening, stored_softened
+from tests.unit.inventory.values import claim, group, inventory_of, on, pool_slice
+from webhook.api.meta import format_time
+from webhook.api.rules import CONFIRM_IMPACT, EVICT, EVICTIONS_PER_SECOND, SOFTENED_FROM
+from webhook.policy.model import (
+    Action,
+    ImpactLimits,
+    ImpactSettings,
+    NamespaceMatch,
+    PolicyMode,
+    Softening,
+    TaintMatch,
+)
+
+ALWAYS = softening(Softening.ALWAYS)
+LONG_AGO = NOW - timedelta(hours=2)
+LATER = NOW + timedelta(minutes=20)
+
+
+# --- what is softened -----------------------------------------------------------------------------
+
+
+def test_rule_over_the_limit_is_stored_as_no_schedule() -> None:
+    sent = send(tainting())
+    assert sent.softened
+    assert sent.judged.allowed
+    assert sent.time == format_time(NOW)
+    assert sent.mutated.softened
+    assert sent.mutated.warnings == (
+        (
+            "spec.taint.effect: NoExecute became NoSchedule with annotation devicetaint.io/evict; "
+            "the limit is 3 pods [DT121]"
+        ),
+    )
+    assert sent.mutated.annotations == {
+        "decision": "softened",
+        "policy-hash": "builtin",
+        "impact": (
+            "devices=8 pools=4 allocated=4 claims=4 pods=4 now=4 later=0 tolerating=0 unseen=0 kept=0"
+            " namespaces=1 podGroups=0 over=limit:pods"
+        ),
+    }
+    assert sent.judged.annotations["impact"].endswith("over=limit:pods softened")
+    assert sent.judged.warnings[1] == (
+        "spec.deviceSelector: the limit is 3 pods: no pod is evicted before devicetaint.io/confirm-impact confirms it"
+        " (rule impact)"
+    )
+    assert sent.judged.assumed is not None
+    assert sent.judged.assumed.rule.softened
+
+
+def test_rule_within_the_limit_stays_as_it_is_and_counts_for_the_next() -> None:
+    sent = send(tainting(node(0)))
+    assert (sent.softened, sent.mutated.patch, sent.mutated.softened) == (False, (), False)
+    assert sent.mutated.assumed is not None
+    assert sent.mutated.assumed.impact.pods == {"u-0"}
+    assert sent.mutated.assumed.rule.taint.effect == "NoExecute"
+    assert send(tainting(node(0)), caller_trusted=False).mutated.assumed is None
+
+
+def test_policy_that_softens_always_asks_for_no_excess() -> None:
+    sent = send(tainting(node(0)), impact=ALWAYS)
+    assert (sent.softened, sent.judged.allowed, sent.mutated.assumed) == (True, True, None)
+    assert sent.remark.endswith("; the policy softens every such rule")
+    assert [text for text in sent.judged.warnings if "confirm" in text] == []
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "None"])
+def test_other_effects_stay(effect: str) -> None:
+    sent = send(tainting(effect=effect), impact=ALWAYS)
+    assert (sent.mutated.patch, sent.judged.allowed) == ((), True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"user": "dana"}, id="another account"),
+        pytest.param({"impact": softening(taints=TaintMatch(keys=("other/*",)))}, id="another taint"),
+        pytest.param({"impact": softening(Softening.NEVER)}, id="an entry that denies"),
+        pytest.param({"impact": softening(two_step=True)}, id="a rule that needs two steps"),
+    ],
+)
+def test_rule_of_another_entry_is_refused_as_before(options: Any) -> None:
+    sent = send(tainting(), **options)
+    assert (sent.softened, sent.mutated.patch, sent.mutated.findings) == (False, (), ())
+    assert sent.judged.code == 403
+
+
+def test_second_step_is_softened() -> None:
+    settings = softening(two_step=True)
+    assert send(tainting(), tainting(effect="NoSchedule"), impact=settings).softened
+    assert send(tainting(), tainting(effect="None"), impact=settings).judged.allowed
+
+
+@pytest.mark.parametrize(
+    ("rule", "settings", "reason"),
+    [
+        pytest.param(tainting({}), softening(), "an empty selector", id="empty selector"),
+        pytest.param(tainting(None), softening(), "without selector", id="no selector"),
+        pytest.param(tainting({**node(0), "orDriver": "b"}), softening(), "not known here", id="unknown field"),
+        pytest.param(tainting(), softening(devices=7), "the limit is 7 devices and 3 pods", id="devices"),
+        pytest.param(tainting(), softening(devices=7, pods=None), "the limit is 7 devices", id="devices alone"),
+        pytest.param(tainting(), softening(claims=3), "the limit is 3 claims and 3 pods", id="claims"),
+    ],
+)
+@pytest.mark.parametrize("when", [Softening.OVER, Softening.ALWAYS])
+def test_what_softening_would_not_help_is_refused(
+    rule: Any, settings: ImpactSettings, reason: str, when: Softening
+) -> None:
+    (own, others) = settings.limits
+    limits = ImpactLimits(own.requesters, None, own.pods, own.claims, own.devices, own.namespaces, when)
+    sent = send(rule, impact=ImpactSettings(limits=(limits, others)))
+    assert sent.mutated.patch == ()
+    assert reason in " ".join(refusals(sent.judged))
+    forged = {**rule, "metadata": {**rule["metadata"], "annotations": MARKS}}
+    forged["spec"] = {**rule["spec"], "taint": {**rule["spec"]["taint"], "effect": "NoSchedule"}}
+    assert reason in " ".join(refusals(send(forged, impact=ImpactSettings(limits=(limits, others))).judged))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "settings", "waits"),
+    [
+        pytest.param(fleet(), softening(pods=None, namespaces=0), True, id="namespaces"),
+        pytest.param(fleet(), softening(pods=3, namespaces=0), True, id="pods and namespaces"),
+        pytest.param(fleet(), softening(pods=9, protected_namespaces=NamespaceMatch(("ml",))), True, id="protected"),
+        pytest.param(
+            [pool_slice("gpu-0", pool="node-0"), claim("c", on(pool="node-0"), users=[group("pg")])],
+            softening(),
+            False,
+            id="PodGroup of unknown size",
+        ),
+        pytest.param([pool_slice("gpu-0", count=2)], softening(), False, id="half published pool"),
+    ],
+)
+def test_other_reasons_soften_too(cluster: Any, settings: ImpactSettings, waits: bool) -> None:  # noqa: FBT001
+    sent = send(tainting(), cluster=inventory_of(*cluster), impact=settings)
+    assert (sent.softened, sent.judged.allowed) == (True, True)
+    assert any("no pod is evicted before" in text for text in sent.judged.warnings) is waits
+
+
+def test_backdated_rule_gets_the_time_of_its_softening() -> None:
+    sent = send(tainting(node(0), added=LONG_AGO))
+    assert (sent.softened, sent.judged.allowed, sent.time) == (True, True, format_time(NOW))
+    moved = send(tainting(node(1), added=LONG_AGO), stored_softened(node(0), added=LONG_AGO))
+    assert (moved.softened, moved.judged.allowed, moved.time) == (True, True, format_time(NOW))
+
+
+@pytest.mark.parametrize("seconds", [-60, -30, 30, 3600])
+def test_time_of_the_present_or_the_future_stays(seconds: int) -> None:
+    added = NOW + timedelta(seconds=seconds)
+    assert send(tainting(added=added)).time == format_time(added)
+
+
+def test_backdated_form_is_refused() -> None:
+    rule = stored_softened(node(1), added=LONG_AGO)
+    sent = send(rule, stored_softened(node(0), added=LONG_AGO))
+    assert "is past" in refusals(sent.judged)[0]
+
+
+# --- unknown impact -------------------------------------------------------------------------------
+
+
+def test_unknown_impact_softens_where_it_would_be_refused() -> None:
+    sent = send(tainting(), cluster=UNKNOWN)
+    assert (sent.softened, sent.judged.allowed) == (True, True)
+    assert sent.remark.endswith("; what it hits is not known: claims were not read yet")
+    assert "impact" not in sent.mutated.annotations
+    assert sent.judged.annotations["impact"] == "unknown: claims were not read yet"
+
+
+def test_unknown_impact_that_only_warns_softens_nothing_unless_always() -> None:
+    milder = softening(unknown_impact=Action.WARN)
+    assert send(tainting(), cluster=UNKNOWN, impact=milder).mutated.patch == ()
+    always = softening(Softening.ALWAYS, unknown_impact=Action.WARN)
+    assert send(tainting(), cluster=UNKNOWN, impact=always).softened
+
+
+@pytest.mark.parametrize("limit", ["devices", "claims"])
+def test_unknown_impact_with_a_limit_that_is_not_softened_is_refused(limit: str) -> None:
+    sent = send(tainting(), cluster=UNKNOWN, impact=softening(Softening.OVER, **{limit: 1000}))
+    assert (sent.softened, sent.judged.code) == (False, 403)
+    assert send(tainting({}), cluster=UNKNOWN).judged.code == 403
+
+
+def test_where_no_cluster_is_known_nothing_is_softened() -> None:
+    assert send(tainting(), sight=None, impact=ALWAYS).mutated.patch == ()
+
+
+# --- many at once ---------------------------------------------------------------------------------
+
+
+def test_rule_that_exceeds_the_limit_with_others_is_softened() -> None:
+    left = [send(tainting(node(number), name=f"r-{number}")).mutated.assumed for number in range(3)]
+    assumed = tuple(each.rule for each in left if each is not None)
+    sent = send(tainting(node(3)), assumed=assumed)
+    assert (sent.softened, sent.judged.allowed) == (True, True)
+    assert "with all other taints of the last 10 min it hits 4 pods" in sent.remark
+    assert [text for text in sent.judged.warnings if "no pod is evicted before" in text] == []
+
+
+def many(count: int, effect: str = "NoExecute", **fields: Any) -> tuple[Any, ...]:
+    rules = [tainting(node(number), effect, name=f"r-{number}", **fields) for number in range(count)]
+    return tuple(decoded(rule)[0] for rule in rules)
+
+
+def judged_alone(assumed: Any, *, nodes: int = 20, **options: Any) -> Any:
+    """What /validate says of a rule that /mutate of another replica has left as it is."""
+    cluster = inventory_of(*fleet(nodes))
+    options = {"impact": softening(), "user": OPERATOR, **options}
+    return ask(tainting(node(nodes - 1)), cluster=cluster, assumed=assumed, **options)
+
+
+def test_what_other_replicas_left_at_the_same_instant_is_not_refused() -> None:
+    assert judged_alone(many(8)).allowed
+    decision = judged_alone(many(9))
+    assert decision.code == 403
+    assert "/mutate softens such rules, but did not answer" in refusals(decision)[0]
+
+
+def test_policy_that_only_warns_says_so_of_each_rule() -> None:
+    decision = judged_alone(many(8), mode=PolicyMode.WARN)
+    assert "with mode enforce it would become NoSchedule" in decision.warnings[0]
+
+
+def test_what_was_softened_does_not_speak_against_what_other_replicas_left() -> None:
+    softened = many(15, "NoSchedule", annotations=MARKS)
+    assert judged_alone(softened).allowed
+    assert judged_alone((*softened, *many(9))).code == 403
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"user": "dana"}, id="others have one limit"),
+        pytest.param({"impact": softening(Softening.ALWAYS)}, id="nothing is left where all is softened"),
+        pytest.param({"impact": softening(devices=4)}, id="closed devices are not softened"),
+        pytest.param({"impact": softening(pods=0)}, id="alone over the limit"),
+        pytest.param({"impact": softening(two_step=True)}, id="two steps"),
+    ],
+)
+def test_only_what_mutate_may_have_left_is_let_through(options: Any) -> None:
+    assert judged_alone(many(8), **options).code == 403
+
+
+# --- confirmed, or with broken glass --------------------------------------------------------------
+
+
+def test_new_code_that_holds_lets_the_rule_pass_as_it_is() -> None:
+    code = code_in(send(tainting(), user="dana").judged)
+    for settings in (softening(), ALWAYS):
+        sent = send(tainting(code=code), impact=settings)
+        assert (sent.mutated.patch, sent.judged.allowed) == ((), True)
+
+
+def test_code_of_a_softened_rule_confirms_no_no_execute_afterwards() -> None:
+    code = code_in(send(tainting(), user="dana").judged)
+    stored = stored_softened(annotations={CONFIRM_IMPACT: code})
+    again = send(tainting(annotations={**MARKS, CONFIRM_IMPACT: code}), stored)
+    assert (again.softened, again.stored["spec"]) == (True, stored["spec"])
+    faster = {**MARKS, CONFIRM_IMPACT: code, EVICTIONS_PER_SECOND: "100"}
+    assert send(tainting(annotations=faster), stored).softened
+
+
+def test_stored_code_of_a_rule_that_was_not_softened_still_holds() -> None:
+    code = code_in(send(tainting(), user="dana").judged)
+    earlier = tainting(code=code, added=NOW)
+    assert send(earlier, tainting(code=code, added=LATER)).mutated.patch == ()
+
+
+@pytest.mark.parametrize("code", ["renew", "v1.1.1.1.1.1.AAAA"])
+@pytest.mark.parametrize("form", [tainting, stored_softened])
+def test_code_that_does_not_hold_is_refused_with_one_that_does(code: str, form: Any) -> None:
+    sent = send(form(annotations={**MARKS, CONFIRM_IMPACT: code} if form is tainting else {CONFIRM_IMPACT: code}))
+    assert sent.judged.code == 403
+    assert code_in(sent.judged)
+    assert "/mutate" not in " ".join(refusals(sent.judged))
+
+
+def test_expired_code_is_no_ceiling_of_a_softened_rule() -> None:
+    code = code_in(send(tainting(), user="dana").judged)
+    late = NOW + timedelta(days=4)
+    sent = send(stored_softened(added=late, annotations={CONFIRM_IMPACT: code}), now=late)
+    assert any("expired" in text for text in refusals(sent.judged))
+
+
+def test_who_may_confirm_more_gets_a_code_for_a_softened_rule() -> None:
+    """Its ceiling for the worker may be lower than the limit of who confirms it."""
+    settings = softening(others=ImpactLimits(pods=None))
+    stored = stored_softened()
+    asked = send(stored_softened(annotations={CONFIRM_IMPACT: "renew"}), stored, user="dana", impact=settings)
+    code = code_in(asked.judged)
+    assert asked.judged.code == 403
+    answer = send(stored_softened(annotations={CONFIRM_IMPACT: code}), stored, user="dana", impact=settings)
+    assert answer.judged.allowed
+    keyless = send(
+        stored_softened(annotations={CONFIRM_IMPACT: "renew"}), stored, user="dana", impact=settings, key=None
+    )
+    assert refusals(keyless.judged) == ["cannot be checked: the webhook has no key yet"]
+    plain = tainting(code="renew")
+    assert len(refusals(send(plain, tainting(), user="dana", impact=settings).judged)) == 1
+
+
+def test_broken_glass_is_not_softened() -> None:
+    for when in (Softening.OVER, Softening.ALWAYS):
+        settings = softening(when, break_glass_groups=("oncall",))
+        sent = send(tainting(), impact=settings, groups=["oncall"])
+        assert (sent.mutated.patch, sent.judged.allowed, sent.judged.broke_glass) == ((), True, True)
+        assert send(tainting(), impact=settings, groups=["others"]).softened
+
+
+# --- modes ----------------------------------------------------------------------------------------
+
+
+def test_policy_that_only_warns_softens_nothing_and_says_what_it_would_do() -> None:
+    sent = send(tainting(), mode=PolicyMode.WARN)
+    assert (sent.mutated.patch, sent.judged.allowed, sent.judged.turned_down) == ((), True, False)
+    assert sent.judged.warnings[0] == (
+        "spec.deviceSelector: hits 8 devices, 4 pods in 1 namespace: the limit is 3 pods;"
+        " with mode enforce it would become NoSchedule with devicetaint.io/evict (rule impact)"
+    )
+    assert send(tainting(), mode=PolicyMode.WARN, user="dana").judged.turned_down
+
+
+def test_policy_that_is_off_softens_nothing() -> None:
+    for old in (None, stored_softened()):
+        assert send(tainting(), old, mode=PolicyMode.OFF, impact=ALWAYS).mutated.patch == ()
+
+
+# --- by hand --------------------------------------------------------------------------------------
+
+
+def test_form_of_a_softened_rule_helps_no_one_else() -> None:
+    sent = send(stored_softened(), user="dana")
+    assert (sent.mutated.patch, sent.judged.code) == ((), 403)
+    assert send(stored_softened(), impact=softening(Softening.NEVER)).judged.code == 403
+
+
+def test_same_form_by_hand_is_what_mutate_would_have_made() -> None:
+    sent = send(stored_softened())
+    assert (sent.mutated.patch, sent.judged.allowed) == ((), True)
+
+
+def test_rule_that_asks_our_worker_gets_the_mark() -> None:
+    sent = send(tainting(effect="NoSchedule", evict=True))
+    assert (sent.softened, sent.judged.allowed) == (True, True)
+    assert sent.remark == "was marked with devicetaint.io/softened-from; the limit is 3 pods"
+    assert [each["path"] for each in sent.mutated.patch] == [
+        "/metadata/annotations/devicetaint.io~1softened-from",
+    ]
+    within = send(tainting(node(0), "NoSchedule", evict=True), impact=ALWAYS)
+    assert (within.mutated.patch, within.judged.allowed) == ((), True)
+    assert send(tainting(effect="NoSchedule", evict=True), user="dana").judged.code == 403
+    assert send(tainting(effect="None", evict=True)).mutated.findings == ()
+
+
+@pytest.mark.parametrize("mark", [None, "NoSchedule"])
+def test_mark_is_not_taken_off_without_being_judged(mark: str | None) -> None:
+    annotations = {EVICT: "true"} | ({} if mark is None else {SOFTENED_FROM: mark})
+    bare = tainting(effect="NoSchedule", annotations=annotations)
+    refused = send(bare, stored_softened(), user="dana")
+    assert refused.judged.code == 403
+    by_operator = send(bare, stored_softened())
+    assert (by_operator.softened, by_operator.judged.allowed) == (True, True)
+    more = softening(others=ImpactLimits(pods=9))
+    assert send(bare, stored_softened(), user="dana", impact=more).judged.allowed
+    calmer = tainting(effect="NoSchedule")
+    assert send(calmer, stored_softened(), user="dana").judged.allowed
+
+
+def test_warning_says_that_nothing_evicts() -> None:
+    sent = send(tainting(), worker_problem="no eviction worker holds its lease")
+    assert sent.remark == (
+        "NoExecute became NoSchedule with annotation devicetaint.io/evict; no eviction worker holds its lease;"
+        " the limit is 3 pods"
+    )
+
+
+def test_missing_annotations_are_made() -> None:
+    rule = tainting()
+    del rule["metadata"]["annotations"]
+    assert send(rule).softened
+    assert DRIVER in str(rule["spec"])

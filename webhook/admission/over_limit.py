@@ -1,0 +1,253 @@
+"""Why a rule is over the limit of the policy that applies to it, and whether that reason can be softened."""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.admission.closed_devices import closed_alone, closed_with_recent
+from webhook.admission.confirmation import ImpactToConfirm, Numbers
+from webhook.admission.impact_text import count, first_names
+from webhook.admission.lint import CLOCK_SKEW
+from webhook.admission.recent_impact import hit_with_recent, limits_in_numbers
+from webhook.api.meta import format_time
+from webhook.api.taints import NO_EXECUTE
+from webhook.inventory.impact import Taint, impact_of
+from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide
+from webhook.policy.impact_limits import limits_for, protected_among
+from webhook.policy.model import Action, InTreeEvictor, Softening
+from webhook.policy.ports import Requester
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from webhook.admission.closed_devices import ClosedDevices
+    from webhook.admission.context import AdmissionContext
+    from webhook.admission.review import AdmissionRequest
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.inventory.impact import Impact
+    from webhook.inventory.state import Inventory
+    from webhook.policy.model import ImpactLimits, ImpactSettings
+
+AT_ONCE: Final = 3
+"""Replicas whose /mutate may each leave rules of one instant as NoExecute, up to the limit, before they know of each
+other. /validate of any of them must not refuse what they left: its author would not try again."""
+_SOFT: Final = frozenset({"pods", "namespaces"})
+"""Limits that the eviction worker keeps as well, so a rule over them may be softened. Closing its devices is what a
+limit on devices is about, and the worker does not count claims."""
+_WINDOW: Final = "window:"
+
+
+class LimitReason(NamedTuple):
+    """Why an impact is over the limit: a short form for the audit log, a sentence, and the driver that it is about."""
+
+    short: str
+    text: str
+    driver: str = ""
+    softens: bool = False
+    """Whether the devices may be closed all the same, because the worker or the softening takes care of the rest."""
+    waits: bool = False
+    """Whether the worker evicts no pod of such a rule until the impact is confirmed."""
+
+
+class LimitCheck:
+    """One rule that is created (`old` is None) or updated, measured by the limits of its requester."""
+
+    def __init__(
+        self, new: DeviceTaintRule, old: DeviceTaintRule | None, request: AdmissionRequest, context: AdmissionContext
+    ) -> None:
+        self._new = new
+        self._old = old
+        self._request = request
+        self._context = context
+        self._settings: ImpactSettings = context.policy.impact
+        self.in_tree = context.policy.in_tree_evictor is InTreeEvictor.ACTIVE
+        self.effect = new.effective_effect
+        self.acts = self.effect in EFFECT_RANK
+        self.evicts = self.effect == NO_EXECUTE
+        self.taint = Taint.of_rule(new, in_tree=self.in_tree)
+
+    @cached_property
+    def limits(self) -> ImpactLimits:
+        """The entry of the policy that applies."""
+        requester = Requester(self._request.username, self._request.groups)
+        check = partial(self._context.budget.check, "impact")
+        return limits_for(self._settings, requester, self._new.taint, self.effect, check)
+
+    @property
+    def softens(self) -> bool:
+        """Whether the entry softens rules at all. The rule has no say in it."""
+        return self.limits.soften is not Softening.NEVER
+
+    @property
+    def backdated(self) -> bool:
+        """Whether a grace period may be over before anyone can react: timeAdded is past for pods that are newly hit."""
+        added = self._new.taint.time_added
+        past = added is not None and added < self._context.now - CLOCK_SKEW
+        return past and begins_to_evict(self._new, self._old)
+
+    def breaks_glass(self) -> bool:
+        """Whether the requester may do without confirmation."""
+        return not frozenset(self._settings.break_glass_groups).isdisjoint(self._request.groups)
+
+    # --- the impact ------------------------------------------------------------------------------
+
+    def impact(self, inventory: Inventory, taint: Taint | None = None) -> Impact:
+        """What the rule hits, or what it would hit with another taint. Raises OutOfTime."""
+        context = self._context
+        check = partial(context.budget.check, "impact")
+        return impact_of(inventory, self._new.selector, taint or self.taint, context.now, check)
+
+    def to_confirm(self, impact: Impact) -> ImpactToConfirm:
+        """The same as a code confirms it."""
+        numbers = Numbers(impact.devices, len(impact.claims), len(impact.pods), len(impact.namespaces))
+        context, check = self._context, partial(self._context.budget.check, "impact")
+        protected = protected_among(
+            self._settings.protected_namespaces, impact.namespaces, context.names.namespace, check
+        )
+        return ImpactToConfirm(numbers, impact.namespaces, protected)
+
+    # --- reasons ---------------------------------------------------------------------------------
+
+    def reasons_known(self) -> Iterator[LimitReason]:
+        """Why the rule is over the limit, whatever it hits."""
+        selector = self._new.selector
+        if selector is None:
+            text = "a rule without selector evicts no pod, but schedulers of 1.33 to 1.37 "
+            text += "allocate no device while it exists"
+            yield LimitReason("no-selector", text)
+        elif selector.empty:
+            yield LimitReason("empty-selector", "an empty selector is every device of every driver")
+        elif selector.unknown:
+            text = "the selector has fields that are not known here, so it counts as every device"
+            yield LimitReason("unknown-selector", text)
+        elif is_wide(selector):
+            yield LimitReason("unknown-selector", "nothing in the selector can be judged, so it counts as every device")
+        if self.backdated:
+            assert self._new.taint.time_added is not None
+            text = f"timeAdded {format_time(self._new.taint.time_added)} is past, so tolerationSeconds may be over"
+            # A rule that is softened gets the time of the softening; one that still has such a time was not softened.
+            yield LimitReason("backdated", text, softens=not self._new.softened)
+
+    def reasons_unknown(self, why: str) -> Iterator[LimitReason]:
+        """Why the rule counts as over the limit while its impact is not known; `why` says why not.
+
+        Nothing tells how many devices it would close, so one with a limit on them is not softened.
+        """
+        yield from self.reasons_known()
+        if self.evicts and self._settings.unknown_impact is Action.DENY:
+            countable = self.limits.devices is None and self.limits.claims is None
+            yield LimitReason("unknown", f"what it hits is not known: {why}", softens=countable)
+
+    def reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> Iterator[LimitReason]:
+        """Why the rule is over the limit."""
+        yield from self.reasons_known()
+        check = partial(self._context.budget.check, "impact")
+        limits = self.limits
+        ceiling = limits_in_numbers(limits, inventory, check)
+        alone = closed_alone(limits.devices, self._new, inventory, check)
+        over = _over(hit.numbers, ceiling, alone)
+        if over:
+            text = f"the limit is {_limits_text(over)}"
+            if alone is not None and alone.over and alone.driver is not None and impact.drivers > 1:
+                text += f"; it hits {count(alone.devices, 'device')} of that driver"
+            yield LimitReason(
+                f"limit:{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT, waits=True
+            )
+        elif self._settings.window_seconds:
+            yield from self._in_window(inventory, impact, limits, ceiling)
+        if hit.protected:
+            subject, verb = ("namespaces", "are") if len(hit.protected) > 1 else ("namespace", "is")
+            text = f"{subject} {first_names(hit.protected)} {verb} protected"
+            yield LimitReason("protected", text, softens=True, waits=True)
+        if self.evicts and self._settings.unknown_impact is Action.DENY:
+            yield from _not_counted(impact)
+
+    def _in_window(
+        self, inventory: Inventory, impact: Impact, limits: ImpactLimits, ceiling: Mapping[str, int | None]
+    ) -> Iterator[LimitReason]:
+        """Many small rules are one large one."""
+        together = Numbers(0, 0, 0, 0)
+        if impact.pods or impact.pod_groups:
+            together = hit_with_recent(impact, inventory, self._context, in_tree=self.in_tree)
+        closed = closed_with_recent(limits.devices, self._new, inventory, self._context) if impact.devices else None
+        over = _over(together, ceiling, closed)
+        if over:
+            minutes = self._settings.window_seconds / 60
+            hits = " and ".join(each.hit for each in over.values())
+            text = f"with all other taints of the last {minutes:g} min it hits {hits}, and the limit is"
+            text = f"{text} {_limits_text(over)}"
+            yield LimitReason(f"{_WINDOW}{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT)
+
+    def may_soften(self, reasons: Iterable[LimitReason]) -> bool:
+        """Whether /mutate softens a NoExecute rule that is over the limit for these reasons."""
+        twice = self._settings.two_step and self._old is None
+        return self.softens and self._new.taint.effect == NO_EXECUTE and not twice and all_soften(reasons)
+
+    def may_be_left(self, reasons: Iterable[LimitReason]) -> bool:
+        """Whether only other rules of the window speak against a NoExecute rule that might have been softened."""
+        over = self.limits.soften is Softening.OVER
+        return over and self.may_soften(reasons) and all(each.short.startswith(_WINDOW) for each in reasons)
+
+    def left_at_once(self, inventory: Inventory, impact: Impact) -> bool:
+        """Whether a NoExecute rule may have been left as it is by the /mutate of any replica.
+
+        Each leaves what the limit allows, by what it knows. What the in-tree controller deletes counts here, and not
+        what was softened meanwhile.
+        """
+        ceiling = limits_in_numbers(self.limits, inventory, partial(self._context.budget.check, "impact"))
+        together = hit_with_recent(impact, inventory, self._context, in_tree=self.in_tree, only_at_once=True)
+        most = {name: None if limit is None else limit * AT_ONCE for name, limit in ceiling.items()}
+        return not _over(together, most, None)
+
+
+def usual_rates(context: AdmissionContext) -> list[float]:
+    """Evictions per second that the policy gives to rules without a rate of their own."""
+    return [profile.rate for profile in context.policy.eviction]
+
+
+class _Over(NamedTuple):
+    """What is hit and what the limit is, in words; `driver` is the one whose devices these are, for a share."""
+
+    hit: str
+    limit: str
+    driver: str = ""
+
+
+def _not_counted(impact: Impact) -> Iterator[LimitReason]:
+    if impact.pod_groups:
+        groups = count(len(impact.pod_groups), "PodGroup")
+        verb = "uses" if len(impact.pod_groups) == 1 else "use"
+        yield LimitReason("pod-groups", f"{groups} of unknown size {verb} such devices", softens=True)
+    if impact.incomplete_pools:
+        driver, pool = impact.incomplete_pools[0]
+        text = f"pool {driver}/{pool} is being published, so devices are not all counted"
+        yield LimitReason("incomplete", text, softens=True)
+
+
+def _over(numbers: Numbers, ceiling: Mapping[str, int | None], closed: ClosedDevices | None) -> dict[str, _Over]:
+    """The limits that are exceeded, by name."""
+    found = {}
+    if closed is not None and closed.over:
+        of = "" if closed.driver is None else f" of driver {closed.driver}"
+        hit, most = count(closed.devices, "device"), count(closed.limit, "device")
+        found["devices"] = _Over(f"{hit}{of}", f"{most}{of}", closed.driver or "")
+    for name, limit in ceiling.items():
+        number = getattr(numbers, name)
+        if limit is not None and number > limit:
+            noun = name.removesuffix("s")
+            found[name] = _Over(count(number, noun), count(limit, noun))
+    return found
+
+
+def _limits_text(over: Mapping[str, _Over]) -> str:
+    return " and ".join(each.limit for each in over.values())
+
+
+def _driver_in(over: Mapping[str, _Over]) -> str:
+    return next((each.driver for each in over.values() if each.driver), "")
+
+
+def all_soften(reasons: Iterable[LimitReason]) -> bool:
+    """Whether a rule that is over the limit for these reasons may be softened."""
+    return all(each.softens for each in reasons)

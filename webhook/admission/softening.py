@@ -1,0 +1,179 @@
+"""What `/mutate` makes of a NoExecute rule that the policy softens: NoSchedule, with `/evict` for our worker.
+
+A health operator that is refused does not try again, and the bad device stays in service. Softened, its rule closes the
+devices at once, and the worker empties them by its limits. The guard accepts such a rule by the same entry of the
+policy and for the same reasons (`LimitCheck`); no annotation that a rule carries makes the guard milder.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import structs
+
+from webhook.admission.confirmation import CarriedCode, about_of
+from webhook.admission.decision import AssumedRule
+from webhook.admission.defaulting import BACKDATED, rule_time
+from webhook.admission.impact_text import annotation_of
+from webhook.admission.over_limit import LimitCheck, all_soften, usual_rates
+from webhook.api.field import Finding, Severity, forbidden
+from webhook.api.meta import format_time
+from webhook.api.rules import EVICT, SOFTENED_FROM, DeviceTaintRule
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
+from webhook.inventory.rule_delta import asks_for_more, begins_to_evict, only_less
+from webhook.policy.model import PolicyMode, Softening
+from webhook.validation.rules import TAINT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from webhook.admission.context import AdmissionContext
+    from webhook.admission.defaulting import Edit
+    from webhook.admission.over_limit import LimitReason
+    from webhook.admission.review import AdmissionRequest
+
+SOFTENED: Final = "DT121"
+SOFTENING_REMARKS: Final = {SOFTENED: "rule that was softened"}
+_EVERY_RULE: Final = "the policy softens every such rule"
+_BEFORE: Final = "as before"
+
+
+class SofteningResult(NamedTuple):
+    """What comes of a rule: edits that soften it, or `left`, a rule that stays as it is and has to be remembered."""
+
+    edits: tuple[Edit, ...] = ()
+    remarks: tuple[Finding, ...] = ()
+    impact: str = ""
+    """The figures, as the audit log has them."""
+    repeated: bool = False
+    """Whether it was softened before and nothing is new, as when its author applies the same manifest again."""
+    left: AssumedRule | None = None
+
+
+UNTOUCHED: Final = SofteningResult()
+
+
+def softening_of(
+    new: DeviceTaintRule, old: DeviceTaintRule | None, request: AdmissionRequest, context: AdmissionContext
+) -> SofteningResult:
+    """Whether a rule that is created (`old` is None) or updated becomes NoSchedule, and how. Raises OutOfTime."""
+    mode = context.policy.mode
+    if not _may_become(new) or context.sight is None or mode is PolicyMode.OFF:
+        return UNTOUCHED
+    check = LimitCheck(new, old, request, context)
+    code = CarriedCode(new, old, about_of(new, backdated=check.backdated), request, context)
+    # A new code allows the rule as it is, or the guard refuses it.
+    if not check.softens or check.breaks_glass() or code.is_new:
+        return UNTOUCHED
+    if old is not None and old.softened:
+        again = _soft(new, _time_again(new, old, context.now))
+        if not _does_more(again, old, context):
+            return _result(new, again, _BEFORE, context)._replace(repeated=True)
+    twice = old is None and context.policy.impact.two_step
+    if mode is not PolicyMode.ENFORCE or twice or not _does_more(new, old, context):
+        return UNTOUCHED
+    return _Softener(check, code, new, old, context).result()
+
+
+def _does_more(new: DeviceTaintRule, old: DeviceTaintRule | None, context: AdmissionContext) -> bool:
+    """Whether the guard judges it: what a rule did before and still does is not judged again."""
+    return old is None or not only_less(new, old) or asks_for_more(new, old, usual_rates(context))
+
+
+class _Softener:
+    """One rule that does more than before, under an entry that softens."""
+
+    def __init__(
+        self,
+        check: LimitCheck,
+        code: CarriedCode,
+        new: DeviceTaintRule,
+        old: DeviceTaintRule | None,
+        context: AdmissionContext,
+    ) -> None:
+        self._check = check
+        self._code = code
+        self._new = new
+        self._old = old
+        self._context = context
+        self._always = check.limits.soften is Softening.ALWAYS and new.taint.effect == NO_EXECUTE
+
+    def result(self) -> SofteningResult:
+        """Softened, or as it is."""
+        sight = self._context.sight
+        assert sight is not None
+        inventory = sight.inventory
+        if inventory is None:
+            reasons = tuple(self._check.reasons_unknown(sight.unknown))
+            if not all_soften(reasons) or not (reasons or self._always):
+                return UNTOUCHED
+            return self._softened(reasons)
+        self._context.budget.check("impact")
+        impact = self._check.impact(inventory)
+        hit = self._check.to_confirm(impact)
+        reasons = tuple(self._check.reasons(inventory, impact, hit))
+        if not reasons and not self._always:
+            # The next of a thousand rules must know of it. An untrusted caller could fill the window.
+            return SofteningResult(left=AssumedRule(self._new, impact) if self._context.caller_trusted else None)
+        confirmed = (self._old is None or not self._old.softened) and self._code.fault(hit) is None
+        if confirmed or not all_soften(reasons):
+            return UNTOUCHED
+        figures = annotation_of(impact, acts=True, over=[each.short for each in reasons])
+        return self._softened(reasons)._replace(impact=figures)
+
+    def _softened(self, reasons: tuple[LimitReason, ...]) -> SofteningResult:
+        new, old, now = self._new, self._old, self._context.now
+        soft = _soft(new, new.taint.time_added)
+        time = rule_time(soft, old, now)
+        soft = _soft(new, time)
+        if now - time > BACKDATED and begins_to_evict(soft, old):
+            soft = _soft(new, now.replace(microsecond=0))
+        return _result(new, soft, "; ".join(each.text for each in reasons) or _EVERY_RULE, self._context)
+
+
+def _may_become(rule: DeviceTaintRule) -> bool:
+    """Whether softening would change the rule: it has NoExecute, or asks our worker to evict without our mark."""
+    asks = rule.taint.effect == NO_SCHEDULE and rule.effective_effect == NO_EXECUTE
+    return rule.taint.effect == NO_EXECUTE or (asks and not rule.softened)
+
+
+def _time_again(new: DeviceTaintRule, old: DeviceTaintRule, now: datetime) -> datetime | None:
+    """The timeAdded of a rule that is sent again: the stored one, unless its author gave a later one.
+
+    An earlier one was replaced when the rule was softened. The present time is what a server writes where a manifest
+    has none (D-1).
+    """
+    time, stored = new.taint.time_added, old.taint.time_added
+    later = time is not None and stored is not None and time > stored and abs(now - time) > BACKDATED
+    return time if later or stored is None else stored
+
+
+def _soft(rule: DeviceTaintRule, time: datetime | None) -> DeviceTaintRule:
+    """The rule as it is stored once it is softened."""
+    annotations = {**rule.meta.annotations, EVICT: "true", SOFTENED_FROM: NO_EXECUTE}
+    return structs.replace(
+        rule,
+        meta=structs.replace(rule.meta, annotations=annotations),
+        taint=structs.replace(rule.taint, effect=NO_SCHEDULE, time_added=time),
+    )
+
+
+def _result(new: DeviceTaintRule, soft: DeviceTaintRule, why: str, context: AdmissionContext) -> SofteningResult:
+    # What nothing evicts comes first: a long warning is cut at its end.
+    literal = new.taint.effect == NO_EXECUTE
+    what = f"NoExecute became NoSchedule with annotation {EVICT}" if literal else f"was marked with {SOFTENED_FROM}"
+    parts = [what, context.worker_problem, why]
+    text = "; ".join(filter(None, parts))
+    remark = Finding(Severity.WARN, forbidden(TAINT.child("effect"), text), code=SOFTENED)
+    return SofteningResult(tuple(_edits(new, soft)), (remark,))
+
+
+def _edits(new: DeviceTaintRule, soft: DeviceTaintRule) -> Iterator[Edit]:
+    if new.taint.effect != NO_SCHEDULE:
+        yield ("spec", "taint", "effect"), NO_SCHEDULE
+    if soft.taint.time_added is not None and soft.taint.time_added != new.taint.time_added:
+        yield ("spec", "taint", "timeAdded"), format_time(soft.taint.time_added)
+    for name in (EVICT, SOFTENED_FROM):
+        if new.meta.annotations.get(name) != soft.meta.annotations[name]:
+            yield ("metadata", "annotations", name), soft.meta.annotations[name]

@@ -1,0 +1,343 @@
+"""Condition Released of rules that keep devices closed: whether any allocation still holds a selected device.
+
+It is True only if every allocation is known that a scheduler made before it saw the taint: `settle_seconds` after the
+rule was first seen in this generation, the changes of claims have to be known up to that moment (`claims_known`). A
+claim that tolerates the taint may be allocated at any later time; then it is False again, at once.
+
+A changed claim or slice concerns the rules that select its devices, which are found by name, so that none of the
+others is looked at again.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.api.claims import ResourceClaim
+from webhook.api.meta import OWN_GROUP
+from webhook.api.slices import ResourceSlice
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
+from webhook.eviction.conditions import ConditionState, condition_of, updated
+from webhook.eviction.core import ItemKind, WorkItem
+from webhook.inventory.holders import devices_to_look_at, holders_of, is_held, is_published, selected_names
+from webhook.inventory.scope import can_judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from webhook.api.rules import Condition, DeviceTaintRule
+    from webhook.eviction.core import Core
+    from webhook.inventory.fates import DeviceNames
+    from webhook.inventory.holders import Holders
+    from webhook.inventory.state import InventoryObject
+
+RELEASED: Final = f"{OWN_GROUP}/Released"
+TURN_SECONDS: Final = 1.0
+"""The minimum time between two writes of which the second one changes the status; True ends without a wait."""
+DOUBT_SECONDS: Final = 30.0
+"""How long the inventory may be out of date before True becomes Unknown, and how often that is looked at."""
+_WAIT_SECONDS: Final = 0.5
+"""How often to check whether the changes of claims are known."""
+_USERS_MOST: Final = 3
+_NOT_JUDGED: Final = "the device selector has fields that cannot be judged here, so it is not known which devices count"
+_WAITING: Final = "waiting until all allocations made before the taint are known"
+_OUTDATED: Final = "it is not certain that all changes of the cluster are known"
+_NO_DEVICES: Final = "no allocation holds a selected device, but none is published either: check the selector"
+_FREE: Final = "no allocation holds a selected device"
+
+
+class ReleasedReason(StrEnum):
+    """Reasons of condition devicetaint.io/Released."""
+
+    RELEASED = "Released"
+    NO_DEVICES = "NoDevices"
+    IN_USE = "InUse"
+    DEVICES_OPEN = "DevicesOpen"
+    WAITING = "Waiting"
+    OUTDATED = "Outdated"
+    SELECTOR_NOT_JUDGED = "SelectorNotJudged"
+
+
+_TRUE: Final = frozenset({ReleasedReason.RELEASED, ReleasedReason.NO_DEVICES})
+_FALSE: Final = frozenset({ReleasedReason.IN_USE, ReleasedReason.DEVICES_OPEN})
+
+
+def keeps_closed(rule: DeviceTaintRule) -> bool:
+    """Whether the rule keeps its devices from allocation: also while it is being deleted, until it is gone."""
+    return rule.taint.effect in (NO_SCHEDULE, NO_EXECUTE)
+
+
+def is_true(conditions: Iterable[Condition]) -> bool:
+    """Whether the conditions say that the devices are released."""
+    known = condition_of(conditions, RELEASED)
+    return known is not None and known.status == "True"
+
+
+class _Place:
+    """Devices by name, and the rules that look at them."""
+
+    __slots__ = ("held", "names", "rules", "up_to_date")
+
+    def __init__(self, names: DeviceNames, *, held: bool) -> None:
+        self.names = names
+        self.held = held
+        self.rules: set[str] = set()
+        self.up_to_date: set[str] = set()
+        """Of the rules, those that were looked at since the last change of a claim here."""
+
+
+class ReleasedState(NamedTuple):
+    """The condition, and the seconds until it may differ without a change; None if it cannot.
+
+    There is no condition while nothing can be said that was not said before.
+    """
+
+    condition: Condition | None
+    recheck_seconds: float | None
+
+
+class ReleasedOutlook(NamedTuple):
+    """What is to be written next.
+
+    `period_seconds`: how long after the last write, because the status is to change; None if it is not.
+    `recheck_seconds`: as in ReleasedState.
+    """
+
+    period_seconds: float | None
+    recheck_seconds: float | None
+
+
+class ReleasedConditions:
+    """Decides the condition of each rule, and which rules a change concerns. Rules go by name."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._deps = core.deps
+        self._places: dict[str, tuple[DeviceNames, ...]] = {}
+        """What each rule looks at."""
+        self._at: dict[tuple[bool, bool, bool], dict[tuple[str | None, ...], _Place]] = {}
+        """By which of the three names are given, and by the names."""
+        self._pools: dict[tuple[str | None, str | None], set[str]] = {}
+        """Rules by the driver and the pool of what they select."""
+        self._pool_of: dict[str, tuple[str | None, str | None]] = {}
+        self._doubted_at: float | None = None
+
+    @property
+    def held_count(self) -> int:
+        """How many rules keep devices closed that an allocation still holds."""
+        return sum(any(self._at[_shape(names)][names].held for names in places) for places in self._places.values())
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
+        """One object has changed, and the inventory has applied it: queues the rules that it concerns."""
+        match new if new is not None else old:
+            case ResourceClaim():
+                self._observe_claim(
+                    old if isinstance(old, ResourceClaim) else None, new if isinstance(new, ResourceClaim) else None
+                )
+            case ResourceSlice():
+                for pool in {(each.driver, each.pool) for each in (old, new) if isinstance(each, ResourceSlice)}:
+                    self._observe_pool(*pool)
+            case _:
+                pass
+
+    def _observe_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        if _holding(old) == _holding(new):
+            return
+        found: dict[int, _Place] = {}
+        for claim in (old, new):
+            for driver, pool, device in _devices(claim):
+                for (by_driver, by_pool, by_device), places in self._at.items():
+                    place = places.get(
+                        (driver if by_driver else None, pool if by_pool else None, device if by_device else None)
+                    )
+                    if place is not None:
+                        found[id(place)] = place
+        for place in found.values():
+            self._refresh(place)
+
+    def _refresh(self, place: _Place) -> None:
+        """Queues the rules of a place: at once if it became free or held, else when conditions are due again."""
+        held = self._deps.inventory.usage.in_use(*place.names)
+        if held != place.held:
+            place.held = held
+            for name in place.rules:
+                self._core.queue.add(WorkItem(ItemKind.RULE, name))
+        else:
+            for name in place.up_to_date:
+                self._core.queue.add_after(WorkItem(ItemKind.RULE, name), self._deps.settings.condition_seconds)
+        place.up_to_date.clear()
+
+    def _observe_pool(self, driver: str, pool: str) -> None:
+        """Other devices may be published: it is looked up again which ones count."""
+        for key in ((driver, pool), (driver, None), (None, pool), (None, None)):
+            for name in self._pools.get(key, ()):
+                self._core.queue.add_after(WorkItem(ItemKind.RULE, name), TURN_SECONDS)
+
+    def forget(self, name: str) -> None:
+        """The rule is gone, or keeps no devices closed that can be judged."""
+        for names in self._places.pop(name, ()):
+            shape = _shape(names)
+            place = self._at[shape][names]
+            place.rules.discard(name)
+            place.up_to_date.discard(name)
+            if not place.rules:
+                del self._at[shape][names]
+                if not self._at[shape]:
+                    del self._at[shape]
+        pool = self._pool_of.pop(name, None)
+        if pool is not None:
+            self._pools[pool].discard(name)
+            if not self._pools[pool]:
+                del self._pools[pool]
+
+    def _look_at(self, rule: DeviceTaintRule) -> tuple[DeviceNames, ...]:
+        """What has to be free for the rule; its changes are followed from now on, unless the rule is gone."""
+        inventory, name, selected = self._deps.inventory, rule.meta.name, selected_names(rule.selector)
+        pool = selected.driver, selected.pool
+        places = devices_to_look_at(inventory, selected)
+        if name not in inventory.rules:
+            return places
+        if self._places.get(name) != places:
+            self.forget(name)
+            self._places[name], self._pool_of[name] = places, pool
+            self._pools.setdefault(pool, set()).add(name)
+            for names in places:
+                alike = self._at.setdefault(_shape(names), {})
+                if names not in alike:
+                    alike[names] = _Place(names, held=inventory.usage.in_use(*names))
+                alike[names].rules.add(name)
+        for names in places:
+            self._at[_shape(names)][names].up_to_date.add(name)
+        return places
+
+    # --- the condition ---------------------------------------------------------------------------
+
+    def state_of(self, rule: DeviceTaintRule, seen_at: float) -> ReleasedState | None:
+        """The condition as it has to be now; None for a rule that closes no devices and never had it.
+
+        `seen_at`: when this generation of the rule was first seen, by the monotonic clock.
+        """
+        reason = self._reason(rule, seen_at)
+        if reason is None:
+            return None
+        known = condition_of(rule.conditions, RELEASED)
+        if known is None and reason is ReleasedReason.OUTDATED:
+            return ReleasedState(None, _WAIT_SECONDS)
+        state = ConditionState(_status(reason), reason.value, self._message(rule, reason))
+        condition = updated(known, RELEASED, state, rule.generation, self._deps.clock.now())
+        return ReleasedState(condition, self._recheck_seconds(reason, seen_at))
+
+    def outlook(self, rule: DeviceTaintRule, seen_at: float, written: Iterable[Condition]) -> ReleasedOutlook:
+        """What `state_of` would return now, beside the conditions that were written last."""
+        reason = self._reason(rule, seen_at)
+        if reason is None:
+            return ReleasedOutlook(None, None)
+        known, recheck_seconds = condition_of(written, RELEASED), self._recheck_seconds(reason, seen_at)
+        if known is not None and known.status == _status(reason):
+            return ReleasedOutlook(None, recheck_seconds)
+        return ReleasedOutlook(0.0 if is_true(written) else TURN_SECONDS, recheck_seconds)
+
+    def withdrawn(self, rule: DeviceTaintRule, seen_at: float, written: list[Condition]) -> list[Condition] | None:
+        """While the inventory is out of date: the conditions without a True that no longer holds; None if it may stay.
+
+        An allocation that is seen counts whatever else was missed.
+        """
+        now = self._deps.clock.seconds()
+        if self._doubted_at is None:
+            self._doubted_at = now
+        if not is_true(written):
+            return None
+        state = self.state_of(rule, seen_at)
+        condition = None if state is None else state.condition
+        if condition is None or (
+            condition.reason == ReleasedReason.OUTDATED.value and now - self._doubted_at < DOUBT_SECONDS
+        ):
+            return None
+        return [condition if each.type == RELEASED else each for each in written]
+
+    def _reason(self, rule: DeviceTaintRule, seen_at: float) -> ReleasedReason | None:
+        if not keeps_closed(rule) or not (rule.selector is None or can_judge(rule.selector)):
+            self.forget(rule.meta.name)
+            if keeps_closed(rule):
+                return ReleasedReason.SELECTOR_NOT_JUDGED
+            return None if condition_of(rule.conditions, RELEASED) is None else ReleasedReason.DEVICES_OPEN
+        inventory, places = self._deps.inventory, self._look_at(rule)
+        settled = self._settled(
+            rule, seen_at
+        )  # asked for while devices are held, so that it is known when they are not
+        if is_held(inventory, places):
+            return ReleasedReason.IN_USE
+        if not self._deps.trusted():
+            return ReleasedReason.OUTDATED
+        self._doubted_at = None
+        if not settled:
+            return ReleasedReason.WAITING
+        published = is_published(inventory, selected_names(rule.selector))
+        return ReleasedReason.RELEASED if published else ReleasedReason.NO_DEVICES
+
+    def _settled(self, rule: DeviceTaintRule, seen_at: float) -> bool:
+        """Whether all allocations are known that schedulers made before they saw the taint."""
+        known = condition_of(rule.conditions, RELEASED)
+        if known is not None and known.status == "True" and known.observed_generation == rule.generation:
+            return True  # this process or its predecessor has made sure
+        at = seen_at + self._deps.settings.settle_seconds
+        return self._deps.clock.seconds() >= at and self._deps.claims_known(at)
+
+    def _recheck_seconds(self, reason: ReleasedReason, seen_at: float) -> float | None:
+        if reason in _TRUE:
+            return DOUBT_SECONDS
+        left = seen_at + self._deps.settings.settle_seconds - self._deps.clock.seconds()
+        if left > 0 and reason in (ReleasedReason.WAITING, ReleasedReason.IN_USE):
+            return left
+        return _WAIT_SECONDS if reason in (ReleasedReason.WAITING, ReleasedReason.OUTDATED) else None
+
+    def _message(self, rule: DeviceTaintRule, reason: ReleasedReason) -> str:
+        match reason:
+            case ReleasedReason.IN_USE:
+                inventory, names = self._deps.inventory, selected_names(rule.selector)
+                return in_use_message(holders_of(inventory, devices_to_look_at(inventory, names)))
+            case ReleasedReason.DEVICES_OPEN:
+                return f"the effect of the taint is {rule.taint.effect}, so the devices may be allocated at any time"
+            case _:
+                return _MESSAGES[reason]
+
+
+_MESSAGES: Final = {
+    ReleasedReason.RELEASED: _FREE,
+    ReleasedReason.NO_DEVICES: _NO_DEVICES,
+    ReleasedReason.WAITING: _WAITING,
+    ReleasedReason.OUTDATED: _OUTDATED,
+    ReleasedReason.SELECTOR_NOT_JUDGED: _NOT_JUDGED,
+}
+
+
+def _shape(names: DeviceNames) -> tuple[bool, bool, bool]:
+    return names.driver is not None, names.pool is not None, names.device is not None
+
+
+def _devices(claim: ResourceClaim | None) -> list[tuple[str, str, str]]:
+    return [] if claim is None else [(each.driver, each.pool, each.device) for each in claim.allocation or ()]
+
+
+def _holding(claim: ResourceClaim | None) -> object:
+    return None if claim is None else (claim.allocation, claim.reserved_for)
+
+
+def _status(reason: ReleasedReason) -> str:
+    return "True" if reason in _TRUE else "False" if reason in _FALSE else "Unknown"
+
+
+def in_use_message(holders: Holders) -> str:
+    """Who holds the devices, for people: `2 claims hold devices: ml/a (pod a, pod b), ml/c (no pod)`."""
+    count = f"more than {holders.claims}" if holders.more else str(holders.claims)
+    what = "1 claim holds devices" if count == "1" else f"{count} claims hold devices"
+    named = ", ".join(f"{claim} ({_users(users)})" for claim, users in holders.first)
+    rest = holders.claims - len(holders.first)
+    return f"{what}: {named}" + (f" and {'at least ' if holders.more else ''}{rest} more" if rest else "")
+
+
+def _users(users: tuple[str, ...]) -> str:
+    rest = len(users) - _USERS_MOST
+    return ", ".join(users[:_USERS_MOST] or ("no pod",)) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,239 @@
+"""Devices that are parts of the same hardware, and which of them stay in service beside a tainted one.
+
+Drivers publish a GPU and its partitions as devices of one pool that draw on a common counter set (KEP-4815). A taint on
+one of them says nothing of the others: schedulers look at the taints of the very device that they allocate.
+
+Siblings of a device are those that draw on a counter set together with it. It is not followed further: of three devices
+on the sets {a}, {a, b} and {b} the first and the last have nothing in common, and what is wrong with the one is not
+wrong with the other. Where each device draws on one set, as GPUs and their partitions do, that is the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from webhook.api.taints import NO_SCHEDULE
+from webhook.inventory.extent import Extent, names_of
+from webhook.inventory.rule_delta import EFFECT_RANK
+from webhook.inventory.scope import can_judge
+from webhook.inventory.steps import in_steps, unchecked
+from webhook.inventory.usage import is_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.api.slices import Device, ResourceSlice
+    from webhook.api.taints import DeviceTaint
+    from webhook.inventory.pools import PoolId
+    from webhook.inventory.state import Inventory
+    from webhook.inventory.steps import Check
+
+
+_CLOSES: Final = EFFECT_RANK[NO_SCHEDULE]
+"""The rank from which on a device is not allocated any more."""
+
+
+class CounterSetId(NamedTuple):
+    """A counter set of a pool. `slice_name` is empty, as its name is unique in the pool; see `drawing`."""
+
+    slice_name: str
+    name: str
+
+
+class Sibling(NamedTuple):
+    """A device beside a tainted one that stays in service, with who uses it, each by `namespace/name`."""
+
+    driver: str
+    pool: str
+    device: str
+    claims: tuple[str, ...] = ()
+    """The claims to which it is allocated, in use or not."""
+    pods: tuple[str, ...] = ()
+    pod_groups: tuple[str, ...] = ()
+    """PodGroups that reserve one of the claims."""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether pods use it."""
+        return bool(self.pods or self.pod_groups)
+
+
+class Siblings(msgspec.Struct, frozen=True):
+    """Devices that are parts of the same hardware as tainted ones, and that nothing takes out of service as they do."""
+
+    devices: tuple[Sibling, ...] = ()
+    """By driver, pool and name."""
+
+    def __bool__(self) -> bool:
+        return bool(self.devices)
+
+    @property
+    def in_use(self) -> int:
+        """How many of them pods use."""
+        return sum(each.in_use for each in self.devices)
+
+    @property
+    def pods(self) -> frozenset[str]:
+        """The pods that use them, by `namespace/name`."""
+        return frozenset([pod for each in self.devices for pod in each.pods])
+
+    @property
+    def pod_groups(self) -> frozenset[str]:
+        """The PodGroups that do, likewise."""
+        return frozenset([group for each in self.devices for group in each.pod_groups])
+
+
+NO_SIBLINGS: Final = Siblings()
+
+
+def drawing(
+    slices: Iterable[ResourceSlice], check: Check = unchecked
+) -> Iterator[tuple[str, tuple[CounterSetId, ...]]]:
+    """The devices of slices of one pool that draw on counter sets, by name, and on which.
+
+    Of two devices of one name the first counts. Up to 1.34 a slice may publish counter sets beside devices: the devices
+    draw on those then, and the names are unique in the slice only. Otherwise another slice of the pool publishes them.
+    """
+    devices = ((value, device) for value in slices for device in value.devices)
+    seen: set[str] = set()
+    for value, device in in_steps(devices, check):
+        if device.name not in seen:
+            seen.add(device.name)
+            if device.counter_sets:
+                yield device.name, _drawn(value, device)
+
+
+def _drawn(value: ResourceSlice, device: Device) -> tuple[CounterSetId, ...]:
+    own = value.counter_sets
+    return tuple([CounterSetId(value.meta.name if name in own else "", name) for name in device.counter_sets])
+
+
+def siblings_in(
+    slices: Iterable[ResourceSlice], ranks: Mapping[str, int], check: Check = unchecked
+) -> Mapping[str, int]:
+    """The devices that draw on a counter set together with one of the given devices, themselves among them.
+
+    `ranks` are the given devices by name, each with the rank of an effect (EFFECT_RANK). Each sibling has the highest
+    rank of those beside it. `check` is called every thousand devices and may raise.
+    """
+    every = tuple(drawing(slices, check))
+    highest: dict[CounterSetId, int] = {}
+    for name, drawn in every:
+        rank = ranks.get(name, 0)
+        if rank:
+            for each in drawn:
+                highest[each] = max(rank, highest.get(each, rank))
+    if not highest:
+        return {}
+    found = {name: max([highest.get(each, 0) for each in drawn]) for name, drawn in every}
+    return {name: rank for name, rank in found.items() if rank}
+
+
+# --- which of them stay in service ---------------------------------------------------------------
+
+
+def siblings_of_rule(
+    inventory: Inventory, rule: DeviceTaintRule, effect: str = "", check: Check = unchecked
+) -> Siblings:
+    """The siblings of what a rule selects that stay in service; none if it does not act.
+
+    Left out are those that it selects itself, those that have a taint of the same effect or a stronger one anyway, and
+    those that are closed to new claims and allocated to none. `effect`: instead of the rule's own. Counter sets belong
+    to a pool, so only a rule for devices by name can select one sibling and not the other.
+    """
+    rank = EFFECT_RANK.get(effect or rule.effective_effect, 0)
+    names = names_of(rule.selector)
+    if names.device is None:
+        return NO_SIBLINGS
+    beside: list[_Beside] = []
+    for identity, pool in in_steps(inventory.pools.selected(names.driver, names.pool), check):
+        if names.device in pool.devices:
+            found = siblings_in(pool.newest, {names.device: rank}, check)
+            beside += [
+                _Beside(identity, name, needed, _highest(pool.taints_of(name)))
+                for name, needed in found.items()
+                if name != names.device
+            ]
+    return _in_service(inventory, beside, rule.meta.name, check)
+
+
+def siblings_of_slice(
+    inventory: Inventory, value: ResourceSlice, ranks: Mapping[str, int], check: Check = unchecked
+) -> Siblings:
+    """The siblings of devices of a slice, which is new or changed, that stay in service; others are left out likewise.
+
+    `ranks` are the devices on which it puts further taints, with the highest rank of these. Of the pool's other slices
+    the newest generation that is there counts, even if the slice begins the next one.
+    """
+    identity = value.driver, value.pool
+    pool = inventory.pools.get(identity)
+    others = [each for each in pool.newest if each.meta.name != value.meta.name] if pool is not None else []
+    own = dict(ranks)
+    for device in value.devices:
+        own[device.name] = max(own.get(device.name, 0), _highest(device.taints))
+    for entry in value.slice_taints:
+        own[entry.device] = max(own.get(entry.device, 0), _highest((entry.taint,)))
+    published = {device.name for device in value.devices}
+    beside: list[_Beside] = []
+    for name, needed in siblings_in((value, *others), ranks, check).items():
+        elsewhere = pool.taints_of(name) if pool is not None and name not in published else ()
+        beside.append(_Beside(identity, name, needed, max(own.get(name, 0), _highest(elsewhere))))
+    return _in_service(inventory, beside, "", check)
+
+
+class _Beside(NamedTuple):
+    """A device, the highest rank of the taints on its siblings that are asked about, and of its own taints."""
+
+    pool: PoolId
+    device: str
+    needed: int
+    own: int
+
+
+def _highest(taints: Iterable[DeviceTaint]) -> int:
+    return max([EFFECT_RANK.get(taint.effect, 0) for taint in taints], default=0)
+
+
+def _in_service(inventory: Inventory, beside: Iterable[_Beside], apart_from: str, check: Check) -> Siblings:
+    """Those that no taint takes out of service, of slices or of a stored rule other than the one of that name."""
+    left = [each for each in beside if each.own < each.needed]
+    if not left:
+        return NO_SIBLINGS
+    closing = _closing(inventory, apart_from, check)
+    found: list[Sibling] = []
+    for each in in_steps(left, check):
+        if closing[each.needed].holds(*each.pool, each.device):
+            continue
+        sibling = _sibling(inventory, *each.pool, each.device)
+        if sibling.claims or not (each.own or closing[_CLOSES].holds(*each.pool, each.device)):
+            found.append(sibling)
+    return Siblings(tuple(sorted(found)))
+
+
+def _closing(inventory: Inventory, apart_from: str, check: Check) -> dict[int, Extent]:
+    """What stored rules close, by rank: with that effect or a stronger one.
+
+    Rules that are being deleted are about to open their devices, and of those with more than names in the selector it
+    is not known which devices they select.
+    """
+    closing = {rank: Extent() for rank in EFFECT_RANK.values()}
+    for rule in in_steps(inventory.rules.values(), check):
+        if rule.meta.name == apart_from or rule.deleting or not can_judge(rule.selector):
+            continue
+        for rank in range(_CLOSES, EFFECT_RANK.get(rule.effective_effect, 0) + 1):
+            closing[rank].add(names_of(rule.selector))
+    return closing
+
+
+def _sibling(inventory: Inventory, driver: str, pool: str, device: str) -> Sibling:
+    claims = sorted(inventory.usage.claims_on(driver, pool, device))
+    pods: set[str] = set()
+    groups: set[str] = set()
+    for key in claims:
+        claim = inventory.claims[key]
+        for consumer in claim.reserved_for:
+            (pods if is_pod(consumer) else groups).add(f"{claim.meta.namespace}/{consumer.name}")
+    return Sibling(driver, pool, device, tuple(claims), tuple(sorted(pods)), tuple(sorted(groups)))
