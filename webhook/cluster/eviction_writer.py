@@ -25,7 +25,7 @@ from webhook.cluster.events import EventType, ObjectReference
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, WriteFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from webhook.api.rules import Condition, DeviceTaintRule
@@ -98,15 +98,22 @@ class EvictionWriter:
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
         """Posts to the Eviction API, which honours disruption budgets and sets DisruptionTarget itself."""
+        return await self._evict(pod, _delete_options(pod, grace_period_seconds), reserved=True)
+
+    async def may_evict(self, pod: PodRef) -> EvictionOutcome:
+        """Posts a dry run to the Eviction API; it waits for the client's rate limit itself."""
+        return await self._evict(pod, {**_delete_options(pod, None), "dryRun": ["All"]}, reserved=False)
+
+    async def _evict(self, pod: PodRef, delete_options: Mapping[str, Any], *, reserved: bool) -> EvictionOutcome:
         path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name) + "/eviction"
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"namespace": pod.namespace, "name": pod.name},
-            "deleteOptions": _delete_options(pod, grace_period_seconds),
+            "deleteOptions": delete_options,
         }
         try:
-            answer = await self._cluster.create(path, body, reserved=True)
+            answer = await self._cluster.create(path, body, reserved=reserved)
         except ClusterError as error:
             return _outcome(error)
         return _granted(answer)

@@ -9,12 +9,17 @@ Source: kubectl drain, which waits 5 s between two attempts; ADR 16.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
 
 from webhook.eviction.limits import BudgetLimit
 
 if TYPE_CHECKING:
-    from webhook.eviction.plans import PodPlan
+    from collections.abc import Mapping, Sequence
+
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.ports import EvictionOutcome, PodBudgets
 
 PROBE_SECONDS: Final = 5.0
@@ -63,6 +68,8 @@ class BudgetGate:
     def __init__(self, budgets: PodBudgets) -> None:
         self._budgets = budgets
         self._gates: dict[BudgetLimit, _Gate] = {}
+        self._units: dict[BudgetLimit, set[int]] = {}
+        """How many evictions units need that were blocked."""
 
     def __len__(self) -> int:
         return len(self._gates)
@@ -79,23 +86,42 @@ class BudgetGate:
         """Whether a budget selects the pod."""
         return bool(self._budgets.select(plan.pod))
 
-    def blocked_by(self, plan: PodPlan, now: float) -> BudgetLimit | None:
-        """The budgets that keep this pod from asking now, or None."""
-        limit = self.limit_of(plan)
-        if limit is None:
-            return None
-        gate = self._gates.get(limit)
-        return None if self._open(limit, gate or _Gate(), now) else limit
+    def blocks(self, plans: Sequence[PodPlan], now: float) -> BudgetLimit | None:
+        """The budgets that keep these pods, which go together, from asking now, or None."""
+        for limit, needed in self._needed_by(plans).items():
+            if not self._open(limit, self._gates.get(limit) or _Gate(), needed, now):
+                if needed > 1:
+                    self._units.setdefault(limit, set()).add(needed)
+                return limit if needed == 1 else structs.replace(limit, needed=needed)
+        return None
 
-    def _open(self, limit: BudgetLimit, gate: _Gate, now: float) -> bool:
+    def _needed_by(self, plans: Sequence[PodPlan]) -> Mapping[BudgetLimit, int]:
+        """How many evictions are needed from each of their budgets."""
+        limits = [self.limit_of(plan) for plan in plans]
+        return Counter([limit for limit in limits if limit is not None])
+
+    def shortage(self, plans: Sequence[PodPlan]) -> str:
+        """Why the status of a budget does not allow all of these pods to go, in words; empty if it does."""
+        for limit, needed in self._needed_by(plans).items():
+            allowed = self._allowed(limit)
+            if allowed is not None and allowed < needed:
+                return f"budget {limit.budgets[0]} allows {allowed} of the {needed} evictions that belong together"
+        return ""
+
+    def limits_like(self, limit: BudgetLimit) -> list[BudgetLimit]:
+        """All limits of the same budgets: that of single pods, and those of units by their size."""
+        single = structs.replace(limit, needed=1)
+        return [single, *[structs.replace(single, needed=needed) for needed in sorted(self._units.get(single, ()))]]
+
+    def _open(self, limit: BudgetLimit, gate: _Gate, needed: int, now: float) -> bool:
         if now < gate.closed_until:
             return False
         allowed = self._allowed(limit)
         if allowed is None:
             return not gate.in_flight
         left = allowed - gate.granted - gate.in_flight
-        if left > 0:
-            return gate.in_flight < _AT_ONCE_MOST
+        if left >= needed:
+            return needed > 1 or gate.in_flight < _AT_ONCE_MOST
         return not gate.in_flight and now - gate.asked_at >= PROBE_SECONDS
 
     def _allowed(self, limit: BudgetLimit) -> int | None:
@@ -106,8 +132,8 @@ class BudgetGate:
 
     def wait_seconds(self, limit: BudgetLimit, now: float) -> float:
         """Time until a pod may ask again, unless the budget's status changes before; 0 if one may ask now."""
-        gate = self._gates.get(limit)
-        if gate is None or self._open(limit, gate, now):
+        gate = self._gates.get(structs.replace(limit, needed=1))
+        if gate is None or self._open(limit, gate, limit.needed, now):
             return 0.0
         return max(gate.closed_until - now, gate.asked_at + PROBE_SECONDS - now, 0.0)
 
@@ -144,15 +170,15 @@ class BudgetGate:
         gate.refuse(now, counts=not outcome.budget_pending)
         gate.closed_until = now + max(outcome.retry_after_seconds, PROBE_SECONDS)
 
-    def observe(self, namespace: str, budget: str) -> BudgetLimit:
-        """The status of a budget has changed; returns what it limits, where a pod may now be let through."""
+    def observe(self, namespace: str, budget: str) -> list[BudgetLimit]:
+        """The status of a budget has changed; returns what it limits, where pods may now be let through."""
         limit = BudgetLimit(namespace, (budget,))
         gate = self._gates.get(limit)
         if gate is not None:
             gate.granted = 0
             if self._allowed(limit):
                 gate.progress()
-        return limit
+        return self.limits_like(limit)
 
     def overdue(self, plan: PodPlan, deadline_seconds: float, now: float) -> bool:
         """Whether the pod's budgets have been asked and have refused for the whole deadline, and just now."""
@@ -167,3 +193,4 @@ class BudgetGate:
         for limit, gate in list(self._gates.items()):
             if not gate.in_flight and now - max(gate.asked_at, gate.refused_at) > _KEPT_SECONDS:
                 del self._gates[limit]
+                self._units.pop(limit, None)

@@ -34,8 +34,9 @@ from webhook.telemetry.repeats import LastingFault
 if TYPE_CHECKING:
     from webhook.eviction.core import Item
     from webhook.eviction.dependencies import Dependencies
+    from webhook.eviction.evictor import Attempt
     from webhook.eviction.freed import Freed
-    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.ports import EvictionOutcome
     from webhook.inventory.state import InventoryObject
 
@@ -125,7 +126,8 @@ class Controller:
     def observe_budget(self, namespace: str, name: str) -> None:
         """The status of a disruption budget has changed."""
         if self.started:
-            self.ready.unpark(self._core.gate.observe(namespace, name))
+            for limit in self._core.gate.observe(namespace, name):
+                self.ready.unpark(limit)
             self._evictor.wake()
 
     def _retry_blocked(self) -> None:
@@ -346,31 +348,43 @@ class Controller:
                 self._retry_blocked()
 
     async def evict(self, uid: str) -> None:
-        """Evicts one pod, then wakes other pods, schedules a retry, or updates the conditions of its rules."""
-        plan, outcome = await self._evictor.evict(uid)
+        """Evicts one pod with those that go with it, then wakes others, schedules retries, or updates conditions."""
+        attempts = await self._evictor.evict(uid)
         now = self._deps.clock.seconds()
+        for attempt in attempts:
+            self._release(attempt, now)
+        self._retry_blocked()
+        for attempt in attempts:
+            self._follow_up(attempt)
+
+    def _release(self, attempt: Attempt, now: float) -> None:
+        plan, outcome = attempt
         if outcome is not None and not outcome.gone:
             plan.refusals += 1
         reservation = self._core.limiter.release(plan, now, outcome)
         self.ready.wake(reservation.group)
         budget = self._core.gate.limit_of(plan) if plan.blocked else reservation.budget
         if budget is not None:
-            self._retry_after(budget, self._core.gate.wait_seconds(budget, now))
-        self._retry_blocked()
-        item = WorkItem(ItemKind.POD, uid)
-        if uid not in self.plans.scheduled:
+            for limit in self._core.gate.limits_like(budget):
+                self._retry_after(limit, self._core.gate.wait_seconds(limit, now))
+
+    def _follow_up(self, attempt: Attempt) -> None:
+        plan, outcome = attempt
+        item = WorkItem(ItemKind.POD, plan.uid)
+        if plan.uid not in self.plans.scheduled:
             self.queue.forget(item)
         if outcome is None:
             self.queue.add(item)
         elif outcome.evicted:
             self._record_evicted(plan)
-            again = WorkItem(ItemKind.EVICTED, f"{plan.key}/{uid}")
+            again = WorkItem(ItemKind.EVICTED, f"{plan.key}/{plan.uid}")
             self.queue.add_after(again, self._deps.settings.undeleted_seconds)
         elif not outcome.gone:
             self._retry_refused(plan, outcome)
 
     def _record_evicted(self, plan: PodPlan) -> None:
         rules, deps = plan.eviction.rules, self._deps
+        self._core.returns.count(plan.pod)
         self.rules.count_evicted([uid for uid, _ in rules])
         for _, name in rules:
             self.queue.add_after(WorkItem(ItemKind.RULE, name), deps.settings.condition_seconds)

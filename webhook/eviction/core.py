@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from webhook.eviction.announcements import Announcements
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.budget_gate import BudgetGate
+from webhook.eviction.exemptions import exemption, in_vain
 from webhook.eviction.limits import BreakerLimit, BudgetLimit
 from webhook.eviction.modes import scope_of
 from webhook.eviction.pending import Backlog
@@ -35,6 +36,7 @@ from webhook.eviction.plans import Plans
 from webhook.eviction.rate_limiter import RateLimiter
 from webhook.eviction.ready_queue import ReadyQueue
 from webhook.eviction.recorder import EvictionRecorder
+from webhook.eviction.returns import Returns
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.evictions import Evictions
@@ -42,6 +44,7 @@ from webhook.inventory.evictions import Evictions
 if TYPE_CHECKING:
     from webhook.eviction.dependencies import Dependencies
     from webhook.eviction.modes import InTree
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.inventory.scope import EvictionScope
 
 RETRY_MOST_SECONDS: Final = 10.0
@@ -87,6 +90,7 @@ class Core:
     """Computes due times from taints."""
     backlog: Backlog
     plans: Plans
+    returns: Returns
     gate: BudgetGate
     breaker: Breaker
     limiter: RateLimiter
@@ -101,7 +105,13 @@ class Core:
         scope = scope_of(deps.mode, in_tree)
         announcements = Announcements(acts=deps.mode.acts)
         evictions = Evictions(deps.inventory, scope, announcements.announced_at)
-        plans = Plans(deps.inventory, evictions, deps.profile_of)
+        returns = Returns(deps.inventory)
+
+        def never(plan: PodPlan) -> bool:
+            reason = exemption(plan.pod, plan.profile.settings)
+            return (reason or in_vain(plan.held_by, returns.claim_of(plan.pod))) is not None
+
+        plans = Plans(deps.inventory, evictions, deps.profile_of, never)
         queue: WorkQueue[Item] = WorkQueue(
             clock=deps.clock.seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS
         )
@@ -124,6 +134,7 @@ class Core:
             evictions=evictions,
             backlog=Backlog(TimeSlice(clock=deps.clock.seconds)),
             plans=plans,
+            returns=returns,
             gate=gate,
             breaker=breaker,
             limiter=limiter,

@@ -12,7 +12,7 @@ from webhook.eviction.ports import Disruption, EvictionEvent
 if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.conditions import ConditionReason
-    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.pod_plan import PodPlan
 
 _REASONS_MOST: Final = 3
 _IN_TREE_REASON: Final = "DeviceTaintManagerEviction"

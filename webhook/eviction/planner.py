@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from webhook.api.claims import ResourceClaim
+from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
+from webhook.eviction.exemptions import StepReason
 from webhook.eviction.recorder import RENEW_SECONDS
-from webhook.eviction.step import Evict, NoAction, StepReason, hold_of, recheck
+from webhook.eviction.step import Evict, NoAction, hold_of, recheck
 from webhook.inventory.state import key_of
 
 if TYPE_CHECKING:
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.eviction.core import Core
-    from webhook.eviction.plans import Changes, PodPlan
+    from webhook.eviction.plans import Changes
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.rule_status import RuleStatusUpdater
     from webhook.eviction.step import Wait
     from webhook.inventory.state import InventoryObject
@@ -68,9 +72,24 @@ class Planner:
                     self._core.queue.add(WorkItem(ItemKind.POD, pod.meta.uid))
             case DeviceTaintRule():
                 self._observe_rule(old, new)
+            case PodGroup() as group:
+                self._backlog.pods.add(self._core.deps.inventory.members_of(key_of(group.meta)))
+            case ResourceClaim() as claim:
+                self._observe_claim(key_of(claim.meta), new)
             case _:
                 pass
         return self.begin()
+
+    def _observe_claim(self, key: str, new: InventoryObject | None) -> None:
+        """A claim was created, changed or removed; once it is free, its next pods have not come back to a device."""
+        core = self._core
+        if core.returns.observe(key, new if isinstance(new, ResourceClaim) else None):
+            pods = core.deps.inventory.pods
+            for name in core.deps.inventory.pods_of(key):
+                plan = core.plans.scheduled.get(pods[name].meta.uid)
+                if plan is not None:
+                    core.plans.units.dissolve(plan)
+                    self._backlog.to_enqueue.add((plan.uid,))
 
     def _observe_rule(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         """A rule was created, changed or removed. Changes of its status alone are the worker's own, or are undone."""
@@ -203,6 +222,10 @@ class Planner:
         """Puts changed plans into their queues, and removes dropped ones from them."""
         core, seconds = self._core, self._core.deps.settings.condition_seconds
         planned, cancelled, gone = changes
+        self._backlog.pods.add(core.plans.companions.to_replan)
+        core.plans.companions.to_replan.clear()
+        self._backlog.to_enqueue.add(core.plans.units.dissolved)
+        core.plans.units.dissolved.clear()
         hitting = {rule for plan in planned for rule in plan.eviction.rules}
         for _, name in hitting:
             self.mark_rule(name)
@@ -220,6 +243,7 @@ class Planner:
             core.ready.discard(plan.uid)
             if not core.limiter.in_flight(plan.uid):
                 core.queue.discard(WorkItem(ItemKind.POD, plan.uid))
+        core.returns.forget([plan.pod for plan in cancelled])
         for plan in cancelled:
             core.deps.metrics.count_cancelled()
             core.recorder.record_pod_event(PodEventKind.CANCELLED, plan)

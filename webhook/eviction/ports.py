@@ -108,6 +108,10 @@ class ClusterWriter(Protocol):
         """Requests an eviction through the Eviction API, with the uid as precondition."""
         ...
 
+    async def may_evict(self, pod: PodRef) -> EvictionOutcome:
+        """Asks the Eviction API whether it would evict the pod now, without doing it (a dry run)."""
+        ...
+
     async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:
         """Sets condition DisruptionTarget, then deletes the pod, with the uid as precondition."""
         ...

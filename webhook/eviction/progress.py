@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.eviction.conditions import LimitedPods, Progress
+from webhook.eviction.exemptions import StepReason, exemption
 from webhook.eviction.limits import LimitKind
-from webhook.eviction.step import StepReason, Wait, exemption, facts_of, next_step
+from webhook.eviction.step import Wait, facts_of, next_step
 from webhook.flowcontrol.timeslice import TimeSlice
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.eviction.core import Core
-    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.pod_plan import PodPlan
 
 _NAMED_MOST: Final = 3
 

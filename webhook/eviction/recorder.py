@@ -10,7 +10,7 @@ from webhook.flowcontrol.write_behind import WriteBehind
 
 if TYPE_CHECKING:
     from webhook.eviction.dependencies import Dependencies
-    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.ports import EvictionEvent
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from webhook.eviction.core import Core, Item
-    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.pod_plan import PodPlan
 
 _KEPT_SECONDS: Final = 0.5
 """One scrape asks for every number, and a count looks at all pods that are due."""

@@ -23,7 +23,7 @@ from webhook.inventory.impact import UNSEEN, Taint
 from webhook.inventory.matching import FOR_EVER
 from webhook.inventory.scope import can_judge, is_ours
 from webhook.inventory.state import key_of
-from webhook.inventory.usage import uses
+from webhook.inventory.usage import is_pod_group, uses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -268,6 +268,26 @@ class Evictions:
             for claim, extended in self._claims_of(pod)
             for result in claim.allocation or ()
         )
+
+    def evicts_users_of(self, key: str) -> bool:
+        """Whether a taint evicts the pods that use a claim, by `namespace/name`, sooner or later."""
+        claim = self._inventory.claims.get(key)
+        return claim is not None and self._eviction_by(claim, claim.extended_resource, frozenset()) is not None
+
+    def holding_group(self, pod: Pod) -> str:
+        """The PodGroup, by name, that keeps every claim reserved because of which the pod is evicted; else empty.
+
+        Such a claim is deallocated only once the PodGroup is deleted, whatever becomes of the pods (KEP-5729).
+        """
+        groups: list[str] = []
+        for claim, extended in self._claims_of(pod):
+            if self._eviction_by(claim, extended, frozenset()) is None:
+                continue
+            holders = [each.name for each in claim.reserved_for or () if is_pod_group(each)]
+            if not holders:
+                return ""
+            groups += holders
+        return min(groups, default="")
 
     def _claims_of(self, pod: Pod) -> list[tuple[ResourceClaim, bool]]:
         """The allocated claims that are the pod's own to use (E-16 to E-18), and whether for extended resources.

@@ -136,6 +136,10 @@ class Inventory:
         """The pods that name a claim, in whatever way, by name; both as `namespace/name`."""
         return tuple(sorted(self._claim_pods.get(claim, ())))
 
+    def is_shared(self, claim: str) -> bool:
+        """Whether several pods name a claim, by `namespace/name`."""
+        return len(self._claim_pods.get(claim, ())) > 1
+
     def pods_using(self, claims: Iterable[str]) -> frozenset[str]:
         """The pods that name any of the claims, likewise."""
         known = self._claim_pods

@@ -28,7 +28,7 @@ from webhook.eviction.conditions import (
 )
 from webhook.eviction.event_messages import PodEventKind, disruption_of, pod_event, rule_event
 from webhook.eviction.modes import InTree, Mode, advice, refusal, scope_of
-from webhook.eviction.plans import PodPlan
+from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import Disruption, PodRef
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction, EvictionReason

@@ -104,6 +104,8 @@ class FakeCluster:
     """(verb, pod, seconds since the beginning) of what went well."""
     requests: list[tuple[str, str, float]] = field(default_factory=list)
     """Likewise, of every request to evict or delete a pod."""
+    dry_runs: list[tuple[str, float]] = field(default_factory=list)
+    """(pod, seconds since the beginning) of every question whether a pod may be evicted."""
     request_seconds: float = 0.0
     """How much time passes before each of them, as with a limit on requests."""
     events: list[EvictionEvent] = field(default_factory=list)
@@ -131,6 +133,13 @@ class FakeCluster:
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG002 -- the port's
         return self._remove("evict", pod)
+
+    async def may_evict(self, pod: PodRef) -> EvictionOutcome:
+        now = self.world.clock.passed()
+        self.dry_runs.append((pod.name, round(now, 6)))
+        labels = self.world.inventory.pods[str(pod)].labels if str(pod) in self.world.inventory.pods else ()
+        budgets = [budget for budget in self.world.budgets if budget.covers(pod.name, labels)]
+        return BLOCKED if any(now < budget.allows_at for budget in budgets) else EvictionOutcome(EvictionResult.EVICTED)
 
     async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:  # noqa: ARG002
         self.disruptions.append(disruption)

@@ -17,10 +17,11 @@ from webhook.commands.status.waits import DueState, DueWaits
 from webhook.eviction.announcements import announced_at
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.conditions import EVICTION, ConditionReason, condition_of
+from webhook.eviction.exemptions import StepReason, exemption, in_vain
 from webhook.eviction.modes import InTree, Mode, scope_of
 from webhook.eviction.plans import Plans
 from webhook.eviction.profiles import Profiles, classes_of
-from webhook.eviction.step import Facts, NoAction, StepReason, Wait, next_step
+from webhook.eviction.step import Facts, NoAction, Wait, next_step
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from webhook.api.pods import Pod
     from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.commands.status.objects import StatusObjects
-    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.profiles import Profile
     from webhook.inventory.evictions import Eviction
     from webhook.policy.model import Policy
@@ -123,7 +124,12 @@ class EvictionView:
         self.evictions = Evictions(
             objects.inventory, scope, lambda rule: announced_at(rule.conditions, rule.generation) or now
         )
-        plans = self._plans = Plans(objects.inventory, self.evictions, self._profile_of)
+        plans = self._plans = Plans(
+            objects.inventory,
+            self.evictions,
+            self._profile_of,
+            never=lambda plan: (exemption(plan.pod, plan.profile.settings) or in_vain(plan.held_by, "")) is not None,
+        )
         breaker = self._breaker = Breaker(
             objects.inventory,
             self.evictions,

@@ -8,9 +8,11 @@ from webhook.api.meta import format_time
 from webhook.api.rules import own_rate
 from webhook.commands.status.states import PodState, WaitKind, WaitsFor
 from webhook.eviction.budget_gate import BudgetGate
+from webhook.eviction.grouping import owner_of
 from webhook.eviction.limits import BreakerLimit, NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.profiles import max_unavailable
 from webhook.eviction.rate_limiter import RateLimiter
+from webhook.inventory.gangs import root_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from webhook.api.budgets import DisruptionBudget
     from webhook.commands.status.objects import StatusObjects
     from webhook.eviction.breaker import Breaker
-    from webhook.eviction.plans import Plans, PodPlan
+    from webhook.eviction.plans import Plans
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.profiles import Profile
 
 _NOW_SECONDS: Final = 0.0
@@ -47,10 +50,11 @@ class DueWaits:
         self._gate = gate
         self._limiter = RateLimiter(plans, objects.inventory.rules, profile_at, gate, breaker)
         self._missing: dict[str, tuple[str, ...]] = {}
-        """Unavailable pods by the uid of their owner."""
+        """Unavailable pods by their owner, as limits count it."""
         for key, pod in sorted(objects.inventory.pods.items()):
-            if pod.owner is not None and plans.owners.is_unavailable(pod.owner.uid, pod.meta.uid):
-                self._missing[pod.owner.uid] = (*self._missing.get(pod.owner.uid, ()), key)
+            owner = owner_of(pod)
+            if plans.owners.is_missing(owner, pod.meta.uid):
+                self._missing[owner] = (*self._missing.get(owner, ()), key)
 
     def of(self, plan: PodPlan) -> DueState:
         """Limits first, then budgets, then rates: the order in which the worker asks them."""
@@ -67,7 +71,7 @@ class DueWaits:
         settings, under_way = plan.profile.settings, self._plans.under_way
         match self._limiter.blocked_by(self._limiter.ready_pod(plan), _NOW_SECONDS):
             case OverallLimit():
-                most, count = settings.overall, len(under_way)
+                most, count = settings.overall, under_way.places
                 return WaitsFor(WaitKind.OVERALL, f"overall: {most}, and {count} are terminating", "", most, count)
             case NamespaceLimit(namespace):
                 most, count = settings.per_namespace, under_way.count(namespace)
@@ -82,13 +86,12 @@ class DueWaits:
                 return None  # none, or a budget, of which `_budget` knows more
 
     def _owner(self, plan: PodPlan, uid: str) -> WaitsFor:
-        owner, owners = plan.pod.owner, self._plans.owners
-        assert owner is not None
-        missing = self._missing.get(uid, ())
-        most, count = max_unavailable(plan.profile.settings.per_owner_unavailable, owners.pod_count(uid)), len(missing)
+        owner, missing = root_owner(plan.pod), self._missing.get(uid, ())
+        places = self._plans.owners.place_count(uid)
+        most, count = max_unavailable(plan.profile.settings.per_owner_unavailable, places), len(missing)
         shown = ", ".join(key.rpartition("/")[2] for key in missing[:_SIBLINGS_SHOWN])
         rest = f" and {count - _SIBLINGS_SHOWN} more" if count > _SIBLINGS_SHOWN else ""
-        name = f"{owner.kind}/{owner.name}"
+        name = str(owner)
         text = f"perOwnerUnavailable: {most}, and {count} of {name} unavailable: {shown}{rest}"
         return WaitsFor(WaitKind.OWNER, text, name, most, count, missing)
 

@@ -58,7 +58,6 @@ def reserve(world: World, *pods: Pod) -> None:
 # --- pods of one claim --------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H2")
 def test_pods_of_one_claim_are_evicted_together() -> None:
     """H2: all consumers of a claim are one unit, which takes one place of `perOwnerUnavailable: 1`."""
     world = emptied(EvictionProfile())
@@ -66,7 +65,6 @@ def test_pods_of_one_claim_are_evicted_together() -> None:
     assert sorted(world.evicted) == ["web-1", "web-2"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H2")
 def test_deployment_on_one_claim_is_not_evicted_again_and_again() -> None:
     """H2: the claim is free once all of its pods are gone, so each replica is evicted once."""
     world = emptied(EvictionProfile())
@@ -86,7 +84,6 @@ def test_deployment_on_one_claim_is_not_evicted_again_and_again() -> None:
     assert len(world.evicted) == 2
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H2")
 def test_no_pod_of_a_claim_is_evicted_while_a_budget_blocks_one_of_them() -> None:
     """H2: budgets come first, and a unit is evicted as a whole or not at all."""
     world = emptied(FREE)
@@ -95,7 +92,6 @@ def test_no_pod_of_a_claim_is_evicted_while_a_budget_blocks_one_of_them() -> Non
     assert world.evicted == []
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H2")
 def test_worker_stops_for_a_claim_after_its_pods_returned_twice() -> None:
     """H2: after two rounds per claim the worker stops for that claim, with reason `ReturnsToDevice` and the owner."""
     world = World(Mode.DELEGATED, FREE)
@@ -129,7 +125,6 @@ def gang(world: World, count: int) -> None:
         world.add(group, pod(name, pod_group="gang"))
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H2")
 def test_pods_whose_claim_a_pod_group_holds_are_not_evicted() -> None:
     """H2: only the end of a PodGroup frees its claim: no pod is evicted, and the condition says `HeldByPodGroup`."""
     world = World(Mode.REPLACEMENT, FREE)
@@ -140,7 +135,6 @@ def test_pods_whose_claim_a_pod_group_holds_are_not_evicted() -> None:
     assert world.condition("rule")[1] == "HeldByPodGroup"
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="eviction.md H6")
 def test_confirmed_rule_on_claims_of_a_pod_group_is_not_stopped() -> None:
     """H6: the code confirms no pods for a PodGroup of unknown size, so its pods do not count against the ceiling."""
 

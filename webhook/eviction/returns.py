@@ -1,0 +1,84 @@
+"""Pods that come back to a tainted device through a claim that stays allocated. No I/O, no clock.
+
+A scheduler does not look at the taints of a claim that is allocated already, and a claim stays allocated until its last
+pod has gone. So a replacement that is scheduled while an evicted pod still terminates gets the same device, is evicted
+like the first one, and so on. After two rounds the worker leaves the pods of such a claim alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from webhook.api.claims import ResourceClaim
+    from webhook.api.pods import Pod
+    from webhook.inventory.state import Inventory
+
+ROUNDS_MOST: Final = 2
+"""Evictions of the pods of one claim, before the worker stops for it."""
+
+
+class _Rounds:
+    """How often the pods of an allocated claim were evicted. `pods`: those of the last round, by uid."""
+
+    __slots__ = ("claim_uid", "count", "pods")
+
+    def __init__(self, claim_uid: str) -> None:
+        self.claim_uid = claim_uid
+        self.count = 0
+        self.pods: set[str] = set()
+
+
+class Returns:
+    """Rounds by claim, `namespace/name`, of claims that outlive their pods."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._rounds: dict[str, _Rounds] = {}
+
+    def __len__(self) -> int:
+        return len(self._rounds)
+
+    def claim_of(self, pod: Pod) -> str:
+        """The claim through which the pod has come back too often, by `namespace/name`; empty if there is none."""
+        for key in _lasting(pod):
+            rounds = self._rounds.get(key)
+            if rounds is not None and rounds.count >= ROUNDS_MOST and pod.meta.uid not in rounds.pods:
+                return key
+        return ""
+
+    def count(self, pod: Pod) -> None:
+        """Counts a pod that was evicted. Pods that were there when the round began belong to it."""
+        for key in _lasting(pod):
+            claim = self._inventory.claims.get(key)
+            if claim is None or not claim.allocation:
+                continue
+            rounds = self._rounds.get(key)
+            if rounds is None or rounds.claim_uid != claim.meta.uid:
+                rounds = self._rounds[key] = _Rounds(claim.meta.uid)
+            if pod.meta.uid in rounds.pods:
+                continue
+            rounds.count += 1
+            pods = self._inventory.pods
+            rounds.pods = {pod.meta.uid, *[pods[name].meta.uid for name in self._inventory.pods_of(key)]}
+
+    def observe(self, key: str, claim: ResourceClaim | None) -> bool:
+        """A claim has changed or is gone; returns whether its pods may be evicted again."""
+        rounds = self._rounds.get(key)
+        if rounds is None or (claim is not None and claim.meta.uid == rounds.claim_uid and claim.allocation):
+            return False
+        del self._rounds[key]
+        return rounds.count >= ROUNDS_MOST
+
+    def forget(self, pods: Iterable[Pod]) -> None:
+        """No taint evicts these pods any longer, so what comes later starts over."""
+        for pod in pods:
+            for key in _lasting(pod):
+                self._rounds.pop(key, None)
+
+
+def _lasting(pod: Pod) -> list[str]:
+    """The claims of a pod that were not made for it, and so are not deleted with it."""
+    return [f"{pod.meta.namespace}/{each.claim}" for each in pod.claims if each.claim and not each.generated]
