@@ -75,14 +75,17 @@ _RULE_REASONS: Final = {
     "Stopped": "EvictionStopped",
     "ObserveOnly": "EvictionObserved",
     "NothingToDo": "NothingToEvict",
+    "HeldByPodGroup": "EvictionHeldByPodGroup",
+    "ReturnsToDevice": "EvictionStopped",
 }
+
+
+_WARNINGS: Final = frozenset({"Blocked", "Limited", "Stopped", "HeldByPodGroup", "ReturnsToDevice"})
 
 
 def rule_event(rule: DeviceTaintRule, state: ConditionReason, message: str) -> EvictionEvent:
     """An Event about a rule, written when the reason of its condition changes."""
-    return EvictionEvent(
-        rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in {"Blocked", "Limited", "Stopped"}
-    )
+    return EvictionEvent(rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in _WARNINGS)
 
 
 def disruption_of(mode: Mode) -> Disruption:

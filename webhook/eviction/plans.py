@@ -43,25 +43,32 @@ class Changes(NamedTuple):
 
 
 class _Hits:
-    """The planned pods that a rule hits: uids, and counts by namespace."""
+    """The planned pods that a rule hits: uids, and counts by namespace of those that it may evict."""
 
-    __slots__ = ("namespaces", "pods")
+    __slots__ = ("count", "namespaces", "pods")
 
     def __init__(self) -> None:
         self.pods: dict[str, None] = {}
+        self.count = 0
         self.namespaces: dict[str, int] = {}
 
-    def add(self, uid: str, namespace: str) -> None:
+    def add(self, plan: PodPlan) -> None:
         """Adds a pod, which must be new."""
-        self.pods[uid] = None
-        self.namespaces[namespace] = self.namespaces.get(namespace, 0) + 1
+        self.pods[plan.uid] = None
+        if not plan.held_by:
+            namespace = plan.pod.meta.namespace
+            self.count += 1
+            self.namespaces[namespace] = self.namespaces.get(namespace, 0) + 1
 
-    def discard(self, uid: str, namespace: str) -> None:
+    def discard(self, plan: PodPlan) -> None:
         """Removes a pod, which must be present."""
-        del self.pods[uid]
-        self.namespaces[namespace] -= 1
-        if not self.namespaces[namespace]:
-            del self.namespaces[namespace]
+        del self.pods[plan.uid]
+        if not plan.held_by:
+            namespace = plan.pod.meta.namespace
+            self.count -= 1
+            self.namespaces[namespace] -= 1
+            if not self.namespaces[namespace]:
+                del self.namespaces[namespace]
 
 
 class UnderWay:
@@ -155,9 +162,12 @@ class Plans:
         return [] if hits is None else [self.scheduled[uid] for uid in hits.pods]
 
     def counts_of(self, rule_uid: str) -> tuple[int, int]:
-        """Number of pods that a rule hits, and number of their namespaces."""
+        """Number of pods that a rule hits, and number of their namespaces.
+
+        Pods of which a PodGroup keeps the claims reserved do not count, as they are not evicted.
+        """
         hits = self._hits.get(rule_uid)
-        return (0, 0) if hits is None else (len(hits.pods), len(hits.namespaces))
+        return (0, 0) if hits is None else (hits.count, len(hits.namespaces))
 
     def namespaces_of(self, rule_uid: str) -> Collection[str]:
         """The namespaces of the pods that a rule hits."""
@@ -233,7 +243,7 @@ class Plans:
             hits = self._hits.get(rule)
             if hits is None:
                 hits = self._hits[rule] = _Hits()
-            hits.add(uid, pod.meta.namespace)
+            hits.add(plan)
         changes.planned.append(plan)
 
     def _drop(self, uid: str, dropped: list[PodPlan]) -> None:
@@ -248,7 +258,7 @@ class Plans:
         self.units.remove(plan)
         for rule, _ in plan.eviction.rules:
             hits = self._hits[rule]
-            hits.discard(plan.uid, plan.pod.meta.namespace)
+            hits.discard(plan)
             if not hits.pods:
                 del self._hits[rule]
 

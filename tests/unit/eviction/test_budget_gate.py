@@ -45,11 +45,11 @@ class Bench:
         self.gate = BudgetGate(self.budgets)
 
     def ask(self, plan: PodPlan, answer: EvictionOutcome | None, now: float) -> None:
-        assert self.gate.blocked_by(plan, now) is None
+        assert self.gate.blocks([plan], now) is None
         self.gate.end(plan, self.gate.begin(plan, now), answer, now)
 
     def open(self, plan: PodPlan, now: float) -> bool:
-        return self.gate.blocked_by(plan, now) is None
+        return self.gate.blocks([plan], now) is None
 
 
 def plan(name: str = "web-0") -> PodPlan:
@@ -60,7 +60,7 @@ def test_budget_without_status_gets_one_request_at_a_time() -> None:
     bench, first, second = Bench(), plan("web-0"), plan("web-1")
     limit = bench.gate.begin(first, 0.0)
     assert limit == LIMIT
-    assert bench.gate.blocked_by(second, 0.0) == LIMIT
+    assert bench.gate.blocks([second], 0.0) == LIMIT
     bench.gate.end(first, limit, EVICTED, 0.1)
     assert bench.open(second, 0.1)
 
@@ -118,7 +118,7 @@ def test_new_status_opens_the_gate_at_once() -> None:
     bench = Bench()
     bench.budgets.status = 0
     bench.ask(plan(), BLOCKED, 0.0)
-    assert bench.gate.observe("ml", "web") == LIMIT
+    assert bench.gate.observe("ml", "web") == [LIMIT]
     assert not bench.open(plan("web-1"), 1.0)
     bench.budgets.status = 1
     bench.gate.observe("ml", "web")
@@ -136,7 +136,7 @@ def test_pod_without_a_budget_waits_only_after_it_was_refused() -> None:
     bench, lone = Bench(), plan("lone")
     assert bench.gate.begin(lone, 0.0) is None
     bench.gate.end(lone, None, BLOCKED, 0.0)
-    assert bench.gate.blocked_by(lone, 1.0) == BudgetLimit("ml", (), "uid-lone")
+    assert bench.gate.blocks([lone], 1.0) == BudgetLimit("ml", (), "uid-lone")
     assert bench.open(lone, 5.0)
     bench.ask(lone, EVICTED, 5.0)
     assert bench.gate.limit_of(lone) is None
