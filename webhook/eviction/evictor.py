@@ -106,14 +106,14 @@ class PodEvictor:
     async def _refused(self, batch: Sequence[PodPlan]) -> Attempt | None:
         """Asks whether all pods of a unit may be evicted; the first refusal, or None if there is none."""
         asked = [plan for plan in batch if (step := self._step(plan)) is not None and not step.delete]
-        shortage = self._core.gate.shortage(asked)
         for plan in asked:
             outcome = await self._core.deps.writer.may_evict(plan.ref)
             self._core.deps.metrics.count_request("dry-run", outcome.result.value)
             if not outcome.gone:
                 return Attempt(plan, outcome)
-            if shortage:  # the server's status is newer than the watch's, or only one of them may go
-                return Attempt(plan, EvictionOutcome(EvictionResult.BLOCKED, shortage))
+            shortage = self._core.gate.shortage(plan)
+            if shortage:  # the server may know better than the watch, but one dry run does not tell of all of them
+                return Attempt(plan, EvictionOutcome(EvictionResult.BLOCKED, shortage, short=True))
         return None
 
     async def _request(self, plan: PodPlan, step: Evict) -> Attempt:

@@ -29,6 +29,8 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
     """The PodGroup, by name, that keeps its claims reserved, so that its eviction would free no device."""
     refusals: int = 0
     """How often the API server has refused to evict it; pods that it has not refused go first."""
+    needed: int = 1
+    """How many evictions its unit needs from its budgets, as of the last look at them."""
     blocked: bool = False
     """Whether a disruption budget refused the last attempt."""
     unsure: bool = False

@@ -60,6 +60,8 @@ class EvictionOutcome(NamedTuple):
     """The request failed, but the server may have carried it out."""
     budget_pending: bool = False
     """The budget is still being processed by the server, so it neither allows nor refuses evictions yet."""
+    short: bool = False
+    """The budget allows fewer evictions than belong together; the server did not refuse."""
 
     @property
     def evicted(self) -> bool:

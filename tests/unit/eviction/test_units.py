@@ -1,0 +1,293 @@
+"""Pods that belong together are evicted together, or not at all."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+
+from tests.builders import NOW
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.unit.eviction.world import FREE, Budget, World
+from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import ALL, SINGLE, PodGroup
+from webhook.eviction.modes import Mode
+from webhook.policy.model import EvictionProfile
+
+if TYPE_CHECKING:
+    from webhook.api.pods import Pod
+
+GENTLE = EvictionProfile(rate=10_000, burst=100_000)
+"""One unavailable pod or gang of each owner."""
+JOB_SET = "jobset.sigs.k8s.io/jobset-name"
+
+
+def member(name: str, gang: str = "train", **fields: Any) -> Pod:
+    """A rank of a JobSet."""
+    return owned(name, by=f"job-{gang}", kind="Job", labels=((JOB_SET, gang),), **fields)
+
+
+def gang(world: World, *names: str, of: str = "train", seconds: dict[str, int] | None = None, **fields: Any) -> None:
+    """Ranks with a claim each."""
+    for name in names:
+        after = (seconds or {}).get(name)
+        tolerations = () if after is None else (tolerates(after),)
+        world.add(claim(name, *tolerations, devices=(f"gpu-{name}",)), member(name, of, **fields))
+
+
+def group(mode: str = ALL, name: str = "ring") -> PodGroup:
+    return PodGroup(ObjectMeta(name=name, namespace="ml", uid=f"uid-{name}"), mode, None)
+
+
+def at(world: World) -> dict[str, float]:
+    """When pods were evicted, in seconds since the beginning."""
+    return {name.partition("/")[2]: round(when) for _, name, when in world.cluster.calls}
+
+
+# --- gangs --------------------------------------------------------------------------------------
+
+
+def test_ranks_of_a_job_set_are_evicted_together_in_one_place_of_their_owner() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    gang(world, "a", "b", "c")
+    world.add(rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b", "c"]
+
+
+def test_pods_without_a_gang_go_one_by_one() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    for name in ("a", "b"):
+        world.add(claim(name), owned(name))
+    world.add(rule())
+    world.settle()
+    assert world.evicted == ["a"]
+
+
+def test_second_gang_of_an_owner_waits_until_the_first_is_whole() -> None:
+    """Two groups of a LeaderWorkerSet: one place, which is free once all pods of the first group are back and ready."""
+    world = World(Mode.REPLACEMENT, GENTLE)
+    labels = {
+        name: (
+            ("leaderworkerset.sigs.k8s.io/group-key", name[0]),
+            ("leaderworkerset.sigs.k8s.io/name", "serve"),
+        )
+        for name in ("a0", "a1", "b0", "b1", "a2", "a3")
+    }
+    for name in ("a0", "a1", "b0", "b1"):
+        world.add(claim(name), pod(name, labels=labels[name]))
+    world.add(rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a0", "a1"]
+    world.add(pod("a2", labels=labels["a2"]))
+    world.settle()
+    assert len(world.evicted) == 2, "one pod of the group is still missing"
+    world.add(pod("a3", labels=labels["a3"], ready=False))
+    world.settle()
+    assert len(world.evicted) == 2, "the last pod is not ready"
+    world.change(world.pod("a3"), structs.replace(world.pod("a3"), ready=True))
+    world.settle()
+    assert sorted(world.evicted) == ["a0", "a1", "b0", "b1"]
+
+
+@pytest.mark.parametrize("limits", [{"overall": 1}, {"per_namespace": 1}], ids=["overall", "perNamespace"])
+def test_gang_takes_one_place_until_its_last_pod_is_gone(limits: dict[str, int]) -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, **limits))
+    world.cluster.lingering = True
+    gang(world, "a0", "a1", of="one")
+    gang(world, "b0", "b1", of="two")
+    world.add(rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a0", "a1"]
+    world.remove(world.pod("a0"))
+    world.settle()
+    assert len(world.evicted) == 2
+    world.remove(world.pod("a1"))
+    world.settle()
+    assert sorted(world.evicted) == ["a0", "a1", "b0", "b1"]
+
+
+def test_gang_takes_all_of_its_tokens_at_once_and_the_next_one_waits_for_them() -> None:
+    """A bucket of one token and one a second: a gang of four leaves it with minus three."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1.0, burst=1))
+    gang(world, "a0", "a1", "a2", "a3", of="one")
+    gang(world, "b0", of="two")
+    world.add(rule())
+    world.advance(10)
+    assert at(world) == {"a0": 0, "a1": 0, "a2": 0, "a3": 0, "b0": 4}
+
+
+def test_members_wait_for_the_last_that_is_due_within_the_window() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    gang(world, "a", "b", "c", "d", seconds={"b": 30, "c": 60, "d": 61})
+    world.add(rule())
+    world.advance(59)
+    assert world.evicted == []
+    world.advance(1.1)
+    assert sorted(world.evicted) == ["a", "b", "c"]
+    world.advance(2)
+    assert at(world) == {"a": 60, "b": 60, "c": 60, "d": 61}
+
+
+def test_window_of_the_profile_counts() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, gang_window_seconds=10.0))
+    gang(world, "a", "b", seconds={"b": 11})
+    world.add(rule())
+    world.settle()
+    assert world.evicted == ["a"]
+
+
+def test_gang_waits_while_one_of_its_pods_is_held() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    gang(world, "a", "b")
+    world.change(world.pod("b"), structs.replace(world.pod("b"), hold="checkpoint"))
+    world.add(rule())
+    world.advance(30)
+    assert world.evicted == []
+    world.change(world.pod("b"), structs.replace(world.pod("b"), hold=None))
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b"]
+
+
+def test_pod_that_joins_a_gang_later_is_waited_for() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    gang(world, "a", seconds={"a": 20})
+    world.add(rule())
+    world.advance(10)
+    gang(world, "b", seconds={"b": 40})
+    world.advance(29)
+    assert world.evicted == []
+    world.advance(2)
+    assert at(world) == {"a": 40, "b": 40}
+
+
+def test_gang_of_pods_that_no_taint_hits_stays() -> None:
+    """Only a PodGroup of mode `all` takes others along."""
+    world = World(Mode.REPLACEMENT, GENTLE)
+    gang(world, "a")
+    world.add(claim("b", tolerates()), member("b"), rule())
+    world.settle()
+    assert world.evicted == ["a"]
+
+
+def test_mirror_pods_and_daemons_are_not_waited_for() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    gang(world, "a")
+    world.add(claim("b", tolerates(30)), member("b", mirror=True), rule())
+    world.settle()
+    assert world.evicted == ["a"]
+
+
+# --- PodGroups ----------------------------------------------------------------------------------
+
+
+def test_group_of_mode_all_goes_as_a_whole() -> None:
+    """Members whose devices are not tainted go too, those without a node do not."""
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add(group(), claim("a"), pod("a", pod_group="ring"))
+    world.add(pod("b", pod_group="ring", claims=()), pod("c", pod_group="ring", claims=(), node_name=""))
+    world.add(rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b"]
+
+
+def test_group_of_mode_all_stays_once_the_taint_is_gone() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add(group(), claim("a", tolerates(60)), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()))
+    tainted = rule()
+    world.add(tainted)
+    world.advance(1)
+    assert world.planned == {"a": 59.0, "b": 59.0}
+    world.remove(tainted)
+    world.settle()
+    assert world.planned == {}
+
+
+def test_group_of_mode_all_waits_for_its_last_pod_however_late() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add(group(), claim("a"), pod("a", pod_group="ring"))
+    world.add(claim("b", tolerates(600)), pod("b", pod_group="ring"), rule())
+    world.advance(601)
+    assert at(world) == {"a": 600, "b": 600}
+
+
+def test_pods_of_a_group_of_mode_single_go_one_by_one() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add(group(SINGLE))
+    for name in ("a", "b"):
+        world.add(claim(name), pod(name, pod_group="ring"))
+    world.add(rule())
+    world.settle()
+    assert world.evicted == ["a"]
+
+
+def test_group_that_turns_up_later_takes_its_other_pods_along() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add(claim("a", tolerates(60)), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()), rule())
+    world.settle()
+    assert world.planned == {"a": 60.0}
+    world.add(group())
+    world.settle()
+    assert world.planned == {"a": 60.0, "b": 60.0}
+
+
+# --- budgets ------------------------------------------------------------------------------------
+
+
+def test_no_pod_goes_unless_the_budget_allows_all() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    budget = Budget(every_seconds=0.0, allows_at=0.0, status=2)
+    world.add_budget(budget)
+    gang(world, "a", "b", "c")
+    world.add(rule())
+    world.advance(60)
+    assert world.evicted == []
+    assert len(world.cluster.dry_runs) <= 60 / 5 + 1
+    budget.status = 3
+    world.worker.observe_budget("ml", "0")
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b", "c"]
+
+
+def test_single_pods_pass_a_gang_that_needs_more_than_its_budget_allows() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add_budget(Budget(allows_at=0.0, status=1))
+    gang(world, "a", "b", priority=-1)
+    world.add(claim("lone"), pod("lone"), rule())
+    world.advance(1)
+    assert world.evicted == ["lone"]
+
+
+def test_dry_run_that_is_refused_keeps_all() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add_budget(Budget("b"))
+    gang(world, "a", "b", "c")
+    world.add(rule())
+    world.advance(30)
+    assert world.evicted == []
+    assert world.cluster.requests == []
+
+
+def test_gang_is_deleted_as_a_whole_after_the_deadline() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, deadline_seconds=20.0, delete_after_deadline=True))
+    world.add_budget(Budget())
+    gang(world, "a", "b", "c")
+    world.add(rule())
+    world.advance(60)
+    assert sorted(verb for verb, *_ in world.cluster.calls) == ["delete"] * 3
+    assert len(set(at(world).values())) == 1
+
+
+def test_member_that_fails_after_the_others_went_is_retried() -> None:
+    from webhook.eviction.ports import EvictionOutcome, EvictionResult
+
+    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, overall=1))
+    world.cluster.lingering = True
+    gang(world, "a", "b")
+    world.cluster.answers += [EvictionOutcome(EvictionResult.EVICTED), EvictionOutcome(EvictionResult.FAILED, "boom")]
+    world.add(rule())
+    world.advance(10)
+    assert sorted(world.evicted) == ["a", "b"]
+    assert timedelta(seconds=0) <= world.clock.wall - NOW
