@@ -282,6 +282,7 @@ def test_code_of_who_may_break_the_glass_passes_and_is_audited(
     assert decision.allowed
     assert "warn" in {severity for severity, _ in told(decision)}
     assert decision.annotations["impact"].endswith("break-glass")
+    assert not decision.turned_down, "the glass lets it pass, and not the mode"
     others = ask(rule, old, key=key, sight=sight, impact=GLASS, mode=mode)
     assert not others.allowed
     assert "break-glass" not in others.annotations.get("impact", "")

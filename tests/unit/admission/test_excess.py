@@ -296,6 +296,33 @@ def test_object_within_the_limits_has_no_excess(manifest: Any, of_template: bool
     assert excess_of(manifest, of_template=of_template) is None
 
 
+@pytest.mark.parametrize(
+    ("before", "tolerations"),
+    [(None, 17), (5, 17), ({"exactly": 5}, 17), (make_request("fine", harmless(16)), 33)],
+    ids=["null", "a number", "without content", "as long as documented"],
+)
+@pytest.mark.parametrize("of_template", [True, False])
+def test_request_behind_one_within_the_limits_is_looked_at(
+    before: Any,
+    tolerations: int,
+    of_template: bool,  # noqa: FBT001 -- a table's
+) -> None:
+    make = make_template if of_template else make_claim
+    excess = excess_of(make(requests=[before, make_request("long", harmless(17))]), of_template=of_template)
+    assert excess is not None
+    assert [(each.position, each.length) for each in excess.crowded] == [(1, 17)]
+    assert excess.tolerations == tolerations
+    assert (excess.unjudged, excess.requests_unjudged, excess.first_unjudged, excess.cut) == (0, 0, None, False)
+
+
+def test_status_that_is_cut_off_leaves_no_toleration_unjudged() -> None:
+    excess = excess_of(make_claim([], status=make_status(make_result(harmless(17)))), of_template=False)
+    assert excess is not None
+    assert excess.cut
+    assert "status" not in excess.kept
+    assert (excess.tolerations, excess.unjudged, excess.requests_unjudged, excess.first_unjudged) == (0, 0, 0, None)
+
+
 def test_judging_stops_where_time_runs_out_in_the_middle_of_a_list() -> None:
     ticks = iter(range(1_000_000))
     context = make_context(judge=judge_of(NO_XID), budget=Budget(500, lambda: next(ticks)))

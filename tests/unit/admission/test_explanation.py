@@ -76,3 +76,26 @@ def test_rules_are_not_asked_about_an_unknown_author_where_the_policy_allows_it(
     found = explained_of_unknown_author("allow")
     assert found.walks == ()
     assert found.notes[-1] == "its author is not known, and unknownAuthor is allow: no rule is asked"
+
+
+@pytest.mark.parametrize(
+    ("mode", "generated_claims", "note"),
+    [
+        ("enforce", "warn", "generatedClaims is warn: refusals are warnings"),
+        ("warn", "warn", "the policy's mode is warn: refusals are warnings"),
+        ("warn", "enforce", "the policy's mode is warn: refusals are warnings"),
+        ("enforce", "enforce", None),
+    ],
+)
+def test_reason_for_warnings_is_the_setting_that_makes_them(mode: str, generated_claims: str, note: str | None) -> None:
+    claim = make_claim(
+        [make_toleration()],
+        meta=make_meta("claim", namespace="ml", annotations={"resource.kubernetes.io/pod-claim-name": "gpu"}),
+    )
+    judge = judge_of(NO_KEY, unknownAuthor="warn", generatedClaims=generated_claims, mode=mode)
+    request = make_admission_request(claim, user=CLAIM_CONTROLLER)
+    notes = explain(request, make_context(judge=judge, key=b"k" * 32)).notes
+    assert notes[1:] == (() if note is None else (note,))
+    assert explained(make_claim([make_toleration()]), mode="warn", generatedClaims=generated_claims).notes == (
+        "the policy's mode is warn: refusals are warnings",
+    )

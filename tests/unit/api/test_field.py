@@ -256,3 +256,25 @@ def test_refusal_that_is_not_enforced_is_a_warning_that_was_turned_down() -> Non
         *(Severity.WARN, True),
         *(None, False),
     )
+
+
+@pytest.mark.parametrize("declarative", [False, True])
+def test_error_is_of_a_check_before_the_conversion_only_if_that_is_said(declarative: bool) -> None:  # noqa: FBT001
+    made = [
+        required(TAINT, declarative=declarative),
+        invalid(TAINT, "A", "is wrong", declarative=declarative),
+        not_supported(TAINT, "A", ["B"], declarative=declarative),
+        too_many(TAINT, 17, 16, declarative=declarative),
+        too_long(TAINT, 63, declarative=declarative),
+        duplicate(TAINT, "A", declarative=declarative),
+    ]
+    assert [error.declarative for error in made] == [declarative] * len(made)
+    usual = [
+        required(TAINT),
+        invalid(TAINT, "A", "is wrong"),
+        not_supported(TAINT, "A", ["B"]),
+        too_many(TAINT, 17, 16),
+        too_long(TAINT, 63),
+        duplicate(TAINT, "A"),
+    ]
+    assert not any(error.declarative or error.documented for error in usual)

@@ -68,3 +68,28 @@ def test_references_say_what_holds_a_type(text: str, reference: Reference | None
 
 def test_the_base_name_is_without_version() -> None:
     assert base_name("v1beta1.DeviceTaint") == base_name("v1.DeviceTaint") == "DeviceTaint"
+
+
+def test_last_release_is_asked_unless_another_one_is_named() -> None:
+    kind = GroupVersionKind("resource.k8s.io", "v1beta1", "ResourceClaim")
+    assert served() == served(RELEASES[-1]) != served(RELEASES[0])
+    assert fields_of("v1beta1.DeviceRequest") == fields_of("v1beta1.DeviceRequest", RELEASES[-1])
+    assert "capacity" in fields_of("v1beta1.DeviceRequest")
+    assert "capacity" not in fields_of("v1beta1.DeviceRequest", RELEASES[0])
+    assert type_of(kind) == type_of(kind, RELEASES[0]) == "v1beta1.ResourceClaim"
+
+
+def test_release_outside_of_those_that_are_known_is_the_nearest_of_them() -> None:
+    assert served(RELEASES[0] - 1) == served(RELEASES[0])
+    assert served(RELEASES[-1] + 1) == served(RELEASES[-1])
+
+
+def test_type_that_a_release_does_not_have_is_that_of_the_last_one() -> None:
+    assert fields_of("v1.DeviceTaint", RELEASES[0]) == fields_of("v1.DeviceTaint")
+    assert type_of(GroupVersionKind("resource.k8s.io", "v1", "ResourceClaim"), RELEASES[0]) == "v1.ResourceClaim"
+
+
+def test_kind_that_the_last_release_has_no_longer_has_a_type_in_the_first_only() -> None:
+    gone = GroupVersionKind("resource.k8s.io", "v1alpha3", "ResourceClaim")
+    assert type_of(gone) is None
+    assert type_of(gone, RELEASES[0]) == "v1alpha3.ResourceClaim"

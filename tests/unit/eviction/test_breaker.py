@@ -142,6 +142,30 @@ def test_process_that_starts_counts_what_was_tainted_within_the_window() -> None
     assert (len(old.evicted), len(fresh.evicted)) == (10, 0)
 
 
+@pytest.mark.parametrize(("age", "evicted"), [(299.0, 0), (300.0, 10), (301.0, 10)])
+def test_what_was_older_than_the_window_at_the_start_counts_for_no_longer_window(age: float, evicted: int) -> None:
+    world = cluster()
+    broken = (taint(added=NOW - timedelta(seconds=age)), taint(added=NOW - timedelta(days=1), key="example.com/old"))
+    devices = slice_of({f"gpu-{number}": broken for number in range(DEVICES)})
+    world.inventory.apply(world.inventory.slices["slice"], devices)
+    world.worker.start()
+    world.breaker = structs.replace(FIFTH, window_seconds=1000.0)
+    world.advance(1)
+    assert len(world.evicted) == evicted
+
+
+def test_taint_of_the_future_counts_from_now_on() -> None:
+    world = cluster()
+    broken = (taint(added=NOW + timedelta(seconds=100)),)
+    devices = slice_of({f"gpu-{number}": broken for number in range(DEVICES)})
+    world.inventory.apply(world.inventory.slices["slice"], devices)
+    world.worker.start()
+    world.advance(599.5)
+    assert world.evicted == []
+    world.advance(1)
+    assert len(world.evicted) == 10
+
+
 def test_driver_blocks_only_its_own_devices() -> None:
     world = cluster(tainted=10)
     plans = world.worker.plans.scheduled.values()

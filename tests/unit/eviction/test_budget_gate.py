@@ -269,3 +269,9 @@ def test_refused_pods_take_turns() -> None:
     world.add(rule())
     world.advance(17)
     assert [name for _, name, _ in world.cluster.requests] == ["ml/web-0", "ml/web-1", "ml/web-2", "ml/web-0"]
+
+
+def test_wait_for_a_request_that_is_not_answered_yet_is_never_below_zero() -> None:
+    bench = Bench()
+    bench.gate.begin(plan(), 0.0)
+    assert [bench.gate.wait_seconds(LIMIT, now) for now in (0.0, 1.0, 4.5, 5.0, 60.0)] == [5.0, 4.0, 0.5, 0.0, 0.0]

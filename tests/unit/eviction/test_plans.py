@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
 from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, World
 from webhook.api.owners import Owner
+from webhook.eviction.core import ItemKind, WorkItem
+from webhook.eviction.freed import PodUnavailable
 from webhook.eviction.modes import Mode
 from webhook.eviction.ready_queue import Idle, ReadyQueue
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:
-    import pytest
+    from webhook.api.pods import Pod
 
 MANY = 300
 DEADLINE_SECONDS = 20.0
@@ -97,3 +100,39 @@ def test_inventory_counts_devices_in_use() -> None:
     for number in range(3):
         inventory.apply(None, claim(f"p{number}"))
     assert (inventory.usage.count_on(None), inventory.usage.count_on("nobody.example.com")) == (1, 0)
+
+
+def test_pod_that_becomes_unavailable_is_looked_at_again_if_it_is_to_be_evicted() -> None:
+    world = World(Mode.OBSERVE, FREE)
+    world.add(claim("hit"), rule())
+    plans, running, failing = world.worker.plans, owned("hit"), owned("hit", ready=False)
+    other, other_failing = owned("other", claims=()), owned("other", claims=(), ready=False)
+    world.add(running, other)
+
+    def freed_by(old: Pod, new: Pod) -> list[str]:
+        plans.freed.clear()
+        world.inventory.apply(old, new)
+        plans.replan([f"ml/{new.meta.name}"])
+        return [each.uid for each in plans.freed if isinstance(each, PodUnavailable)]
+
+    assert freed_by(running, structs.replace(running, hold="later")) == []
+    assert freed_by(running, failing) == ["uid-hit"]
+    assert freed_by(other, other_failing) == []
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_pod_whose_time_has_come_wakes_a_worker_unless_plans_are_behind(
+    monkeypatch: pytest.MonkeyPatch,
+    behind: bool,  # noqa: FBT001 -- a table's
+) -> None:
+    world, woken = World(Mode.REPLACEMENT, FREE), [0]
+
+    def wake() -> None:
+        woken[0] += 1
+
+    world.add(claim("pod"), pod("pod"), rule())
+    monkeypatch.setattr(world.worker._evictor, "wake", wake)
+    if behind:
+        world.worker.backlog.pods.add(["ml/pod"])
+    asyncio.run(world.worker.handle(WorkItem(ItemKind.POD, "uid-pod")))
+    assert woken == [0 if behind else 1]

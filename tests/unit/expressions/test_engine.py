@@ -63,6 +63,7 @@ def refusal_of(source: str) -> str | None:
     [
         "request.count <= 4 && request.count > 2 && request.count != 4",
         "request.count * 2 - 1 == 5 && -request.count < 0",
+        "-1 / 1 == -1 && 1 / -1 == -1 && -1 / -1 == 1 && 0 / -1 == 0 && -3 % 2 == -1 && 3 % -1 == 0",
         "-7 / 2 == -3 && -7 % 2 == -1 && 7 % -2 == 1 && 7 / -2 == -3",
         "0x10 == 16 && 1 + 2 * 3 == 7 && (1 + 2) * 3 == 9",
         "toleration.key.startsWith('maint.') && toleration.key.endsWith('/a') && toleration.key.contains('example')",

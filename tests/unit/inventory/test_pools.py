@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from tests.unit.inventory.values import DRIVER, POOL, inventory_of, pool_slice, taint, taints_on
+from tests.unit.inventory.values import DRIVER, NOW, POOL, inventory_of, pool_slice, taint, taints_on
 from webhook.api.slices import Device, SliceTaint
 from webhook.inventory.pools import Pools
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 OLD = pool_slice("gpu-0", "gpu-1", name="old", generation=1)
 NEW = pool_slice("gpu-1", "gpu-2", name="new", generation=2)
+LATER = NOW + timedelta(days=1)
 A, B = taint(key="a"), taint("NoSchedule", key="b")
 
 
@@ -139,6 +141,28 @@ def test_only_no_execute_is_evicting() -> None:
     found = inventory.pools.get((DRIVER, POOL))
     assert found is not None
     assert found.evicting == {"gpu-0": (A,)}
+
+
+def test_device_is_closed_from_the_last_taint_that_keeps_from_allocation() -> None:
+    early, late, timeless = taint(key="a"), taint("NoSchedule", key="b", added=LATER), taint(key="c", added=None)
+    inventory = inventory_of(
+        pool_slice(
+            Device("gpu-0", (early,)),
+            Device("gpu-1", (late, early)),
+            Device("gpu-2", (early, timeless)),
+            Device("gpu-3", (taint("None", added=LATER),)),
+            Device("gpu-4", (early, taint("None", added=LATER))),
+            "gpu-5",
+        )
+    )
+    found = inventory.pools.get((DRIVER, POOL))
+    assert found is not None
+    assert {name: at for name, at in found.closed.items() if name != "gpu-2"} == {
+        "gpu-0": NOW,
+        "gpu-1": LATER,
+        "gpu-4": NOW,
+    }
+    assert found.closed["gpu-2"].year == 9999
 
 
 def test_answers_follow_a_slice_that_changes() -> None:

@@ -331,3 +331,51 @@ def test_requester_in_64_groups_is_remembered_beside_others(groups: int, remembe
         assert on_toleration(judge, scope=scope) == ["denies deny"]
     assert (member in judge._era.scopes) is remembered
     assert unknown in judge._era.scopes
+
+
+@pytest.mark.parametrize(
+    ("mode", "generated_claims", "generated", "updating", "expected"),
+    [
+        ("enforce", "enforce", False, False, False),
+        ("enforce", "enforce", True, False, False),
+        ("warn", "enforce", False, False, True),
+        ("warn", "enforce", True, False, True),
+        ("warn", "warn", False, False, True),
+        ("warn", "warn", True, False, False),
+        ("warn", "enforce", False, True, False),
+        ("warn", "enforce", True, True, False),
+        ("off", "enforce", False, False, False),
+    ],
+)
+def test_mode_turns_refusals_down_only_where_they_would_be_refusals_otherwise(
+    mode: str,
+    generated_claims: str,
+    generated: bool,  # noqa: FBT001 -- a table's
+    updating: bool,  # noqa: FBT001
+    expected: bool,  # noqa: FBT001
+) -> None:
+    judge = judge_of(mode=mode, generatedClaims=generated_claims)
+    assert judge.mode_turns_down(generated=generated, updating=updating) is expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "generated_claims", "generated", "updating", "expected"),
+    [
+        ("enforce", "warn", False, False, "enforce"),
+        ("enforce", "warn", True, False, "warn"),
+        ("enforce", "enforce", True, False, "enforce"),
+        ("warn", "enforce", True, False, "warn"),
+        ("enforce", "enforce", False, True, "warn"),
+        ("enforce", "enforce", True, True, "warn"),
+        ("off", "enforce", False, True, "off"),
+    ],
+)
+def test_update_of_a_claim_is_warned_at_most(
+    mode: str,
+    generated_claims: str,
+    generated: bool,  # noqa: FBT001 -- a table's
+    updating: bool,  # noqa: FBT001
+    expected: str,
+) -> None:
+    judge = judge_of(mode=mode, generatedClaims=generated_claims)
+    assert judge.claim_mode(generated=generated, updating=updating).value == expected

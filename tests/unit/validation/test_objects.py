@@ -52,6 +52,12 @@ METADATA: dict[str, tuple[Edits, list[str]]] = {
         [("metadata/annotations", {"a": "x" * 262144})],
         ["metadata.annotations: Too long: may not be more than 262144 bytes"],
     ),
+    "annotations of the largest size": ([("metadata/annotations", {"a": "x" * 262143})], []),
+    "annotations without values": ([("metadata/annotations", {"a": None, "b": "x" * 262142})], []),
+    "annotations that are too long in bytes": (
+        [("metadata/annotations", {"a": "é" * 131072})],
+        ["metadata.annotations: Too long: may not be more than 262144 bytes"],
+    ),
     "an owner without a name": (
         [("metadata/ownerReferences/0/name", DROP), ("metadata/ownerReferences/0/apiVersion", "a/b/c")],
         [

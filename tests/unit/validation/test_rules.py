@@ -87,6 +87,16 @@ def cel(expression: str) -> dict[str, Any]:
             id="selectors without cel (R-10)",
         ),
         pytest.param(
+            {"selectors": [{}, cel("true" * 2561), {}, cel("device.driver ==")]},
+            [
+                f"{AT}.selectors[0].cel: Required value",
+                f"{AT}.selectors[1].cel.expression: Too long: may not be more than 10240 bytes",
+                f"{AT}.selectors[2].cel: Required value",
+                f'{AT}.selectors[3].cel.expression: Invalid value: "device.driver ==": {SYNTAX}',
+            ],
+            id="the selector after a wrong one is looked at too (R-10)",
+        ),
+        pytest.param(
             {"selectors": [{"cel": {}}]},
             [f'{AT}.selectors[0].cel.expression: Invalid value: "": {expression_problem("")}'],
             id="an empty expression (R-10)",

@@ -92,6 +92,16 @@ def test_request_derives_at_most_32_attributes() -> None:
     assert at in reported(edited(whole(CLAIM), *derived(33)))
 
 
+@pytest.mark.parametrize("count", [1, 32, 33])
+def test_names_of_derived_attributes_are_asked_for_unless_there_are_too_many(count: int) -> None:
+    """What is checked before the conversion stops at the length."""
+    at, empty = "spec.devices.requests[0].exactly.derivedAttributes", {"name": "", "expression": ""}
+    found = reported(edited(whole(CLAIM), (f"{REQUEST}/derivedAttributes", [empty] * count)))
+    required = [error for error in found if error.startswith(f"{at}[{count - 1}]") and "Required" in error]
+    assert len(required) == (2 if count < 33 else 0)
+    assert (f"{at}: Too many: 33: must have at most 32 items" in found) == (count == 33)
+
+
 def test_selectors_are_parsed_up_to_16_kib_together() -> None:
     """A parser takes half a second for as much."""
 
@@ -236,6 +246,9 @@ def test_slice_of_the_largest_size_is_taken_and_a_larger_one_refused(
     [
         pytest.param({"validValues": ["1", "100"], "default": "1"}, [], id="an option as large as the capacity"),
         pytest.param({"validValues": ["1", "101"], "default": "1"}, ["validValues[1]: Invalid"], id="a larger option"),
+        pytest.param(
+            {"validValues": ["2", "1"], "default": "1"}, ["validValues[1]: Invalid"], id="the second below the first"
+        ),
         pytest.param({"validRange": {"min": "100"}, "default": "100"}, [], id="min as large as the capacity"),
         pytest.param({"validRange": {"min": "2", "max": "2"}, "default": "2"}, [], id="min and max are the same"),
         pytest.param({"validRange": {"min": "2", "max": "100"}, "default": "100"}, [], id="max as the capacity"),

@@ -92,7 +92,7 @@ async def certificate_end(host: str, port: int, name: str, bundle: bytes, timeou
     except Unusable as error:
         raise Untrusted(str(error)) from None
     finally:
-        writer.close()
+        writer.transport.abort()  # closing TLS would wait up to 30 s for a server that does not answer
         with contextlib.suppress(OSError):
             await writer.wait_closed()
 

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import socket
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -19,6 +18,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from webhook.cluster.client.connections import Connections
 from webhook.cluster.client.errors import ClusterError, NoCredentials, Silent, Unavailable, error_of, is_busy
 from webhook.cluster.client.failures import reason_of
 from webhook.cluster.client.proxy import UnknownProxy, proxy_at, proxy_for
@@ -40,18 +40,6 @@ _CONNECTIONS: Final = 0
 already may wait until its timeout."""
 _GRACE_SECONDS: Final = 15.0
 """What a watch may last beyond the time after which the server should end it."""
-_PROBES: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""A server that vanished is noticed after 30 + 3 * 10 s; a dead watch looks like an idle one."""
-
-
-def _probing_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _PROBES.items():
-        if hasattr(socket, option):  # macOS has other names
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:
@@ -153,6 +141,7 @@ class Cluster:
         self._throttle = throttle
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
+        self._connections = Connections()
         self._access: Access | None = None
         self._proxy = _NO_PROXY
         self._loaded_at = 0.0
@@ -165,7 +154,7 @@ class Cluster:
         self._proxy = _proxy_for(self._access)
         self._loaded_at = self._tried_at = self._clock()
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, socket_factory=_probing_socket),
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, socket_factory=self._connections.socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": self._user_agent},
         )
@@ -174,6 +163,7 @@ class Cluster:
         """Ends all connections. Fine to call again."""
         if self._session is not None:
             await self._session.close()
+            await self._connections.close()
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import threading
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from tests.unit.cluster.peer import Answer, Fixed, Peer, cluster_of, run
+from tests.https.serving import DAY, now, write_pair
+from tests.unit.cluster.peer import Answer, Fixed, Peer, cluster_of, run, until
+from webhook.certificates.authority import Authority
 from webhook.cluster.client.credentials import Access
 from webhook.cluster.client.errors import NoCredentials, Unavailable
 from webhook.cluster.client.rest import Cluster, _proxy_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROXY = "http://proxy.test:3128"
 
@@ -142,3 +149,57 @@ def test_nobody_waits_for_the_connection_of_another() -> None:
                 await watch.aclose()
 
     run(test())
+
+
+class _Stuck:
+    """A TLS server in a thread that stops half-way, and does not answer the end of TLS either."""
+
+    def __init__(self, folder: Path, answer: bytes) -> None:
+        authority = Authority.create("test", now=now(), lifetime=DAY)
+        write_pair(folder, authority, "127.0.0.1")
+        self.trusting = ssl.create_default_context(cadata=authority.certificate.decode())
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+        self._answer = answer
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.asked, self.over = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+
+    def _serve(self) -> None:
+        plain, _ = self._listener.accept()
+        with self._context.wrap_socket(plain, server_side=True) as connection:
+            connection.recv(65536)
+            connection.sendall(self._answer)
+            self.asked.set()
+            self.over.wait()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self._thread.join()
+        self._listener.close()
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n" + b"x" * 10_000])
+def test_connection_of_a_cancelled_request_is_closed_with_the_cluster(answer: bytes, tmp_path: Path) -> None:
+    """Else the loop is closed while uvloop still waits for the end of TLS, and the process ends with EBUSY."""
+
+    async def test() -> None:
+        access = Access(f"https://127.0.0.1:{server.port}", server.trusting)
+        async with Cluster(Fixed(access)) as cluster:
+            request = asyncio.ensure_future(cluster.get("/x"))
+            await until(server.asked.is_set, "the request")
+            request.cancel()
+            await asyncio.gather(request, return_exceptions=True)
+            sockets = list(cluster._connections._sockets)
+        closed = [each.fileno() for each in sockets] == [-1]
+        server.over.set()  # or a loop with this connection open would never be closed
+        await until(lambda: sockets[0].fileno() == -1, "the end of the connection")
+        assert closed
+
+    with _Stuck(tmp_path, answer) as server:
+        run(test())

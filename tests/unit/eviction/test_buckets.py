@@ -1,0 +1,47 @@
+"""Which taints share a rate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from tests.unit.eviction.objects import claim, pod, slice_of, taint
+from tests.unit.eviction.world import FREE, NO_BREAKER, World
+from webhook.api.taints import TaintExtras
+from webhook.eviction.modes import Mode
+
+if TYPE_CHECKING:
+    from webhook.policy.model import EvictionProfile
+
+OWN_RATE = structs.replace(taint(), extras=TaintExtras(evictions_per_second=1))
+PODS = 15
+
+
+def cluster(*profiles: EvictionProfile) -> World:
+    """Pods on devices whose taints have a rate of their own, and as many on others."""
+    world = World(Mode.REPLACEMENT, *profiles, breaker=NO_BREAKER)
+    for number in range(PODS):
+        for name in (f"own-{number}", f"usual-{number}"):
+            world.add(claim(name, devices=(name,)), pod(name, priority=number % 2))
+    tainted = [(f"own-{number}", (OWN_RATE,)) for number in range(PODS)]
+    world.add(slice_of(dict([*tainted, *[(f"usual-{number}", (taint(),)) for number in range(PODS)]])))
+    return world
+
+
+def evicted(world: World, kind: str) -> int:
+    return sum(name.startswith(kind) for name in world.evicted)
+
+
+def test_rate_that_a_driver_asks_for_is_not_shared_with_its_other_taints() -> None:
+    world = cluster(structs.replace(FREE, rate=2, burst=2))
+    world.settle()
+    assert (evicted(world, "own"), evicted(world, "usual")) == (10, 2)
+    world.advance(2.0)
+    assert (evicted(world, "own"), evicted(world, "usual")) == (12, 6)
+
+
+def test_rate_that_a_driver_asks_for_is_one_for_the_pods_of_all_profiles() -> None:
+    world = cluster(structs.replace(FREE, priority_at_most=0), FREE)
+    world.settle()
+    assert (evicted(world, "own"), evicted(world, "usual")) == (10, PODS)

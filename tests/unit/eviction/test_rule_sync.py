@@ -1,0 +1,43 @@
+"""Who may act on a rule: the lease holder, by what it knows for certain."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.builders import NOW
+from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.world import FREE, World
+from webhook.api.meta import format_time
+from webhook.api.rules import EXPIRES_AT
+from webhook.eviction.modes import Mode
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_worker_that_does_not_lead_writes_no_rule(trusted: bool) -> None:  # noqa: FBT001 -- a table's
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(claim(), pod(), rule(annotations={EXPIRES_AT: format_time(NOW)}))
+    before = world.inventory.rules["rule"]
+    world.leads, world.trusted = False, trusted
+    waits = [asyncio.run(world.worker.rules.sync("rule")) for _ in range(3)]
+    assert len(set(waits)) == 1
+    assert waits[0] is not None
+    assert 0 < waits[0] <= 1
+    assert world.inventory.rules["rule"] is before
+    assert world.cluster.writes == []
+
+
+def test_worker_that_may_be_behind_writes_only_that_a_generation_is_looked_at() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(claim(), pod(hold="later"), rule())
+    world.trusted = False
+    asyncio.run(world.worker.rules.sync("rule"))
+    [first] = [write for write in world.cluster.writes if write[1] == "devicetaint.io/Eviction"]
+    world.clock.elapsed += 60
+    world.change(world.pod("pod"), pod())
+    asyncio.run(world.worker.rules.sync("rule"))
+    assert [write for write in world.cluster.writes if write[1] == "devicetaint.io/Eviction"] == [first]
+    world.trusted = True
+    asyncio.run(world.worker.rules.sync("rule"))
+    assert len([write for write in world.cluster.writes if write[1] == "devicetaint.io/Eviction"]) == 2

@@ -1,0 +1,65 @@
+"""The counts of pods that are due and wait, and how long they are kept."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.builders import NOW
+from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.world import FREE, World
+from webhook.eviction.modes import Mode
+from webhook.eviction.waiting import WaitCause, WaitingPods
+from webhook.policy.model import Pause
+
+
+def paused(count: int) -> World:
+    """Pods that are due, and wait for the end of a pause."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.pause = Pause(NOW + timedelta(hours=1))
+    for number in range(count):
+        add(world, number)
+    world.add(rule())
+    return world
+
+
+def add(world: World, number: int) -> None:
+    world.add(claim(f"pod-{number}"), pod(f"pod-{number}"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counted"),
+    [(0.0, 2), (0.4, 2), (0.5, 3), (1.0, 3), (-0.1, 3)],
+    ids=["at once", "within one scrape", "after it", "later", "a clock that was set back"],
+)
+def test_counts_are_kept_for_half_a_second(seconds: float, counted: int) -> None:
+    world = paused(2)
+    waiting = WaitingPods(world.worker._core)
+    assert waiting.count(WaitCause.PAUSE) == 2
+    add(world, 2)
+    world.clock.elapsed += seconds
+    assert waiting.count(WaitCause.PAUSE) == counted
+
+
+def test_half_a_second_begins_again_with_each_count() -> None:
+    world = paused(1)
+    waiting = WaitingPods(world.worker._core)
+    for number in range(1, 4):
+        assert waiting.count(WaitCause.PAUSE) == number
+        add(world, number)
+        world.clock.elapsed += 0.4
+        assert waiting.count(WaitCause.PAUSE) == number
+        world.clock.elapsed += 0.1
+
+
+def test_first_count_needs_no_time_to_pass() -> None:
+    world = paused(3)
+    world.clock.elapsed = 0.0
+    assert WaitingPods(world.worker._core).count(WaitCause.PAUSE) == 3
+
+
+def test_without_pods_that_are_due_the_oldest_has_no_age() -> None:
+    waiting = WaitingPods(World().worker._core)
+    assert waiting.oldest_due_seconds() == 0.0
+    assert [waiting.count(cause) for cause in WaitCause] == [0] * len(WaitCause)
