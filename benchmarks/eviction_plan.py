@@ -95,6 +95,10 @@ class Cluster:
             self.first_at = time.perf_counter()
         return EvictionOutcome(EvictionResult.EVICTED)
 
+    async def may_evict(self, _pod: PodRef) -> EvictionOutcome:
+        """Yes."""
+        return EvictionOutcome(EvictionResult.EVICTED)
+
     async def delete(self, pod: PodRef, seconds: int | None, _disruption: Disruption) -> EvictionOutcome:
         """Deleted."""
         return await self.evict(pod, seconds)

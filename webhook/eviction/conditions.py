@@ -185,7 +185,7 @@ def _in_vain(progress: Progress) -> Iterable[str]:
     for claim, owner, pods in progress.returning[:_NAMED_MOST]:
         yield (
             f"{_number(pods, 'pod')} of {owner or 'no owner'} left alone (ReturnsToDevice): claim {claim} stays "
-            "allocated while its pods are replaced one after the other; scale the owner to 0 and back to free the device"
+            "allocated while its pods are replaced one by one; scale the owner to 0 and back to free the device"
         )
     for group, pods in progress.held_by[:_NAMED_MOST]:
         yield f"{_number(pods, 'pod')} left alone (HeldByPodGroup): only deleting PodGroup {group} frees their claims"
