@@ -25,7 +25,8 @@ from tests.unit.cluster.held import held
 from webhook.api.claims import EXTENDED_RESOURCE, FROM_TEMPLATE, classes_only, decode_claim
 from webhook.api.decode import Reader
 from webhook.api.pods import GANG, HOLD, MIRROR
-from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, PodGroupWire, PodWire, RuleWire, SliceWire
+from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire
+from webhook.cluster.cache.pods import PodGroupWire, PodWire
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from webhook.eviction.announcements import Announcements
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.budget_gate import BudgetGate
-from webhook.eviction.exemptions import exemption, in_vain
+from webhook.eviction.exemptions import stays
 from webhook.eviction.limits import BreakerLimit, BudgetLimit
 from webhook.eviction.modes import scope_of
 from webhook.eviction.pending import Backlog
@@ -44,7 +44,6 @@ from webhook.inventory.evictions import Evictions
 if TYPE_CHECKING:
     from webhook.eviction.dependencies import Dependencies
     from webhook.eviction.modes import InTree
-    from webhook.eviction.pod_plan import PodPlan
     from webhook.inventory.scope import EvictionScope
 
 RETRY_MOST_SECONDS: Final = 10.0
@@ -106,12 +105,7 @@ class Core:
         announcements = Announcements(acts=deps.mode.acts)
         evictions = Evictions(deps.inventory, scope, announcements.announced_at)
         returns = Returns(deps.inventory)
-
-        def never(plan: PodPlan) -> bool:
-            reason = exemption(plan.pod, plan.profile.settings)
-            return (reason or in_vain(plan.held_by, returns.claim_of(plan.pod))) is not None
-
-        plans = Plans(deps.inventory, evictions, deps.profile_of, never)
+        plans = Plans(deps.inventory, evictions, deps.profile_of, lambda plan: stays(plan, returns.claim_of(plan.pod)))
         queue: WorkQueue[Item] = WorkQueue(
             clock=deps.clock.seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS
         )

@@ -9,6 +9,7 @@ from webhook.api.pods import DAEMON_SET
 
 if TYPE_CHECKING:
     from webhook.api.pods import Pod
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.policy.model import EvictionProfile
 
 
@@ -42,3 +43,8 @@ def in_vain(held_by: str, returns: str) -> StepReason | None:
     if held_by:
         return StepReason.GROUP
     return StepReason.RETURNS if returns else None
+
+
+def stays(plan: PodPlan, returns: str) -> bool:
+    """Whether the pod is not evicted at any time, as long as its plan and what its claims are used by do not change."""
+    return (exemption(plan.pod, plan.profile.settings) or in_vain(plan.held_by, returns)) is not None

@@ -16,8 +16,9 @@ from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.owners import POD_GROUPS
 from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.api.pods import Pod
-from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, PodGroupWire, PodWire, RuleWire, SliceWire
+from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire
 from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
+from webhook.cluster.cache.pods import PodGroupWire, PodWire
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import InventorySettings
 from webhook.inventory.state import Inventory, Sight

@@ -17,7 +17,7 @@ from webhook.commands.status.waits import DueState, DueWaits
 from webhook.eviction.announcements import announced_at
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.conditions import EVICTION, ConditionReason, condition_of
-from webhook.eviction.exemptions import StepReason, exemption, in_vain
+from webhook.eviction.exemptions import StepReason, stays
 from webhook.eviction.modes import InTree, Mode, scope_of
 from webhook.eviction.plans import Plans
 from webhook.eviction.profiles import Profiles, classes_of
@@ -125,10 +125,7 @@ class EvictionView:
             objects.inventory, scope, lambda rule: announced_at(rule.conditions, rule.generation) or now
         )
         plans = self._plans = Plans(
-            objects.inventory,
-            self.evictions,
-            self._profile_of,
-            never=lambda plan: (exemption(plan.pod, plan.profile.settings) or in_vain(plan.held_by, "")) is not None,
+            objects.inventory, self.evictions, self._profile_of, never=lambda plan: stays(plan, returns="")
         )
         breaker = self._breaker = Breaker(
             objects.inventory,
