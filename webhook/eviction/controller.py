@@ -149,8 +149,10 @@ class Controller:
                     self.ready.unpark(OwnerLimit(owner, position))
             case PodUnavailable(uid):
                 self.ready.retry(uid)
-            case ReplacementPending(uid):
-                self.queue.add_after(WorkItem(ItemKind.REPLACEMENT, uid), self._deps.settings.replacement_seconds)
+            case ReplacementPending(uid, of_gang):
+                settings = self._deps.settings
+                seconds = settings.gang_replacement_seconds if of_gang else settings.replacement_seconds
+                self.queue.add_after(WorkItem(ItemKind.REPLACEMENT, uid), seconds)
             case PodTerminating(key, uid):
                 self._await_end(key, uid)
             case EvictionFound(key):

@@ -91,7 +91,7 @@ class Owners:
         evicted = _Evicted(owner, gang)
         self._replacements.setdefault(evicted, {})[uid] = None
         self._replaced_for[uid] = evicted
-        self._freed.add(ReplacementPending(uid))
+        self._freed.add(ReplacementPending(uid, of_gang=bool(gang)))
 
     def expire_replacement(self, uid: str) -> None:
         """The wait for the replacement of this pod is over."""

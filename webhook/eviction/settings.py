@@ -27,6 +27,9 @@ class WorkerSettings:
     that was being made meanwhile is known (the KEP has 5 to 10 s)."""
     replacement_seconds: float = 5.0
     """How long an evicted pod counts as unavailable while its owner has not created a replacement."""
+    gang_replacement_seconds: float = 60.0
+    """Likewise for a pod of a gang: its controller may wait until all of its pods are gone, and a Job controller waits
+    10 s after the first failure."""
     undeleted_seconds: float = 60.0
     """How long after its eviction a pod without a deletionTimestamp is evicted again: the answer was not true."""
     sweep_seconds: float = 30.0

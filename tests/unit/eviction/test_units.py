@@ -91,6 +91,19 @@ def test_second_gang_of_an_owner_waits_until_the_first_is_whole() -> None:
     assert sorted(world.evicted) == ["a0", "a1", "b0", "b1"]
 
 
+def test_gang_that_is_not_replaced_counts_as_unavailable_for_a_minute() -> None:
+    """A Job controller waits 10 s or longer, others until the last pod is gone."""
+    world = World(Mode.REPLACEMENT, GENTLE)
+    labels = {name: (("devicetaint.io/pool", name[0]),) for name in ("a0", "b0")}
+    world.change_policy(structs.replace(GENTLE, gang_labels=("devicetaint.io/pool",)))
+    for name in ("a0", "b0"):
+        world.add(claim(name), owned(name, labels=labels[name]))
+    world.add(rule())
+    world.advance(120)
+    first, second = sorted(at(world).values())
+    assert (first, second) == (0, 60)
+
+
 @pytest.mark.parametrize("limits", [{"overall": 1}, {"per_namespace": 1}], ids=["overall", "perNamespace"])
 def test_gang_takes_one_place_until_its_last_pod_is_gone(limits: dict[str, int]) -> None:
     world = World(Mode.REPLACEMENT, structs.replace(FREE, **limits))
