@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from webhook.api.meta import GROUP, format_time
+from webhook.api.pod_groups import POD_GROUP_VERSIONS, PodGroup
 from webhook.cluster.cache.listwatch import METADATA
 from webhook.cluster.cache.wire import ObjectIdentity
 from webhook.cluster.client.answers import decode
@@ -52,6 +53,7 @@ class _Grant(msgspec.Struct, frozen=True):
 
 _POD: Final = msgspec.json.Decoder(_Pod)
 _GRANT: Final = msgspec.json.Decoder(_Grant)
+_POD_GROUPS: Final = f"scheduling.k8s.io/{POD_GROUP_VERSIONS[0]}"
 _ANOTHER: Final = ("UID in precondition", "does not match the UID in record")
 """In the text of a 409 if another object has the name; other conflicts are worth a retry.
 
@@ -192,6 +194,9 @@ class EvictionWriter:
         about = event.about
         if isinstance(about, PodRef):
             regarding = ObjectReference("v1", "Pod", about.namespace, about.name, about.uid)
+        elif isinstance(about, PodGroup):
+            meta = about.meta
+            regarding = ObjectReference(_POD_GROUPS, "PodGroup", meta.namespace, meta.name, meta.uid)
         else:
             regarding = ObjectReference(f"{GROUP}/v1", "DeviceTaintRule", "", about.meta.name, about.meta.uid)
         kind = EventType.WARNING if event.warning else EventType.NORMAL

@@ -1,4 +1,4 @@
-"""Texts of Events about pods and rules; mode replacement uses the in-tree controller's (E-34). Pure."""
+"""Texts of Events about pods, rules and PodGroups; mode replacement uses the in-tree controller's (E-34). Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Disruption, EvictionEvent
 
 if TYPE_CHECKING:
+    from webhook.api.pod_groups import PodGroup
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.conditions import ConditionReason
     from webhook.eviction.pod_plan import PodPlan
@@ -86,6 +87,15 @@ _WARNINGS: Final = frozenset({"Blocked", "Limited", "Stopped", "HeldByPodGroup",
 def rule_event(rule: DeviceTaintRule, state: ConditionReason, message: str) -> EvictionEvent:
     """An Event about a rule, written when the reason of its condition changes."""
     return EvictionEvent(rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in _WARNINGS)
+
+
+def group_event(group: PodGroup, plan: PodPlan) -> EvictionEvent:
+    """An Event about a PodGroup that keeps claims of its pods reserved; `plan`: of one of these pods."""
+    text = (
+        f"pod {plan.key} is due for eviction because of {_why(plan)}, but left alone: its claims stay reserved for "
+        "this PodGroup, and are freed only when the PodGroup is deleted"
+    )
+    return EvictionEvent(group, _RULE_REASONS["HeldByPodGroup"], "Evict", text, warning=True)
 
 
 def disruption_of(mode: Mode) -> Disruption:

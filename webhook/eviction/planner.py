@@ -231,6 +231,8 @@ class Planner:
             self.mark_rule(name)
         for _, name in hitting.union(*[plan.eviction.rules for plan in (*cancelled, *gone)]):
             core.queue.add_after(WorkItem(ItemKind.RULE, name), seconds)
+        if core.acts:
+            self._record_holders(planned)
         now = core.deps.clock.now()
         for plan in planned:
             if self._is_due(plan, now):
@@ -247,6 +249,14 @@ class Planner:
         for plan in cancelled:
             core.deps.metrics.count_cancelled()
             core.recorder.record_pod_event(PodEventKind.CANCELLED, plan)
+
+    def _record_holders(self, planned: list[PodPlan]) -> None:
+        """Records Events about the PodGroups that keep claims of these pods reserved."""
+        groups = self._core.deps.inventory.pod_groups
+        for plan in planned:
+            group = groups.get(f"{plan.pod.meta.namespace}/{plan.held_by}") if plan.held_by else None
+            if group is not None:
+                self._core.recorder.record_group_event(group, plan)
 
     # --- one pod ---------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from datetime import datetime
 
+    from webhook.api.pod_groups import PodGroup
     from webhook.api.pods import Pod
     from webhook.api.rules import Condition, DeviceTaintRule
 
@@ -87,9 +88,9 @@ class WriteFailure(NamedTuple):
 
 
 class EvictionEvent(NamedTuple):
-    """An Event about a pod or a rule."""
+    """An Event about a pod, a rule or a PodGroup."""
 
-    about: PodRef | DeviceTaintRule
+    about: PodRef | DeviceTaintRule | PodGroup
     reason: str
     action: str
     text: str

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, Budget, World
+from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.eviction.modes import Mode
@@ -243,6 +244,24 @@ def test_group_that_turns_up_later_takes_its_other_pods_along() -> None:
     world.add(group())
     world.settle()
     assert world.planned == {"a": 60.0, "b": 60.0}
+
+
+def test_group_that_keeps_claims_reserved_gets_one_event() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    reserved = (Consumer("scheduling.k8s.io", "podgroups", "ring", "uid-ring"),)
+    world.add(group(SINGLE))
+    for name in ("a", "b"):
+        world.add(claim(name, consumers=reserved, owner="uid-ring", group="ring"), pod(name, pod_group="ring"))
+    world.add(rule())
+    world.advance(60)
+    assert world.evicted == []
+    assert world.told("EvictionHeldByPodGroup") == ["ring", "rule"]
+    [event] = [each for each in world.cluster.events if isinstance(each.about, PodGroup)]
+    assert event.warning
+    assert event.text == (
+        "pod ml/a is due for eviction because of DeviceTaintRule rule, but left alone: its claims stay reserved for "
+        "this PodGroup, and are freed only when the PodGroup is deleted"
+    )
 
 
 # --- budgets ------------------------------------------------------------------------------------
