@@ -222,7 +222,7 @@ class Plans:
             self._drop(uid, changes.gone if gone else changes.cancelled)
             return
         profile, owner, gang = self._profile_of(pod), owner_of(pod), self._grouping.gang_of(pod)
-        held_by = self._evictions.holding_group(pod) if own is not None and pod.pod_group else ""
+        held_by = self._evictions.holding_group(pod) if own is not None else ""
         plan = self.scheduled.get(uid)
         if plan is None:
             if not owner:  # else `_observe` tracks it already

@@ -26,7 +26,7 @@ from webhook.inventory.state import key_of
 from webhook.inventory.usage import is_pod_group, uses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from webhook.api.claims import AllocationResult
@@ -262,12 +262,21 @@ class Evictions:
         return Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)))
 
     def would_evict(self, pod: Pod, taint: Taint, names: DeviceNames) -> bool:
-        """Whether the taint, on the named devices, would evict the pod, sooner or later (E-19 holds as above)."""
-        return bool(pod.node_name) and any(
-            names.includes(result) and taint.fate(result.tolerations, extended=extended) not in (FOR_EVER, UNSEEN)
+        """Whether the taint, on the named devices, would evict the pod, sooner or later (E-19 holds as above).
+
+        It would not if `holding_group` said that this is in vain.
+        """
+        if not pod.node_name:
+            return False
+        hit = [
+            claim
             for claim, extended in self._claims_of(pod)
-            for result in claim.allocation or ()
-        )
+            if any(
+                names.includes(result) and taint.fate(result.tolerations, extended=extended) not in (FOR_EVER, UNSEEN)
+                for result in claim.allocation or ()
+            )
+        ]
+        return bool(hit) and not self._holds_all(pod, hit)
 
     def evicts_users_of(self, key: str) -> bool:
         """Whether a taint evicts the pods that use a claim, by `namespace/name`, sooner or later."""
@@ -275,19 +284,29 @@ class Evictions:
         return claim is not None and self._eviction_by(claim, claim.extended_resource, frozenset()) is not None
 
     def holding_group(self, pod: Pod) -> str:
-        """The PodGroup, by name, that keeps every claim reserved because of which the pod is evicted; else empty.
+        """The pod's PodGroup, by name, if it keeps all claims reserved because of which the pod is evicted; else empty.
 
         Such a claim is deallocated only once the PodGroup is deleted, whatever becomes of the pods (KEP-5729).
         """
-        groups: list[str] = []
-        for claim, extended in self._claims_of(pod):
-            if self._eviction_by(claim, extended, frozenset()) is None:
-                continue
-            holders = [each.name for each in claim.reserved_for or () if is_pod_group(each)]
-            if not holders:
-                return ""
-            groups += holders
-        return min(groups, default="")
+        if not pod.pod_group:
+            return ""
+        hit = [
+            claim
+            for claim, extended in self._claims_of(pod)
+            if self._eviction_by(claim, extended, frozenset()) is not None
+        ]
+        return pod.pod_group if hit and self._holds_all(pod, hit) else ""
+
+    def _holds_all(self, pod: Pod, claims: Iterable[ResourceClaim]) -> bool:
+        """Whether all of these claims are reserved for the pod's PodGroup, and it exists.
+
+        Where PodGroups are not served or one is gone, the reservation is left over, and no deletion would end it.
+        """
+        group = self._inventory.pod_groups.get(f"{pod.meta.namespace}/{pod.pod_group}") if pod.pod_group else None
+        return group is not None and all(
+            any(is_pod_group(each) and each.uid == group.meta.uid for each in claim.reserved_for or ())
+            for claim in claims
+        )
 
     def _claims_of(self, pod: Pod) -> list[tuple[ResourceClaim, bool]]:
         """The allocated claims that are the pod's own to use (E-16 to E-18), and whether for extended resources.

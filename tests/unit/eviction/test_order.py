@@ -17,6 +17,8 @@ from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import World
 from webhook.api.claims import Consumer
+from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import SINGLE, PodGroup
 from webhook.api.pods import PodClaim
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
@@ -51,7 +53,7 @@ class Case:
     cancelled: tuple[str, ...] = ()
     """Pods of which is told that nothing comes of their plan, if `before` planned them."""
     held: tuple[str, ...] = ()
-    """Planned pods that are not evicted, because a PodGroup keeps their claims reserved."""
+    """Planned pods that are not evicted, because their PodGroup keeps their claims reserved."""
     mode: Mode = Mode.REPLACEMENT
 
 
@@ -144,9 +146,36 @@ CASES = {
     ),
     "claim reserved for nobody": Case(each(claim(consumers=()), pod(), rule())),
     "claim reserved for the pod's group": Case(  # E-18
-        each(claim(consumers=(GROUP,), owner="uid-group", group="group"), pod(pod_group="group"), rule()),
+        each(claim(consumers=(GROUP,), owner="uid-group", group="group"), pod(pod_group="group"), rule()), {"pod": 0}
+    ),
+    "claim reserved for the pod's group, which exists": Case(
+        each(
+            PodGroup(ObjectMeta("group", namespace="ml", uid="uid-group"), SINGLE),
+            claim(consumers=(GROUP,), owner="uid-group", group="group"),
+            pod(pod_group="group"),
+            rule(),
+        ),
         {"pod": 0},
         held=("pod",),
+    ),
+    "claim reserved for a group of that name before": Case(
+        each(
+            PodGroup(ObjectMeta("group", namespace="ml", uid="uid-next"), SINGLE),
+            claim(consumers=(GROUP,), owner="uid-group", group="group"),
+            pod(pod_group="group"),
+            rule(),
+        ),
+        {"pod": 0},
+    ),
+    "group deleted that kept a claim reserved": Case(
+        ((remove(PodGroup(ObjectMeta("group", namespace="ml", uid="uid-group"), SINGLE)),),),
+        {"pod": 0},
+        before=(
+            PodGroup(ObjectMeta("group", namespace="ml", uid="uid-group"), SINGLE),
+            claim(consumers=(GROUP,), owner="uid-group", group="group"),
+            pod(pod_group="group"),
+            rule(),
+        ),
     ),
     "claim reserved for another group": Case(
         each(claim(consumers=(GROUP,), owner="uid-group", group="group"), pod(pod_group="others"), rule())
@@ -158,7 +187,7 @@ CASES = {
         each(claim(owner="uid-group", group="others"), pod(pod_group="group"), rule())
     ),
     "claim made for the pod and reserved for its group": Case(
-        each(claim(consumers=(GROUP,)), pod(pod_group="group"), rule()), {"pod": 0}, held=("pod",)
+        each(claim(consumers=(GROUP,)), pod(pod_group="group"), rule()), {"pod": 0}
     ),
     "claim made for something that has the group's name": Case(
         each(claim(consumers=(GROUP,), owner="uid-job"), pod(pod_group="group"), rule())

@@ -12,6 +12,8 @@ from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, Budget, World
 from webhook.admission.confirmation import CodeSubject, ImpactToConfirm, Numbers, make_code, read_code
 from webhook.api.claims import Consumer
+from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import SINGLE, PodGroup
 from webhook.api.pods import PodClaim
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.eviction.ceiling import Confirmation, ceiling_of
@@ -118,6 +120,7 @@ def test_worker_stops_for_a_claim_after_its_pods_returned_twice() -> None:
 
 def gang(world: World, count: int) -> None:
     """Pods of one PodGroup, for which their claims are reserved."""
+    world.add(PodGroup(ObjectMeta("gang", namespace="ml", uid="uid-gang"), SINGLE))
     for number in range(count):
         name = f"pod-{number}"
         group = claim(name, devices=(f"gpu-{number}",), consumers=(GROUP,), owner="uid-gang", group="gang")
