@@ -20,6 +20,7 @@ from webhook.api.field import Finding, Path, Severity, not_supported
 from webhook.api.meta import GROUP, GroupVersionKind, parse_time
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
+from webhook.commands.preview.gangs import Gangs
 from webhook.commands.preview.notes import PreviewSource, notes_of
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult, ObjectPreview, PreviewReport, as_values
 from webhook.commands.preview.text import as_text
@@ -98,10 +99,11 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     if options.policy is not None:
         found = found._replace(policy=_policy_in_file(options.policy, report) or found.policy)
     report.pods_known, report.claims_known = found.source.pods_known, found.source.claims_known
-    answers = iter(found.confirmations)
+    answers, gangs = iter(found.confirmations), Gangs(found.source.inventory, found.policy.eviction)
     for subject in subjects:
         answer = next(answers, None) if isinstance(subject.value, DeviceTaintRule) else None
-        report.objects.append(_preview_of(subject, answer, found, now))
+        shown = _preview_of(subject, answer, found, now)
+        report.objects.append(replace(shown, gangs=gangs.broken_by(shown.preview)))
     return write(_renderer(options)(report), report.exit_code)
 
 

@@ -10,6 +10,7 @@ from webhook.api.rules import CONFIRM_IMPACT, EVICT, DeviceTaintRule
 from webhook.commands.preview.report import DryRunAnswer
 from webhook.files.render import line, visible
 from webhook.files.tables import table
+from webhook.inventory.gangs import root_owner
 from webhook.inventory.matching import Evictor
 from webhook.inventory.preview import OutcomeReason, PodOutcome
 
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceSelector
     from webhook.api.slices import ResourceSlice
     from webhook.api.taints import DeviceTaint, DeviceToleration
+    from webhook.commands.preview.gangs import BrokenGang
     from webhook.commands.preview.report import DryRunResult, ObjectPreview, PreviewReport
     from webhook.inventory.preview import DeviceId, GroupRow, PodRow, Preview
 
 _WAVES_SHOWN: Final = 6
+_GANGS_SHOWN: Final = 5
 _NAMES_SHOWN: Final = 5
 _DEVICES_SHOWN: Final = 4
 _PRIORITY: Final = 2
@@ -124,6 +127,7 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
     if preview.claims:
         yield "evicted", count(pods, "pod")
         yield from _wave_lines(list(preview.waves.items()))
+        yield from _gang_lines(item.gangs)
         where = f"{count(len(preview.namespaces), 'namespace')}: {_first_names(preview.namespaces)}"
         yield "claims", f"{len(preview.claims)} in {where}"
     else:
@@ -153,6 +157,17 @@ def _wave_lines(waves: Sequence[tuple[int, int]]) -> Iterator[tuple[str, str]]:
     rest = waves[len(shown) :]
     if rest:
         yield f"  until {duration(rest[-1][0])}", count(sum(pods for _, pods in rest), "pod")
+
+
+def _gang_lines(gangs: Sequence[BrokenGang]) -> Iterator[tuple[str, str]]:
+    """Each gang, as far as there are few; then how many more."""
+    shown = gangs if len(gangs) <= _GANGS_SHOWN else gangs[: _GANGS_SHOWN - 1]
+    for broken in shown:
+        yield "gang", f"{broken.evicted} of {count(broken.pods, 'pod')} of {broken.gang}"
+    rest = gangs[len(shown) :]
+    if rest:
+        evicted, pods = sum(broken.evicted for broken in rest), sum(broken.pods for broken in rest)
+        yield "gangs", f"{evicted} of {count(pods, 'pod')} of {len(rest)} more"
 
 
 def _group_text(group: GroupRow, report: PreviewReport) -> str:
@@ -213,8 +228,7 @@ def _standing(row: PodRow) -> list[str]:
     """Owner and priority."""
     if row.pod is None:
         return ["?", "?"]
-    owner = row.pod.owner
-    return ["-" if owner is None else f"{owner.kind}/{owner.name}", str(row.pod.priority)]
+    return [str(root_owner(row.pod) or "-"), str(row.pod.priority)]
 
 
 def _devices(devices: Sequence[DeviceId], *, drivers: bool) -> str:
