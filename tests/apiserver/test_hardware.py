@@ -126,16 +126,16 @@ def _impact(stage: Stage, rule: Json) -> str:
 def test_rule_on_the_full_device_names_the_pods_on_its_partitions(stage: Stage, effect: str) -> None:
     reply = stage.client.create(f"{path(f'{GROUP}/v1', 'devicetaintrules')}?dryRun=All", _rule("gpu-0-full", effect))
     assert reply.ok, reply
-    (told,) = [each for each in reply.warnings if "DT205" in each]
-    assert told.endswith(f"{STAY} [DT205]")
+    (warning,) = [each for each in reply.warnings if "DT205" in each]
+    assert warning.endswith(f"{STAY} [DT205]")
     assert "devices=1 " in _impact(stage, _rule("gpu-0-full", effect))
     assert "siblings=4 siblingPods=3" in _impact(stage, _rule("gpu-0-full", effect))
 
 
 def test_the_other_gpu_has_nothing_to_do_with_them(stage: Stage) -> None:
     reply = stage.client.create(f"{path(f'{GROUP}/v1', 'devicetaintrules')}?dryRun=All", _rule("gpu-1-full"))
-    (told,) = [each for each in reply.warnings if "DT205" in each]
-    assert "4 other devices of the same hardware stay in service; no pod uses them" in told
+    (warning,) = [each for each in reply.warnings if "DT205" in each]
+    assert "4 other devices of the same hardware stay in service; no pod uses them" in warning
 
 
 def test_a_rule_for_the_whole_pool_leaves_none_in_service(stage: Stage) -> None:

@@ -94,7 +94,7 @@ def _with_cluster(terminal: Terminal, assets: Assets, started: float, *, keep: b
         except KeyboardInterrupt:
             return _INTERRUPTED  # not an exception for the blocks around: they keep logs of failures only
         ending = (
-            f"Told in {time.monotonic() - started:.0f} s. By its own count the API server called our webhook "
+            f"Finished in {time.monotonic() - started:.0f} s. By its own count the API server called our webhook "
             f"{made} times; {failed} calls failed."
         )
         _close(terminal, ending, keep=keep)
@@ -120,7 +120,7 @@ def _without_cluster(terminal: Terminal, started: float, *, keep: bool) -> int:
             standalone.tell(stage, terminal)
         except KeyboardInterrupt:
             return _INTERRUPTED
-        _close(terminal, f"Told in {time.monotonic() - started:.0f} s, without a control plane.", keep=keep)
+        _close(terminal, f"Finished in {time.monotonic() - started:.0f} s, without a control plane.", keep=keep)
         terminal.notice(
             "For the same with a real API server and kubectl: install Go 1.26 or newer (https://go.dev/dl) and run "
             "`make demo`; it builds them from Kubernetes' own modules, once, in 5 to 10 minutes. Or set "

@@ -1,4 +1,4 @@
-"""The part of the story in which a machine taints devices, and is softened. Told with a control plane only."""
+"""The chapter of a health operator whose rules are softened. It needs a control plane."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def _advised(
     if not by_controller and not subject.cut:
         context.budget.check("lint")
         findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
-        findings += islice(cluster_lint(subject.new, subject.old, context), MAX_FINDINGS)
+        findings += islice(cluster_lint(subject.new, subject.old, context, guarded.siblings), MAX_FINDINGS)
     if findings or policy.differences or policy.spoke or guarded is not UNGUARDED:
         return _decision(findings, policy, context, guarded)
     # There is nothing to report, but the rules that matched are counted all the same.
@@ -225,9 +225,9 @@ def _managed_fields(value: JSON) -> list[Any]:
     return fields if isinstance(fields, list) else []
 
 
-def _without_times(entries: list[Any]) -> list[str]:
+def _without_times(entries: list[Any]) -> list[bytes]:
     kept = [{**each, "time": None} if isinstance(each, dict) else each for each in entries]
-    return sorted(_encoder.encode(each).decode() for each in kept)
+    return sorted(map(_encoder.encode, kept))
 
 
 def explain(request: AdmissionRequest, context: AdmissionContext) -> Explanation:

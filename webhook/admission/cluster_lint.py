@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.context import AdmissionContext
     from webhook.api.field import Finding
+    from webhook.inventory.hardware import Siblings
     from webhook.inventory.state import Inventory
     from webhook.inventory.steps import Check
 
@@ -33,7 +34,7 @@ CLUSTER_LINTS: Final = {
     "DT202": "toleration of a key that is not published",
     "DT203": "rule that another one covers",
     "DT204": "driver left without a free device",
-    "DT205": "hardware of which other devices stay in service",
+    "DT205": "other devices of the same hardware stay in service",
 }
 _PHASE: Final = "lint"
 _UNKNOWN_KEYS_MAX: Final = 32
@@ -47,15 +48,20 @@ _COMPARED_MAX: Final = 50
 """Pairs of keys of about the same length that are compared for an object: 0.1 ms each as a rule, and 1 ms at worst."""
 
 
-def cluster_lint(new: object, old: object | None, context: AdmissionContext) -> Iterator[Finding]:
-    """Advice based on the inventory; none while there is no inventory to rely on. Raises OutOfTime."""
+def cluster_lint(
+    new: object, old: object | None, context: AdmissionContext, siblings: Siblings | None = None
+) -> Iterator[Finding]:
+    """Advice based on the inventory; none while there is no inventory to rely on. Raises OutOfTime.
+
+    `siblings`: of a rule, if they were looked for already (`siblings_of_rule`).
+    """
     inventory = context.sight.inventory if context.sight is not None else None
     if inventory is None:
         return
     match new:
         case DeviceTaintRule():
             if not isinstance(old, DeviceTaintRule) or _selects_otherwise(new, old):
-                yield from _rule(new, inventory, context)
+                yield from _rule(new, inventory, context, siblings)
         case ResourceClaim() | ResourceClaimTemplate() if old is None:
             yield from _tolerations(new, inventory, partial(context.budget.check, _PHASE))
         case _:
@@ -69,7 +75,9 @@ def _selects_otherwise(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
 # --- rules --------------------------------------------------------------------------------------
 
 
-def _rule(rule: DeviceTaintRule, inventory: Inventory, context: AdmissionContext) -> Iterator[Finding]:
+def _rule(
+    rule: DeviceTaintRule, inventory: Inventory, context: AdmissionContext, siblings: Siblings | None
+) -> Iterator[Finding]:
     if rule.selector is None:
         return
     if not is_wide(rule.selector) and not _matches_any(rule, inventory, partial(context.budget.check, _PHASE)):
@@ -85,14 +93,10 @@ def _rule(rule: DeviceTaintRule, inventory: Inventory, context: AdmissionContext
                 f"leaves driver {driver} no device without a taint: claims for its devices wait, unless they tolerate"
             )
             yield advice("DT204", SELECTOR, None, text)
-    yield from _beside(rule, inventory, check)
-
-
-def _beside(rule: DeviceTaintRule, inventory: Inventory, check: Check) -> Iterator[Finding]:
-    """Schedulers and evictors look at the taints of the very device, so its partitions, or its whole, go on."""
-    siblings = siblings_of_rule(inventory, rule, check=check)
-    if siblings:
-        yield advice("DT205", SELECTOR, None, siblings_text(siblings))
+    # Schedulers and evictors look at the taints of the very device, so its partitions, or its whole, go on.
+    beside = siblings_of_rule(inventory, rule, check=check) if siblings is None else siblings
+    if beside:
+        yield advice("DT205", SELECTOR, None, siblings_text(beside))
 
 
 def _matches_any(rule: DeviceTaintRule, inventory: Inventory, check: Check) -> bool:

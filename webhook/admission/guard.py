@@ -7,7 +7,6 @@ with a code, or waived for members of a break-glass group; both are recorded in 
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from webhook.admission.context import AdmissionContext
     from webhook.admission.over_limit import LimitReason
     from webhook.admission.review import AdmissionRequest
+    from webhook.inventory.hardware import Siblings
     from webhook.inventory.state import Inventory
     from webhook.policy.model import ImpactSettings
 
@@ -51,6 +51,8 @@ class GuardFindings(NamedTuple):
     assumed: AssumedRule | None = None
     broke_glass: bool = False
     """Whether a refusal was waived."""
+    siblings: Siblings | None = None
+    """Parts of the same hardware that a rule that acts leaves in service; None if they were not looked for."""
 
 
 SILENT: Final = GuardFindings()
@@ -79,12 +81,11 @@ class _Guarding:
         self._context = context
         self._settings: ImpactSettings = context.policy.impact
         self._check = LimitCheck(new, old, request, context)
-        self._in_tree = self._check.in_tree
-        self._acts = self._check.acts
         self._was = "" if old is None else old.effective_effect
         self._asks_for_more = old is not None and asks_for_more(new, old, usual_rates(context))
         self._about = about_of(new, backdated=self._check.backdated)
         self._code = CarriedCode(new, old, self._about, request, context)
+        self._siblings: Siblings | None = None
 
     def result(self) -> GuardFindings:
         """Findings, the figures for the audit log, and the rule itself if later reviews must count it."""
@@ -127,10 +128,10 @@ class _Guarding:
         kept = (*_milder(findings, mild=glass or not enforced, turned_down=not glass), *_milder(forged, mild=glass))
         if not kept and not annotations:
             return SILENT
-        if impact is None or not self._acts or not self._context.caller_trusted or _denied(kept):
+        if impact is None or not self._check.acts or not self._context.caller_trusted or _denied(kept):
             # An untrusted caller could otherwise fill the window with rules that do not exist.
-            return GuardFindings(kept, annotations, broke_glass=broke)
-        return GuardFindings(kept, annotations, AssumedRule(self._new, impact), broke)
+            return GuardFindings(kept, annotations, None, broke, self._siblings)
+        return GuardFindings(kept, annotations, AssumedRule(self._new, impact), broke, self._siblings)
 
     # --- what needs no inventory -----------------------------------------------------------------
 
@@ -139,7 +140,7 @@ class _Guarding:
         text = self._new.meta.annotations.get(EXPIRES_AT)
         expires = parse_time(text) if text else None
         raised = EFFECT_RANK.get(self._check.effect, 0) > EFFECT_RANK.get(self._was, 0)
-        raised = raised or (self._acts and self._asks_for_more)
+        raised = raised or (self._check.acts and self._asks_for_more)
         if expires is None or expires > self._context.now or not raised:
             return
         detail = (
@@ -158,7 +159,7 @@ class _Guarding:
 
     def _unknown(self, why: str) -> Iterator[Finding]:
         """The impact is not known, so only the reasons that do not depend on it can be reported."""
-        if not self._acts:
+        if not self._check.acts:
             return
         misfit = self._code.misfit(NOTHING)
         if misfit:
@@ -187,17 +188,17 @@ class _Guarding:
     def _measured(self, inventory: Inventory, impact: Impact, annotations: dict[str, str]) -> Iterator[Finding]:
         check, new = self._check, self._new
         shown = impact
-        if not self._acts:  # the rule does nothing yet, so show what it would do
-            shown = check.impact(inventory, check.taint.as_if_evicting(in_tree=self._in_tree))
-        in_time = partial(self._context.budget.check, "impact")
-        siblings = siblings_of_rule(inventory, new, "" if self._acts else NO_EXECUTE, in_time)
+        if not check.acts:  # the rule does nothing yet, so show what it would do
+            shown = check.impact(inventory, check.taint.as_if_evicting(in_tree=check.in_tree))
+        siblings = siblings_of_rule(inventory, new, "" if check.acts else NO_EXECUTE, check.in_time)
+        self._siblings = siblings if check.acts else None
         shown = structs.replace(shown, siblings=siblings)
         hit = check.to_confirm(impact)
-        reasons = self._reasons(inventory, impact, hit) if self._acts else []
+        reasons = self._reasons(inventory, impact, hit) if check.acts else []
         driver = next((each.driver for each in reasons if each.driver), "")
         over = [each.short for each in reasons]
-        annotations["impact"] = annotation_of(shown, acts=self._acts, over=over, driver=driver)
-        figures = [_warn(SELECTOR, text) for text in figures_of(shown, new, in_tree=self._in_tree)]
+        annotations["impact"] = annotation_of(shown, acts=check.acts, over=over, driver=driver)
+        figures = [_warn(SELECTOR, text) for text in figures_of(shown, new, in_tree=check.in_tree)]
         fault = self._code.fault(hit)
         if not reasons:
             yield from [*figures, *self._needless_code(impact, hit)]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
     from webhook.inventory.impact import Impact
     from webhook.inventory.state import Inventory
+    from webhook.inventory.steps import Check
     from webhook.policy.model import ImpactLimits, ImpactSettings
 
 AT_ONCE: Final = 3
@@ -36,6 +37,7 @@ _SOFT: Final = frozenset({"pods", "namespaces"})
 """Limits that the eviction worker keeps as well, so a rule over them may be softened. Closing its devices is what a
 limit on devices is about, and the worker does not count claims."""
 _WINDOW: Final = "window:"
+_PHASE: Final = "impact"
 
 
 class LimitReason(NamedTuple):
@@ -61,6 +63,8 @@ class LimitCheck:
         self._request = request
         self._context = context
         self._settings: ImpactSettings = context.policy.impact
+        self.in_time: Check = partial(context.budget.check, _PHASE)
+        """Raises OutOfTime; for loops over the inventory."""
         self.in_tree = context.policy.in_tree_evictor is InTreeEvictor.ACTIVE
         self.effect = new.effective_effect
         self.acts = self.effect in EFFECT_RANK
@@ -71,13 +75,12 @@ class LimitCheck:
     def limits(self) -> ImpactLimits:
         """The entry of the policy that applies."""
         requester = Requester(self._request.username, self._request.groups)
-        check = partial(self._context.budget.check, "impact")
-        return limits_for(self._settings, requester, self._new.taint, self.effect, check)
+        return limits_for(self._settings, requester, self._new.taint, self.effect, self.in_time)
 
     @property
     def softens(self) -> bool:
         """Whether the entry softens rules at all. The rule has no say in it."""
-        return self.limits.soften is not Softening.NEVER
+        return self.limits.softens
 
     @property
     def backdated(self) -> bool:
@@ -94,17 +97,13 @@ class LimitCheck:
 
     def impact(self, inventory: Inventory, taint: Taint | None = None) -> Impact:
         """What the rule hits, or what it would hit with another taint. Raises OutOfTime."""
-        context = self._context
-        check = partial(context.budget.check, "impact")
-        return impact_of(inventory, self._new.selector, taint or self.taint, context.now, check)
+        return impact_of(inventory, self._new.selector, taint or self.taint, self._context.now, self.in_time)
 
     def to_confirm(self, impact: Impact) -> ImpactToConfirm:
         """The same as a code confirms it."""
         numbers = Numbers(impact.devices, len(impact.claims), len(impact.pods), len(impact.namespaces))
-        context, check = self._context, partial(self._context.budget.check, "impact")
-        protected = protected_among(
-            self._settings.protected_namespaces, impact.namespaces, context.names.namespace, check
-        )
+        match, facts_of = self._settings.protected_namespaces, self._context.names.namespace
+        protected = protected_among(match, impact.namespaces, facts_of, self.in_time)
         return ImpactToConfirm(numbers, impact.namespaces, protected)
 
     # --- reasons ---------------------------------------------------------------------------------
@@ -142,10 +141,9 @@ class LimitCheck:
     def reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> Iterator[LimitReason]:
         """Why the rule is over the limit."""
         yield from self.reasons_known()
-        check = partial(self._context.budget.check, "impact")
         limits = self.limits
-        ceiling = limits_in_numbers(limits, inventory, check)
-        alone = closed_alone(limits.devices, self._new, inventory, check)
+        ceiling = limits_in_numbers(limits, inventory, self.in_time)
+        alone = closed_alone(limits.devices, self._new, inventory, self.in_time)
         over = _over(hit.numbers, ceiling, alone)
         if over:
             text = f"the limit is {_limits_text(over)}"
@@ -195,7 +193,7 @@ class LimitCheck:
         Each leaves what the limit allows, by what it knows. What the in-tree controller deletes counts here, and not
         what was softened meanwhile.
         """
-        ceiling = limits_in_numbers(self.limits, inventory, partial(self._context.budget.check, "impact"))
+        ceiling = limits_in_numbers(self.limits, inventory, self.in_time)
         together = hit_with_recent(impact, inventory, self._context, in_tree=self.in_tree, only_at_once=True)
         most = {name: None if limit is None else limit * AT_ONCE for name, limit in ceiling.items()}
         return not _over(together, most, None)

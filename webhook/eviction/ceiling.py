@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from webhook.eviction.ports import Ceiling
 from webhook.policy.impact_limits import limits_of_anybody, resolve_limit
-from webhook.policy.model import PolicyMode, Share, Softening
+from webhook.policy.model import PolicyMode, Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -63,7 +63,7 @@ def ceiling_of(
         return Ceiling(most_confirmed.pods, most_confirmed.namespaces)
     limits = limits_of_anybody(policy.impact, rule.taint, rule.effective_effect)
     if rule.softened:
-        limits = tuple(entry for entry in limits if entry.soften is not Softening.NEVER) or limits
+        limits = tuple(entry for entry in limits if entry.softens) or limits
         pods = _lowest([entry.pods for entry in limits], lambda: totals().pods)
         namespaces = _lowest([entry.namespaces for entry in limits], lambda: totals().namespaces)
         return Ceiling(
@@ -85,12 +85,15 @@ def ceiling_of(
 
 def _lowest(limits: Iterable[int | Share | None], total: Callable[[], int]) -> int | None:
     """The smallest of the limits as a number; None if none of them is a limit."""
-    numbers = [resolve_limit(limit, total() if isinstance(limit, Share) else 0) for limit in limits]
-    return min((number for number in numbers if number is not None), default=None)
+    return min((number for number in _numbers(limits, total) if number is not None), default=None)
 
 
 def _widest(limits: Iterable[int | Share | None], total: Callable[[], int]) -> int | None:
     """The largest of the limits as a number; None if one of them is no limit."""
-    numbers = [resolve_limit(limit, total() if isinstance(limit, Share) else 0) for limit in limits]
+    numbers = _numbers(limits, total)
     known = [number for number in numbers if number is not None]
     return max(known) if len(known) == len(numbers) else None
+
+
+def _numbers(limits: Iterable[int | Share | None], total: Callable[[], int]) -> list[int | None]:
+    return [resolve_limit(limit, total() if isinstance(limit, Share) else 0) for limit in limits]

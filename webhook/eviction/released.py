@@ -264,9 +264,8 @@ class ReleasedConditions:
                 return ReleasedReason.SELECTOR_NOT_JUDGED
             return None if condition_of(rule.conditions, RELEASED) is None else ReleasedReason.DEVICES_OPEN
         inventory, places = self._deps.inventory, self._look_at(rule)
-        settled = self._settled(
-            rule, seen_at
-        )  # asked for while devices are held, so that it is known when they are not
+        # Asked for while devices are still held, so that it is known by the time they are not.
+        settled = self._settled(rule, seen_at)
         if is_held(inventory, places):
             return ReleasedReason.IN_USE
         if not self._deps.trusted():

@@ -146,7 +146,7 @@ def siblings_of_rule(
     """
     rank = EFFECT_RANK.get(effect or rule.effective_effect, 0)
     names = names_of(rule.selector)
-    if names.device is None:
+    if names.device is None or not rank:
         return NO_SIBLINGS
     beside: list[_Beside] = []
     for identity, pool in in_steps(inventory.pools.selected(names.driver, names.pool), check):

@@ -14,7 +14,7 @@ from webhook.api.meta import format_time
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.coverage import EarlierRules, covers
 from webhook.policy.lockout import denies_masters, untrusted
-from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Softening, Subject
+from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Subject
 from webhook.policy.patterns import TextSet
 from webhook.policy.schema import PHASE
 
@@ -86,7 +86,7 @@ def _number_warnings(policy: Policy, at: Path) -> Iterator[Finding]:
         if limits.pods is None and limits.claims is None and limits.devices is None:
             where = at.child("impact", "limits").index(position).child("pods")
             yield _warn("DT111", forbidden(where, _UNBOUND))
-        if limits.soften is not Softening.NEVER and policy.impact.two_step:
+        if limits.softens and policy.impact.two_step:
             where = at.child("impact", "limits").index(position).child("action")
             yield _warn("DT119", forbidden(where, _TWO_STEPS))
     for position, profile in enumerate(policy.eviction):

@@ -194,6 +194,11 @@ class ImpactLimits(msgspec.Struct, frozen=True):
     namespaces: int | Share | None = None
     soften: Softening = Softening.NEVER
 
+    @property
+    def softens(self) -> bool:
+        """Whether any NoExecute rule is softened instead of refused."""
+        return self.soften is not Softening.NEVER
+
 
 DEFAULT_LIMITS: Final = ImpactLimits(pods=50, namespaces=10)
 """The limits of an entry that does not set its own."""
@@ -211,6 +216,11 @@ class ImpactSettings(msgspec.Struct, frozen=True):
     break_glass_groups: tuple[str, ...] = ()
     two_step: bool = False
     unknown_impact: Action = Action.DENY
+
+    @property
+    def softens(self) -> bool:
+        """Whether any entry softens rules."""
+        return any(entry.softens for entry in self.limits)
 
 
 class EvictionProfile(msgspec.Struct, frozen=True):

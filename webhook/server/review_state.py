@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from webhook.admission.context import AdmissionContext
-from webhook.policy.model import Softening
 from webhook.policy.ports import NO_NAMES, ClusterNames, NamespaceFacts
 from webhook.policy.store import PolicyStore
 from webhook.server.assumed_rules import AssumedRules
@@ -90,8 +89,8 @@ class ReviewState:
 
     @property
     def softens(self) -> bool:
-        """Whether the policy softens rules of anyone."""
-        return any(entry.soften is not Softening.NEVER for entry in self.policies.state.active.policy.impact.limits)
+        """Whether the policy in use softens rules."""
+        return self.policies.state.active.policy.impact.softens
 
     def context(
         self,

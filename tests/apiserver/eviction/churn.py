@@ -389,14 +389,18 @@ class Churn:
         self._set_policy(LENIENT)
         for namespace, name in sorted(self.budgets):
             self._drop_budget(namespace, name)
-        for name in list(self.rules):
-            self._know(self._client.get(f"{RULES}/{name}").object)  # those that have expired were taken back
         for name, held in self.namespaces.items():
             if held:
                 self._hold_namespace(name, held=False)
         for pod in self.pods.values():
             if pod.hold:
                 self._hold(pod, held=False)
+
+    def settle(self) -> None:
+        """Pods that terminate end, and rules that have expired meanwhile are known to be taken back."""
+        for name in list(self.rules):
+            self._know(self._client.get(f"{RULES}/{name}").object)
+        self.end_pods()
 
     def due_within(self, seconds: float) -> list[Held]:
         """The pods that have to go within so many seconds; if below zero, those that should have gone so long ago."""

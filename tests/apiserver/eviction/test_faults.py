@@ -211,7 +211,7 @@ def told(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Told:
         for _ in range(3):
             stage.start("--leader-elect", "--leader-elect-lease=default/evict")
         wait_until(lambda: all(each.lines("ready") for each in stage.processes), "ready")
-        wait_until(lambda: any(each.lines("working") for each in stage.processes), "somebody leads")
+        wait_until(lambda: any(each.lines("working") for each in stage.processes), "a leader")
         stage.play({fault: partial(play, stage) for fault, play in SIDE_BY_SIDE.items()})
         stage.play({KILLED: stage.leader_killed})
         return stage.told()

@@ -1,4 +1,4 @@
-"""Condition Released on a real API server: random histories side by side, and one story that is told step by step.
+"""Condition Released on a real API server: random histories side by side, and one story step by step.
 
 Nothing runs but the API server and the worker. The test plays schedulers, some of which have not heard of the latest
 taints, controllers that are late, and claims that tolerate. The audit log is the witness.

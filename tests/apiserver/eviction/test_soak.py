@@ -170,10 +170,12 @@ def _come_to_rest(churn: Churn) -> list[str]:
 
     deadline = time.monotonic() + 3 * LATE_SECONDS + STUCK_SECONDS
     while churn.due_within(LATE_SECONDS) and time.monotonic() < deadline:
-        churn.do(churn.end_pods)
+        churn.do(churn.settle)
         time.sleep(1.0)
     overdue = [f"{pod.namespace}/{pod.name}" for pod in churn.due_within(0.0)]
     churn.do(churn.clear)
+    time.sleep(NOTICED_SECONDS)
+    churn.do(churn.end_pods)  # those that were evicted while their rules were removed
     return overdue
 
 

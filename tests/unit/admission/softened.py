@@ -36,7 +36,7 @@ class Sent(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """What the author is told about the softening; empty if nothing."""
+        """The warning about the softening; empty if there is none."""
         return "".join(finding.error.detail for finding in self.mutated.findings if finding.code == "DT121")
 
     @property

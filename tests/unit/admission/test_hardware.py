@@ -29,6 +29,7 @@ from webhook.admission.impact_text import annotation_of, measured_in, siblings_t
 from webhook.inventory.hardware import NO_SIBLINGS, Sibling, Siblings
 from webhook.inventory.impact import Impact
 from webhook.inventory.state import Inventory, Sight
+from webhook.policy.model import PolicyMode
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision
@@ -70,7 +71,7 @@ def answer(new: Any, inventory: Inventory, old: Any = None, **options: Any) -> D
     return validate(make_admission_request(new, old), make_context(sight=Sight(inventory), **options))
 
 
-def told(decision: Decision, mark: str) -> list[str]:
+def sibling_texts(decision: Decision, mark: str) -> list[str]:
     return [
         finding.error.detail
         for finding in decision.findings
@@ -82,8 +83,8 @@ def told(decision: Decision, mark: str) -> list[str]:
 def test_rule_on_a_full_device_names_the_pods_on_its_partitions(effect: str) -> None:
     decision = answer(rule(effect), held(gpu(), *users()))
     assert decision.allowed
-    assert told(decision, "DT205") == [IN_USE]
-    assert told(decision, "impact") == []
+    assert sibling_texts(decision, "DT205") == [IN_USE]
+    assert sibling_texts(decision, "impact") == []
     assert any(each.endswith(f"{IN_USE} [DT205]") for each in decision.warnings)
     assert decision.annotations["impact"].endswith(" podGroups=0 siblings=4 siblingPods=3")
 
@@ -97,31 +98,31 @@ def test_rule_on_a_full_device_names_the_pods_on_its_partitions(effect: str) -> 
 )
 def test_nothing_is_said_where_no_sibling_stays(new: Any) -> None:
     decision = answer(new, held(gpu(), *users()))
-    assert told(decision, "DT205") == []
+    assert sibling_texts(decision, "DT205") == []
     assert "sibling" not in decision.annotations.get("impact", "")
 
 
 def test_a_rule_that_does_nothing_is_judged_only_in_the_audit_log() -> None:
     decision = answer(rule("None"), held(gpu(), *users()))
-    assert told(decision, "DT205") == []
+    assert sibling_texts(decision, "DT205") == []
     assert decision.annotations["impact"].endswith(" siblings=4 siblingPods=3 simulated")
 
 
 def test_what_other_rules_close_is_left_out() -> None:
     inventory = held(gpu(), *users(), rule(name="stored", device="mig-0"))
     expected = "3 other devices of the same hardware stay in service, 2 of them in use by pods ml/b, ml/c"
-    assert told(answer(rule(), inventory), "DT205") == [expected]
+    assert sibling_texts(answer(rule(), inventory), "DT205") == [expected]
 
 
 def test_an_update_that_changes_nothing_is_not_warned_of_again() -> None:
-    assert told(answer(rule(), held(gpu(), *users()), rule()), "DT205") == []
+    assert sibling_texts(answer(rule(), held(gpu(), *users()), rule()), "DT205") == []
 
 
 def test_new_taint_in_a_slice_is_told_likewise() -> None:
     decision = answer(gpu("gpu-0"), held(gpu(), *users()), gpu())
-    assert told(decision, "impact") == [IN_USE]
+    assert sibling_texts(decision, "impact") == [IN_USE]
     assert decision.annotations["impact"].endswith(" siblings=4 siblingPods=3")
-    assert told(answer(gpu(*NAMES), held(gpu(), *users()), gpu()), "impact") == []
+    assert sibling_texts(answer(gpu(*NAMES), held(gpu(), *users()), gpu()), "impact") == []
 
 
 def test_lint_and_guard_stop_in_time() -> None:
@@ -132,14 +133,16 @@ def test_lint_and_guard_stop_in_time() -> None:
         def check(self, phase: str) -> None:
             phases.append(phase)
 
-    def checks(*selected: str) -> tuple[int, int]:
+    def checks(selected: str, mode: PolicyMode) -> tuple[int, int]:
         phases.clear()
-        answer(rule(device=selected[0]), inventory, budget=Counting(60.0, lambda: 0.0))
+        answer(rule(device=selected), inventory, budget=Counting(60.0, lambda: 0.0), mode=mode)
         return phases.count("lint"), phases.count("impact")
 
-    (lint, guard), (less_lint, less_guard) = checks("gpu-0"), checks("gpu-7")
-    assert lint > less_lint
+    (lint_alone, _), (less_lint, _) = (checks(each, PolicyMode.OFF) for each in ("gpu-0", "gpu-7"))
+    assert lint_alone > less_lint
+    (lint, guard), (_, less_guard) = (checks(each, PolicyMode.ENFORCE) for each in ("gpu-0", "gpu-7"))
     assert guard > less_guard
+    assert lint < lint_alone, "siblings are looked for once"
 
 
 # --- the text ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which NoExecute rules become NoSchedule, and that nobody gets past the guard by their form."""
+"""Which NoExecute rules become NoSchedule, and that their form lets no requester past the guard."""
 
 from __future__ import annotations
 

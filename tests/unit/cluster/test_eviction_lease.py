@@ -25,7 +25,7 @@ def lease(mode: str | None = "delegated", holder: str = "one", renewed: str = "1
 
 
 def problems(*replies: Reply, every: float = READ_SECONDS) -> list[str]:
-    """What is said after each read; `every` so many seconds."""
+    """The problem after each read; `every`: seconds between two reads."""
     found: list[str] = []
     seconds = [100.0]
 

@@ -94,7 +94,7 @@ def test_lease_is_made_kept_and_given_back_to_whoever_waits() -> None:
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = server.answer
             async with candidate(cluster, "one", KEPT) as (one, _):
-                await until(one.acquired.is_set, "somebody leads")
+                await until(one.acquired.is_set, "a leader")
                 assert server.holder == "one"
                 assert server.lease is not None
                 spec = server.lease["spec"]
@@ -117,7 +117,7 @@ def test_lease_has_the_annotations_of_its_holder_beside_those_of_others() -> Non
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = server.answer
             async with candidate(cluster, "one", replace(KEPT, annotations={"mode": "observe"})) as (one, _):
-                await until(one.acquired.is_set, "somebody leads")
+                await until(one.acquired.is_set, "a leader")
                 assert server.lease is not None
                 assert server.lease["metadata"]["annotations"] == {"mode": "observe"}
                 server.lease["metadata"]["annotations"]["of"] = "another"

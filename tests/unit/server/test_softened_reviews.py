@@ -21,10 +21,10 @@ def test_rule_that_is_softened_is_counted_once() -> None:
     """Not when it is sent again, nor in a dry run."""
     sight = Sight(inventory_of(*fleet()))
     state = ReviewState(PolicyStore(Judge(Policy(impact=SOFTENING))), sight=lambda: sight)
-    state.worker_problem = lambda: "nobody evicts"
+    state.worker_problem = lambda: "no worker evicts"
     first = reviewed(state, make_review(tainting()), path="/mutate")
     assert first["metrics"]["softened_rules_total",] == 1
-    assert "nobody evicts" in first["warnings"][0]
+    assert "no worker evicts" in first["warnings"][0]
     marks = {"devicetaint.io/evict": "true", "devicetaint.io/softened-from": "NoExecute"}
     stored = tainting(effect="NoSchedule", annotations=marks)
     assert reviewed(state, make_review(tainting(), stored), path="/mutate")["metrics"]["softened_rules_total",] == 0

@@ -98,8 +98,12 @@ def probe_check(probed: ProbeResult, namespace: str) -> Check:
     return Check(name, Status.WARN, text, "run doctor as a user who may create such objects")
 
 
+_ENDED: Final = ("EOF", "connection reset by peer", "broken pipe")
+"""How a caller sees that the webhook ended the handshake: it depends on how far it had come itself."""
+
+
 def _advice_on_failure(message: str, namespace: str) -> str:
-    if "client certificate" in message or "certificate required" in message or message.endswith("EOF"):
+    if "client certificate" in message or "certificate required" in message or message.endswith(_ENDED):
         return "the API server has no accepted client certificate: give it one, see docs/callers.md"
     if "x509" in message or "certificate" in message:
         return "the caBundle does not match the certificate: both must come from the same CA, see certs/README.md"

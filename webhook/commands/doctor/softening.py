@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.commands.doctor.checks import Check, Status, passed
-from webhook.policy.model import Softening
 
 if TYPE_CHECKING:
     from webhook.policy.model import Policy
@@ -15,7 +14,7 @@ _ADVICE: Final = "run evict in mode delegated or replacement, with --leader-elec
 
 def softens(policy: Policy | None) -> bool:
     """Whether the policy in use softens rules."""
-    return policy is not None and any(entry.soften is not Softening.NEVER for entry in policy.impact.limits)
+    return policy is not None and policy.impact.softens
 
 
 def softening_check(problem: str) -> Check:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from webhook.api.field import FieldError
+    from webhook.inventory.preview import Preview
     from webhook.inventory.state import Inventory
     from webhook.policy.model import Policy
 
@@ -230,7 +231,7 @@ def _preview_of(subject: _Subject, answer: DryRunResult | None, found: _PreviewI
         answer = answer or DryRunResult(DryRunAnswer.NOT_ASKED, message=why)
     else:
         preview = slice_preview(inventory, value, in_tree=in_tree, now=now)
-    findings = [*_denials(_errors(value, subject.row, inventory)), *_advice(value, inventory, now)]
+    findings = [*_denials(_errors(value, subject.row, inventory)), *_advice(value, preview, inventory, now)]
     row = replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
     return ObjectPreview(row, value, preview, tuple(notes_of(value, preview, source)), answer)
 
@@ -254,11 +255,14 @@ def _errors(value: DeviceTaintRule | ResourceSlice, row: Row, inventory: Invento
     return errors(value, old, NEWEST)
 
 
-def _advice(value: DeviceTaintRule | ResourceSlice, inventory: Inventory, now: datetime) -> Iterator[Finding]:
+def _advice(
+    value: DeviceTaintRule | ResourceSlice, preview: Preview, inventory: Inventory, now: datetime
+) -> Iterator[Finding]:
     """Advice on a rule, by itself and in view of the cluster's objects."""
     if isinstance(value, DeviceTaintRule):
+        siblings = None if preview.simulated else preview.impact.siblings
         yield from lint(value, None, now)
-        yield from cluster_lint(value, None, AdmissionContext(now=now, sight=Sight(inventory)))
+        yield from cluster_lint(value, None, AdmissionContext(now=now, sight=Sight(inventory)), siblings)
 
 
 # --- flags --------------------------------------------------------------------------------------

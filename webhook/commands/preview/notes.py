@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.rules import DeviceTaintRule
 from webhook.commands.preview.report import not_judged
-from webhook.commands.preview.text import taint_text
+from webhook.commands.preview.text import first_names, taint_text
 from webhook.eviction.released import keeps_closed
 from webhook.inventory.holders import selected_names, unused_claims
 from webhook.inventory.preview import acts, outdated
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from webhook.inventory.preview import Preview
     from webhook.inventory.state import Inventory
 
-_SHOWN: Final = 5
 _NEEDED: Final = {
     "ResourceSlice": "ResourceSlices, so published devices are unknown",
     "ResourceClaim": "ResourceClaims, so it is unknown which pods use a device",
@@ -50,9 +49,8 @@ def notes_of(value: DeviceTaintRule | ResourceSlice, preview: Preview, source: P
         yield from _slice_notes(value, preview, source)
     incomplete = preview.impact.incomplete_pools
     if incomplete:
-        names = [f"{driver}/{pool}" for driver, pool in incomplete[:_SHOWN]]
-        rest = f" and {len(incomplete) - _SHOWN} more" if len(incomplete) > _SHOWN else ""
-        yield f"not all slices are published for pools {', '.join(names)}{rest}: some of their devices are not counted"
+        names = first_names([f"{driver}/{pool}" for driver, pool in incomplete])
+        yield f"not all slices are published for pools {names}: some of their devices are not counted"
     if source.kinds is not None:
         for kind, text in _NEEDED.items():
             if not source.kinds.get(kind):
@@ -60,9 +58,7 @@ def notes_of(value: DeviceTaintRule | ResourceSlice, preview: Preview, source: P
     if source.pods_known:
         missing = [f"{row.namespace}/{row.name}" for row in preview.pods if row.pod is None]
         if missing:
-            rest = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-            shown = ", ".join(missing[:_SHOWN])
-            yield f"claims are reserved for pods that were not found but are counted: {shown}{rest}"
+            yield f"claims are reserved for pods that were not found but are counted: {first_names(missing)}"
     yield from source.notes
 
 
@@ -84,7 +80,7 @@ def _rule_notes(rule: DeviceTaintRule, preview: Preview, source: PreviewSource) 
     if keeps_closed(rule) and can_judge(selector):
         unused = unused_claims(source.inventory, selected_names(selector))
         if unused:
-            names = ", ".join(unused[:_SHOWN]) + (f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else "")
+            names = first_names(unused)
             yield f"no eviction frees the devices of claims that are allocated and used by no pod: {names}"
 
 

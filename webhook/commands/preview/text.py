@@ -128,7 +128,7 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
         yield "evicted", count(pods, "pod")
         yield from _wave_lines(list(preview.waves.items()))
         yield from _gang_lines(item.gangs)
-        where = f"{count(len(preview.namespaces), 'namespace')}: {_first_names(preview.namespaces)}"
+        where = f"{count(len(preview.namespaces), 'namespace')}: {first_names(preview.namespaces)}"
         yield "claims", f"{len(preview.claims)} in {where}"
     else:
         yield "evicted", "no pods" if report.claims_known else "unknown: the dump has no ResourceClaims"
@@ -191,7 +191,8 @@ def _evictor(item: ObjectPreview) -> str:
     )
 
 
-def _first_names(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
+    """The first five names, in their order, and how many more there are."""
     rest = len(names) - _NAMES_SHOWN
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 

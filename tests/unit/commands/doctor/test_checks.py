@@ -104,6 +104,8 @@ def test_a_policy_that_is_there_already_was_not_refused_before() -> None:
         ('service "device-taint-webhook" not found', "Service is missing"),
         ("context deadline exceeded", "firewalls"),
         ('Post "https://device-taint-webhook.device-taint-webhook.svc:443/validate?timeout=5s": EOF', "callers.md"),
+        ('Post "https://a.svc:443/validate": read tcp 10.0.0.1:1->10.0.0.2:2: connection reset by peer', "callers.md"),
+        ('Post "https://a.svc:443/validate": write tcp 10.0.0.1:1->10.0.0.2:2: write: broken pipe', "callers.md"),
         ("the client certificate is for 'system:node:a', which is not in --client-names", "callers.md"),
     ],
 )
