@@ -253,8 +253,10 @@ class Planner:
     def _record_holders(self, planned: list[PodPlan]) -> None:
         """Records Events about the PodGroups that keep claims of these pods reserved."""
         groups = self._core.deps.inventory.pod_groups
-        for plan in planned:
-            group = groups.get(f"{plan.pod.meta.namespace}/{plan.held_by}") if plan.held_by else None
+        # The first pod by name is the one that the Event of its group names, on every run and on every replica.
+        held = [plan for plan in planned if plan.held_by]
+        for plan in sorted(held, key=lambda plan: plan.pod.meta.name):
+            group = groups.get(f"{plan.pod.meta.namespace}/{plan.held_by}")
             if group is not None:
                 self._core.recorder.record_group_event(group, plan)
 
