@@ -5,7 +5,7 @@ Source: scheduling.k8s.io/v1beta1 DisruptionMode, "all children can only be disr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.api.pod_groups import ALL
 
@@ -15,13 +15,22 @@ if TYPE_CHECKING:
     from webhook.inventory.state import Inventory
 
 
+class _Cause(NamedTuple):
+    """A pod, `namespace/name`, that a taint evicts itself."""
+
+    pod: str
+    eviction: Eviction
+
+
 class Companions:
     """The pods of such groups that a taint evicts, and what follows for the others."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._own: dict[str, dict[str, Eviction]] = {}
-        """Evictions of pods, by uid, that a taint evicts itself; by `namespace/name` of the group."""
+        self._causes: dict[str, dict[str, _Cause]] = {}
+        """Pods, by uid, that a taint evicts itself; by `namespace/name` of the group."""
+        self._along: dict[str, set[str]] = {}
+        """Pods, by uid, that go because of those; likewise."""
         self.to_replan: set[str] = set()
         """Pods, by `namespace/name`, for which something has changed because of another pod."""
 
@@ -36,31 +45,51 @@ class Companions:
             return own
         group = _group_of(pod)
         if not self.goes_with_all(pod):
-            self._set(group, pod.meta.uid, None)
+            self._set(group, pod, None)
             return own
-        self._set(group, pod.meta.uid, own)
-        return own if own is not None or not pod.node_name else self._first(group)
+        self._set(group, pod, own)
+        return own if own is not None or not pod.node_name else self._along_with_others(group, pod.meta.uid)
 
     def forget(self, pod: Pod) -> None:
         """The pod no longer exists."""
         if pod.pod_group:
-            self._set(_group_of(pod), pod.meta.uid, None)
+            self._along.get(_group_of(pod), set()).discard(pod.meta.uid)
+            self._set(_group_of(pod), pod, None)
 
-    def _set(self, group: str, uid: str, own: Eviction | None) -> None:
-        before = self._first(group)
-        known = self._own.setdefault(group, {})
+    def _along_with_others(self, group: str, uid: str) -> Eviction | None:
+        """Pods on their way out take along those that went because of them already, but not their replacements."""
+        first, along = self._first(group), self._along.get(group, set())
+        if first is None or (uid not in along and not self._is_any_left(group)):
+            return None
+        self._along.setdefault(group, along).add(uid)
+        return first
+
+    def _is_any_left(self, group: str) -> bool:
+        """Whether a pod that a taint evicts itself is still to be evicted."""
+        return any(self._is_left(uid, cause) for uid, cause in self._causes.get(group, {}).items())
+
+    def _is_left(self, uid: str, cause: _Cause) -> bool:
+        pod = self._inventory.pods.get(cause.pod)
+        return pod is not None and pod.meta.uid == uid and not (pod.deleting or pod.finished)
+
+    def _set(self, group: str, pod: Pod, own: Eviction | None) -> None:
+        uid, before = pod.meta.uid, self._first(group)
+        causes = self._causes.setdefault(group, {})
+        begins = own is not None and uid not in causes and not self._is_any_left(group)
         if own is None:
-            known.pop(uid, None)
+            causes.pop(uid, None)
         else:
-            known[uid] = own
-        if not known:
-            del self._own[group]
-        if self._first(group) != before:
+            causes[uid] = _Cause(f"{pod.meta.namespace}/{pod.meta.name}", own)
+        if not causes:
+            del self._causes[group]
+            self._along.pop(group, None)
+        if begins or self._first(group) != before:
             self.to_replan.update(self._inventory.members_of(group))
 
     def _first(self, group: str) -> Eviction | None:
         """The eviction of the pod of a group that is due first."""
-        return min(self._own.get(group, {}).values(), key=lambda eviction: eviction.due, default=None)
+        evictions = [cause.eviction for cause in self._causes.get(group, {}).values()]
+        return min(evictions, key=lambda eviction: eviction.due, default=None)
 
 
 def _group_of(pod: Pod) -> str:

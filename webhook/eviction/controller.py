@@ -386,7 +386,6 @@ class Controller:
 
     def _record_evicted(self, plan: PodPlan) -> None:
         rules, deps = plan.eviction.rules, self._deps
-        self._core.returns.count(plan.pod)
         self.rules.count_evicted([uid for uid, _ in rules])
         for _, name in rules:
             self.queue.add_after(WorkItem(ItemKind.RULE, name), deps.settings.condition_seconds)

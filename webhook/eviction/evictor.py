@@ -101,6 +101,8 @@ class PodEvictor:
         steps = self._steps(left)  # all of this took time
         if steps is None:
             return [*gone, *[Attempt(plan) for plan in left]]
+        for plan in left:
+            self._core.returns.begin(plan.pod)
         return [*gone, *await asyncio.gather(*map(self._request, left, steps))]
 
     async def _refused(self, batch: Sequence[PodPlan]) -> Attempt | None:
@@ -124,6 +126,7 @@ class PodEvictor:
             outcome = await writer.evict(plan.ref, step.grace_period_seconds)
         core.deps.metrics.count_request("delete" if step.delete else "evict", outcome.result.value)
         plan.unsure = outcome.unsure
+        core.returns.end(plan.pod, evicted=outcome.evicted)
         return Attempt(plan, outcome)
 
     async def _prepare(self, plan: PodPlan, step: Evict) -> bool:

@@ -21,14 +21,21 @@ ROUNDS_MOST: Final = 2
 
 
 class _Rounds:
-    """How often the pods of an allocated claim were evicted. `pods`: those of the last round, by uid."""
+    """How often the pods of an allocated claim were evicted. `pods`: those of the last round, by uid.
 
-    __slots__ = ("claim_uid", "count", "pods")
+    A round counts from its first request on, because a replacement may be seen before the response. `under_way`: the
+    requests without a response; if none of a round evicts a pod, the round is taken back: `earlier` are the pods then.
+    """
+
+    __slots__ = ("claim_uid", "count", "earlier", "evicted", "pods", "under_way")
 
     def __init__(self, claim_uid: str) -> None:
         self.claim_uid = claim_uid
         self.count = 0
-        self.pods: set[str] = set()
+        self.pods: frozenset[str] = frozenset()
+        self.earlier: frozenset[str] = frozenset()
+        self.under_way = 0
+        self.evicted = False
 
 
 class Returns:
@@ -49,8 +56,8 @@ class Returns:
                 return key
         return ""
 
-    def count(self, pod: Pod) -> None:
-        """Counts a pod that was evicted. Pods that were there when the round began belong to it."""
+    def begin(self, pod: Pod) -> None:
+        """The pod is about to be asked for. Pods that are there when a round begins belong to it."""
         for key in _lasting(pod):
             claim = self._inventory.claims.get(key)
             if claim is None or not claim.allocation:
@@ -58,11 +65,26 @@ class Returns:
             rounds = self._rounds.get(key)
             if rounds is None or rounds.claim_uid != claim.meta.uid:
                 rounds = self._rounds[key] = _Rounds(claim.meta.uid)
-            if pod.meta.uid in rounds.pods:
+            if pod.meta.uid not in rounds.pods:
+                users = [self._inventory.pods[name].meta.uid for name in self._inventory.pods_of(key)]
+                rounds.earlier, rounds.pods = rounds.pods, frozenset([pod.meta.uid, *users])
+                rounds.count += 1
+                rounds.under_way, rounds.evicted = 0, False
+            rounds.under_way += 1
+
+    def end(self, pod: Pod, *, evicted: bool) -> None:
+        """The response to that request is known."""
+        for key in _lasting(pod):
+            rounds = self._rounds.get(key)
+            if rounds is None or pod.meta.uid not in rounds.pods:
                 continue
-            rounds.count += 1
-            pods = self._inventory.pods
-            rounds.pods = {pod.meta.uid, *[pods[name].meta.uid for name in self._inventory.pods_of(key)]}
+            rounds.under_way -= 1
+            rounds.evicted |= evicted
+            if rounds.under_way <= 0 and not rounds.evicted:
+                rounds.count -= 1
+                rounds.pods = rounds.earlier
+                if not rounds.count:
+                    del self._rounds[key]
 
     def observe(self, key: str, claim: ResourceClaim | None) -> bool:
         """A claim has changed or is gone; returns whether its pods may be evicted again."""

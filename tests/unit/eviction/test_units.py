@@ -218,6 +218,35 @@ def test_group_of_mode_all_stays_once_the_taint_is_gone() -> None:
     assert world.planned == {}
 
 
+def test_replacements_do_not_go_along_with_pods_that_are_on_their_way_out() -> None:
+    """Seen on a real API server: Job pods stay in Terminating until the Job controller has counted them."""
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.cluster.lingering = True
+    world.add(group(), claim("a"), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()), rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b"]
+    assert world.pod("a").deleting
+    world.add(pod("c", pod_group="ring", claims=()))
+    world.advance(60)
+    assert sorted(world.evicted) == ["a", "b"]
+    world.add(claim("d"), pod("d", pod_group="ring"))
+    world.advance(60)
+    assert sorted(world.evicted) == ["a", "b", "c", "d"]
+
+
+def test_member_that_was_refused_goes_after_the_pod_that_it_goes_along_with() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add(group(), claim("a"), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()))
+    world.cluster.lingering = True
+    world.cluster.answers += [EvictionOutcome(EvictionResult.EVICTED), EvictionOutcome(EvictionResult.FAILED, "boom")]
+    world.add(rule())
+    world.settle()
+    assert world.evicted == ["a"]
+    assert world.pod("a").deleting
+    world.advance(60)
+    assert sorted(world.evicted) == ["a", "b"]
+
+
 def test_group_of_mode_all_waits_for_its_last_pod_however_late() -> None:
     world = World(Mode.REPLACEMENT, GENTLE)
     world.add(group(), claim("a"), pod("a", pod_group="ring"))

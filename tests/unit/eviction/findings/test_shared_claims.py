@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tests.builders import KEY, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.world import FREE, Budget, World
+from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.admission.confirmation import CodeSubject, ImpactToConfirm, Numbers, make_code, read_code
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from webhook.api.claims import ResourceClaim
     from webhook.api.pods import Pod
     from webhook.api.rules import DeviceTaintRule
-    from webhook.eviction.ports import Ceiling
+    from webhook.eviction.ports import Ceiling, EvictionOutcome, PodRef
 
 SHARED = "shared-claim"
 GROUP = Consumer("scheduling.k8s.io", "podgroups", "gang", "uid-gang")
@@ -113,6 +113,25 @@ def test_worker_stops_for_a_claim_after_its_pods_returned_twice() -> None:
     _, reason, message = world.condition("rule")
     assert reason == "ReturnsToDevice"
     assert "trainer" in message
+
+
+def test_replacement_that_is_seen_before_the_answer_to_the_eviction_is_of_the_next_round() -> None:
+    """Seen on a real API server: the watch was faster than the response, and a third round was evicted."""
+
+    class Faster(FakeCluster):
+        async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
+            outcome = await super().evict(pod, grace_period_seconds)
+            evicted = self.world.inventory.pods[str(pod)]
+            fresh = replica(int(pod.name.removeprefix("web-")) + 1)
+            reserve(self.world, evicted, fresh)
+            self.world.add(fresh)
+            return outcome
+
+    world = World(Mode.DELEGATED, FREE, cluster=Faster)
+    world.cluster.lingering = True
+    world.add(shared(replica(1)), replica(1), rule(effect="NoSchedule", evict=True))
+    world.advance(60)
+    assert world.evicted == ["web-1", "web-2"]
 
 
 # --- claims of PodGroups ------------------------------------------------------------------------
