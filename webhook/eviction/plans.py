@@ -210,7 +210,7 @@ class Plans:
     def _plan_pod(self, key: str, pod: Pod, changes: Changes) -> None:
         uid = pod.meta.uid
         own = self._evictions.eviction_of(pod)
-        eviction = self.companions.eviction_of(pod, own)
+        eviction = self.companions.eviction_of(pod, own) if pod.pod_group else own
         gone = pod.deleting or pod.finished or uid in self.evicted
         if gone or eviction is None:
             if pod.deleting and eviction is not None and uid not in self.stuck:
@@ -221,8 +221,9 @@ class Plans:
                 self._count(key, uid, owner_of(pod), pod)
             self._drop(uid, changes.gone if gone else changes.cancelled)
             return
-        profile, owner, gang = self._profile_of(pod), owner_of(pod), self._grouping.gang_of(pod)
-        held_by = self._evictions.holding_group(pod) if own is not None else ""
+        profile, owner = self._profile_of(pod), owner_of(pod)
+        gang = self._grouping.gang_of(pod, profile)
+        held_by = self._evictions.holding_group(pod) if pod.pod_group and own is not None else ""
         plan = self.scheduled.get(uid)
         if plan is None:
             if not owner:  # else `_observe` tracks it already

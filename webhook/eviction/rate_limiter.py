@@ -205,8 +205,8 @@ class RateLimiter:
         if unit is None:
             order = plan.pod.priority, plan.refusals, shared.due_seconds, plan.key
         else:  # as its most valuable pod, and the one that was refused most often
-            priority = max([each.pod.priority for each in unit.plans])
-            order = priority, max([each.refusals for each in unit.plans]), unit.due.timestamp(), plan.key
+            refusals = max([each.refusals for each in unit.plans])
+            order = unit.priority, refusals, unit.due.timestamp(), plan.key
         return ReadyPod(plan.uid, order, shared.group)
 
     def _shared_of(self, plan: PodPlan) -> _SharedRates:

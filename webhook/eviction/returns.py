@@ -50,6 +50,8 @@ class Returns:
 
     def claim_of(self, pod: Pod) -> str:
         """The claim through which the pod has come back too often, by `namespace/name`; empty if there is none."""
+        if not self._rounds:
+            return ""
         for key in _lasting(pod):
             rounds = self._rounds.get(key)
             if rounds is not None and rounds.count >= ROUNDS_MOST and pod.meta.uid not in rounds.pods:

@@ -29,6 +29,8 @@ class Unit(msgspec.Struct, eq=False, gc=False):
     plans: tuple[PodPlan, ...]
     due: datetime
     """When the last of them is due."""
+    priority: int
+    """The highest of its pods."""
     place: str
     """What identifies it in limits, for pods without a gang."""
     alike: bool
@@ -67,7 +69,7 @@ class Units:
         """The unit of a pod; None if it goes alone."""
         unit = self._units.get(plan.uid)
         if unit is None:
-            if not plan.gang and not any(map(self._inventory.is_shared, claim_keys(plan.pod))):
+            if not plan.gang and not self._inventory.shares(plan.key):
                 return None
             unit = self._form(plan)
         return unit if len(unit.plans) > 1 else None
@@ -92,7 +94,10 @@ class Units:
 
     def dissolve(self, plan: PodPlan) -> None:
         """Units that the pod belongs to, or may belong to now, are formed again when they are asked for."""
-        for link in (plan.gang, *claim_keys(plan.pod)):
+        links = [plan.gang] if plan.gang else []
+        if plan.uid in self._units or self._inventory.shares(plan.key):
+            links += claim_keys(plan.pod)
+        for link in links:
             for uid in self._linked.pop(link, ()):
                 if self._units.pop(uid, None) is not None:
                     self.dissolved.add(uid)
@@ -106,6 +111,7 @@ class Units:
         unit = Unit(
             members,
             max([due_of(each) for each in members]),
+            max([each.pod.priority for each in members]),
             f"claims {links[-1]}",
             alike=all(each.profile is plan.profile and each.pod.hold is None for each in members),
         )
@@ -117,6 +123,14 @@ class Units:
 
     def _connected(self, plan: PodPlan) -> tuple[tuple[PodPlan, ...], list[str], bool]:
         """The pods linked to this one, what links them, and whether they have to wait for the last of them."""
+        if plan.gang:
+            gang = self._planned(self._gangs[plan.gang])
+            if not any(self._inventory.shares(each.key) for each in gang):  # as in most gangs
+                members = [each for each in gang if each is plan or not self._never(each)]
+                return tuple(sorted(members, key=_by_name)), [plan.gang], self._tight(plan.pod)
+        return self._connected_by_claims(plan)
+
+    def _connected_by_claims(self, plan: PodPlan) -> tuple[tuple[PodPlan, ...], list[str], bool]:
         found, seen, left, tight = {plan.uid: plan}, dict[str, None](), [plan], False
         while left:
             each = left.pop()
@@ -131,7 +145,7 @@ class Units:
                     if other.uid not in found and not self._never(other):
                         found[other.uid] = other
                         left.append(other)
-        members = tuple(sorted(found.values(), key=lambda member: member.key))
+        members = tuple(sorted(found.values(), key=_by_name))
         return members, sorted(seen, reverse=True) or [plan.uid], tight
 
     def _planned(self, uids: Iterable[str]) -> list[PodPlan]:
@@ -139,12 +153,18 @@ class Units:
 
     def _claims_of(self, plan: PodPlan) -> list[str]:
         """The claims that the pod shares with others and because of which it is evicted."""
+        if not self._inventory.shares(plan.key):
+            return []
         shared = [key for key in claim_keys(plan.pod) if self._inventory.is_shared(key)]
         return [key for key in shared if self._evictions.evicts_users_of(key)]
 
     def _users_of(self, claim: str) -> list[str]:
         pods = self._inventory.pods
         return [pods[key].meta.uid for key in self._inventory.pods_of(claim)]
+
+
+def _by_name(plan: PodPlan) -> str:
+    return plan.key
 
 
 def due_of(plan: PodPlan) -> datetime:
@@ -166,4 +186,4 @@ def _wave_of(plan: PodPlan, members: tuple[PodPlan, ...]) -> tuple[PodPlan, ...]
                 break
             wave = []
         wave.append(each)
-    return tuple(sorted(wave, key=lambda member: member.key))
+    return tuple(sorted(wave, key=_by_name))

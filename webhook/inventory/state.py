@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, assert_never
 
@@ -39,6 +40,8 @@ class Inventory:
         self._pods: dict[str, Pod] = {}
         self._pod_groups: dict[str, PodGroup] = {}
         self._claim_pods: dict[str, tuple[str, ...]] = {}
+        self._sharing: Counter[str] = Counter()
+        """How many of its claims a pod shares with others, for those that share any; both as `namespace/name`."""
         self._members: dict[str, dict[str, None]] = {}
         """The pods of each PodGroup, whether it is there or not; a dict, as a group may have thousands."""
         self._rule_keys: dict[str, int] = {}
@@ -115,15 +118,23 @@ class Inventory:
             return
         self._pods[key] = pod
         for claim in claim_keys(pod):
-            self._claim_pods[claim] = (*self._claim_pods.get(claim, ()), key)
+            others = self._claim_pods.get(claim, ())
+            self._claim_pods[claim] = (*others, key)
+            if others:
+                self._sharing.update((key, *others) if len(others) == 1 else (key,))
         if pod.pod_group:
             self._members.setdefault(f"{pod.meta.namespace}/{pod.pod_group}", {})[key] = None
 
     def _unlist_pod(self, key: str, known: Pod) -> None:
         for claim in claim_keys(known):
-            left = tuple([each for each in self._claim_pods.pop(claim) if each != key])
+            before = self._claim_pods.pop(claim)
+            left = tuple([each for each in before if each != key])
             if left:
                 self._claim_pods[claim] = left
+                self._sharing.subtract((key, *left) if len(left) == 1 else (key,))
+                for each in (key, left[0]):
+                    if not self._sharing[each]:
+                        del self._sharing[each]
         if known.pod_group:
             group = f"{known.meta.namespace}/{known.pod_group}"
             del self._members[group][key]
@@ -139,6 +150,10 @@ class Inventory:
     def is_shared(self, claim: str) -> bool:
         """Whether several pods name a claim, by `namespace/name`."""
         return len(self._claim_pods.get(claim, ())) > 1
+
+    def shares(self, pod: str) -> bool:
+        """Whether a pod names a claim that other pods name as well, by `namespace/name`."""
+        return pod in self._sharing
 
     def pods_using(self, claims: Iterable[str]) -> frozenset[str]:
         """The pods that name any of the claims, likewise."""

@@ -66,6 +66,27 @@ def test_pods_are_found_by_the_claims_they_name() -> None:
     assert inventory.pods_of("web/shared") == ()
 
 
+def test_pods_that_share_a_claim_are_known() -> None:
+    first, second, third, other = pod("p", "a", "b"), pod("q", "a", "b"), pod("r", "b"), pod("x", "c")
+
+    def sharing() -> str:
+        return "".join(name for name in "pqrx" if inventory.shares(f"ml/{name}"))
+
+    inventory = inventory_of(first, other)
+    assert sharing() == ""
+    inventory.apply(None, second)
+    assert sharing() == "pq"
+    inventory.apply(None, third)
+    assert sharing() == "pqr"
+    inventory.apply(second, pod("q", "a"))
+    assert sharing() == "pqr"
+    inventory.apply(first, None)
+    assert sharing() == ""
+    inventory.apply(None, first)
+    inventory.apply(third, pod("r", "c"))
+    assert sharing() == "pqrx"
+
+
 def test_pod_that_names_a_claim_twice_is_found_once_and_goes_for_good() -> None:
     twice = pod("p", "a", "a")
     inventory = inventory_of(twice)
