@@ -81,7 +81,7 @@ def test_cache_of_verdicts_by_tolerations_is_bounded() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_nothing_is_remembered_of_a_cluster_that_is_empty(seed: int) -> None:
     """L2: whatever happened to pods, rules and budgets, all indexes are empty once these are gone."""
-    turmoil = Turmoil(seed, shares=True, readiness=True, budgets=True)
+    turmoil = Turmoil(seed, shares=True, readiness=True, budgets=True, together=seed % 2 > 0)
     assert turmoil.stalled() == ""
     world, worker = turmoil.world, turmoil.world.worker
     inventory, core = world.inventory, worker._core
