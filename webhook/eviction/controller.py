@@ -12,6 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, NoReturn, assert_never
 
+from webhook.eviction.budget_gate import PROBE_SECONDS
 from webhook.eviction.core import RETRY_MOST_SECONDS, Core, ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
 from webhook.eviction.evictor import PodEvictor
@@ -284,11 +285,17 @@ class Controller:
             case WorkItem():
                 await self._handle_object(item)
             case BudgetLimit():
-                self._retry_after(item, self._core.gate.wait_seconds(item, self._deps.clock.seconds()))
+                self._retry_budget(item)
             case BreakerLimit(driver):
                 self._retry_after(item, self._core.breaker.reset_if_calm(driver))
             case _:
                 assert_never(item)
+
+    def _retry_budget(self, budget: BudgetLimit) -> None:
+        """Unparks the next single pod and the next unit of each size that wait for a budget, or checks again later."""
+        gate, now = self._core.gate, self._deps.clock.seconds()
+        for limit in gate.limits_like(budget):
+            self._retry_after(limit, gate.wait_seconds(limit, now))
 
     def _retry_after(self, limit: BudgetLimit | BreakerLimit, seconds: float) -> None:
         """Unparks a pod that waits for this limit now, or checks again later."""
@@ -367,8 +374,8 @@ class Controller:
         self.ready.wake(reservation.group)
         budget = self._core.gate.limit_of(plan) if plan.blocked else reservation.budget
         if budget is not None:
-            for limit in self._core.gate.limits_like(budget):
-                self._retry_after(limit, self._core.gate.wait_seconds(limit, now))
+            self._retry_budget(budget)
+            self.queue.add_after(budget, PROBE_SECONDS)  # for units that are formed meanwhile, and have no timer yet
 
     def _follow_up(self, attempt: Attempt) -> None:
         plan, outcome = attempt

@@ -290,7 +290,8 @@ class World:
     def add_budget(self, budget: Budget) -> None:
         """There is one more disruption budget."""
         self.budgets.append(budget)
-        self.worker.observe_budgets("ml")
+        for namespace in {"ml", *[each.meta.namespace for each in self.inventory.pods.values()]}:
+            self.worker.observe_budgets(namespace)
 
     def relabel(self, namespace: str, **labels: str) -> None:
         """A namespace has these labels now, as its watch says."""

@@ -55,7 +55,7 @@ class Turmoil:
     def left(self) -> list[str]:
         """The planned pods, by name, that stay after all of it, though budgets allow every eviction from then on.
 
-        Pods end as soon as they were evicted. Those that come back to a device do stay.
+        Pods end as soon as they were evicted, and all others become ready. Those that come back to a device do stay.
         """
         for _ in range(STEPS):
             self._draw.choice(self._happens)()
@@ -67,6 +67,9 @@ class Turmoil:
             for namespace in ("a", "b"):
                 worker.observe_budget(namespace, str(at))
         for _ in range(20):
+            unready = [each for each in world.inventory.pods.values() if not each.ready]
+            for each in unready:
+                world.change(each, structs.replace(each, ready=True))
             world.advance(QUIET_SECONDS)
             world.remove(*[each for each in world.inventory.pods.values() if each.deleting])
         returns = worker._core.returns
