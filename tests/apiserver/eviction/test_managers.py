@@ -189,6 +189,8 @@ def errors(
     """What went wrong, by scenario."""
     gang_managers = (programs.JOB_SET, programs.LEADER_WORKER_SET)
     assets = _assets(request, "kube-controller-manager", "kube-scheduler", "kwok", *gang_managers)
+    if versions.minor(assets.version) < 37:
+        pytest.skip("rules of older releases are of another version")
     file = tmp_path_factory.mktemp("managers") / "audit-policy.yaml"
     file.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML
     began = time.monotonic()
