@@ -41,6 +41,7 @@ class ReadyWatch:
         self._prefix = prefix
         self._marker = f"marker-{next(_markers)}"
         self._ready: set[str] = set()
+        self._first: frozenset[str] = frozenset()
         self._ended = False
         self._whole = 0
         self._broken = False
@@ -49,6 +50,8 @@ class ReadyWatch:
         """How often a pod left, or was not ready, after as many had been ready as on entry."""
         self.whole_at: datetime | None = None
         """When as many were ready as on entry, after the last break."""
+        self.left_at: dict[str, datetime] = {}
+        """When each pod that was ready on entry was so no longer, by uid, in that order."""
         self.seen = 0
         """Events."""
 
@@ -57,6 +60,7 @@ class ReadyWatch:
         for pod in listed["items"]:
             self._note(pod, gone=False)
         self.fewest = self._whole = len(self._ready)
+        self._first = frozenset(self._ready)
         version = listed["metadata"]["resourceVersion"]
         self._connection.request("GET", f"{self._ground.pods}?watch=true&resourceVersion={version}")
         self._response = self._connection.getresponse()
@@ -103,6 +107,8 @@ class ReadyWatch:
             self._ready.add(pod["metadata"]["uid"])
         else:
             self._ready.discard(pod["metadata"]["uid"])
+            if pod["metadata"]["uid"] in self._first:
+                self.left_at.setdefault(pod["metadata"]["uid"], now())
 
 
 class SlowStart:
