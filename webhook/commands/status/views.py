@@ -157,7 +157,9 @@ class EvictionView:
                 if eviction is not None:
                     yield self._leaving(pod, eviction)
             elif (plan := self._plans.scheduled.get(pod.meta.uid)) is not None and plan.key == key:
-                yield self._staying(plan)
+                # The in-tree controller knows of no groups: a pod goes because of its own claims, or stays.
+                if self.evictor is Evictor.OURS or self.evictions.eviction_of(pod) is not None:
+                    yield self._staying(plan)
 
     def _profile_of(self, pod: Pod) -> Profile:
         classes = classes_of(self._objects.inventory, pod) if self._profiles.ask_for_classes else ()
@@ -196,7 +198,8 @@ class EvictionView:
         eviction, profile = plan.eviction, plan.profile.settings
         tainted_at = _tainted_at(eviction)
         due = _later(eviction.due, profile.grace_seconds)
-        step = next_step(Facts(plan.pod, eviction, profile, self._objects.hold_of(plan.pod)), self._settings.now)
+        hold = self._objects.hold_of(plan.pod)
+        step = next_step(Facts(plan.pod, eviction, profile, hold, plan.held_by), self._settings.now)
         if all(reason.rule_uid in self._stops for reason in eviction.reasons):
             condition = self._stops[eviction.reasons[0].rule_uid]
             since, waits_for = condition.last_transition_time, WaitsFor(WaitKind.STOP, f"stopped: {condition.message}")
