@@ -11,7 +11,7 @@ from webhook.api.pod_groups import ALL
 from webhook.inventory.usage import is_pod_group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from webhook.api.claims import ResourceClaim
     from webhook.api.pod_groups import PodGroup
@@ -55,3 +55,11 @@ def keeps_all(inventory: Inventory, pod: Pod, claims: Iterable[ResourceClaim]) -
     return group is not None and all(
         any(is_pod_group(each) and each.uid == group.meta.uid for each in claim.reserved_for or ()) for claim in claims
     )
+
+
+def companions_in(inventory: Inventory, group: str) -> Iterator[Pod]:
+    """The pods of a PodGroup, by `namespace/name`, that go if it is disrupted as a whole."""
+    pods = inventory.pods
+    for key in inventory.members_of(group):
+        if may_go_along(pods[key]) and not is_leaving(pods[key]):
+            yield pods[key]

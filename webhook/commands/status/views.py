@@ -156,10 +156,13 @@ class EvictionView:
                 eviction = self.evictions.eviction_of(pod)
                 if eviction is not None:
                     yield self._leaving(pod, eviction)
-            elif (plan := self._plans.scheduled.get(pod.meta.uid)) is not None and plan.key == key:
+            elif (
+                (plan := self._plans.scheduled.get(pod.meta.uid)) is not None
+                and plan.key == key
                 # The in-tree controller knows of no groups: a pod goes because of its own claims, or stays.
-                if self.evictor is Evictor.OURS or self.evictions.eviction_of(pod) is not None:
-                    yield self._staying(plan)
+                and (self.evictor is Evictor.OURS or self.evictions.eviction_of(pod) is not None)
+            ):
+                yield self._staying(plan)
 
     def _profile_of(self, pod: Pod) -> Profile:
         classes = classes_of(self._objects.inventory, pod) if self._profiles.ask_for_classes else ()
