@@ -285,6 +285,8 @@ def _why(row: PodRow, *, named: bool) -> str:
             text = f"with PodGroup {_group_name(row)}"
         case OutcomeReason.HELD_BY_POD_GROUP:
             text = f"PodGroup {_group_name(row)} keeps its claims reserved"
+        case _:
+            pass  # as above
     if row.pod is not None and row.pod.hold is not None and row.outcome is PodOutcome.EVICTED:
         text += f"; on hold: {row.pod.hold}" if row.pod.hold else "; on hold"
     return f"{taint_text(cause.taint)}: {text}" if named else text
