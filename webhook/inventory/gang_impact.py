@@ -11,11 +11,11 @@ from msgspec import structs
 
 from webhook.inventory.gang_losses import broken_gangs, count_gangs
 from webhook.inventory.matching import Evictor
-from webhook.inventory.pod_groups import companions_in, goes_with_all, group_key, is_leaving
+from webhook.inventory.pod_groups import companions_in, goes_as_a_whole, group_key
 from webhook.inventory.steps import in_steps, unchecked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from webhook.api.pods import Pod
     from webhook.inventory.gangs import Gang
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from webhook.inventory.state import Inventory
     from webhook.inventory.steps import Check
 
-PODS_MOST: Final = 10_000
-"""Of more pods neither companions nor gangs are looked for, which would take more than some 30 ms."""
+PODS_MOST: Final = 2000
+"""If more pods are evicted, no gangs are looked for: that takes some 10 microseconds for each, on the event loop."""
 
 
 class KnownPods(NamedTuple):
@@ -48,19 +48,18 @@ def with_companions(
     """
     if pods is None or evictor is not Evictor.OURS:
         return impact
-    waves, along = list(impact.waves), set[str]()
-    seen: set[str] = set()
-    for position, pod in in_steps(_evicted(inventory, impact), check):
-        group = group_key(pod)
-        if group in seen or is_leaving(pod) or not goes_with_all(inventory, pod) or pods.exemption_of(pod) is not None:
+    hit, waves, along = impact.pods, list(impact.waves), set[str]()
+    for key, group in in_steps(inventory.pod_groups.items(), check):
+        if not goes_as_a_whole(group) or group.meta.namespace not in impact.namespaces:
             continue
-        seen.add(group)
-        fresh = [
-            each.meta.uid for each in in_steps(companions_in(inventory, group), check) if not pods.exemption_of(each)
-        ]
-        going = frozenset(fresh) - impact.pods
-        waves[position] = structs.replace(waves[position], pods=waves[position].pods | going)
-        along |= going
+        going = {
+            pod.meta.uid for pod in in_steps(companions_in(inventory, key), check) if pods.exemption_of(pod) is None
+        }
+        causes = going & hit
+        if causes:
+            first = next(number for number, wave in enumerate(waves) if not causes.isdisjoint(wave.pods))
+            waves[first] = structs.replace(waves[first], pods=waves[first].pods | (going - hit))
+            along |= going - hit
     if not along:
         return impact
     return structs.replace(
@@ -75,25 +74,13 @@ def with_companions(
 
 def with_gangs(inventory: Inventory, impact: Impact, pods: KnownPods | None, check: Check = unchecked) -> Impact:
     """The impact with the gangs that it breaks; as it is without `pods`. `check` may raise to stop."""
-    if pods is None:
+    evicted = impact.pods
+    if pods is None or len(evicted) > PODS_MOST:
         return impact
-    going = [pod for _, pod in in_steps(_evicted(inventory, impact), check)]
-    groups = {group_key(pod) for pod in going if goes_with_all(inventory, pod)} if impact.companions else set[str]()
-    for group in sorted(groups):
-        going += [each for each in companions_in(inventory, group) if each.meta.uid in impact.companions]
+    keys = set(inventory.pods_using(impact.claims))
+    if impact.companions:
+        for group in {group_key(inventory.pods[key]) for key in keys}:
+            keys.update(inventory.members_of(group))
+    going = [pod for pod in map(inventory.pods.__getitem__, keys) if pod.meta.uid in evicted]
     lost = count_gangs(going, pods.gang_of, check)
     return structs.replace(impact, gangs=broken_gangs(lost, pods.sizes))
-
-
-def _evicted(inventory: Inventory, impact: Impact) -> Iterator[tuple[int, Pod]]:
-    """The pods that a taint evicts itself, soonest first, each once, with the position of its wave.
-
-    A pod first goes in the wave of one of its claims, which is in no earlier wave: else the pod would be, too.
-    """
-    if len(impact.pods) - len(impact.companions) > PODS_MOST:
-        return
-    for position, wave in enumerate(impact.waves):
-        for key in inventory.pods_using(wave.claims):
-            pod = inventory.pods[key]
-            if pod.meta.uid in wave.pods and pod.meta.uid not in impact.companions:
-                yield position, pod

@@ -32,7 +32,12 @@ def group_of(inventory: Inventory, pod: Pod) -> PodGroup | None:
 def goes_with_all(inventory: Inventory, pod: Pod) -> bool:
     """Whether the pod is disrupted only together with all others of its group."""
     group = group_of(inventory, pod)
-    return group is not None and group.disruption_mode == ALL
+    return group is not None and goes_as_a_whole(group)
+
+
+def goes_as_a_whole(group: PodGroup) -> bool:
+    """Whether all pods of a group are disrupted together, or none."""
+    return group.disruption_mode == ALL
 
 
 def is_leaving(pod: Pod) -> bool:

@@ -50,9 +50,7 @@ def test_first_profile_that_matches_counts() -> None:
 
 @pytest.mark.parametrize(("labels", "gang"), [(None, None), ({"tier": "batch"}, JOB), ({"tier": "web"}, None)])
 def test_labels_of_namespaces_count_where_they_are_known(labels: dict[str, str] | None, gang: Gang | None) -> None:
-    batch = EvictionProfile(
-        namespaces=NamespaceMatch(labels=(("tier", "batch"),)), gang_by_owner=True
-    )
+    batch = EvictionProfile(namespaces=NamespaceMatch(labels=(("tier", "batch"),)), gang_by_owner=True)
     assert pods(batch, EvictionProfile(), labels=labels).gang_of(IN_A_JOB) == gang
 
 

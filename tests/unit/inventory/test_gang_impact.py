@@ -146,11 +146,10 @@ def test_pod_that_is_not_known_yet_breaks_no_gang() -> None:
 
 
 def test_gangs_of_too_many_pods_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gang_impact, "PODS_MOST", 2)
-    more = (used("d"), member("d"))
-    assert impact(*CREW, *more).companions == uids("b", "c"), "companions do not count"
-    found = impact(*CREW, *more, used("e"), member("e"))
-    assert (found.companions, found.gangs) == (frozenset(), ())
+    monkeypatch.setattr(gang_impact, "PODS_MOST", 3)
+    assert impact(*CREW).gangs == (BrokenGang(RING, 3, 3),)
+    found = impact(*CREW, used("e"), pod("e", "e"))
+    assert (found.companions, found.gangs) == (uids("b", "c"), ())
 
 
 def test_looking_for_them_can_be_stopped() -> None:
