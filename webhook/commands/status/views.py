@@ -137,6 +137,10 @@ class EvictionView:
         )
         keys = self.evictions.everything()
         plans.replan(keys)
+        while plans.companions.to_replan:  # those that were planned before the pods because of which they go
+            again = sorted(plans.companions.to_replan)
+            plans.companions.to_replan.clear()
+            plans.replan(again)
         for key in keys:
             self._give_up(key, objects.inventory.pods[key])
         breaker.start()

@@ -404,8 +404,11 @@ def test_pod_whose_group_keeps_its_claims_waits_for_nothing() -> None:
 
 
 def test_only_the_worker_takes_pods_of_a_group_along() -> None:
+    """All of them, in whatever order they are planned."""
     ring = ring_of()
     ring[2] = claim("hit", devices=("gpu-0",))
+    for number in range(20):
+        ring += [pod(f"rank-{number}", pod_group="ring"), claim(f"rank-{number}", devices=("gpu-1",))]
     only_first = rule(selector=DeviceSelector(DRIVER, None, "gpu-0"))
-    assert set(statuses(only_first, *ring)) == {"hit", "beside"}
+    assert set(statuses(only_first, *ring)) == {"hit", "beside", *[f"rank-{number}" for number in range(20)]}
     assert set(statuses(only_first, *ring, mode=Mode.DELEGATED, in_tree=InTree.ACTIVE)) == {"hit"}
