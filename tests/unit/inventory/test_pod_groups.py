@@ -50,7 +50,12 @@ def test_group_keeps_a_pod_only_if_it_keeps_all_of_its_claims(claims: list[Resou
 
 
 def test_companions_are_the_pods_that_have_a_node_and_stay() -> None:
-    changes: dict[str, dict[str, Any]] = {"b": {"node_name": ""}, "c": {"deleting": True}, "d": {"phase": "Failed"}, "e": {}}
+    changes: dict[str, dict[str, Any]] = {
+        "b": {"node_name": ""},
+        "c": {"deleting": True},
+        "d": {"phase": "Failed"},
+        "e": {},
+    }
     members = [structs.replace(pod(name, name), pod_group="ring", **fields) for name, fields in changes.items()]
     inventory = inventory_of(ring(), MEMBER, *members, pod("stranger", "s"))
     assert [each.meta.name for each in companions_in(inventory, "ml/ring")] == ["a", "e"]

@@ -136,11 +136,7 @@ class EvictionView:
             on_later=lambda _uid, _seconds: None,
         )
         keys = self.evictions.everything()
-        plans.replan(keys)
-        while plans.companions.to_replan:  # those that were planned before the pods because of which they go
-            again = sorted(plans.companions.to_replan)
-            plans.companions.to_replan.clear()
-            plans.replan(again)
+        _plan(plans, keys)
         for key in keys:
             self._give_up(key, objects.inventory.pods[key])
         breaker.start()
@@ -256,6 +252,14 @@ def views_of(objects: StatusObjects, settings: StatusSettings) -> tuple[Eviction
     if settings.in_tree is InTree.ABSENT or (scope.no_execute is Evictor.OURS and not scope.only_extended):
         return (ours,)
     return ours, EvictionView(objects, settings, Evictor.IN_TREE, EvictionScope(Evictor.IN_TREE))
+
+
+def _plan(plans: Plans, keys: Iterable[str]) -> None:
+    """Plans all of these pods, and again those that were planned before the pods because of which they go."""
+    while keys:
+        plans.replan(keys)
+        keys = sorted(plans.companions.to_replan)
+        plans.companions.to_replan.clear()
 
 
 def _tainted_at(eviction: Eviction) -> datetime | None:
