@@ -38,7 +38,7 @@ class Companions:
         """Whether the pod is disrupted only together with all others of its group."""
         return goes_with_all(self._inventory, pod)
 
-    def eviction_of(self, pod: Pod, own: Eviction | None, *, held: bool = False) -> Eviction | None:
+    def eviction_of(self, pod: Pod, own: Eviction | None, *, held: bool) -> Eviction | None:
         """When and why a pod goes; `own`: because of its own claims.
 
         `held`: its own eviction would free no device, so it takes no other pod along.

@@ -121,7 +121,8 @@ def test_companion_that_tolerates_the_taint_counts_once() -> None:
 
 def test_each_group_takes_its_own_along() -> None:
     other = (ring(name="other"), used("x"), member("x", of="other"), member("y", of="other"))
-    found = impact(*CREW, *other, used("alone"), pod("alone", "alone"))
+    first = (ring(SINGLE, name="single"), structs.replace(ring(), meta=ObjectMeta("ring", namespace="web", uid="w")))
+    found = impact(*first, *CREW, *other, used("alone"), pod("alone", "alone"))
     assert found.companions == uids("b", "c", "y")
     assert found.gangs == (BrokenGang(RING, 3, 3), BrokenGang(Gang(POD_GROUP, "ml", "other"), 2, 2))
 
