@@ -190,6 +190,7 @@ class _Guarding:
         shown = impact
         if not check.acts:  # the rule does nothing yet, so show what it would do
             shown = check.impact(inventory, check.taint.as_if_evicting(in_tree=check.in_tree))
+        shown = check.with_gangs(inventory, shown)
         siblings = siblings_of_rule(inventory, new, "" if check.acts else NO_EXECUTE, check.in_time)
         self._siblings = siblings if check.acts else None
         shown = structs.replace(shown, siblings=siblings)
@@ -212,7 +213,7 @@ class _Guarding:
             if waits:
                 yield _warn(SELECTOR, f"{waits}: no pod is evicted before {CONFIRM_IMPACT} confirms it")
         else:
-            yield from self._refused(reasons, impact, hit, fault)
+            yield from self._refused(reasons, shown, hit, fault)
 
     def _reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> list[LimitReason]:
         """Why the rule is over the limit. Not for what /mutate of another replica may have left as it is."""

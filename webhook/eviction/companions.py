@@ -1,13 +1,13 @@
 """Pods that are evicted because of others: a PodGroup of mode `all` is disrupted as a whole. No I/O, no clock.
 
-Source: scheduling.k8s.io/v1beta1 DisruptionMode, "all children can only be disrupted together".
+`inventory.pod_groups` says which groups these are.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.api.pod_groups import ALL
+from webhook.inventory.pod_groups import goes_with_all, group_key, is_leaving, may_go_along
 
 if TYPE_CHECKING:
     from webhook.api.pods import Pod
@@ -36,25 +36,27 @@ class Companions:
 
     def goes_with_all(self, pod: Pod) -> bool:
         """Whether the pod is disrupted only together with all others of its group."""
-        group = self._inventory.pod_groups.get(_group_of(pod)) if pod.pod_group else None
-        return group is not None and group.disruption_mode == ALL
+        return goes_with_all(self._inventory, pod)
 
-    def eviction_of(self, pod: Pod, own: Eviction | None) -> Eviction | None:
-        """When and why a pod goes; `own`: because of its own claims. A pod without a node does not go for others."""
+    def eviction_of(self, pod: Pod, own: Eviction | None, *, held: bool) -> Eviction | None:
+        """When and why a pod goes; `own`: because of its own claims.
+
+        `held`: its own eviction would free no device, so it takes no other pod along.
+        """
         if not pod.pod_group:
             return own
-        group = _group_of(pod)
+        group = group_key(pod)
         if not self.goes_with_all(pod):
             self._set(group, pod, None)
             return own
-        self._set(group, pod, own)
-        return own if own is not None or not pod.node_name else self._along_with_others(group, pod.meta.uid)
+        self._set(group, pod, None if held else own)
+        return own if own is not None or not may_go_along(pod) else self._along_with_others(group, pod.meta.uid)
 
     def forget(self, pod: Pod) -> None:
         """The pod no longer exists."""
         if pod.pod_group:
-            self._along.get(_group_of(pod), set()).discard(pod.meta.uid)
-            self._set(_group_of(pod), pod, None)
+            self._along.get(group_key(pod), set()).discard(pod.meta.uid)
+            self._set(group_key(pod), pod, None)
 
     def _along_with_others(self, group: str, uid: str) -> Eviction | None:
         """Pods on their way out take along those that went because of them already, but not their replacements."""
@@ -70,7 +72,7 @@ class Companions:
 
     def _is_left(self, uid: str, cause: _Cause) -> bool:
         pod = self._inventory.pods.get(cause.pod)
-        return pod is not None and pod.meta.uid == uid and not (pod.deleting or pod.finished)
+        return pod is not None and pod.meta.uid == uid and not is_leaving(pod)
 
     def _set(self, group: str, pod: Pod, own: Eviction | None) -> None:
         uid, before = pod.meta.uid, self._first(group)
@@ -90,7 +92,3 @@ class Companions:
         """The eviction of the pod of a group that is due first."""
         evictions = [cause.eviction for cause in self._causes.get(group, {}).values()]
         return min(evictions, key=lambda eviction: eviction.due, default=None)
-
-
-def _group_of(pod: Pod) -> str:
-    return f"{pod.meta.namespace}/{pod.pod_group}"

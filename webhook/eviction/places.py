@@ -19,6 +19,11 @@ class Places:
         """Number of places taken."""
         return self._alone + len(self._shared)
 
+    @property
+    def pods(self) -> int:
+        """Number of pods that take them."""
+        return len(self._place_of)
+
     def __contains__(self, uid: object) -> bool:
         return uid in self._place_of
 

@@ -94,6 +94,11 @@ class UnderWay:
         """Number of places taken in a namespace."""
         return len(self._places.get(namespace, ()))
 
+    def pod_count(self, namespace: str) -> int:
+        """Number of pods of a namespace that take places."""
+        places = self._places.get(namespace)
+        return 0 if places is None else places.pods
+
     def has(self, place: str) -> bool:
         """Whether a place is taken."""
         return self._everywhere.has(place)
@@ -210,7 +215,10 @@ class Plans:
     def _plan_pod(self, key: str, pod: Pod, changes: Changes) -> None:
         uid = pod.meta.uid
         own = self._evictions.eviction_of(pod)
-        eviction = self.companions.eviction_of(pod, own) if pod.pod_group else own
+        eviction, held_by = own, ""
+        if pod.pod_group:
+            held_by = self._evictions.holding_group(pod) if own is not None else ""
+            eviction = self.companions.eviction_of(pod, own, held=bool(held_by))
         gone = pod.deleting or pod.finished or uid in self.evicted
         if gone or eviction is None:
             if pod.deleting and eviction is not None and uid not in self.stuck:
@@ -223,7 +231,6 @@ class Plans:
             return
         profile, owner = self._profile_of(pod), owner_of(pod)
         gang = self._grouping.gang_of(pod, profile)
-        held_by = self._evictions.holding_group(pod) if pod.pod_group and own is not None else ""
         plan = self.scheduled.get(uid)
         if plan is None:
             if not owner:  # else `_observe` tracks it already

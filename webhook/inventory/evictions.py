@@ -21,12 +21,13 @@ from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import UNSEEN, Taint
 from webhook.inventory.matching import FOR_EVER
+from webhook.inventory.pod_groups import keeps_all
 from webhook.inventory.scope import can_judge, is_ours
 from webhook.inventory.state import key_of
-from webhook.inventory.usage import is_pod_group, uses
+from webhook.inventory.usage import uses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from collections.abc import Set as AbstractSet
 
     from webhook.api.claims import AllocationResult
@@ -276,7 +277,7 @@ class Evictions:
                 for result in claim.allocation or ()
             )
         ]
-        return bool(hit) and not self._holds_all(pod, hit)
+        return bool(hit) and not keeps_all(self._inventory, pod, hit)
 
     def evicts_users_of(self, key: str) -> bool:
         """Whether a taint evicts the pods that use a claim, by `namespace/name`, sooner or later."""
@@ -295,18 +296,7 @@ class Evictions:
             for claim, extended in self._claims_of(pod)
             if self._eviction_by(claim, extended, frozenset()) is not None
         ]
-        return pod.pod_group if hit and self._holds_all(pod, hit) else ""
-
-    def _holds_all(self, pod: Pod, claims: Iterable[ResourceClaim]) -> bool:
-        """Whether all of these claims are reserved for the pod's PodGroup, and it exists.
-
-        Where PodGroups are not served or one is gone, the reservation is left over, and no deletion would end it.
-        """
-        group = self._inventory.pod_groups.get(f"{pod.meta.namespace}/{pod.pod_group}") if pod.pod_group else None
-        return group is not None and all(
-            any(is_pod_group(each) and each.uid == group.meta.uid for each in claim.reserved_for or ())
-            for claim in claims
-        )
+        return pod.pod_group if hit and keeps_all(self._inventory, pod, hit) else ""
 
     def _claims_of(self, pod: Pod) -> list[tuple[ResourceClaim, bool]]:
         """The allocated claims that are the pod's own to use (E-16 to E-18), and whether for extended resources.

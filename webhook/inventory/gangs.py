@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.pod_groups import SINGLE
+from webhook.inventory.pod_groups import group_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +93,7 @@ def gang_in(inventory: Inventory, pod: Pod, gang_labels: Sequence[str] = (), *, 
     gang = gang_of(pod, gang_labels, by_owner=by_owner)
     if gang is None or gang.kind != POD_GROUP:
         return gang
-    group = inventory.pod_groups.get(f"{gang.namespace}/{gang.name}")
+    group = group_of(inventory, pod)
     return None if group is not None and group.disruption_mode == SINGLE else gang
 
 

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
 from webhook.inventory.fates import ANYWHERE, DeviceNames, Fates, fates_on
+from webhook.inventory.gang_losses import BrokenGang
 from webhook.inventory.hardware import NO_SIBLINGS, Siblings
 from webhook.inventory.matching import FOR_EVER, Evictor, grace_seconds, keeps_from_allocation, tolerates
 from webhook.inventory.pools import PoolId
@@ -74,6 +75,10 @@ class Impact(msgspec.Struct, frozen=True):
     """Selected pools that their driver has not published in full."""
     siblings: Siblings = NO_SIBLINGS
     """Parts of the same hardware that stay in service. Only guard and preview look for them."""
+    companions: frozenset[str] = frozenset()
+    """Of the pods that are evicted, those that go only with others of their PodGroup. Known only if pods are."""
+    gangs: tuple[BrokenGang, ...] = ()
+    """Gangs of which pods are evicted, those that lose most first. Only the guard looks for them, if pods are known."""
 
     @property
     def pods(self) -> frozenset[str]:

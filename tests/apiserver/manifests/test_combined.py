@@ -39,6 +39,7 @@ MORE: Final = tuple(
         "monitoring",
         "client-certificates",
         "host-network",
+        "watch-pods",
     )
 )
 
@@ -94,6 +95,9 @@ def _assert_whole(documents: list[Json], certificates: str) -> None:
     assert pod["hostNetwork"] is True
     ports = {each["name"]: each["hostPort"] for each in container["ports"]}
     assert ports == ports_of(settings)
+    # watch-pods
+    assert settings.watch_pods
+    assert ("ClusterRoleBinding", "device-taint-webhook-watch-pods") in _ids(documents)
 
 
 @pytest.mark.parametrize("certificates", CERTIFICATES)

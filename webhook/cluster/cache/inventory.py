@@ -24,7 +24,7 @@ from webhook.cluster.settings import InventorySettings
 from webhook.inventory.state import Inventory, Sight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from webhook.cluster.client.rest import Cluster
     from webhook.inventory.state import InventoryObject
@@ -50,7 +50,8 @@ class InventoryCache:
     ) -> None:
         """`random` returns numbers in [0, 1), `clock` seconds that only go forward.
 
-        Pods, PodGroups, and the device classes of claims, are kept only with `pods`.
+        Pods, PodGroups, and the device classes of claims, are kept only with `pods`. Unless the
+        settings need them, the inventory is current whether pods are or not: see `pods_problem`.
         """
         self.inventory = held = Inventory()
         self._trusted = Sight(held)
@@ -72,6 +73,8 @@ class InventoryCache:
             groups = ServedCollection(cluster, POD_GROUPS[0], POD_GROUP_VERSIONS, POD_GROUPS[1])
             self._optional.append(follow(groups, PodGroupWire, items=held.pod_groups, settings=common, optional=True))
             self._reflectors.append(self._optional[-1])
+        needed = len(self._reflectors) if settings.pods_needed else 3
+        self._needed, self._beside = self._reflectors[:needed], self._reflectors[needed:]
         for each in self._reflectors:
             each.subscribe(self._changed)
         if metrics is not None:
@@ -84,7 +87,7 @@ class InventoryCache:
 
     def sight(self) -> Sight:
         """The inventory if it is current, or why not. Cheap enough for each review."""
-        for reflector in self._reflectors:
+        for reflector in self._needed:
             unknown = self._doubt(reflector)
             if unknown:
                 return Sight(None, unknown)
@@ -103,8 +106,21 @@ class InventoryCache:
     @property
     def problem(self) -> str | None:
         """Why the inventory is not current, with the server's error, or None."""
+        return self._problem_of(self._needed)
+
+    @property
+    def pods_problem(self) -> str | None:
+        """Likewise for pods and PodGroups, where they are not needed."""
+        return self._problem_of(self._beside)
+
+    @property
+    def pods_current(self) -> bool:
+        """Whether pods and PodGroups are current. Cheap enough for each review."""
+        return not any(map(self._doubt, self._beside))
+
+    def _problem_of(self, reflectors: Iterable[Reflector[Any]]) -> str | None:
         problems = []
-        for reflector in self._reflectors:
+        for reflector in reflectors:
             unknown = self._doubt(reflector)
             if unknown:
                 problems.append(f"{unknown} ({reflector.error})" if reflector.error else unknown)

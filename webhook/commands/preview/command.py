@@ -103,8 +103,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     answers, gangs = iter(found.confirmations), Gangs(found.source.inventory, found.policy.eviction)
     for subject in subjects:
         answer = next(answers, None) if isinstance(subject.value, DeviceTaintRule) else None
-        shown = _preview_of(subject, answer, found, now)
-        report.objects.append(replace(shown, gangs=gangs.broken_by(shown.preview)))
+        report.objects.append(_preview_of(subject, answer, found, gangs, now))
     return write(_renderer(options)(report), report.exit_code)
 
 
@@ -221,7 +220,9 @@ def _add_errors(rows: Iterable[Row], report: PreviewReport) -> None:
 # --- one preview --------------------------------------------------------------------------------
 
 
-def _preview_of(subject: _Subject, answer: DryRunResult | None, found: _PreviewInput, now: datetime) -> ObjectPreview:
+def _preview_of(
+    subject: _Subject, answer: DryRunResult | None, found: _PreviewInput, gangs: Gangs, now: datetime
+) -> ObjectPreview:
     source, inventory, value = found.source, found.source.inventory, subject.value
     in_tree = found.policy.in_tree_evictor is InTreeEvictor.ACTIVE
     if isinstance(value, DeviceTaintRule):
@@ -231,9 +232,11 @@ def _preview_of(subject: _Subject, answer: DryRunResult | None, found: _PreviewI
         answer = answer or DryRunResult(DryRunAnswer.NOT_ASKED, message=why)
     else:
         preview = slice_preview(inventory, value, in_tree=in_tree, now=now)
+    preview = gangs.as_carried_out(preview)
     findings = [*_denials(_errors(value, subject.row, inventory)), *_advice(value, preview, inventory, now)]
     row = replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
-    return ObjectPreview(row, value, preview, tuple(notes_of(value, preview, source)), answer)
+    notes = tuple(notes_of(value, preview, source))
+    return ObjectPreview(row, value, preview, notes, answer, gangs.broken_by(preview))
 
 
 def as_stored(rule: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> DeviceTaintRule:

@@ -106,7 +106,9 @@ async def _add_pods(inventory: Inventory, cluster: Cluster, progress: _Progress,
         try:
             await _add_all(inventory, cluster, GroupVersionKind(group, served, "PodGroup"), resource, progress)
         except Refused as error:
-            notes.append(f"no permission to read PodGroups, so the pods of each are shown as a gang: {error}")
+            notes.append(
+                f"no permission to read PodGroups, so the pods of each are shown as a gang, and all as evicted: {error}"
+            )
     return True
 
 

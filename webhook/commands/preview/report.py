@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceSelector
     from webhook.api.slices import ResourceSlice
     from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.commands.preview.gangs import BrokenGang
     from webhook.files.report import Row
     from webhook.inventory.fates import DeviceNames
+    from webhook.inventory.gang_losses import BrokenGang
     from webhook.inventory.hardware import Sibling
     from webhook.inventory.impact import Taint
     from webhook.inventory.preview import Cause, GroupRow, PodRow, Preview
@@ -148,6 +148,8 @@ def _summary_values(preview: Preview) -> dict[str, Any]:
         "claims": len(preview.claims),
         "namespaces": preview.namespaces,
         "evicted": preview.count(PodOutcome.EVICTED),
+        "companions": preview.companions,
+        "leftAlone": preview.count(PodOutcome.LEFT_ALONE),
         "waves": [{"seconds": seconds, "pods": pods} for seconds, pods in preview.waves.items()],
         "tolerating": preview.count(PodOutcome.TOLERATES),
         "unseen": preview.count(PodOutcome.UNSEEN),

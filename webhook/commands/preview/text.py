@@ -8,6 +8,7 @@ from webhook.admission.impact_text import count, duration, siblings_text
 from webhook.api.names import PROGRAM
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, DeviceTaintRule
 from webhook.commands.preview.report import DryRunAnswer
+from webhook.eviction.exemptions import StepReason
 from webhook.files.render import line, visible
 from webhook.files.tables import table
 from webhook.inventory.gangs import root_owner
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceSelector
     from webhook.api.slices import ResourceSlice
     from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.commands.preview.gangs import BrokenGang
     from webhook.commands.preview.report import DryRunResult, ObjectPreview, PreviewReport
+    from webhook.inventory.gang_losses import BrokenGang
     from webhook.inventory.preview import DeviceId, GroupRow, PodRow, Preview
 
 _WAVES_SHOWN: Final = 6
@@ -32,9 +33,19 @@ _PRIORITY: Final = 2
 """The index of the column with numbers."""
 _OURS: Final = f"{PROGRAM} evict"
 _WORDS: Final = {
+    PodOutcome.LEFT_ALONE: "left alone",
     PodOutcome.TOLERATES: "tolerates",
     PodOutcome.UNSEEN: "unseen",
     PodOutcome.KEPT: "stays",
+}
+
+_PLAIN_REASONS: Final = {
+    OutcomeReason.NOT_TOLERATED: "no toleration",
+    OutcomeReason.EXTENDED_RESOURCE: "uses it through an extended resource",
+    OutcomeReason.TERMINATING: "already leaving",
+    OutcomeReason.FINISHED: "already leaving",
+    OutcomeReason.MIRROR_POD: StepReason.MIRROR.value,
+    OutcomeReason.DAEMON_SET: StepReason.DAEMON.value,
 }
 
 
@@ -128,11 +139,14 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
         yield "evicted", count(pods, "pod")
         yield from _wave_lines(list(preview.waves.items()))
         yield from _gang_lines(item.gangs)
+        if preview.companions:
+            yield "along", f"{count(preview.companions, 'pod')} of these only with the rest of their PodGroup"
         where = f"{count(len(preview.namespaces), 'namespace')}: {first_names(preview.namespaces)}"
         yield "claims", f"{len(preview.claims)} in {where}"
     else:
         yield "evicted", "no pods" if report.claims_known else "unknown: the dump has no ResourceClaims"
     for name, outcome, text in (
+        ("left alone", PodOutcome.LEFT_ALONE, "{} by our worker"),
         ("tolerate", PodOutcome.TOLERATES, "{}"),
         ("unseen", PodOutcome.UNSEEN, "{} with extended resources, which the in-tree controller does not see"),
         ("stay", PodOutcome.KEPT, "{}; the taint only blocks new allocations"),
@@ -172,6 +186,8 @@ def _gang_lines(gangs: Sequence[BrokenGang]) -> Iterator[tuple[str, str]]:
 
 def _group_text(group: GroupRow, report: PreviewReport) -> str:
     fate = _WORDS.get(group.outcome) or f"evicted {_when(group.seconds or 0)}"
+    if group.outcome is PodOutcome.LEFT_ALONE:
+        fate += ", as its claims stay reserved until it is deleted"
     known = f"{count(len(group.pods), 'pod')} known" if report.pods_known else "its pods are unknown"
     return f"{group.namespace}/{group.name}: {fate}; {known}, not counted above"
 
@@ -252,10 +268,8 @@ def _why(row: PodRow, *, named: bool) -> str:
     """The reason in words, with the taint where there are several."""
     cause = row.cause
     toleration = "" if cause.toleration is None else toleration_text(cause.toleration) or "a toleration of everything"
-    text = ""
+    text = _PLAIN_REASONS.get(cause.reason, "")
     match cause.reason:
-        case OutcomeReason.NOT_TOLERATED:
-            text = "no toleration"
         case OutcomeReason.EFFECT_NOT_NAMED:
             text = f"{toleration}: sets no effect, but the in-tree controller requires NoExecute"
         case OutcomeReason.TOLERATED_FOR_SECONDS:
@@ -265,15 +279,21 @@ def _why(row: PodRow, *, named: bool) -> str:
             text = toleration
         case OutcomeReason.TOLERATES_SCHEDULING:
             text = f"{toleration}: a replacement would land on the same device"
-        case OutcomeReason.EXTENDED_RESOURCE:
-            text = "uses it through an extended resource"
         case OutcomeReason.ALLOCATION_ONLY:
             text = f"{cause.taint.effect} evicts no pods"
-        case OutcomeReason.TERMINATING | OutcomeReason.FINISHED:
-            text = "already leaving"
+        case OutcomeReason.WITH_POD_GROUP:
+            text = f"with PodGroup {_group_name(row)}"
+        case OutcomeReason.HELD_BY_POD_GROUP:
+            text = f"PodGroup {_group_name(row)} keeps its claims reserved"
+        case _:
+            pass  # as above
     if row.pod is not None and row.pod.hold is not None and row.outcome is PodOutcome.EVICTED:
         text += f"; on hold: {row.pod.hold}" if row.pod.hold else "; on hold"
     return f"{taint_text(cause.taint)}: {text}" if named else text
+
+
+def _group_name(row: PodRow) -> str:
+    return "" if row.pod is None else row.pod.pod_group
 
 
 # --- confirmation -------------------------------------------------------------------------------

@@ -71,7 +71,8 @@ class WaitsFor(msgspec.Struct, frozen=True):
     """What a pod waits for, in words and as fields.
 
     `name`: of budgets (separated by `, `), an owner, a namespace or a driver. `limit` and `count`: the limit's number,
-    and how many pods count toward it now. `pods`: those pods, as `namespace/name`, where an owner limits.
+    and how many places are taken now; pods that go together take one. `pods`: those that do, as `namespace/name`, where
+    an owner limits.
     """
 
     kind: WaitKind

@@ -136,7 +136,7 @@ class EvictionView:
             on_later=lambda _uid, _seconds: None,
         )
         keys = self.evictions.everything()
-        plans.replan(keys)
+        _plan(plans, keys)
         for key in keys:
             self._give_up(key, objects.inventory.pods[key])
         breaker.start()
@@ -156,7 +156,12 @@ class EvictionView:
                 eviction = self.evictions.eviction_of(pod)
                 if eviction is not None:
                     yield self._leaving(pod, eviction)
-            elif (plan := self._plans.scheduled.get(pod.meta.uid)) is not None and plan.key == key:
+            elif (
+                (plan := self._plans.scheduled.get(pod.meta.uid)) is not None
+                and plan.key == key
+                # The in-tree controller knows of no groups: a pod goes because of its own claims, or stays.
+                and (self.evictor is Evictor.OURS or self.evictions.eviction_of(pod) is not None)
+            ):
                 yield self._staying(plan)
 
     def _profile_of(self, pod: Pod) -> Profile:
@@ -196,7 +201,8 @@ class EvictionView:
         eviction, profile = plan.eviction, plan.profile.settings
         tainted_at = _tainted_at(eviction)
         due = _later(eviction.due, profile.grace_seconds)
-        step = next_step(Facts(plan.pod, eviction, profile, self._objects.hold_of(plan.pod)), self._settings.now)
+        hold = self._objects.hold_of(plan.pod)
+        step = next_step(Facts(plan.pod, eviction, profile, hold, plan.held_by), self._settings.now)
         if all(reason.rule_uid in self._stops for reason in eviction.reasons):
             condition = self._stops[eviction.reasons[0].rule_uid]
             since, waits_for = condition.last_transition_time, WaitsFor(WaitKind.STOP, f"stopped: {condition.message}")
@@ -246,6 +252,14 @@ def views_of(objects: StatusObjects, settings: StatusSettings) -> tuple[Eviction
     if settings.in_tree is InTree.ABSENT or (scope.no_execute is Evictor.OURS and not scope.only_extended):
         return (ours,)
     return ours, EvictionView(objects, settings, Evictor.IN_TREE, EvictionScope(Evictor.IN_TREE))
+
+
+def _plan(plans: Plans, keys: Iterable[str]) -> None:
+    """Plans all of these pods, and again those that were planned before the pods because of which they go."""
+    while keys:
+        plans.replan(keys)
+        keys = sorted(plans.companions.to_replan)
+        plans.companions.to_replan.clear()
 
 
 def _tainted_at(eviction: Eviction) -> datetime | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.admission.impact_text import count
 from webhook.api.meta import format_time
 from webhook.api.rules import own_rate
 from webhook.commands.status.states import PodState, WaitKind, WaitsFor
@@ -71,12 +72,14 @@ class DueWaits:
         settings, under_way = plan.profile.settings, self._plans.under_way
         match self._limiter.blocked_by(self._limiter.ready_pod(plan), _NOW_SECONDS):
             case OverallLimit():
-                most, count = settings.overall, under_way.places
-                return WaitsFor(WaitKind.OVERALL, f"overall: {most}, and {count} are terminating", "", most, count)
+                most, places = settings.overall, under_way.places
+                text = f"overall: {most}, and {_taken(places, len(under_way))} are terminating"
+                return WaitsFor(WaitKind.OVERALL, text, "", most, places)
             case NamespaceLimit(namespace):
-                most, count = settings.per_namespace, under_way.count(namespace)
-                text = f"perNamespace: {most}, and {count} of {namespace} are terminating"
-                return WaitsFor(WaitKind.NAMESPACE, text, namespace, most, count)
+                most, places = settings.per_namespace, under_way.count(namespace)
+                taken = _taken(places, under_way.pod_count(namespace), f" of {namespace}")
+                text = f"perNamespace: {most}, and {taken} are terminating"
+                return WaitsFor(WaitKind.NAMESPACE, text, namespace, most, places)
             case OwnerLimit(owner):
                 return self._owner(plan, owner)
             case BreakerLimit(driver):
@@ -87,13 +90,15 @@ class DueWaits:
 
     def _owner(self, plan: PodPlan, uid: str) -> WaitsFor:
         owner, missing = root_owner(plan.pod), self._missing.get(uid, ())
-        places = self._plans.owners.place_count(uid)
-        most, count = max_unavailable(plan.profile.settings.per_owner_unavailable, places), len(missing)
+        owners = self._plans.owners
+        most = max_unavailable(plan.profile.settings.per_owner_unavailable, owners.place_count(uid))
+        places, pods = owners.unavailable(uid), len(missing)
         shown = ", ".join(key.rpartition("/")[2] for key in missing[:_SIBLINGS_SHOWN])
-        rest = f" and {count - _SIBLINGS_SHOWN} more" if count > _SIBLINGS_SHOWN else ""
+        rest = f" and {pods - _SIBLINGS_SHOWN} more" if pods > _SIBLINGS_SHOWN else ""
         name = str(owner)
-        text = f"perOwnerUnavailable: {most}, and {count} of {name} unavailable: {shown}{rest}"
-        return WaitsFor(WaitKind.OWNER, text, name, most, count, missing)
+        taken = _taken(places, pods, f" of {name}")
+        text = f"perOwnerUnavailable: {most}, and {taken} unavailable: {shown}{rest}"
+        return WaitsFor(WaitKind.OWNER, text, name, most, places, missing)
 
     def _budget(self, plan: PodPlan) -> DueState | None:
         limit = self._gate.limit_of(plan)
@@ -122,6 +127,13 @@ class DueWaits:
         most = settings.max_per_minute
         text = f"its turn: at most {rate:g} a second" + (f" and {most} a minute" if most is not None else "")
         return WaitsFor(WaitKind.RATE, text)
+
+
+def _taken(places: int, pods: int, of: str = "") -> str:
+    """What counts toward a limit: places, and how many pods they stand for where that is another number."""
+    if places == pods:
+        return f"{places}{of}"
+    return f"{count(pods, 'pod')}{of} in {count(places, 'place')}"
 
 
 def _budget_text(budget: DisruptionBudget) -> str:

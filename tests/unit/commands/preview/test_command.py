@@ -66,6 +66,8 @@ def test_json_has_every_pod(run_preview: PreviewRunner) -> None:
                         "claims": 1,
                         "namespaces": ["ml"],
                         "evicted": 1,
+                        "companions": 0,
+                        "leftAlone": 0,
                         "waves": [{"seconds": 300, "pods": 1}],
                         "tolerating": 0,
                         "unseen": 0,

@@ -11,8 +11,10 @@ from msgspec import structs
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
 from webhook.api.budgets import DisruptionBudget
+from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.owners import Owner
+from webhook.api.pod_groups import ALL, PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import EVICTIONS_PER_SECOND, Condition, DeviceSelector
 from webhook.api.selectors import LabelRequirement, LabelSelector
@@ -362,3 +364,51 @@ def test_supplement_takes_what_the_in_tree_controller_misses() -> None:
         "pod": Evictor.IN_TREE,
         "extended": Evictor.OURS,
     }
+
+
+def test_pods_of_a_gang_count_as_one_place() -> None:
+    end = NOW + timedelta(seconds=30)
+    leaving = [pod(f"rank-{number}", deleting=True, gone_by=end, gang="train") for number in range(3)]
+    overall = statuses(rule(), pod(), *leaving, overall=1)["pod"].waits_for
+    assert (overall.message, overall.count) == ("overall: 1, and 3 pods in 1 place are terminating", 1)
+    inside = statuses(rule(), pod(), *leaving, per_namespace=1)["pod"].waits_for
+    assert (inside.message, inside.count) == ("perNamespace: 1, and 3 pods of ml in 1 place are terminating", 1)
+    ranks = [owned(f"rank-{number}", ready=False, gang="train") for number in range(4)]
+    owner = statuses(rule(), *ranks, owned("other-0", gang="other"))["other-0"].waits_for
+    assert owner.message == (
+        "perOwnerUnavailable: 1, and 4 pods of ReplicaSet/rs in 1 place unavailable: rank-0, rank-1, rank-2 and 1 more"
+    )
+    assert (owner.limit, owner.count, len(owner.pods)) == (1, 1, 4)
+
+
+def ring_of(uid: str = "uid-ring") -> list[Any]:
+    """A PodGroup of mode all; its pod `hit` uses a claim that is reserved for it, and `beside` uses another device."""
+    crew = Consumer("scheduling.k8s.io", "podgroups", "ring", "uid-ring")
+    return [
+        PodGroup(ObjectMeta("ring", namespace="ml", uid=uid), ALL),
+        pod("hit", pod_group="ring"),
+        claim("hit", devices=("gpu-0",), consumers=(crew,)),
+        pod("beside", pod_group="ring"),
+        claim("beside", devices=("gpu-1",)),
+    ]
+
+
+def test_pod_whose_group_keeps_its_claims_waits_for_nothing() -> None:
+    only_first = rule(selector=DeviceSelector(DRIVER, None, "gpu-0"))
+    found = statuses(only_first, *ring_of())
+    text = "nothing: its PodGroup keeps its claims reserved"
+    assert {name: told(each) for name, each in found.items()} == {
+        "hit": (PodState.SKIPPED, WaitKind.EXEMPTION, text)
+    }, "and takes no other pod along"
+    assert statuses(only_first, *ring_of("another"))["hit"].state is PodState.DUE
+
+
+def test_only_the_worker_takes_pods_of_a_group_along() -> None:
+    """All of them, in whatever order they are planned."""
+    ring = ring_of()
+    ring[2] = claim("hit", devices=("gpu-0",))
+    for number in range(20):
+        ring += [pod(f"rank-{number}", pod_group="ring"), claim(f"rank-{number}", devices=("gpu-1",))]
+    only_first = rule(selector=DeviceSelector(DRIVER, None, "gpu-0"))
+    assert set(statuses(only_first, *ring)) == {"hit", "beside", *[f"rank-{number}" for number in range(20)]}
+    assert set(statuses(only_first, *ring, mode=Mode.DELEGATED, in_tree=InTree.ACTIVE)) == {"hit"}

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from tests.builders import KEY, NOW
+from tests.builders import DRIVER, KEY, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.admission.confirmation import CodeSubject, ImpactToConfirm, Numbers, make_code, read_code
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import SINGLE, PodGroup
+from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.api.pods import PodClaim
-from webhook.api.rules import CONFIRM_IMPACT
+from webhook.api.rules import CONFIRM_IMPACT, DeviceSelector
 from webhook.eviction.ceiling import Confirmation, ceiling_of
 from webhook.eviction.modes import Mode
 from webhook.inventory.impact import Taint, impact_of
@@ -176,3 +176,19 @@ def test_confirmed_rule_on_claims_of_a_pod_group_is_not_stopped() -> None:
     world.add(structs.replace(plain, meta=structs.replace(plain.meta, annotations={CONFIRM_IMPACT: code})))
     world.advance(60)
     assert world.condition("rule")[1] != "Stopped"
+
+
+def test_pod_that_stays_for_its_pod_group_takes_no_other_along() -> None:
+    """Evicting the rest of a group of mode `all` would free no device either."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(PodGroup(ObjectMeta("gang", namespace="ml", uid="uid-gang"), ALL))
+    reserved = claim("hit", devices=("gpu-0",), consumers=(GROUP,), owner="uid-gang", group="gang")
+    world.add(reserved, pod("hit", pod_group="gang"))
+    world.add(claim("beside", devices=("gpu-1",)), pod("beside", pod_group="gang"))
+    world.add(rule(selector=DeviceSelector(DRIVER, None, "gpu-0")))
+    world.advance(60)
+    assert world.evicted == []
+    assert world.condition("rule")[1] == "HeldByPodGroup"
+    world.add(claim("beside", devices=("gpu-0",)))
+    world.advance(60)
+    assert world.evicted == ["beside"], "because of its own claim"
