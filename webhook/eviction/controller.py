@@ -47,7 +47,6 @@ _STOP_POLL_SECONDS: Final = 0.05
 _CLOCK_SECONDS: Final = 1.0
 """How often the wall clock is compared with the monotonic clock, and the drift that means it was set. The event loop's
 timers stand still in a suspended machine: being late by as much means that they end too late as well."""
-"""How often the wall clock is compared with the monotonic clock, and the drift that means it was set."""
 
 
 class Controller:
@@ -320,6 +319,9 @@ class Controller:
                 self.queue.add_after(item, self._deps.settings.sweep_seconds)
             case ItemKind.POOL:
                 self.planner.settle_pool(*item.name.split("/", 1))
+                self._retry_blocked()
+            case ItemKind.WINDOW:
+                self.planner.follow_windows(int(item.name))
                 self._retry_blocked()
 
     def _handle_pod(self, item: WorkItem) -> None:
