@@ -1,94 +1,162 @@
-"""Laws of windows: a walk from minute to minute agrees, whatever the schedule, in zones whose clocks change."""
+"""Laws of windows where clocks change: of the windows themselves, and of the worker that keeps to them."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from webhook.policy.model import EvictionWindow
+from tests.properties.minutes import CHANGES, MINUTE, WINDOWS, open_minutes
+from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.world import FREE, Clock, FakeCluster, World
+from webhook.api.claims import Consumer
+from webhook.api.pods import PodClaim
+from webhook.eviction.modes import Mode
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.policy.model import EvictionWindow, LabelMatch
 from webhook.policy.windows import OpeningHours
 
-ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "UTC")
-CHANGES = (
-    *("2026-03-29T01:00", "2026-10-25T01:00"),  # Berlin
-    *("2026-03-08T07:00", "2026-11-01T06:00"),  # New York
-    *("2026-04-04T15:00", "2026-10-03T15:30"),  # Lord Howe, by half an hour
-)
-MINUTE = timedelta(minutes=1)
-MINUTES = ("0", "30", "15,45", "*/20", "*", "7", "59")
-HOURS = ("*", "2", "1,3", "1-2", "22", "*/2", "0")
-DAYS = ("*", "0", "6", "1-5", "4")
-WINDOWS = st.builds(
-    EvictionWindow,
-    st.builds("{} {} * * {}".format, st.sampled_from(MINUTES), st.sampled_from(HOURS), st.sampled_from(DAYS)),
-    st.sampled_from([1, 10, 45, 60, 61, 90, 480, 1500]).map(lambda minutes: minutes * 60.0),
-    st.sampled_from(ZONES),
-)
+if TYPE_CHECKING:
+    import random
+    from datetime import datetime
 
+    from webhook.eviction.ports import PodRef
 
-def _numbers(field: str, most: int) -> set[int]:
-    """The numbers that a field names; as simple as the fields above."""
-    if field == "*":
-        return set(range(most))
-    if field.startswith("*/"):
-        return set(range(0, most, int(field[2:])))
-    if "-" in field:
-        first, last = map(int, field.split("-"))
-        return set(range(first, last + 1))
-    return set(map(int, field.split(",")))
-
-
-def _is_named(schedule: str, wall: datetime) -> bool:
-    minute, hour, _, _, weekday = schedule.split()
-    named = wall.minute in _numbers(minute, 60) and wall.hour in _numbers(hour, 24)
-    return named and wall.isoweekday() % 7 in _numbers(weekday, 7)
-
-
-def _starts_in(window: EvictionWindow, minute: datetime) -> bool:
-    """Whether the window begins at this minute: the clocks show a time of the schedule, or have just skipped one."""
-    zone = ZoneInfo(window.zone)
-    wall, before = minute.astimezone(zone), (minute - MINUTE).astimezone(zone)
-    again = wall.fold == 1 and not window.schedule.split()[1].startswith("*")
-    if _is_named(window.schedule, wall) and not again:
-        return True
-    skipped = before.replace(tzinfo=None) + MINUTE
-    while skipped < wall.replace(tzinfo=None):
-        if _is_named(window.schedule, skipped):
-            return True
-        skipped += MINUTE
-    return False
+DAY = timedelta(days=1)
 
 
 @given(st.lists(WINDOWS, min_size=1, max_size=3), st.sampled_from(CHANGES), st.integers(-400, 400), st.data())
 def test_windows_agree_with_a_walk_from_minute_to_minute(
-    windows: list[EvictionWindow], change: str, offset: int, data: st.DataObject
+    windows: list[EvictionWindow], change: datetime, offset: int, data: st.DataObject
 ) -> None:
-    now = datetime.fromisoformat(change).replace(tzinfo=UTC) + offset * MINUTE
-    first = now - timedelta(days=3)
-    minutes = [first + number * MINUTE for number in range(6 * 1440)]
-    open_at: set[datetime] = set()
-    for window in windows:
-        length = int(window.duration_seconds // 60)
-        for minute in minutes:
-            if _starts_in(window, minute):
-                open_at.update([minute + number * MINUTE for number in range(length)])
+    now = change + offset * MINUTE
+    open_at = open_minutes(windows, now - 3 * DAY, 6 * 1440)
     hours = OpeningHours(windows)
     for _ in range(4):
         moment = now + timedelta(seconds=data.draw(st.integers(0, 59)))
         state = hours.at(moment)
         assert state.open == (now in open_at)
-        until = moment + timedelta(days=1) if state.until is None else state.until
+        until = moment + DAY if state.until is None else state.until
         step = now
-        while step < min(until, now + timedelta(days=1)):
+        while step < min(until, now + DAY):
             assert (step in open_at) == state.open
             step += MINUTE
-        if not state.open and until < now + timedelta(days=1):
+        if not state.open and until < now + DAY:
             assert until in open_at, "it is closed for as long as it says, and no longer"
         if state.open:
             assert state.since is not None
-            assert state.since in open_at
             assert state.since <= moment
+            assert state.since in open_at or state.since < now - DAY, "the walk does not go back for ever"
         now += data.draw(st.integers(-300, 300)) * MINUTE
+
+
+# --- the worker ---------------------------------------------------------------------------------
+
+PROFILES = 3
+ROOMY = st.lists(WINDOWS, max_size=2).map(tuple)
+FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
+
+
+class Guard(FakeCluster):
+    """Notes who was asked to leave, and at which minute."""
+
+    asked: list[tuple[str, datetime]]
+
+    def _remove(self, verb: str, ref: PodRef) -> EvictionOutcome:
+        wall = self.world.clock.wall
+        self.asked = [*getattr(self, "asked", []), (ref.name, wall.replace(second=0, microsecond=0))]
+        return super()._remove(verb, ref)
+
+
+class History:
+    """A worker in the days around a change of clocks, and what it should do by the walk."""
+
+    def __init__(self, windows: list[tuple[EvictionWindow, ...]], change: datetime, chance: random.Random) -> None:
+        self.chance = chance
+        clock = Clock()
+        clock.wall = change - DAY
+        profiles = [
+            structs.replace(FREE, pod_labels=LabelMatch((("profile", str(number)),)), windows=own)
+            for number, own in enumerate(windows)
+        ]
+        self.world = World(Mode.REPLACEMENT, *profiles, FREE, clock=clock, cluster=Guard, condition_seconds=3600.0)
+        first = change - 3 * DAY
+        self.open = [open_minutes(own, first, 8 * 1440) if own else None for own in windows]
+        self.members: dict[str, tuple[int, ...]] = {}
+        """The profiles of all pods that each pod goes together with."""
+        self.started = clock.wall
+        self.world.add(rule(added=clock.wall))
+
+    def may_go(self, name: str, minute: datetime) -> bool:
+        opened = [self.open[number] for number in self.members[name]]
+        return all(minutes is None or minute in minutes for minutes in opened)
+
+    def add(self, number: int) -> None:
+        """A pod, or two that share a claim."""
+        names = [f"pod-{number}-{part}" for part in "ab"[: self.chance.choice([1, 1, 2])]]
+        profiles = tuple(self.chance.randrange(PROFILES) for _ in names)
+        consumers = tuple(Consumer("", "pods", name, f"uid-{name}") for name in names)
+        self.world.add(claim(f"of-{number}", devices=(f"gpu-{number}",), consumers=consumers, owner=""))
+        self.members |= dict.fromkeys(names, profiles)
+        for name, profile in zip(names, profiles, strict=True):
+            labels = (("profile", str(profile)),)
+            self.world.add(pod(name, claims=(PodClaim(f"of-{number}-claim"),), labels=labels))
+
+    def happen(self, number: int) -> None:
+        """One thing of many happens."""
+        world, chance = self.world, self.chance
+        what = chance.choice(["pod", "pod", "failure", "clock", "policy"])
+        if what == "pod":
+            self.add(number)
+        elif what == "failure":
+            world.cluster.answers.append(FAILED)
+        elif what == "clock":
+            self.set_clock(chance.choice([-7200, -60, 60, 3600]))
+        else:
+            world.worker.replan_all()
+        world.advance(chance.choice([1, 30, 60, 601, 3599, 3 * 3600]))
+
+    def set_clock(self, seconds: float) -> None:
+        world = self.world
+        if world.clock.wall + timedelta(seconds=seconds) > self.started:
+            world.clock.wall += timedelta(seconds=seconds)
+            world.worker._recompute_waits()
+
+    @property
+    def left(self) -> set[str]:
+        """Pods that may go now and are still there."""
+        now = self.world.clock.wall.replace(second=0, microsecond=0)
+        return {name for name in self.members if f"ml/{name}" in self.world.inventory.pods and self.may_go(name, now)}
+
+
+@given(
+    st.lists(ROOMY, min_size=PROFILES, max_size=PROFILES),
+    st.sampled_from(CHANGES),
+    st.randoms(use_true_random=False),
+)
+def test_no_pod_leaves_outside_a_window_and_plans_last_until_the_next_one(
+    windows: list[tuple[EvictionWindow, ...]], change: datetime, chance: random.Random
+) -> None:
+    """Whatever is created, fails or is set meanwhile: pods leave in windows of all that go with them, and then do."""
+    history = History(windows, change, chance)
+    world = history.world
+    for number in range(12):
+        history.happen(number)
+    world.cluster.answers.clear()
+    while world.clock.wall < change + DAY:
+        world.advance(chance.choice([600, 3600, 4 * 3600]))
+        world.advance(30)  # after the last failure, it is tried again within seconds
+        assert history.left == set(), "a window is open, and nothing else keeps them"
+        planned = {plan.ref.name for plan in world.worker.plans.scheduled.values()}
+        assert planned == {name for name in history.members if f"ml/{name}" in world.inventory.pods}
+    cluster = world.cluster
+    assert isinstance(cluster, Guard)
+    outside = [each for each in getattr(cluster, "asked", []) if not history.may_go(*each)]
+    assert outside == []
+    assert len(world.evicted) == len(set(world.evicted))
+    for name, profiles in history.members.items():
+        if name in world.evicted and len(profiles) > 1:
+            assert {f"{name[:-1]}{part}" for part in "ab"} <= set(world.evicted), "no unit is split"
