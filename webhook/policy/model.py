@@ -226,7 +226,7 @@ class ImpactSettings(msgspec.Struct, frozen=True):
 
 
 class EvictionWindow(msgspec.Struct, frozen=True):
-    """When pods may be evicted: from each start of the schedule (a cron expression in the zone's time), for the duration."""
+    """When pods may be evicted: after each start of the schedule, a cron expression in the zone's time. In seconds."""
 
     schedule: str
     duration_seconds: float
