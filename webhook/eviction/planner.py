@@ -139,8 +139,9 @@ class Planner:
         Labels may choose another profile, so the pods of the namespace are also planned again.
         """
         if namespace is None:
-            for profile in self._core.deps.profiles().all:
-                self._core.queue.add(WorkItem(ItemKind.WINDOW, str(profile.position)))
+            for position, settings in self._core.deps.profiles().all:
+                if settings.windows:
+                    self._core.queue.add(WorkItem(ItemKind.WINDOW, str(position)))
         for uid, plan in self._core.plans.scheduled.items():
             if namespace in (None, plan.pod.meta.namespace) and uid not in self._core.ready:
                 self._core.queue.add(WorkItem(ItemKind.POD, uid))
@@ -296,11 +297,11 @@ class Planner:
 
     def _await_windows(self, plan: PodPlan, now: datetime) -> None:
         """All pods of a profile are queued again when its windows open or close."""
-        position, settings = plan.profile
-        state = state_of(settings.windows, now)
-        if state.until is not None:
-            seconds = (state.until - now).total_seconds()
-            self._core.queue.add_after(WorkItem(ItemKind.WINDOW, str(position)), seconds)
+        windows = plan.profile.settings.windows
+        until = state_of(windows, now).until if windows else None
+        if until is not None:
+            item = WorkItem(ItemKind.WINDOW, str(plan.profile.position))
+            self._core.queue.add_after(item, (until - now).total_seconds())
 
     def _is_due(self, plan: PodPlan, now: datetime) -> bool:
         return not self._core.limiter.in_flight(plan.uid) and isinstance(recheck(self._core, plan, now), Evict)

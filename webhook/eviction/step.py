@@ -129,9 +129,10 @@ def next_step(facts: Facts, now: datetime) -> Step:
     due = _plus(facts.eviction.due, profile.grace_seconds)
     if now < due:
         return Wait((due - now).total_seconds(), StepReason.EARLY)
-    wait = _put_off(facts, facts.pod, due, now)
-    if wait is not None:
-        return wait
+    if facts.hold is not None or profile.windows or profile.wait_for_completion_seconds:
+        wait = _put_off(facts, facts.pod, due, now)
+        if wait is not None:
+            return wait
     delete = profile.delete_after_deadline and (facts.overdue or deletes_at_once(profile))
     return Evict(delete, profile.grace_period_seconds)
 

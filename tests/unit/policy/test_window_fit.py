@@ -46,6 +46,7 @@ def test_pods_wait_for_the_window_that_opens_next() -> None:
 
 def test_window_that_is_too_short_is_said_to_be() -> None:
     assert texts(421, **TEN_A_MINUTE)[1:] == ["needs 42 min at 10 a minute; the window is 30 min"]
+    assert not Leaving({}, NOW).more
     assert texts(421, more=True, **TEN_A_MINUTE)[1:] == ["needs at least 42 min at 10 a minute; the window is 30 min"]
     assert texts(421, 8.25, **TEN_A_MINUTE) == ["needs 42 min at 10 a minute; the window is open for another 15 min"]
 

@@ -157,6 +157,16 @@ def test_every_hour_is_every_hour_where_clocks_change() -> None:
     assert forward == ["28 23:10", "29 00:10", "29 01:00", "29 01:10", "29 02:10"]
 
 
+def test_no_start_of_the_hour_that_comes_twice_is_passed_over() -> None:
+    """The second ten past two is later than the first ten to three."""
+    hours = window("10,50 * * * *", 5, BERLIN)
+    starts = [start for start, _ in openings("2026-10-24T23:55", 3 / 24, hours)]
+    assert starts == ["25 00:10", "25 00:50", "25 01:10", "25 01:50", "25 02:10", "25 02:50"]
+    assert at("2026-10-25T00:55", hours).until == utc("2026-10-25T01:10")
+    assert at("2026-10-25T00:20", hours).until == utc("2026-10-25T00:50")
+    assert at("2026-10-25T01:12", hours) == (True, utc("2026-10-25T01:10"), utc("2026-10-25T01:15"), "")
+
+
 def test_day_that_a_zone_skipped() -> None:
     """Samoa had no 30 December 2011: what was to begin on it begins with the day after."""
     state = at("2011-12-29T12:00", window("0 12 30 12 *", 60, "Pacific/Apia"))
