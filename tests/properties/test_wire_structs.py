@@ -235,6 +235,7 @@ _pod_claims: Final = _lists(_some(name=_names, resourceClaimName=_names, resourc
 _pod_specs: Final = _some(
     nodeName=_names,
     priority=st.integers(-5, 5),
+    restartPolicy=st.sampled_from(("Always", "OnFailure", "Never")),
     resourceClaims=_pod_claims,
     schedulingGroup=_some(podGroupName=_names),
     containers=_lists(_some(name=_names, image=_names)),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.api.meta import format_time
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
+from webhook.inventory.impact import Taint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -61,7 +63,9 @@ def figures_of(impact: Impact, rule: DeviceTaintRule, *, in_tree: bool) -> Itera
         yield f"{text}; no harm to {count(len(impact.kept), 'pod')} on them" if impact.kept else text
     else:
         pods = count(len(impact.pods), "pod")
-        yield f"{would}selects {devices}; evicts {pods} in {count(len(impact.namespaces), 'namespace')}{_when(impact)}"
+        start = Taint.of_rule(rule, in_tree=in_tree).not_before
+        when = f", from {format_time(start)} on" if start is not None and impact.later else _when(impact)
+        yield f"{would}selects {devices}; evicts {pods} in {count(len(impact.namespaces), 'namespace')}{when}"
         yield from _gangs(impact, would)
         yield from _others(impact, would, in_tree=in_tree)
     if impact.incomplete_pools:

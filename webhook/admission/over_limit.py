@@ -9,7 +9,7 @@ from webhook.admission.closed_devices import closed_alone, closed_with_recent
 from webhook.admission.confirmation import ImpactToConfirm, Numbers
 from webhook.admission.impact_text import count, first_names
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.admission.recent_impact import hit_with_recent, limits_in_numbers
+from webhook.admission.recent_impact import hit_with_recent, limits_in_numbers, yet_to_begin
 from webhook.api.meta import format_time
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.gang_impact import with_companions, with_gangs
@@ -180,7 +180,8 @@ class LimitCheck:
         if over:
             minutes = self._settings.window_seconds / 60
             hits = " and ".join(each.hit for each in over.values())
-            text = f"with all other taints of the last {minutes:g} min it hits {hits}, and the limit is"
+            later = " and rules yet to begin" if yet_to_begin(inventory, self._context, in_tree=self.in_tree) else ""
+            text = f"with all other taints of the last {minutes:g} min{later} it hits {hits}, and the limit is"
             text = f"{text} {_limits_text(over)}"
             yield LimitReason(f"{_WINDOW}{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT)
 

@@ -23,6 +23,8 @@ GANG: Final = f"{OWN_GROUP}/gang"
 MIRROR: Final = "kubernetes.io/config.mirror"
 """Annotation of mirror pods (core/v1.MirrorPodAnnotationKey)."""
 DAEMON_SET: Final = "DaemonSet"
+_JOB: Final = "Job"
+_RUN_TO_END: Final = frozenset({"Never", "OnFailure"})
 READY: Final = "Ready"
 """Type of the condition (core/v1.PodReady)."""
 Labels: TypeAlias = tuple[tuple[str, str], ...]
@@ -42,7 +44,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
     `hold` is the annotation's text, None if it has none. `deleting`: it has a deletionTimestamp, and `gone_by` is that
     time, at which its grace period ends. `ready`: its condition Ready is True. `labels` are in order of their keys.
-    `gang` is the text of annotation `/gang`, empty if it has none.
+    `gang` is the text of annotation `/gang`, empty if it has none. `completes`: as `will_complete` says.
     """
 
     meta: ObjectMeta
@@ -60,6 +62,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     gone_by: datetime | None = None
     labels: Labels = ()
     gang: str = ""
+    completes: bool = False
 
     def label(self, key: str) -> str | None:
         """The value of one of its labels, or None."""
@@ -84,6 +87,11 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         return self.uses_claims or bool(self.pod_group)
 
 
+def will_complete(restart_policy: str, owner: Owner | None) -> bool:
+    """Whether a pod runs to its end by itself: its containers are not always restarted. Those of Jobs never are."""
+    return restart_policy in _RUN_TO_END or (owner is not None and owner.kind == _JOB)
+
+
 def to_labels(labels: Mapping[str, str]) -> Labels:
     """Labels in the order of their keys, of which many objects have the same."""
     return tuple(sorted([(intern(key), intern(value)) for key, value in labels.items()]))
@@ -96,6 +104,7 @@ def decode_pod(reader: Reader) -> Pod:
     generated: dict[str, str | None] = {
         each.text("name"): each.optional_text("resourceClaimName") for each in status.each("resourceClaimStatuses")
     }
+    owner = decode_owner(reader)
     return Pod(
         meta,
         spec.text("nodeName"),
@@ -105,13 +114,14 @@ def decode_pod(reader: Reader) -> Pod:
         status.text("phase"),
         metadata.has("deletionTimestamp"),
         spec.integer("priority") or 0,
-        decode_owner(reader),
+        owner,
         MIRROR in meta.annotations,
         meta.annotations.get(HOLD),
         any(each.text("type") == READY and each.text("status") == "True" for each in status.each("conditions")),
         parse_time(metadata.text("deletionTimestamp") or ""),
         to_labels(metadata.text_map("labels")),
         meta.annotations.get(GANG, ""),
+        will_complete(spec.text("restartPolicy"), owner),
     )
 
 

@@ -82,6 +82,13 @@ class LimitedPods(NamedTuple):
     first: tuple[str, ...]
 
 
+class ClosedWindow(NamedTuple):
+    """Pods that wait for a window: when it opens, in local time with its zone, empty if unknown; and how many."""
+
+    opens: str
+    pods: int
+
+
 class HeldByPodGroup(NamedTuple):
     """Pods that are not evicted, because a PodGroup, by `namespace/name`, keeps their claims reserved."""
 
@@ -103,7 +110,8 @@ class Progress(NamedTuple):
     `limited`: by limit, none twice. `stalled`: limits have let no pod go for a while. `stuck`: pods, by
     `namespace/name`, that are terminating for too long. `paused`: the end of the policy's pause, and its reason.
     `blocked`: a disruption budget, or another error of the API server, refused the last attempt. `skipped`: pods that
-    are never evicted, such as those of DaemonSets. `next_due`: the earliest due time of the pods not due yet.
+    are never evicted, such as those of DaemonSets. `closed` and `completing`: pods that wait for a window, or are left
+    to complete; neither is due. `next_due`: the earliest due time of the pods not due yet.
     `held_by` and `returning`: pods that are not evicted, since that would free no device; they are not pending.
     `settled`: enough time has passed since the rule appeared for the caches to know every allocation made before it.
     """
@@ -115,6 +123,8 @@ class Progress(NamedTuple):
     held: int = 0
     limited: tuple[LimitedPods, ...] = ()
     stalled: bool = False
+    closed: tuple[ClosedWindow, ...] = ()
+    completing: int = 0
     stuck: tuple[str, ...] = ()
     paused: tuple[datetime, str] | None = None
     evicted: int = 0
@@ -175,7 +185,7 @@ def _parts(progress: Progress, *, acts: bool, stopped: str) -> Iterable[str]:
         yield f"{len(progress.stuck)} stuck in Terminating ({_names(progress.stuck[:3], len(progress.stuck))})"
     yield from _in_vain(progress)
     if progress.skipped:
-        yield f"{progress.skipped} skipped (pods of DaemonSets, mirror pods)"
+        yield f"{progress.skipped} skipped (pods of DaemonSets, mirror pods, action: skip)"
     if progress.tolerating_scheduling:
         yield f"{progress.tolerating_scheduling} left alone (ToleratesScheduling)"
 
@@ -202,6 +212,10 @@ def _causes(progress: Progress) -> Iterable[str]:
         yield f"{progress.held} held"
     for limit, pods, first in progress.limited:
         yield f"{pods} limited by {limit} ({_names(first, pods)})"
+    for opens, pods in progress.closed[:_NAMED_MOST]:
+        yield f"{pods} waiting for a window" + (f" that opens at {opens}" if opens else "")
+    if progress.completing:
+        yield f"{progress.completing} left to complete"
     if progress.paused is not None:
         until, why = progress.paused
         yield f"paused until {format_time(until)}" + (f": {why}" if why else "")

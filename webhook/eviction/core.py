@@ -10,6 +10,7 @@ Where things wait:
 | pods of a driver whose breaker tripped | `ready`, parked; the driver is in `queue` | the driver is calm |
 | a pod that is not due, is held, or is to be retried | `queue`, as POD | its delay is over |
 | a rule whose conditions are to be written | `queue`, as RULE | the next write is allowed |
+| pods whose windows are closed | nowhere; their profile is in `queue`, as WINDOW | its windows open or close |
 | an evicted pod without a replacement | `queue`, as REPLACEMENT | the wait for a replacement is over |
 | a pod that was evicted and is not seen to terminate | `queue`, as EVICTED | the time for that is over |
 | a pod that is terminating | `queue`, as TERMINATING | it is gone, or counts as stuck |
@@ -59,13 +60,15 @@ class ItemKind(StrEnum):
     EVICTED = "evicted"
     TERMINATING = "terminating"
     POOL = "pool"
+    WINDOW = "window"
     SWEEP = "sweep"
 
 
 class WorkItem(NamedTuple):
     """A pod by uid, a rule by name, an evicted or terminating pod by `namespace/name/uid`, a pool by `driver/name`.
 
-    An evicted pod that is to be replaced goes by its uid, the sweep has no name.
+    An evicted pod that is to be replaced goes by its uid, a window by the position of its profile, the sweep has no
+    name.
     """
 
     kind: ItemKind

@@ -40,14 +40,17 @@ _ACTIONS: Final = {
 
 
 def pod_event(mode: Mode, kind: PodEventKind, plan: PodPlan, text: str = "") -> EvictionEvent:
-    """An Event about a pod; `text` is the API server's refusal or the text of `/hold`, for the kinds that quote it."""
+    """An Event about a pod; `text` is the API server's refusal, or the text of `/hold`, for the kinds that quote it.
+
+    Of SCHEDULED it says when; empty for the due time.
+    """
     if mode is Mode.REPLACEMENT and kind in _IN_TREE_TEXTS:
         return EvictionEvent(plan.ref, _IN_TREE_REASON, _ACTIONS[kind], _IN_TREE_TEXTS[kind])
     why = _why(plan)
     match kind:
         case PodEventKind.SCHEDULED:
             verb = "would be evicted" if mode is Mode.OBSERVE else "to be evicted"
-            words = f"{verb} at {format_time(plan.eviction.due)} because of {why}"
+            words = f"{verb} {text or f'at {format_time(plan.eviction.due)}'} because of {why}"
         case PodEventKind.CANCELLED:
             words = "eviction cancelled"
         case PodEventKind.HELD:

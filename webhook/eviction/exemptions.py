@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from webhook.api.pods import DAEMON_SET
 
@@ -24,6 +24,9 @@ class StepReason(StrEnum):
     MIRROR = "mirror pods cannot be evicted"
     EARLY = "it is not due yet"
     HELD = "it is held"
+    COMPLETING = "it is left to complete"
+    WINDOW = "no window is open"
+    SKIPPED = "its profile has action: skip"
     GANG = "others that it goes together with cannot go yet"
     GROUP = "its PodGroup keeps its claims reserved"
     RETURNS = "pods of its claim come back to the same device"
@@ -35,7 +38,11 @@ def exemption(pod: Pod, profile: EvictionProfile) -> StepReason | None:
         return StepReason.MIRROR
     if pod.owner is not None and pod.owner.kind == DAEMON_SET and not profile.evict_daemon_sets:
         return StepReason.DAEMON
-    return None
+    return StepReason.SKIPPED if profile.skips else None
+
+
+PUT_OFF: Final = frozenset({StepReason.HELD, StepReason.COMPLETING, StepReason.WINDOW})
+"""Why a pod that is due by its taints is not evicted yet, although rates and limits may allow it."""
 
 
 def in_vain(held_by: str, returns: str) -> StepReason | None:

@@ -14,10 +14,12 @@ from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
-from webhook.eviction.exemptions import StepReason
+from webhook.eviction.exemptions import PUT_OFF, StepReason
+from webhook.eviction.openings import when_text
 from webhook.eviction.recorder import RENEW_SECONDS
 from webhook.eviction.step import Evict, NoAction, hold_of, recheck
 from webhook.inventory.state import key_of
+from webhook.policy.windows import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -136,11 +138,27 @@ class Planner:
 
         Labels may choose another profile, so the pods of the namespace are also planned again.
         """
+        if namespace is None:
+            for position, settings in self._core.deps.profiles().all:
+                if settings.windows:
+                    self._core.queue.add(WorkItem(ItemKind.WINDOW, str(position)))
         for uid, plan in self._core.plans.scheduled.items():
             if namespace in (None, plan.pod.meta.namespace) and uid not in self._core.ready:
                 self._core.queue.add(WorkItem(ItemKind.POD, uid))
             if namespace == plan.pod.meta.namespace:
                 self._backlog.pods.add((plan.key,))
+        return self.begin()
+
+    def follow_windows(self, position: int) -> bool:
+        """The windows of a profile, by its position, opened or closed: its pods that are due are queued again."""
+        core = self._core
+        self._backlog.to_enqueue.add(
+            [
+                uid
+                for uid, plan in core.plans.scheduled.items()
+                if plan.profile.position == position and (uid in core.ready or uid in core.plans.put_off)
+            ]
+        )
         return self.begin()
 
     def settle_pool(self, driver: str, pool: str) -> bool:
@@ -208,8 +226,9 @@ class Planner:
             self.mark_claims(self._core.evictions.suspend(rule))
 
     def _push_due(self) -> None:
+        now = self._core.deps.clock.now()
         for _ in range(min(_BATCH_SIZE, len(self._backlog.due))):
-            self._core.ready.push(self._core.limiter.ready_pod(self._backlog.due.popitem()[1]))
+            self._push(self._backlog.due.popitem()[1], now)
 
     def _enqueue(self, uids: Iterable[str]) -> None:
         scheduled, now = self._core.plans.scheduled, self._core.deps.clock.now()
@@ -268,19 +287,35 @@ class Planner:
             return  # queued again when its request has been answered
         step = recheck(self._core, plan, now)
         if not isinstance(step, Evict):
-            self._delay(step, plan)
+            self._delay(step, plan, now)
             return
-        self._core.plans.held.discard(plan.uid)
+        self._push(plan, now)
+
+    def _push(self, plan: PodPlan, now: datetime) -> None:
+        """Puts a pod into the ready queue."""
+        self._core.plans.put_off.pop(plan.uid, None)
         self._core.ready.push(self._core.limiter.ready_pod(plan))
+        self._await_windows(plan, now)
+
+    def _await_windows(self, plan: PodPlan, now: datetime) -> None:
+        """All pods of a profile are queued again when its windows open or close."""
+        windows = plan.profile.settings.windows
+        until = state_of(windows, now).until if windows else None
+        if until is not None:
+            item = WorkItem(ItemKind.WINDOW, str(plan.profile.position))
+            self._core.queue.add_after(item, (until - now).total_seconds())
 
     def _is_due(self, plan: PodPlan, now: datetime) -> bool:
         return not self._core.limiter.in_flight(plan.uid) and isinstance(recheck(self._core, plan, now), Evict)
 
-    def _delay(self, step: NoAction | Wait, plan: PodPlan) -> None:
+    def _delay(self, step: NoAction | Wait, plan: PodPlan, now: datetime) -> None:
         """Removes a pod from the ready queue and, if it has to wait, adds it to the work queue with that delay."""
         core, item = self._core, WorkItem(ItemKind.POD, plan.uid)
         core.ready.discard(plan.uid)
-        (core.plans.held.add if step.reason is StepReason.HELD else core.plans.held.discard)(plan.uid)
+        if step.reason in PUT_OFF:
+            core.plans.put_off[plan.uid] = step.reason
+        else:
+            core.plans.put_off.pop(plan.uid, None)
         if isinstance(step, NoAction):
             core.queue.forget(item)
             if step.reason is StepReason.OBSERVED:
@@ -290,9 +325,12 @@ class Planner:
             core.recorder.record_pod_event(PodEventKind.HELD, plan, hold_of(core, plan) or "")
             core.queue.add_after(item, min(step.seconds, RENEW_SECONDS))
             return
-        core.queue.add_after(item, step.seconds)
+        if step.reason is StepReason.WINDOW and not state_of(plan.profile.settings.windows, now).open:
+            self._await_windows(plan, now)
+        else:
+            core.queue.add_after(item, step.seconds)
         if step.seconds > core.deps.settings.announce_after_seconds:
-            core.recorder.record_pod_event(PodEventKind.SCHEDULED, plan)
+            core.recorder.record_pod_event(PodEventKind.SCHEDULED, plan, when_text(core, plan, step, now))
 
 
 def _without_status(rule: DeviceTaintRule) -> tuple[object, ...]:

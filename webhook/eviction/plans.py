@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from webhook.api.pods import Pod
+    from webhook.eviction.exemptions import StepReason
     from webhook.eviction.freed import Freed
     from webhook.eviction.profiles import Profile
     from webhook.inventory.evictions import Eviction, Evictions
@@ -154,8 +155,8 @@ class Plans:
         """What has changed for limits since the controller last emptied this set."""
         self.owners = Owners(self.freed)
         self._terminating: set[str] = set()
-        self.held: set[str] = set()
-        """Planned pods, by uid, that wait for the end of a hold."""
+        self.put_off: dict[str, StepReason] = {}
+        """Planned pods, by uid, that are due and are kept by a hold, a closed window, or until they complete."""
         self.stuck: dict[str, StuckPod] = {}
         """Pods, by uid, that are terminating for too long to be counted any longer."""
 
@@ -257,7 +258,7 @@ class Plans:
     def _drop(self, uid: str, dropped: list[PodPlan]) -> None:
         plan = self.scheduled.pop(uid, None)
         if plan is not None:
-            self.held.discard(uid)
+            self.put_off.pop(uid, None)
             self._unlist(plan)
             dropped.append(plan)
 

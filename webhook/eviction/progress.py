@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.eviction.conditions import HeldByPodGroup, LimitedPods, Progress, ReturningPods
+from webhook.eviction.conditions import ClosedWindow, HeldByPodGroup, LimitedPods, Progress, ReturningPods
 from webhook.eviction.exemptions import StepReason, exemption, in_vain
 from webhook.eviction.limits import LimitKind
+from webhook.eviction.openings import opening_of
 from webhook.eviction.step import Evict, Wait, facts_of, next_step, wait_for_unit
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.gangs import root_owner
@@ -30,6 +31,8 @@ class ProgressCount:
         self._pending = self._due = self._blocked = self._held = self._skipped = 0
         self._next_due: datetime | None = None
         self._limited: dict[LimitKind, list[str]] = {}
+        self._closed: dict[str, int] = {}
+        self._completing = 0
         self._held_by: dict[str, int] = {}
         self._returning: dict[tuple[str, str], int] = {}
 
@@ -53,6 +56,8 @@ class ProgressCount:
                     for kind, keys in self._limited.items()
                 ]
             ),
+            closed=tuple([ClosedWindow(*each) for each in sorted(self._closed.items())]),
+            completing=self._completing,
             stuck=tuple(sorted(self._core.plans.stuck_of(rule_uid))),
             paused=None if pause is None else (pause.until, pause.why),
             skipped=self._skipped,
@@ -85,6 +90,8 @@ class ProgressCount:
         step = next_step(facts, self._now)
         if isinstance(step, Evict):
             step = wait_for_unit(self._core, plan, self._now) or step
+        if isinstance(step, Wait) and self._is_later(plan, step):
+            return
         if isinstance(step, Wait) and step.reason in (StepReason.EARLY, StepReason.GANG):
             unit = self._core.plans.units.of(plan)
             due = plan.eviction.due if unit is None else unit.due
@@ -99,3 +106,11 @@ class ProgressCount:
             self._blocked += plan.blocked or limit is not None
         else:
             self._limited.setdefault(limit.kind, []).append(plan.key)
+
+    def _is_later(self, plan: PodPlan, step: Wait) -> bool:
+        """Whether the pod waits for a window or for its end, counting it."""
+        if step.reason is StepReason.WINDOW:
+            opening = opening_of(self._core, plan, self._now)
+            self._closed[opening] = self._closed.get(opening, 0) + 1
+        self._completing += step.reason is StepReason.COMPLETING
+        return step.reason in (StepReason.WINDOW, StepReason.COMPLETING)

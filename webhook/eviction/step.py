@@ -6,7 +6,7 @@ The worker calls `recheck` wherever it decides about a pod.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -15,10 +15,15 @@ from webhook.eviction.exemptions import StepReason, exemption, in_vain
 from webhook.eviction.profiles import deletes_at_once
 from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile
+from webhook.policy.windows import state_of
 
 if TYPE_CHECKING:
     from webhook.eviction.core import Core
     from webhook.eviction.pod_plan import PodPlan
+
+
+_UNTIL_NEWS_SECONDS: Final = 24 * 3600.0
+"""When to look again for a window of which no next one is known."""
 
 
 class NoAction(msgspec.Struct, frozen=True):
@@ -84,8 +89,11 @@ def wait_for_unit(core: Core, plan: PodPlan, now: datetime) -> Wait | None:
     if unit.alike:
         return None
     steps = [next_step(facts_of(core, other), now) for other in unit.plans if other is not plan]
-    waits = [step.seconds for step in steps if isinstance(step, Wait)]
-    return Wait(max(waits), StepReason.GANG) if waits else None
+    waits = [step for step in steps if isinstance(step, Wait)]
+    if not waits:
+        return None
+    closed = any(step.reason is StepReason.WINDOW for step in waits)
+    return Wait(max(step.seconds for step in waits), StepReason.WINDOW if closed else StepReason.GANG)
 
 
 def request_to_send(core: Core, plan: PodPlan) -> Evict | None:
@@ -121,12 +129,30 @@ def next_step(facts: Facts, now: datetime) -> Step:
     due = _plus(facts.eviction.due, profile.grace_seconds)
     if now < due:
         return Wait((due - now).total_seconds(), StepReason.EARLY)
+    if facts.hold is not None or profile.windows or profile.wait_for_completion_seconds:
+        wait = _put_off(facts, facts.pod, due, now)
+        if wait is not None:
+            return wait
+    delete = profile.delete_after_deadline and (facts.overdue or deletes_at_once(profile))
+    return Evict(delete, profile.grace_period_seconds)
+
+
+def _put_off(facts: Facts, pod: Pod | None, due: datetime, now: datetime) -> Wait | None:
+    """How long a pod that is due is kept: by a hold, until it completes, or until a window opens."""
+    profile = facts.profile
     if facts.hold is not None:
         end = _plus(due, profile.max_hold_seconds)
         if now < end:
             return Wait((end - now).total_seconds(), StepReason.HELD)
-    delete = profile.delete_after_deadline and (facts.overdue or deletes_at_once(profile))
-    return Evict(delete, profile.grace_period_seconds)
+    if profile.wait_for_completion_seconds and pod is not None and pod.completes:
+        end = _plus(due, profile.wait_for_completion_seconds)
+        if now < end:
+            return Wait((end - now).total_seconds(), StepReason.COMPLETING)
+    state = state_of(profile.windows, now)
+    if state.open:
+        return None
+    seconds = _UNTIL_NEWS_SECONDS if state.until is None else (state.until - now).total_seconds()
+    return Wait(seconds, StepReason.WINDOW)
 
 
 def _why_not(facts: Facts) -> StepReason | None:

@@ -113,7 +113,8 @@ class Units:
             max([due_of(each) for each in members]),
             max([each.pod.priority for each in members]),
             f"claims {links[-1]}",
-            alike=all(each.profile is plan.profile and each.pod.hold is None for each in members),
+            alike=not plan.profile.settings.wait_for_completion_seconds
+            and all(each.profile is plan.profile and each.pod.hold is None for each in members),
         )
         for each in members:
             self._units[each.uid] = unit

@@ -15,14 +15,14 @@ from msgspec import structs
 from webhook.api.claims import ResourceClaim
 from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
-from webhook.api.rules import DeviceTaintRule
+from webhook.api.rules import NEVER, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import UNSEEN, Taint
 from webhook.inventory.matching import FOR_EVER
 from webhook.inventory.pod_groups import keeps_all
-from webhook.inventory.scope import can_judge, is_ours
+from webhook.inventory.scope import can_judge, is_ours, start_of
 from webhook.inventory.state import key_of
 from webhook.inventory.usage import uses
 
@@ -190,14 +190,17 @@ class Evictions:
         if rule.meta.uid in self._suspended or not is_ours(rule, self._scope) or not can_judge(rule.selector):
             return None
         assert rule.selector is not None
-        not_before = None
+        not_before = start_of(rule, self._scope)
+        if not_before == NEVER:
+            return None
         if rule.taint.effect == NO_EXECUTE:
             taint = Taint(rule.taint, self._scope.no_execute)
         else:
             taint = Taint.of_rule(rule, in_tree=False)
-            not_before = self._announced_at(rule)
-            if not_before is None:
+            announced_at = self._announced_at(rule)
+            if announced_at is None:
                 return None
+            not_before = announced_at if not_before is None else max(announced_at, not_before)
         names = DeviceNames(rule.selector.driver, rule.selector.pool, rule.selector.device)
         return _Acting(taint, EvictionReason(taint.taint, rule.meta.name, rule.meta.uid), names, not_before)
 

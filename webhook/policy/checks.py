@@ -9,12 +9,21 @@ from webhook.api.field import FieldError, Path, duplicate, forbidden, invalid, r
 from webhook.api.taints import EXISTS, NO_EXECUTE
 from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Subject
 from webhook.policy.schema import PHASE
+from webhook.policy.windows import is_zone, schedule_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from webhook.api.taints import DeviceToleration
-    from webhook.policy.model import LabelMatch, Match, NamespaceMatch, Policy, PolicyException, Rule
+    from webhook.policy.model import (
+        EvictionWindow,
+        LabelMatch,
+        Match,
+        NamespaceMatch,
+        Policy,
+        PolicyException,
+        Rule,
+    )
 
 _TYPING_ERRORS: Final = 3
 _COMPARED_MAX: Final = 100
@@ -56,6 +65,11 @@ def policy_errors(policy: Policy, at: Path, check: Callable[[str], None]) -> Ite
             yield from _toleration_errors(toleration, path.child("tolerations").index(number))
     yield from _impact_errors(policy, at.child("impact"))
     yield from _eviction_errors(policy, at.child("eviction"))
+    for position, profile in enumerate(policy.eviction):
+        check(PHASE)
+        windows = at.child("eviction").index(position).child("windows")
+        for number, window in enumerate(profile.windows):
+            yield from _window_errors(window, windows.index(number))
 
 
 def _name_errors(policy: Policy, at: Path) -> Iterator[FieldError]:
@@ -207,6 +221,14 @@ def _eviction_errors(policy: Policy, at: Path) -> Iterator[FieldError]:
         for profile in policy.eviction
     ]
     yield from _end_errors(ends, at, "namespaces, priority, podLabels and deviceClasses")
+
+
+def _window_errors(window: EvictionWindow, at: Path) -> Iterator[FieldError]:
+    fault = schedule_fault(window.schedule)
+    if fault is not None:
+        yield invalid(at.child("schedule"), window.schedule, fault)
+    if not is_zone(window.zone):
+        yield invalid(at.child("zone"), window.zone, "is not in the time zone database")
 
 
 def _end_errors(ends: Sequence[bool], at: Path, fields: str) -> Iterator[FieldError]:

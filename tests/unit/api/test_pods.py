@@ -77,6 +77,24 @@ def test_pod_that_is_being_deleted_is_known_by_its_time() -> None:
     assert not read(make_pod("p")).uses_claims
 
 
+@pytest.mark.parametrize(
+    ("policy", "kind", "completes"),
+    [
+        ("Always", "ReplicaSet", False),
+        ("Always", "", False),
+        ("", "", False),
+        ("Never", "", True),
+        ("OnFailure", "ReplicaSet", True),
+        ("", "Job", True),
+    ],
+)
+def test_pod_completes_if_its_containers_are_not_always_restarted(policy: str, kind: str, *, completes: bool) -> None:
+    owners = [{"kind": kind, "name": "o", "uid": "u", "controller": True}] if kind else []
+    manifest = make_pod("p", restartPolicy=policy)
+    manifest["metadata"]["ownerReferences"] = owners
+    assert read(manifest).completes is completes
+
+
 def test_labels_of_a_pod_are_in_the_order_of_their_keys() -> None:
     pod = read(make_pod("p", meta={"labels": {"b": "2", "a": "1", "c": ""}, "annotations": {GANG: "ranks"}}))
     assert (pod.labels, pod.gang) == ((("a", "1"), ("b", "2"), ("c", "")), "ranks")

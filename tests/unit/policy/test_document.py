@@ -31,6 +31,7 @@ from webhook.policy.model import (
     Action,
     DefaultTolerations,
     EvictionProfile,
+    EvictionWindow,
     ImpactLimits,
     ImpactSettings,
     InTreeEvictor,
@@ -274,6 +275,12 @@ def test_eviction_profiles_are_read() -> None:
         "gangLabels": ["example.com/gang", "group"],
         "gang": "owner",
         "gangWindow": "90s",
+        "action": "skip",
+        "windows": [
+            {"schedule": "0 22 * * 1-5", "duration": "8h", "zone": "Europe/Berlin"},
+            {"schedule": "0 0 * * 0", "duration": "24h"},
+        ],
+        "waitForCompletion": "24h",
     }
     assert policy_of(eviction=[first, {"perOwnerUnavailable": None}]).eviction == (
         EvictionProfile(
@@ -296,6 +303,12 @@ def test_eviction_profiles_are_read() -> None:
             gang_labels=("example.com/gang", "group"),
             gang_by_owner=True,
             gang_window_seconds=90.0,
+            skips=True,
+            windows=(
+                EvictionWindow("0 22 * * 1-5", 8 * 3600.0, "Europe/Berlin"),
+                EvictionWindow("0 0 * * 0", 24 * 3600.0, "UTC"),
+            ),
+            wait_for_completion_seconds=24 * 3600.0,
         ),
         EvictionProfile(per_owner_unavailable=None),
     )
@@ -307,6 +320,7 @@ def test_eviction_profiles_are_read() -> None:
         ({}, EvictionProfile()),
         ({"gang": "none", "gangLabels": [], "gangWindow": "0s"}, EvictionProfile(gang_window_seconds=0.0)),
         ({"podLabels": {}}, EvictionProfile()),
+        ({"action": "evict", "windows": [], "waitForCompletion": "0s"}, EvictionProfile()),
         ({"podLabels": {"labels": {}, "matchExpressions": []}}, EvictionProfile()),
     ],
 )

@@ -14,7 +14,7 @@ from webhook.api.decode import Reader
 from webhook.api.meta import parse_time
 from webhook.api.owners import Owner
 from webhook.api.pod_groups import PodGroup, decode_pod_group
-from webhook.api.pods import GANG, HOLD, MIRROR, READY, Labels, Pod, PodClaim, to_labels
+from webhook.api.pods import GANG, HOLD, MIRROR, READY, Labels, Pod, PodClaim, to_labels, will_complete
 from webhook.cluster.cache.object_meta import OwnerReference, controller_of, object_meta
 from webhook.cluster.cache.shared_lists import REMEMBERED_ENTRIES, SharedLists
 from webhook.cluster.cache.wire import ObjectIdentity
@@ -67,6 +67,7 @@ class _PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resource_claims: tuple[_PodClaim, ...] | None = None
     scheduling_group: _SchedulingGroup = _SchedulingGroup()
     priority: int | None = None
+    restart_policy: str = ""
 
 
 class _ExtendedClaim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -96,6 +97,7 @@ class PodWire(msgspec.Struct, frozen=True, gc=False):
         """As `api.pods.decode_pod` returns it, without annotations and generateName."""
         metadata, spec, status = self.metadata, self.spec, self.status
         extended = status.extended_resource_claim_status
+        owner = _owner_of(controller_of(metadata.owner_references))
         return Pod(
             meta=object_meta(metadata),
             node_name=intern(spec.node_name),
@@ -105,13 +107,14 @@ class PodWire(msgspec.Struct, frozen=True, gc=False):
             phase=intern(status.phase),
             deleting=metadata.deletion_timestamp is not None,
             priority=spec.priority or 0,
-            owner=_owner_of(controller_of(metadata.owner_references)),
+            owner=owner,
             mirror=metadata.annotations.mirror is not msgspec.UNSET,
             hold=metadata.annotations.hold,
             ready=any(each.type == READY and each.status == "True" for each in status.conditions or ()),
             gone_by=parse_time(metadata.deletion_timestamp or ""),
             labels=_labels.of(metadata.labels),
             gang=intern(metadata.annotations.gang or ""),
+            completes=will_complete(spec.restart_policy, owner),
         )
 
     def _claims(self) -> tuple[PodClaim, ...]:

@@ -24,6 +24,7 @@ from webhook.commands.preview.gangs import Gangs
 from webhook.commands.preview.notes import PreviewSource, notes_of
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult, ObjectPreview, PreviewReport, as_values
 from webhook.commands.preview.text import as_text
+from webhook.commands.preview.windows import window_notes
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
 from webhook.commands.shared.flags import (
     add_cluster,
@@ -235,7 +236,7 @@ def _preview_of(
     preview = gangs.as_carried_out(preview)
     findings = [*_denials(_errors(value, subject.row, inventory)), *_advice(value, preview, inventory, now)]
     row = replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
-    notes = tuple(notes_of(value, preview, source))
+    notes = *notes_of(value, preview, source), *window_notes(value, preview, inventory, found.policy, now)
     return ObjectPreview(row, value, preview, notes, answer, gangs.broken_by(preview))
 
 

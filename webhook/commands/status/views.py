@@ -19,6 +19,7 @@ from webhook.eviction.breaker import Breaker
 from webhook.eviction.conditions import EVICTION, ConditionReason, condition_of
 from webhook.eviction.exemptions import StepReason, stays
 from webhook.eviction.modes import InTree, Mode, scope_of
+from webhook.eviction.openings import opening_text
 from webhook.eviction.plans import Plans
 from webhook.eviction.profiles import Profiles, classes_of
 from webhook.eviction.step import Facts, NoAction, Wait, next_step
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from webhook.commands.status.objects import StatusObjects
     from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.profiles import Profile
+    from webhook.eviction.step import Step
     from webhook.inventory.evictions import Eviction
     from webhook.policy.model import Policy
 
@@ -215,9 +217,21 @@ class EvictionView:
         if isinstance(step, Wait) and step.reason is StepReason.EARLY:
             waits_for = WaitsFor(WaitKind.TIME, "its due time")
             return PodStatus(plan.pod, eviction, self.evictor, PodState.NOT_DUE, due, tainted_at, waits_for)
-        state, waits_for, since = self._due(plan, isinstance(step, Wait))
+        state, waits_for, since = self._put_off(plan, step) or self._due(plan, isinstance(step, Wait))
         since = due if since is None else max(due, since)
         return PodStatus(plan.pod, eviction, self.evictor, state, due, since, waits_for)
+
+    def _put_off(self, plan: PodPlan, step: Step) -> DueState | None:
+        """The state of a pod that waits for a window, or is left to complete."""
+        now = self._settings.now
+        if isinstance(step, Wait) and step.reason is StepReason.WINDOW:
+            opening = opening_text([plan.profile.settings], now)
+            text = f"a window, which opens at {opening}" if opening else "a window"
+            return DueState(PodState.PUT_OFF, WaitsFor(WaitKind.WINDOW, text))
+        if isinstance(step, Wait) and step.reason is StepReason.COMPLETING:
+            text = f"its end, at most until {format_time(now + timedelta(seconds=step.seconds))}"
+            return DueState(PodState.PUT_OFF, WaitsFor(WaitKind.COMPLETION, text))
+        return None
 
     def _due(self, plan: PodPlan, held: bool) -> DueState:  # noqa: FBT001 -- by position, once
         if held:

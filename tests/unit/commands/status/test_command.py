@@ -182,6 +182,7 @@ def test_json_has_what_is_reported_and_what_is_computed(run_status: StatusRunner
                 "notDue": 1,
                 "due": 2,
                 "held": 1,
+                "putOff": 0,
                 "blocked": 1,
                 "limited": 1,
                 "paused": 0,

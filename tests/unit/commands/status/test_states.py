@@ -25,7 +25,7 @@ from webhook.commands.status.views import StatusSettings, guessed_mode
 from webhook.eviction.conditions import EVICTED_PODS, EVICTION
 from webhook.eviction.modes import InTree, Mode
 from webhook.inventory.matching import Evictor
-from webhook.policy.model import BUILTIN, EvictionProfile, NamespaceMatch, Pause, Policy
+from webhook.policy.model import BUILTIN, EvictionProfile, EvictionWindow, NamespaceMatch, Pause, Policy
 from webhook.policy.ports import NamespaceFacts
 
 if TYPE_CHECKING:
@@ -90,6 +90,9 @@ def condition(reason: str, message: str = "", status: str = "True", generation: 
     return Condition(EVICTION, status, reason, message, generation, AGO)
 
 
+WINDOW = EvictionWindow("0 22 * * *", 3600.0, "Europe/Berlin")
+
+
 # --- states -------------------------------------------------------------------------------------
 
 
@@ -103,6 +106,26 @@ def test_grace_of_the_profile_counts_toward_the_due_time() -> None:
     status = only(rule(), pod(), grace_seconds=30.0)
     assert (status.state, status.due) == (PodState.NOT_DUE, NOW + timedelta(seconds=30))
     assert only(rule(), pod(), grace_seconds=30.0, now=NOW + timedelta(seconds=30)).state is PodState.DUE
+
+
+def test_pod_waits_for_a_window() -> None:
+    status = only(rule(), pod(), windows=(WINDOW,))
+    text = "a window, which opens at 2026-06-01T22:00:00+02:00 (Europe/Berlin)"
+    assert told(status) == (PodState.PUT_OFF, WaitKind.WINDOW, text)
+    assert (status.due, status.since, status.state.pending) == (NOW, NOW, True)
+    assert only(rule(), pod(), windows=(WINDOW,), now=NOW + timedelta(hours=8)).state is PodState.DUE
+
+
+def test_pod_is_left_to_complete() -> None:
+    status = only(rule(), pod(completes=True), wait_for_completion_seconds=60.0)
+    text = "its end, at most until 2026-06-01T12:01:00Z"
+    assert told(status) == (PodState.PUT_OFF, WaitKind.COMPLETION, text)
+    assert only(rule(), pod(), wait_for_completion_seconds=60.0).state is PodState.DUE
+
+
+def test_pod_of_a_profile_that_skips_is_skipped() -> None:
+    status = only(rule(), pod(), skips=True)
+    assert told(status) == (PodState.SKIPPED, WaitKind.EXEMPTION, "nothing: its profile has action: skip")
 
 
 def test_pod_that_nothing_holds_back_is_due_and_waits_for_its_turn() -> None:

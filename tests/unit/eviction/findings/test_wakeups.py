@@ -127,7 +127,7 @@ def test_room_that_went_unnoticed_is_found_within_half_a_minute(monkeypatch: pyt
     world.add(rule())
     world.advance(10)
     assert world.evicted == ["one"]
-    monkeypatch.setattr(world.worker, "_follow", lambda _: None)  # the wake-up that is missing
+    monkeypatch.setattr(world.worker._room, "_follow", lambda _: None)  # the wake-up that is missing
     world.remove(world.pod("one"))
     world.advance(15)
     assert world.evicted == ["one"]
