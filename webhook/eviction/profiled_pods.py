@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from webhook.policy.model import EvictionProfile
     from webhook.policy.ports import NamespaceFacts
 
-_REASONS: Final = {StepReason.MIRROR: OutcomeReason.MIRROR_POD, StepReason.DAEMON: OutcomeReason.DAEMON_SET}
+_REASONS: Final = {
+    StepReason.MIRROR: OutcomeReason.MIRROR_POD,
+    StepReason.DAEMON: OutcomeReason.DAEMON_SET,
+    StepReason.SKIPPED: OutcomeReason.ACTION_SKIP,
+}
 
 
 def _unknown(_: str) -> None:

@@ -205,6 +205,8 @@ class OutcomeReason(StrEnum):
     """Its claims stay reserved for its PodGroup, so its eviction would free no device."""
     MIRROR_POD = "MirrorPod"
     DAEMON_SET = "DaemonSet"
+    ACTION_SKIP = "ActionSkip"
+    """The profile of the pod says `action: skip`."""
 
 
 class Cause(NamedTuple):

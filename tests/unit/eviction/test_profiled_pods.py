@@ -61,6 +61,7 @@ def test_labels_of_namespaces_count_where_they_are_known(labels: dict[str, str] 
         (pod(mirror=True), EvictionProfile(), OutcomeReason.MIRROR_POD),
         (pod(owner=Owner("DaemonSet", "d", "u")), EvictionProfile(), OutcomeReason.DAEMON_SET),
         (pod(owner=Owner("DaemonSet", "d", "u")), EvictionProfile(evict_daemon_sets=True), None),
+        (pod(), EvictionProfile(skips=True), OutcomeReason.ACTION_SKIP),
     ],
 )
 def test_pods_that_the_worker_skips(each: Pod, profile: EvictionProfile, reason: OutcomeReason | None) -> None:

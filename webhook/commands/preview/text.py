@@ -46,6 +46,7 @@ _PLAIN_REASONS: Final = {
     OutcomeReason.FINISHED: "already leaving",
     OutcomeReason.MIRROR_POD: StepReason.MIRROR.value,
     OutcomeReason.DAEMON_SET: StepReason.DAEMON.value,
+    OutcomeReason.ACTION_SKIP: StepReason.SKIPPED.value,
 }
 
 

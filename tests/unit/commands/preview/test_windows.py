@@ -53,7 +53,9 @@ def test_pods_are_known_so_their_profile_is(run_preview: PreviewRunner) -> None:
     labelled = crowd(3, meta={"labels": {"app": "db"}}, priority=7)
     by_labels = {"podLabels": {"labels": {"app": "db"}}, "priority": {"atMost": 7}, "action": "skip"}
     document = policy(by_labels, NIGHTLY)
-    assert notes(run_preview, asked(), document, labelled) == ["leaves 3 pods alone (action: skip)"]
+    assert notes(run_preview, asked(), document, labelled) == []
+    pods = run_preview.told(asked(), dump=labelled, policy=document)["pods"]
+    assert [(each["outcome"], each["reason"]) for each in pods] == [("LeftAlone", "ActionSkip")] * 3
     assert notes(run_preview, asked(), document, crowd(3)) == [
         f"windows of profile 1, for pods here: {SHOWN}",
         f"3 pods {WAIT}",
