@@ -9,10 +9,11 @@ import pytest
 
 from tests.builders import NOW
 from tests.unit.admission.guarding import ask, fleet, tainting, told
-from tests.unit.inventory.values import inventory_of
+from tests.unit.inventory.values import claim, group, inventory_of, on
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICTIONS_PER_SECOND, NOT_BEFORE
 from webhook.policy.model import (
+    Action,
     EvictionProfile,
     EvictionWindow,
     ImpactLimits,
@@ -93,6 +94,16 @@ def test_profile_that_is_not_known_makes_it_at_least() -> None:
     unknown = EvictionProfile(namespaces=NamespaceMatch(("ns-1",)), priority_at_most=0)
     texts = said(asked(), unknown, SLOW, nodes=422, apart=True)
     assert texts == [f"421 pods {WAIT}", "needs at least 42 min at 10 a minute; the window is 30 min"]
+
+
+def test_pod_group_of_unknown_size_makes_it_at_least() -> None:
+    crew = claim("crew", on(pool="node-0"), users=[group("crew")])
+    cluster = inventory_of(*fleet(421), crew)
+    lenient = ImpactSettings(limits=(ImpactLimits(),), unknown_impact=Action.WARN)
+    decision = ask(asked(), cluster=cluster, eviction=(SLOW,), impact=lenient)
+    assert [text for _, text in told(decision) if text.startswith("needs")] == [
+        "needs at least 42 min at 10 a minute; the window is 30 min"
+    ]
 
 
 def test_rule_that_is_refused_gets_no_figures() -> None:

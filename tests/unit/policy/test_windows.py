@@ -167,6 +167,11 @@ def test_no_start_of_the_hour_that_comes_twice_is_passed_over() -> None:
     assert at("2026-10-25T01:12", hours) == (True, utc("2026-10-25T01:10"), utc("2026-10-25T01:15"), "")
 
 
+def test_window_of_the_first_of_two_hours_goes_on_in_the_second() -> None:
+    late = window("50 * * * *", 20, BERLIN)
+    assert at("2026-10-25T01:05", late) == (True, utc("2026-10-25T00:50"), utc("2026-10-25T01:10"), "")
+
+
 def test_day_that_a_zone_skipped() -> None:
     """Samoa had no 30 December 2011: what was to begin on it begins with the day after."""
     state = at("2011-12-29T12:00", window("0 12 30 12 *", 60, "Pacific/Apia"))
