@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -19,16 +17,14 @@ import pytest
 
 from tests.apiserver.eviction.bench import SOON_SECONDS
 from tests.apiserver.eviction.gang_manager import JOB_SETS, LEADER_WORKER_SETS, GangManager
-from tests.apiserver.eviction.ground import NODE, pod_spec_of
+from tests.apiserver.eviction.ground import pod_spec_of
 from tests.apiserver.eviction.readiness import ReadyWatch
-from tests.apiserver.eviction.turns import THREADS, Stage, Turns
-from tests.apiserver.eviction.witness import AUDIT_POLICY
+from tests.apiserver.eviction.turns import all_played, staged
 from tests.apiserver.policy.stage import make_policy
-from tests.conftest import FAKE_NODES, _assets
+from tests.conftest import _assets
 from tests.controlplane import assets as programs
 from tests.controlplane import versions
 from tests.controlplane.client import path
-from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
@@ -37,7 +33,7 @@ if TYPE_CHECKING:
 
     from tests.apiserver.eviction.gang_manager import Made
     from tests.apiserver.eviction.ground import Ground
-    from tests.apiserver.eviction.turns import Scenario
+    from tests.apiserver.eviction.turns import Scenario, Stage
 
 pytestmark = [
     pytest.mark.apiserver,
@@ -189,43 +185,11 @@ def errors(
     """What went wrong, by scenario."""
     gang_managers = (programs.JOB_SET, programs.LEADER_WORKER_SET)
     assets = _assets(request, "kube-controller-manager", "kube-scheduler", "kwok", *gang_managers)
-    if versions.minor(assets.version) < 37:
-        pytest.skip("rules of older releases are of another version")
-    file = tmp_path_factory.mktemp("managers") / "audit-policy.yaml"
-    file.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML
-    began = time.monotonic()
     with ExitStack() as stack:
-        plane = stack.enter_context(
-            ControlPlane(
-                assets,
-                controllers=["-device-taint-eviction-controller"],
-                scheduler=True,
-                kwok=True,
-                audit=True,
-                api_server_arguments=[f"--audit-policy-file={file}"],
-            )
-        )
-        for node in (*FAKE_NODES, NODE):
-            plane.add_node(node)
+        plane = stack.enter_context(staged(assets, tmp_path_factory.mktemp("managers")))
         stack.enter_context(GangManager(plane, JOB_SETS, _job_set("none")))
         stack.enter_context(GangManager(plane, LEADER_WORKER_SETS, _leader_worker_set("none")))
-        print(f"ready after {time.monotonic() - began:.0f} s")
-        with ThreadPoolExecutor(THREADS) as pool:
-            turns = _play(Stage(plane, pool))
-        plane.keep_logs = bool(turns.errors)
-        print(f"played in {time.monotonic() - began:.0f} s")
-        yield turns.errors
-
-
-def _play(stage: Stage) -> Turns:
-    turns = Turns(stage)
-    with stage.worker(json.dumps(POLICY)) as worker:
-        worker.wait_working()
-        turns.go_on(*SCENARIOS)
-        turns.go_on()
-        if turns.errors:
-            print(worker.process.tail(200))
-    return turns
+        yield all_played(plane, json.dumps(POLICY), SCENARIOS)
 
 
 @pytest.mark.parametrize("name", [each.__name__ for each in SCENARIOS])

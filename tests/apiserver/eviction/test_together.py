@@ -11,30 +11,26 @@ from __future__ import annotations
 import json
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from tests.apiserver.eviction.bench import RULES, SOON_SECONDS, VERSION
-from tests.apiserver.eviction.ground import NODE, pod_spec_of
+from tests.apiserver.eviction.ground import pod_spec_of
 from tests.apiserver.eviction.ranks import ALL, GATES, SERVED, Ranks, in_pod_group, make_pod_group
 from tests.apiserver.eviction.readiness import GATED, ReadyWatch, SlowStart
-from tests.apiserver.eviction.turns import THREADS, Stage, Turns
-from tests.apiserver.eviction.witness import AUDIT_POLICY
+from tests.apiserver.eviction.turns import all_played, staged
 from tests.apiserver.policy.stage import make_policy
-from tests.conftest import FAKE_NODES, _assets
-from tests.controlplane import versions
+from tests.conftest import _assets
 from tests.controlplane.client import path
-from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tests.apiserver.eviction.ground import Ground
-    from tests.apiserver.eviction.turns import Scenario
+    from tests.apiserver.eviction.turns import Scenario, Stage
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
 
@@ -322,39 +318,9 @@ def errors(
 ) -> Iterator[Mapping[str, Exception]]:
     """What went wrong, by scenario."""
     assets = _assets(request, "kube-controller-manager", "kube-scheduler", "kwok")
-    if versions.minor(assets.version) < 37:
-        pytest.skip("PodGroups of older releases are of another version")
-    file = tmp_path_factory.mktemp("together") / "audit-policy.yaml"
-    file.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML
-    began = time.monotonic()
-    with ControlPlane(
-        assets,
-        controllers=["-device-taint-eviction-controller"],
-        scheduler=True,
-        kwok=True,
-        audit=True,
-        feature_gates=GATES,
-        runtime_config=SERVED,
-        api_server_arguments=[f"--audit-policy-file={file}"],
-    ) as plane:
-        for node in (*FAKE_NODES, NODE):
-            plane.add_node(node)
-        with ThreadPoolExecutor(THREADS) as pool:
-            turns = _play(Stage(plane, pool))
-        plane.keep_logs = bool(turns.errors)
-        print(f"played in {time.monotonic() - began:.0f} s")
-        yield turns.errors
-
-
-def _play(stage: Stage) -> Turns:
-    turns = Turns(stage)
-    with stage.worker(json.dumps(POLICY)) as worker:
-        worker.wait_working()
-        turns.go_on(*SCENARIOS)
-        turns.go_on()
-        if turns.errors:
-            print(worker.process.tail(200))
-    return turns
+    folder = tmp_path_factory.mktemp("together")
+    with staged(assets, folder, feature_gates=GATES, runtime_config=SERVED) as plane:
+        yield all_played(plane, json.dumps(POLICY), SCENARIOS)
 
 
 @pytest.mark.parametrize("name", [each.__name__ for each in SCENARIOS])
