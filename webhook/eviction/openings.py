@@ -32,7 +32,7 @@ def opening_text(profiles: Iterable[EvictionProfile], now: datetime) -> str:
 def opening_of(core: Core, plan: PodPlan, now: datetime) -> str:
     """When the pod's window opens, or that of the pods that it goes together with, as above."""
     unit = core.plans.units.of(plan)
-    return opening_text([each.profile.settings for each in (unit.plans if unit is not None else (plan,))], now)
+    return opening_text([each.profile.settings for each in (unit.deciding if unit is not None else (plan,))], now)
 
 
 def when_text(core: Core, plan: PodPlan, step: Wait, now: datetime) -> str:

@@ -184,6 +184,8 @@ class RateLimiter:
         self._buckets = Buckets()
         self._minutes: dict[int, SlidingMinute] = {}
         self._reserved: dict[str, Reservation] = {}
+        self._blocked_units: dict[tuple[int, int, str], Limit] = {}
+        """What blocks units in this pass: by id() of the unit, position of the profile, and gang."""
         self._batches: dict[str, tuple[PodPlan, ...]] = {}
         """Pods that go together, by the uid of the one that the ready queue has popped."""
         self._shared: dict[tuple[int, int], _SharedRates] = {}
@@ -273,6 +275,20 @@ class RateLimiter:
     def blocked_by(self, item: ReadyPod, now: float) -> Limit | None:
         """The limit that blocks this pod, or None."""
         plan = self._plans.scheduled[item.uid]
+        unit = self._plans.units.of(plan)
+        if unit is None:
+            return self._blocked(plan, now)
+        key = id(unit), plan.profile.position, plan.gang  # a gang may have thousands of pods
+        blocked = self._blocked_units.get(key) or self._blocked(plan, now)
+        if blocked is not None:
+            self._blocked_units[key] = blocked
+        return blocked
+
+    def begin_pass(self) -> None:
+        """As `ReadyLimits.begin_pass`."""
+        self._blocked_units.clear()
+
+    def _blocked(self, plan: PodPlan, now: float) -> Limit | None:
         batch = self._batch_of(plan)
         for each in batch:
             tripped = self._breaker.blocked_by(each)

@@ -44,6 +44,9 @@ class Idle(NamedTuple):
 class ReadyLimits(Protocol):
     """Rates and limits, which decide whether a pod may go now."""
 
+    def begin_pass(self) -> None:
+        """Pods are examined from here on; nothing changes before the first of them goes."""
+
     def wait_seconds(self, group: Hashable, now: float) -> float:
         """How long rates make the whole group wait, in seconds; 0 if they do not."""
 
@@ -174,6 +177,7 @@ class ReadyQueue:
         Idle(0) means that it examined as many items as one call may; the next call continues from there.
         """
         self._activate_due(now)
+        self._limits.begin_pass()
         for _ in range(_EXAMINED_MOST):
             if not self._active:
                 break

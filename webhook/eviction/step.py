@@ -88,7 +88,7 @@ def wait_for_unit(core: Core, plan: PodPlan, now: datetime) -> Wait | None:
         return Wait((unit.due - now).total_seconds(), StepReason.GANG)
     if unit.alike:
         return None
-    steps = [next_step(facts_of(core, other), now) for other in unit.plans if other is not plan]
+    steps = [next_step(facts_of(core, other), now) for other in unit.deciding if other is not plan]
     waits = [step for step in steps if isinstance(step, Wait)]
     if not waits:
         return None

@@ -33,8 +33,14 @@ class Unit(msgspec.Struct, eq=False, gc=False):
     """The highest of its pods."""
     place: str
     """What identifies it in limits, for pods without a gang."""
-    alike: bool
-    """Whether what one pod waits for, apart from its due time, is what all wait for."""
+    deciding: tuple[PodPlan, ...]
+    """Of all pods that wait for the same, apart from their due times, the one that is due last."""
+
+    @property
+    def alike(self) -> bool:
+        """Whether what one pod waits for, apart from its due time, is what all wait for."""
+        [first, *more] = self.deciding
+        return not more and first.pod.hold is None and not _completes(first)
 
 
 class Units:
@@ -113,8 +119,7 @@ class Units:
             max([due_of(each) for each in members]),
             max([each.pod.priority for each in members]),
             f"claims {links[-1]}",
-            alike=not plan.profile.settings.wait_for_completion_seconds
-            and all(each.profile is plan.profile and each.pod.hold is None for each in members),
+            _deciding(members),
         )
         for each in members:
             self._units[each.uid] = unit
@@ -162,6 +167,22 @@ class Units:
     def _users_of(self, claim: str) -> list[str]:
         pods = self._inventory.pods
         return [pods[key].meta.uid for key in self._inventory.pods_of(claim)]
+
+
+def _completes(plan: PodPlan) -> bool:
+    """Whether its profile lets the pod complete."""
+    return bool(plan.profile.settings.wait_for_completion_seconds) and plan.pod.completes
+
+
+def _deciding(members: Iterable[PodPlan]) -> tuple[PodPlan, ...]:
+    """One pod for each profile, with and without a hold, and that completes or does not: a few of thousands."""
+    kinds: dict[tuple[int, bool, bool], PodPlan] = {}
+    for each in members:
+        kind = each.profile.position, each.pod.hold is not None, _completes(each)
+        known = kinds.get(kind)
+        if known is None or due_of(known) < due_of(each):
+            kinds[kind] = each
+    return tuple(kinds.values())
 
 
 def _by_name(plan: PodPlan) -> str:

@@ -17,7 +17,11 @@ from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.policy.model import EvictionProfile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from webhook.api.pods import Pod
+    from webhook.eviction.limits import BudgetLimit
+    from webhook.eviction.pod_plan import PodPlan
 
 GENTLE = EvictionProfile(rate=10_000, burst=100_000)
 """One unavailable pod or gang of each owner."""
@@ -162,6 +166,31 @@ def test_gang_waits_while_one_of_its_pods_is_held() -> None:
     world.change(world.pod("b"), structs.replace(world.pod("b"), hold=None))
     world.settle()
     assert sorted(world.evicted) == ["a", "b"]
+
+
+def test_gang_waits_for_the_last_of_its_pods_that_may_complete() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, wait_for_completion_seconds=100))
+    gang(world, "a", "b", seconds={"b": 30}, completes=True)
+    gang(world, "c")
+    world.add(rule())
+    world.advance(129)
+    assert world.evicted == []
+    world.advance(2)
+    assert at(world) == {"a": 130, "b": 130, "c": 130}
+
+
+def test_pods_that_decide_for_a_large_gang_are_few() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    names = [f"rank-{number:03}" for number in range(300)]
+    gang(world, *names, seconds={"rank-007": 20, "rank-100": 40})
+    for name in names[100:]:
+        world.change(world.pod(name), structs.replace(world.pod(name), hold=f"checkpoint {name}"))
+    world.add(rule())
+    world.advance(1)
+    unit = world.worker.plans.units.of(world.worker.plans.scheduled["uid-rank-000"])
+    assert unit is not None
+    assert sorted(plan.pod.meta.name for plan in unit.deciding) == ["rank-007", "rank-100"]
+    assert not unit.alike
 
 
 def test_pod_that_joins_a_gang_later_is_waited_for() -> None:
@@ -318,6 +347,27 @@ def test_single_pods_pass_a_gang_that_needs_more_than_its_budget_allows() -> Non
     world.add(claim("lone"), pod("lone"), rule())
     world.advance(1)
     assert world.evicted == ["lone"]
+
+
+def test_budget_is_compared_with_a_large_gang_once_and_not_for_each_of_its_pods() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add_budget(Budget(every_seconds=0.0, allows_at=0.0, status=2))
+    gang(world, *[f"rank-{number:03}" for number in range(200)])
+    gate, asked = world.worker._core.gate, list[int]()
+    blocks = gate.blocks
+
+    def counted(plans: Sequence[PodPlan], now: float) -> BudgetLimit | None:
+        asked.append(len(plans))
+        return blocks(plans, now)
+
+    gate.blocks = counted  # type: ignore[method-assign]
+    world.add(rule())
+    world.settle()
+    assert world.evicted == []
+    assert len(world.worker.ready.parked()) == 200
+    assert asked
+    assert set(asked) == {200}
+    assert len(asked) <= 10
 
 
 def test_dry_run_that_is_refused_keeps_all() -> None:
