@@ -107,7 +107,7 @@ class Core:
         scope = scope_of(deps.mode, in_tree)
         announcements = Announcements(acts=deps.mode.acts)
         evictions = Evictions(deps.inventory, scope, announcements.announced_at)
-        returns = Returns(deps.inventory)
+        returns = Returns(deps.inventory, evictions.evicts_users_of)
         plans = Plans(deps.inventory, evictions, deps.profile_of, lambda plan: stays(plan, returns.claim_of(plan.pod)))
         queue: WorkQueue[Item] = WorkQueue(
             clock=deps.clock.seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS

@@ -95,7 +95,7 @@ def rule_event(rule: DeviceTaintRule, state: ConditionReason, message: str) -> E
 def group_event(group: PodGroup, plan: PodPlan) -> EvictionEvent:
     """An Event about a PodGroup that keeps claims of its pods reserved; `plan`: of one of these pods."""
     text = (
-        f"pod {plan.key} is due for eviction because of {_why(plan)}, but left alone: its claims stay reserved for "
+        f"pod {plan.key} would be evicted because of {_why(plan)}, but is left alone: its claims stay reserved for "
         "this PodGroup, and are freed only when the PodGroup is deleted"
     )
     return EvictionEvent(group, _RULE_REASONS["HeldByPodGroup"], "Evict", text, warning=True)

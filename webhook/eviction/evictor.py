@@ -40,6 +40,8 @@ class PodEvictor:
         self._turn_lock = asyncio.Lock()
         """Only its holder waits for the next pod, so that one wake-up wakes one task, however many there are."""
         self._stopping = False
+        self._in_flight = asyncio.Semaphore(core.deps.settings.workers)
+        """A unit has more requests than the task that evicts it."""
         self._preparing: set[asyncio.Timeout] = set()
         """Of the pods whose request waits for the client's rate limit; moved to now when the worker stops."""
 
@@ -120,10 +122,14 @@ class PodEvictor:
 
     async def _request(self, plan: PodPlan, step: Evict) -> Attempt:
         core, writer = self._core, self._core.deps.writer
-        if step.delete:
-            outcome = await writer.delete(plan.ref, step.grace_period_seconds, disruption_of(core.deps.mode))
-        else:
-            outcome = await writer.evict(plan.ref, step.grace_period_seconds)
+        async with self._in_flight:
+            if self._stopping or not core.deps.trusted():  # since the others of its unit were sent
+                core.returns.end(plan.pod, evicted=False)
+                return Attempt(plan)
+            if step.delete:
+                outcome = await writer.delete(plan.ref, step.grace_period_seconds, disruption_of(core.deps.mode))
+            else:
+                outcome = await writer.evict(plan.ref, step.grace_period_seconds)
         core.deps.metrics.count_request("delete" if step.delete else "evict", outcome.result.value)
         plan.unsure = outcome.unsure
         core.returns.end(plan.pod, evicted=outcome.evicted)

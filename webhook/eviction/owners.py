@@ -65,7 +65,10 @@ class Owners:
         pods = self._pods.get(owner)
         if pods is None:
             pods = self._pods[owner] = Places()
-        if pods.add(uid, gang or uid):
+        place = gang or uid
+        if not pods.add(uid, place):
+            self._move(owner, uid, place)
+        else:
             pending = self._replacements.get(_Evicted(owner, gang))
             if pending:
                 self.expire_replacement(next(iter(pending)))
@@ -75,7 +78,17 @@ class Owners:
             if owner in self._unavailable:
                 self.mark_available(owner, uid)
             return False
-        return self.mark_unavailable(owner, uid, gang or uid)
+        return self.mark_unavailable(owner, uid, place)
+
+    def _move(self, owner: str, uid: str, place: str) -> None:
+        """A pod belongs to another gang than before, or to none: its labels or the policy have changed."""
+        before = self._pods[owner].move(uid, place)
+        if before == place:
+            return
+        unavailable = self._unavailable.get(owner)
+        if unavailable is not None and uid in unavailable and unavailable.place_of(uid) == before:
+            unavailable.move(uid, place)
+        self._freed.add(OwnerFreed(owner))
 
     def remove(self, owner: str, uid: str) -> None:
         """The pod no longer exists, or has another owner."""

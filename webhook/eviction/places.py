@@ -30,6 +30,10 @@ class Places:
     def __bool__(self) -> bool:
         return bool(self._place_of)
 
+    def place_of(self, uid: str) -> str:
+        """The place of a pod that takes one."""
+        return self._place_of[uid]
+
     def has(self, place: str) -> bool:
         """Whether any pod takes this place."""
         return place in self._shared or self._place_of.get(place) == place
@@ -44,6 +48,14 @@ class Places:
         else:
             self._shared[place] = self._shared.get(place, 0) + 1
         return True
+
+    def move(self, uid: str, place: str) -> str:
+        """A pod that takes a place takes this one; returns the place that it took before."""
+        before = self._place_of[uid]
+        if before != place:
+            self.discard(uid)
+            self.add(uid, place)
+        return before
 
     def discard(self, uid: str) -> bool:
         """A pod takes no place any longer; returns whether it had one."""

@@ -75,7 +75,9 @@ class Planner:
             case DeviceTaintRule():
                 self._observe_rule(old, new)
             case PodGroup() as group:
-                self._backlog.pods.add(self._core.deps.inventory.members_of(key_of(group.meta)))
+                members = self._core.deps.inventory.members_of(key_of(group.meta))
+                self._core.plans.regroup(members)
+                self._backlog.pods.add(members)
             case ResourceClaim() as claim:
                 self._observe_claim(key_of(claim.meta), new)
             case _:
@@ -125,6 +127,7 @@ class Planner:
                 self._core.queue.add(WorkItem(ItemKind.RULE, name))  # what it asks for may have to be announced again
         self._core.breaker.refresh()
         self._core.ready.retry_all()
+        self._core.plans.regroup(self._core.deps.inventory.pods)
         self._backlog.pods.add(self._core.deps.inventory.pods)
         return self.begin()
 
@@ -272,7 +275,7 @@ class Planner:
     def _record_holders(self, planned: list[PodPlan]) -> None:
         """Records Events about the PodGroups that keep claims of these pods reserved."""
         groups = self._core.deps.inventory.pod_groups
-        # The first pod by name is the one that the Event of its group names, on every run and on every replica.
+        # The first of these pods by name is the one that the Event of its group names.
         held = [plan for plan in planned if plan.held_by]
         for plan in sorted(held, key=lambda plan: plan.pod.meta.name):
             group = groups.get(f"{plan.pod.meta.namespace}/{plan.held_by}")

@@ -146,6 +146,7 @@ class Plans:
         self.revision = 0
         """Grows with each plan that is added, changed or dropped, so that a reader that pauses notices changes."""
         self.under_way = UnderWay()
+        self._to_regroup: set[str] = set()
         self._requested: set[str] = set()
         self._known: dict[str, Pod] = {}
         """The pods tracked here, as they were last observed, by `namespace/name`."""
@@ -194,9 +195,16 @@ class Plans:
             pod, known = pods.get(key), all_known.get(key)
             if pod is not known:
                 self._observe(key, known, pod, changes)
+            elif pod is not None and key in self._to_regroup:
+                self._count(key, pod.meta.uid, owner_of(pod), pod)
             if pod is not None:
                 self._plan_pod(key, pod, changes)
+            self._to_regroup.discard(key)
         return changes
+
+    def regroup(self, keys: Iterable[str]) -> None:
+        """These pods, by `namespace/name`, may be in other gangs when they are planned again."""
+        self._to_regroup.update(keys)
 
     def _observe(self, key: str, known: Pod | None, pod: Pod | None, changes: Changes) -> None:
         """Updates the tracked pod and its owner after it was created, changed, replaced or removed."""

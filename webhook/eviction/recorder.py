@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from webhook.eviction.event_messages import PodEventKind, group_event, pod_event
@@ -46,11 +47,12 @@ class EvictionRecorder:
 
     def record_group_event(self, group: PodGroup, plan: PodPlan) -> None:
         """Queues an Event about a PodGroup that keeps the claims of its pods reserved, once an hour."""
-        now = self._deps.clock.seconds()
+        now, last = self._deps.clock.seconds(), self._groups.get(group.meta.uid, -math.inf)
+        if now - last < RENEW_SECONDS:
+            return
         self._groups = {uid: at for uid, at in self._groups.items() if now - at < RENEW_SECONDS}
-        if group.meta.uid not in self._groups:
-            self._groups[group.meta.uid] = now
-            self.record(group_event(group, plan))
+        self._groups[group.meta.uid] = now
+        self.record(group_event(group, plan))
 
     def record(self, event: EvictionEvent) -> None:
         """Queues an Event; it is dropped if too many are queued."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from webhook.api.claims import ResourceClaim
     from webhook.api.pods import Pod
@@ -41,8 +41,12 @@ class _Rounds:
 class Returns:
     """Rounds by claim, `namespace/name`, of claims that outlive their pods."""
 
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, evicts_users_of: Callable[[str], bool]) -> None:
+        """`evicts_users_of`: whether a taint evicts the pods of a claim. Other claims do not bring them back."""
         self._inventory = inventory
+        self._evicts_users_of = evicts_users_of
+        self._begun: dict[str, tuple[str, ...]] = {}
+        """The claims whose rounds count a request without a response, by the uid of its pod."""
         self._rounds: dict[str, _Rounds] = {}
 
     def __len__(self) -> int:
@@ -54,19 +58,20 @@ class Returns:
             return ""
         for key in _lasting(pod):
             rounds = self._rounds.get(key)
-            if rounds is not None and rounds.count >= ROUNDS_MOST and pod.meta.uid not in rounds.pods:
+            too_often = rounds is not None and rounds.count >= ROUNDS_MOST and pod.meta.uid not in rounds.pods
+            if too_often and self._evicts_users_of(key):
                 return key
         return ""
 
     def begin(self, pod: Pod) -> None:
         """The pod is about to be asked for. Pods that are there when a round begins belong to it."""
-        for key in _lasting(pod):
-            claim = self._inventory.claims.get(key)
-            if claim is None or not claim.allocation:
-                continue
+        counted = [key for key in _lasting(pod) if self._evicts_users_of(key)]
+        self._begun[pod.meta.uid] = tuple(counted)
+        for key in counted:
+            claim_uid = self._inventory.claims[key].meta.uid
             rounds = self._rounds.get(key)
-            if rounds is None or rounds.claim_uid != claim.meta.uid:
-                rounds = self._rounds[key] = _Rounds(claim.meta.uid)
+            if rounds is None or rounds.claim_uid != claim_uid:
+                rounds = self._rounds[key] = _Rounds(claim_uid)
             if pod.meta.uid not in rounds.pods:
                 users = [self._inventory.pods[name].meta.uid for name in self._inventory.pods_of(key)]
                 rounds.earlier, rounds.pods = rounds.pods, frozenset([pod.meta.uid, *users])
@@ -76,7 +81,7 @@ class Returns:
 
     def end(self, pod: Pod, *, evicted: bool) -> None:
         """The response to that request is known."""
-        for key in _lasting(pod):
+        for key in self._begun.pop(pod.meta.uid, ()):
             rounds = self._rounds.get(key)
             if rounds is None or pod.meta.uid not in rounds.pods:
                 continue

@@ -130,8 +130,10 @@ def root_owner(pod: Pod) -> RootOwner | None:
 def _labelled_root(pod: Pod) -> RootOwner | None:
     job_set = pod.label(_JOB_SET_NAME)
     if job_set:
+        # A label may say anything, also the uid of another namespace's owner.
+        found = _named(pod, JOB_SET, job_set)
         uid = pod.label(_JOB_SET_UID)
-        return RootOwner(JOB_SET, job_set, uid) if uid else _named(pod, JOB_SET, job_set)
+        return found._replace(key=f"{found.key}/{uid}") if uid else found
     workers = pod.label(_LWS_NAME)
     if workers:
         return _named(pod, LEADER_WORKER_SET, workers)

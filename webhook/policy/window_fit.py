@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -90,7 +91,9 @@ def fit_texts(profiles: Sequence[EvictionProfile], leaving: Leaving) -> Iterator
         if profile.skips:
             yield f"leaves {_pods(pods)} alone (action: skip)"
         elif profile.windows:
-            yield from _window_texts(profile, pods, leaving)
+            # At the end of the calendar there is no window to name.
+            with contextlib.suppress(OverflowError):
+                yield from list(_window_texts(profile, pods, leaving))
 
 
 def _window_texts(profile: EvictionProfile, pods: int, leaving: Leaving) -> Iterator[str]:

@@ -235,7 +235,7 @@ class Churn:
     def _pod_in(self, pool: Pool, namespace: str, name: str) -> Held:
         seconds = self._random.choice([0, 0, 0, 5, 15, FOR_EVER])
         place = pool.driver, pool.name, f"device-{self._random.randrange(pool.devices)}"
-        return Held(namespace, name, "", place, seconds, stays=self._random.random() < 0.3, claim=name)
+        return Held(namespace, name, "", place, seconds, stays=self._random.random() < 0.3, claim=self._next("claim"))
 
     def _pod_beside(self, other: Held, name: str) -> Held:
         """It uses the claim of the other one."""

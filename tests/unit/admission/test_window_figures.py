@@ -48,6 +48,10 @@ def test_rule_that_asks_our_worker_gets_the_window_and_whether_it_is_too_short()
     ]
 
 
+def test_rule_that_begins_at_the_end_of_the_calendar_gets_no_window() -> None:
+    assert said(asked(**{NOT_BEFORE: "9999-12-31T00:00:00Z"}), SLOW) == []
+
+
 def test_window_is_looked_for_from_when_the_rule_begins() -> None:
     later = format_time(NOW + timedelta(days=1))
     [text] = said(asked(**{NOT_BEFORE: later}), SLOW)

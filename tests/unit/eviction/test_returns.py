@@ -24,7 +24,12 @@ def world(*pods: Pod) -> tuple[Inventory, Returns]:
     inventory.apply(None, claim("shared", consumers=consumers))
     for each in pods:
         inventory.apply(None, each)
-    return inventory, Returns(inventory)
+
+    def evicts_users_of(key: str) -> bool:
+        claim = inventory.claims.get(key)
+        return claim is not None and bool(claim.allocation)
+
+    return inventory, Returns(inventory, evicts_users_of)
 
 
 def evict(returns: Returns, *pods: Pod, evicted: bool = True) -> None:

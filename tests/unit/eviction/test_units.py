@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
-from tests.unit.eviction.world import FREE, Budget, World
+from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
-from webhook.policy.model import EvictionProfile
+from webhook.policy.model import EvictionProfile, Share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from webhook.api.pods import Pod
     from webhook.eviction.limits import BudgetLimit
     from webhook.eviction.pod_plan import PodPlan
+    from webhook.eviction.ports import PodRef
 
 GENTLE = EvictionProfile(rate=10_000, burst=100_000)
 """One unavailable pod or gang of each owner."""
@@ -154,6 +156,46 @@ def test_window_of_the_profile_counts() -> None:
     world.add(rule())
     world.settle()
     assert world.evicted == ["a"]
+
+
+@pytest.mark.parametrize("labels_first", [True, False])
+def test_gangs_that_a_changed_policy_makes_take_one_place_each_of_their_owner(*, labels_first: bool) -> None:
+    """25 % of eight rings is two."""
+    plain = structs.replace(GENTLE, per_owner_unavailable=Share(25))
+    rings = structs.replace(plain, gang_labels=("example.com/ring",))
+    world = World(Mode.REPLACEMENT, rings if labels_first else plain)
+    world.cluster.lingering = True
+    for number in range(16):
+        name, labels = f"rank-{number:02}", (("example.com/ring", f"ring-{number // 2}"),)
+        world.add(claim(name, devices=(f"gpu-{name}",)), owned(name, labels=labels))
+    if not labels_first:
+        world.change_policy(rings)
+    world.add(rule())
+    world.advance(30)
+    assert len(world.evicted) == 4
+    if not labels_first:
+        world.change_policy(plain)  # 25 % of 16 pods, of which as many are missing
+        world.advance(30)
+        assert len(world.evicted) == 4
+
+
+def test_large_unit_keeps_to_the_requests_that_may_be_in_flight() -> None:
+    class Slow(FakeCluster):
+        now, most = 0, 0
+
+        async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0)
+            self.now -= 1
+            return await super().evict(pod, grace_period_seconds)
+
+    world = World(Mode.REPLACEMENT, GENTLE, cluster=Slow, workers=3)
+    gang(world, *"abcdefgh")
+    world.add(rule())
+    world.settle()
+    assert isinstance(world.cluster, Slow)
+    assert (len(world.evicted), world.cluster.most) == (8, 3)
 
 
 def test_gang_waits_while_one_of_its_pods_is_held() -> None:
@@ -317,7 +359,7 @@ def test_group_that_keeps_claims_reserved_gets_one_event() -> None:
     [event] = [each for each in world.cluster.events if isinstance(each.about, PodGroup)]
     assert event.warning
     assert event.text == (
-        "pod ml/a is due for eviction because of DeviceTaintRule rule, but left alone: its claims stay reserved for "
+        "pod ml/a would be evicted because of DeviceTaintRule rule, but is left alone: its claims stay reserved for "
         "this PodGroup, and are freed only when the PodGroup is deleted"
     )
 

@@ -113,7 +113,7 @@ def test_gang_says_what_it_is() -> None:
         ),
         pytest.param(
             pod(JOB_SET | {"jobset.sigs.k8s.io/jobset-uid": "uid-js"}, owner=JOB),
-            RootOwner("JobSet", "train", "uid-js"),
+            RootOwner("JobSet", "train", "JobSet/ml/train/uid-js"),
             id="JobSet by uid",
         ),
         pytest.param(

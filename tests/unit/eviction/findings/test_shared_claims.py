@@ -134,6 +134,19 @@ def test_replacement_that_is_seen_before_the_answer_to_the_eviction_is_of_the_ne
     assert world.evicted == ["web-1", "web-2"]
 
 
+def test_claim_that_no_taint_touches_brings_no_pod_back() -> None:
+    """Pods share a claim that stays allocated; what evicts them is another one, made for each."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(claim("scratch", devices=("disk",), pool="disks", consumers=()))
+    world.add(pod("keeper", claims=(PodClaim("scratch-claim"),)))
+    world.add(rule(selector=DeviceSelector(device="gpu-0")))
+    for name in ("p0", "p1", "p2", "p3"):
+        claims = (PodClaim("scratch-claim"), PodClaim(f"{name}-claim", generated=True))
+        world.add(claim(name), pod(name, claims=claims))
+        world.advance(60)
+    assert world.evicted == ["p0", "p1", "p2", "p3"]
+
+
 # --- claims of PodGroups ------------------------------------------------------------------------
 
 
