@@ -315,7 +315,7 @@ class Controller:
         plan, outcome = attempt
         item = WorkItem(ItemKind.POD, plan.uid)
         if plan.uid not in self.plans.scheduled:
-            self.queue.forget(item)
+            self.queue.discard(item)
         if outcome is None:
             self.queue.add(item)
         elif outcome.evicted:
