@@ -95,6 +95,7 @@ def _assets(request: pytest.FixtureRequest, *programs: str) -> Assets:
                 kwok="kwok" in programs,
                 cert_manager="cert-manager" in programs,
                 example_driver=control_plane_assets.EXAMPLE_DRIVER in programs,
+                gang_managers=control_plane_assets.JOB_SET in programs,
             )
         for name in programs:  # setup-envtest, for one, brings no controller-manager
             found.program(name)

@@ -161,7 +161,9 @@ class Ward:
     def claims(self) -> str:
         return path(f"{GROUP}/v1", "resourceclaims", namespace=self.name)
 
-    def admit(self, name: str, *tolerations: Json, device: str = "", pool: str = "", **metadata: Any) -> Json:
+    def admit(
+        self, name: str, *tolerations: Json, device: str = "", pool: str = "", spec: Json | None = None, **metadata: Any
+    ) -> Json:
         """A running pod with a device of its own, of a pool named after the ward unless it is given."""
         requests = [{"name": "gpu", "exactly": {"deviceClassName": DRIVER, "tolerations": list(tolerations)}}]
         claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}}
@@ -173,6 +175,7 @@ class Ward:
                 "terminationGracePeriodSeconds": self.grace_seconds,
                 "containers": [{"name": "c", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
                 "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+                **(spec or {}),
             },
         }
         created = self.client.create(self.pods, pod).object

@@ -81,8 +81,12 @@ class CertManager:
         done = self.plane.kubectl("apply", "--server-side", *options)
         assert done.code == 0, done
         named = [f"crd/{file.stem.partition('_')[2]}.cert-manager.io" for file in files]
-        done = self.plane.kubectl("wait", "--for=condition=Established", "--timeout=240s", *named)
-        assert done.code == 0, done
+
+        def established() -> bool:
+            # kubectl ends with "conditions accessor error" for a definition without any condition yet
+            return self.plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *named).code == 0
+
+        wait_until(established, "the kinds are established", seconds=240)
 
     def start(self) -> None:
         """Does not wait: what it does is seen in the objects."""

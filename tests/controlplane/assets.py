@@ -1,7 +1,7 @@
 """Where etcd, kube-apiserver, kubectl and their kin are: found, or built from the pinned Go modules next door.
 
 As a command it prints the folder:  python -m tests.controlplane.assets [--version 1.37.0] [--kwok] [--cert-manager]
-[--example-driver]
+[--example-driver] [--gang-managers]
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).parent
 _REQUIRED = ("etcd", "kube-apiserver", "kubectl")
 EXAMPLE_DRIVER = "dra-example-kubeletplugin"
+JOB_SET = "jobset"
+LEADER_WORKER_SET = "lws"
 _PROGRAMS = (*_REQUIRED, "kube-controller-manager", "kube-scheduler")
 
 
@@ -41,13 +43,23 @@ class Assets:
     """The executable with cert-manager's controllers, if it was asked for; its CRDs are beside it, in crds."""
     example_driver: Path | None = None
     """The kubelet plugin of Kubernetes' example driver, if it was asked for."""
+    job_set: Path | None = None
+    """JobSet's manager, if it was asked for; its CRD is beside it in bases, its webhook configurations in webhook."""
+    leader_worker_set: Path | None = None
+    """The manager of LeaderWorkerSet, if it was asked for; beside it likewise."""
 
     def program(self, name: str) -> Path:
         """The path of one program.
 
         Raises: AssetsUnavailableError if there is none.
         """
-        apart = {"kwok": self.kwok, "cert-manager": self.cert_manager, EXAMPLE_DRIVER: self.example_driver}
+        apart = {
+            "kwok": self.kwok,
+            "cert-manager": self.cert_manager,
+            EXAMPLE_DRIVER: self.example_driver,
+            JOB_SET: self.job_set,
+            LEADER_WORKER_SET: self.leader_worker_set,
+        }
         path = apart[name] if name in apart else self.folder / name
         if path is None or not os.access(path, os.X_OK):
             raise AssetsUnavailableError(f"{self.folder} has no {name}")
@@ -60,13 +72,14 @@ def find(
     kwok: bool = False,
     cert_manager: bool = False,
     example_driver: bool = False,
+    gang_managers: bool = False,
     progress: Progress | None = None,
 ) -> Assets:
     """The programs of KUBEBUILDER_ASSETS if that is set, else our own build, made now if need be.
 
     The version is an argument, else ENVTEST_K8S_VERSION, else versions.DEFAULT; what KUBEBUILDER_ASSETS holds is
     taken as it is unless a version was asked for. kwok: build that too, if it is not among them; cert_manager,
-    example_driver: build those too.
+    example_driver: build those too; gang_managers: those of JobSet and of LeaderWorkerSet.
 
     Raises: AssetsUnavailableError.
     """
@@ -86,6 +99,9 @@ def find(
         assets = replace(assets, cert_manager=built(_cert_manager(), tell) / "cert-manager")
     if example_driver:
         assets = replace(assets, example_driver=built(_example_driver(), tell) / EXAMPLE_DRIVER)
+    if gang_managers:
+        job_set, leader_worker_set = built(_job_set(), tell), built(_leader_worker_set(), tell)
+        assets = replace(assets, job_set=job_set / JOB_SET, leader_worker_set=leader_worker_set / LEADER_WORKER_SET)
     return assets
 
 
@@ -134,6 +150,19 @@ def selectors() -> GoProgram:
     return GoProgram(f"selectors-{_pinned(module, 'k8s.io/dynamic-resource-allocation')}", module)
 
 
+def _job_set() -> GoProgram:
+    module, name = _HERE / "jobset", "sigs.k8s.io/jobset"
+    webhook = "config/components/webhook"
+    data = ((name, "config/components/crd/bases"), (name, webhook), (name, f"{webhook}/patches"))
+    return GoProgram(f"{JOB_SET}-{_pinned(module, name)}", module, package=name, data=data)
+
+
+def _leader_worker_set() -> GoProgram:
+    module, name = _HERE / "leaderworkerset", "sigs.k8s.io/lws"
+    data = ((name, "config/crd/bases"), (name, "config/webhook"))
+    return GoProgram(f"{LEADER_WORKER_SET}-{_pinned(module, name)}", module, package=f"{name}/cmd", data=data)
+
+
 def _pinned(module: Path, required: str) -> str:
     """The version that a go.mod requires."""
     found = re.search(rf"^\s*{re.escape(required)} v(\S+)", (module / "go.mod").read_text(), re.MULTILINE)
@@ -171,15 +200,24 @@ def main() -> int:
     parser.add_argument("--kwok", action="store_true", help="kwok too; its path is the next line")
     parser.add_argument("--cert-manager", action="store_true", help="cert-manager's controllers too, in the next line")
     parser.add_argument("--example-driver", action="store_true", help="the example driver's plugin too, likewise")
-    arguments = parser.parse_args()
-    kwok, cert_manager, example_driver = arguments.kwok, arguments.cert_manager, arguments.example_driver
+    parser.add_argument(
+        "--gang-managers", action="store_true", help="JobSet's and LeaderWorkerSet's, in two more lines"
+    )
+    given = parser.parse_args()
     try:
-        assets = find(arguments.version, kwok=kwok, cert_manager=cert_manager, example_driver=example_driver)
+        assets = find(
+            given.version,
+            kwok=given.kwok,
+            cert_manager=given.cert_manager,
+            example_driver=given.example_driver,
+            gang_managers=given.gang_managers,
+        )
     except AssetsUnavailableError as e:
         print(e, file=sys.stderr)
         return 1
     print(assets.folder)
-    for path in (assets.kwok, assets.cert_manager, assets.example_driver):
+    apart = (assets.kwok, assets.cert_manager, assets.example_driver, assets.job_set, assets.leader_worker_set)
+    for path in apart:
         if path is not None:
             print(path)
     return 0

@@ -110,6 +110,18 @@ def test_a_version_of_the_example_driver_is_pinned() -> None:
     assert f"sigs.k8s.io/dra-example-driver v{version} h1:" in (program.module / "go.sum").read_text()
 
 
+def test_versions_of_the_managers_of_gangs_are_pinned_and_bring_their_kinds_and_webhooks() -> None:
+    for program, module, name in (
+        (assets._job_set(), "sigs.k8s.io/jobset", assets.JOB_SET),
+        (assets._leader_worker_set(), "sigs.k8s.io/lws", assets.LEADER_WORKER_SET),
+    ):
+        assert program.executable == name
+        assert {required for required, _ in program.data} == {module}
+        assert {"bases", "webhook"} <= {Path(folder).name for _, folder in program.data}
+        version = program.name.removeprefix(f"{name}-")
+        assert f"{module} v{version} h1:" in (program.module / "go.sum").read_text()
+
+
 @pytest.fixture
 def hello(tmp_path: Path) -> GoProgram:
     """A Go module that builds in a second."""

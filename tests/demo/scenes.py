@@ -26,7 +26,7 @@ class Step:
     new: str = ""
     """A regular expression; what it finds differs from what it found in earlier steps."""
     until: str = ""
-    """It goes on until this stands in a line of its output, and each line is shown when it comes."""
+    """A regular expression; it goes on until this finds something in its output. Lines are shown when they come."""
     ripe: str = ""
     """What a dry run of it must answer before it runs: our server hears of pods and claims a moment after they change.
 

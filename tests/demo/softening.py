@@ -1,20 +1,42 @@
-"""The chapter of a health operator whose rules are softened. It needs a control plane."""
+"""The chapters of a health operator whose rules are softened, and of gangs. They need a control plane."""
 
 from __future__ import annotations
 
 from tests.demo.scenes import Chapter, Step
 
 _OPERATOR = (
-    "A health operator creates NoExecute rules and never retries. The policy softens its rules, and refuses none."
+    "A health operator creates NoExecute rules and never retries. The policy softens its rules and refuses none. It "
+    "makes the pods of each Job a gang, which is evicted together."
 )
-_OPERATOR_REMARK = "Refused, a rule protects the pods, but its GPU stays in service and new pods are placed on it."
-_HOT = "The fans of the second rack fail. Eight NoExecute rules arrive at once, for more pods than the limit."
+_OPERATOR_REMARK = (
+    "Refused, a rule protects the pods, but its GPU stays in service and new pods are placed on it. `grace` is time "
+    "for the rules on the other ranks of a gang to arrive."
+)
+_JOBS = (
+    "Two training jobs fill a server with eight GPUs. Each has four ranks and stops if one is missing. The disruption "
+    "budget lets four pods be away. A spare server has room for both."
+)
+_WHOLE = "kubectl wait -n models --for=jsonpath='{.status.ready}'=4 job/speech job/vision --timeout=4m"
+_IS_WHOLE = ("speech condition met", "vision condition met")
+_GANGS = ("4 of 4 pods of Job models/speech", "4 of 4 pods of Job models/vision")
+_JOBS_REMARK = "`preview` names the gangs that a rule for the whole server would break."
+_HOT = "The fans of the server fail. Eight NoExecute rules arrive at once, for more pods than the limit."
 _APPLY = "kubectl apply -f hot-gpus.yaml --as=system:serviceaccount:health:operator"
-_STORED = "kubectl get devicetaintrules -l reason=heat -o custom-columns=NAME:.metadata.name,EFFECT:.spec.taint.effect"
-_EMPTIED = "kubectl wait devicetaintrules -l reason=heat --for=condition=devicetaint.io/Eviction=False --timeout=8m"
+_LEAVING = (
+    "kubectl get events -n models --field-selector reason=Evicted --watch "
+    "-o custom-columns=TIME:.metadata.creationTimestamp,EVICTED:.involvedObject.name"
+)
+_ONE_JOB_AFTER_THE_OTHER = (
+    r"EVICTED\n\S+ +(\w+)-\S+(?:\n\S+ +\1-\S+){2}\n(\S+) +\1-\S+"  # four of a job, the last at some second
+    r"\n(?!\2)\S+ +(?!\1)(\w+)-\S+(?:\n\S+ +\3-\S+){3}$"  # then, at another one, four of another job
+)
+_EMPTIED = (
+    "kubectl get devicetaintrules -l reason=heat -o custom-columns=NAME:.metadata.name,EFFECT:.spec.taint.effect,"
+    """'EVICTION:.status.conditions[?(@.type=="devicetaint.io/Eviction")].message'"""
+)
 _HOT_REMARK = (
-    "The GPUs are closed at once. The in-tree controller deletes nothing; our worker moves the pods to the first rack, "
-    "within their disruption budget."
+    "The GPUs are closed at once. The in-tree controller deletes nothing; our worker evicts the ranks of one job "
+    "together, and those of the other when the first is whole again on the spare server, as their budget demands."
 )
 _BUILT_IN = '"msg":"no policy found: the built-in policy is in use"'
 _IN_USE = '"msg":"policy in use"'
@@ -23,10 +45,26 @@ SOFTENING = (
     Chapter(
         title=_OPERATOR,
         steps=(
-            Step(command="grep -A 5 limits: health-operator.yaml", says=("action: soften", "soften: always")),
+            Step(
+                command="grep -A 7 limits: health-operator.yaml",
+                says=("action: soften", "soften: always", "gang: owner"),
+            ),
             Step(command="kubectl apply -f health-operator.yaml", says=("policy created",), logged=_IN_USE),
         ),
         remark=_OPERATOR_REMARK,
+    ),
+    Chapter(
+        title=_JOBS,
+        steps=(
+            Step(command="kubectl apply -f jobs.yaml", says=("speech created", "vision created"), never=("Warning",)),
+            Step(command=_WHOLE, says=_IS_WHOLE),
+            Step(command="kubectl apply -f spare-server.yaml", says=("server-2 created",)),
+            Step(
+                command="device-taint-webhook preview hot-server.yaml --kubeconfig admin.kubeconfig",
+                says=("8 pods", *_GANGS),
+            ),
+        ),
+        remark=_JOBS_REMARK,
     ),
     Chapter(
         title=_HOT,
@@ -37,9 +75,13 @@ SOFTENING = (
                 says=("NoExecute became NoSchedule with annotation devicetaint.io/evict", "hot-gpu-7 created"),
                 never=("Forbidden", "no eviction worker"),
             ),
-            Step(command=_STORED, says=("hot-gpu-0   NoSchedule", "hot-gpu-7   NoSchedule"), never=("NoExecute",)),
-            Step(command=_EMPTIED, says=("hot-gpu-0 condition met", "hot-gpu-7 condition met")),
-            Step(command="kubectl rollout status -n rack statefulset/train --timeout=4m", says=("complete",)),
+            Step(command=_LEAVING, until=_ONE_JOB_AFTER_THE_OTHER),
+            Step(
+                command=_EMPTIED,
+                says=tuple(f"hot-gpu-{number}   NoSchedule   1 pod evicted\n" for number in range(8)),
+                again=True,
+            ),
+            Step(command=_WHOLE, says=_IS_WHOLE),
             Step(
                 command="kubectl delete -f hot-gpus.yaml -f health-operator.yaml",
                 says=('hot-gpu-7" deleted', 'policy" deleted'),

@@ -130,8 +130,9 @@ class Storyteller:
                 if line not in lines[-1:]:
                     self._terminal.output(line)
                 lines.append(line)
-                if until in line:
-                    return Outcome("\n".join(lines), 0)
+                output = "\n".join(lines)
+                if re.search(until, output):
+                    return Outcome(output, 0)
         raise StoryError(f"{command}: ended before it answered: {until}")
 
     def _problems(self, step: Step, outcome: Outcome) -> Iterable[str]:

@@ -19,6 +19,7 @@ from tests.demo import __main__ as demo
 from tests.demo import cluster, standalone
 from tests.demo.chapters import IN_A_CLUSTER, STANDALONE
 from tests.demo.scenes import Chapter, Step
+from tests.demo.softening import SOFTENING
 from tests.demo.telling import STORY, Outcome, StoryError, Storyteller, run_program
 from tests.demo.terminal import Terminal
 
@@ -153,6 +154,29 @@ def test_program_that_hangs_fails_the_story_with_what_it_has_written(
         run_program("cat never", tmp_path, {})
 
 
+_TIMES = [f"2026-01-31T12:00:{second:02}Z" for second in (0, 0, 1, 1, 9, 9, 9, 9)]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "times", "right"),
+    [
+        pytest.param("ssssvvvv", _TIMES, True, id="one after the other"),
+        pytest.param("vvvvssss", _TIMES, True, id="the other first"),
+        pytest.param("ssssvvvv", [_TIMES[0]] * 8, False, id="both at once"),
+        pytest.param("sssvsvvv", _TIMES, False, id="interleaved"),
+        pytest.param("ssssssss", _TIMES, False, id="one job twice"),
+        pytest.param("ssssvvvvs", [*_TIMES, _TIMES[-1]], False, id="one rank twice"),
+        pytest.param("ssssvvv", _TIMES[:7], False, id="one rank stayed"),
+    ],
+)
+def test_gangs_of_the_story_leave_one_after_the_other(jobs: str, times: list[str], right: bool) -> None:  # noqa: FBT001
+    (step,) = (step for told in SOFTENING for step in told.steps if "EVICTED" in step.until)
+    names = {"s": "speech", "v": "vision"}
+    rows = [f"{time}   {names[job]}-{rank % 4}-x7k2p" for rank, (job, time) in enumerate(zip(jobs, times, strict=True))]
+    output = "\n".join(["TIME                   EVICTED", *rows])
+    assert bool(re.search(step.until, output)) is right
+
+
 def test_command_that_says_nothing_leaves_no_line() -> None:
     assert told(FixedStage(outcomes("")), chapter(Step(command="x"))) == "\n1. A title.\n   $ x\n   A remark.\n"
 
@@ -163,6 +187,10 @@ def test_command_that_goes_on_is_shown_line_by_line_until_what_it_is_for() -> No
     assert told_so == "\n1. A title.\n   $ x\n     one\n     two of two\n   A remark.\n"
     with pytest.raises(StoryError, match="ended before it answered: two"):
         told(FixedStage(outcomes("one")), chapter(step))
+    lines = Step(command="x", until=r"^one\ntwo$")
+    assert "three" not in told(FixedStage(outcomes("one\ntwo\nthree")), chapter(lines))
+    with pytest.raises(StoryError, match="ended before it answered: "):
+        told(FixedStage(outcomes("two\none\nthree")), chapter(lines))
 
 
 def test_programs_that_the_story_does_not_know_are_not_run(tmp_path: Path) -> None:
@@ -178,6 +206,7 @@ def test_every_file_of_the_story_is_told_in_both_ways() -> None:
     assert _files(STANDALONE) == files - {
         *("namespaces.yaml", "fleet.yaml", "all-gpus.yaml"),
         *("rack.yaml", "spare-rack.yaml", "firmware.yaml", "health-operator.yaml", "hot-gpus.yaml"),
+        *("jobs.yaml", "spare-server.yaml", "hot-server.yaml"),
     }
 
 
@@ -192,7 +221,7 @@ def test_files_are_rewritten_for_releases_that_serve_rules_in_another_version(tm
     changed = {path.name for path in STORY.iterdir() if (newest / path.name).read_text() != _text(older, path)}
     assert changed == {
         *("all-gpus.yaml", "broken-gpu.yaml", "broken-gpu-evict.yaml", "bad-data.yaml", "firmware.yaml"),
-        "hot-gpus.yaml",
+        *("hot-gpus.yaml", "hot-server.yaml"),
     }
     assert "apiVersion: resource.k8s.io/v1alpha3\nkind: DeviceTaintRule" in (older / "broken-gpu.yaml").read_text()
 

@@ -25,20 +25,24 @@ PROPERTIES: Final = {
     "api": ("versions", "formats", "hostile", "wire_structs"),
     "expressions": ("expressions",),
     "inventory": ("inventory", "inventory_scan", "guard"),
-    "policy": ("policy", "policy_documents", "policy_reviews", "shadows", "explain", "taint_rules"),
+    "policy": ("policy", "policy_documents", "policy_reviews", "shadows", "explain", "taint_rules", "windows"),
     "validation": ("formats", "versions", "hostile"),
     "admission": (
         *("guard", "confirmation", "defaulting", "policy_reviews", "shadows", "hostile", "explain", "window"),
         *("taint_rules", "stepwise"),
     ),
-    "eviction": ("eviction", "tally"),
+    "eviction": ("eviction", "tally", "windows"),
 }
 MORE: Final = {
-    "api": ("tests/unit/validation", "tests/unit/test_cases.py", "tests/unit/files"),
+    "api": (
+        *("tests/unit/validation", "tests/unit/test_cases.py", "tests/unit/files"),
+        "tests/unit/admission/test_not_before.py",
+    ),
     "expressions": ("tests/unit/policy/test_document.py", "tests/unit/policy/test_checks.py"),
     "inventory": (
         *("tests/unit/admission/test_guard.py", "tests/unit/admission/test_recent_impact.py"),
         *("tests/unit/admission/test_rule_delta.py", "tests/unit/admission/test_asking_for_more.py"),
+        *("tests/unit/admission/test_not_before.py", "tests/unit/eviction/test_not_before.py"),
         "tests/properties/test_tally.py",
     ),
     "policy": (

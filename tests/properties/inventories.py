@@ -11,6 +11,7 @@ from msgspec import structs
 
 from webhook.api.claims import AllocationResult, Consumer, ResourceClaim
 from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.api.pods import Pod, PodClaim
 from webhook.api.rules import EVICT, DeviceSelector, DeviceTaintRule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint
@@ -153,7 +154,14 @@ def pods(draw: st.DrawFn, number: int) -> Pod:
         ObjectMeta(f"p{number}", "", NAMESPACES[number % 2]),
         claims=tuple(draw(st.lists(named, max_size=2))),
         extended_claim=draw(st.sampled_from(("", "", "c0", "c3"))),
+        pod_group=draw(st.sampled_from(("", "g", "h"))),
     )
+
+
+@st.composite
+def pod_groups(draw: st.DrawFn, number: int) -> PodGroup:
+    """Of either namespace, with the names that pods have for theirs."""
+    return PodGroup(ObjectMeta("gh"[number // 2], "", NAMESPACES[number % 2]), draw(st.sampled_from(("", ALL, SINGLE))))
 
 
 # --- histories ------------------------------------------------------------------------------------
@@ -174,7 +182,7 @@ History = list[Event]
 def histories(draw: st.DrawFn) -> list[History]:
     """Of several objects: each is added, then perhaps changed and deleted, and perhaps added again."""
     of_one: list[History] = []
-    for strategy, least, most in ((claims, 1, 6), (slices, 0, 4), (rules, 0, 2), (pods, 0, 2)):
+    for strategy, least, most in ((claims, 1, 6), (slices, 0, 4), (rules, 0, 2), (pods, 0, 2), (pod_groups, 0, 2)):
         for number in range(draw(st.integers(least, most))):
             version: SearchStrategy[InventoryObject] = strategy(number)
             # Three of four objects are there in the end.

@@ -33,6 +33,9 @@ class Doors:
         self.room = room
         self.shut: set[Hashable] = set()
 
+    def begin_pass(self) -> None:
+        pass
+
     def wait_seconds(self, group: Hashable, now: float) -> float:  # noqa: ARG002 -- the port's
         return 1.0 if group in self.shut else 0.0
 

@@ -47,9 +47,14 @@ def answers(inventory: Inventory) -> list[Any]:
     pools = inventory.pools
     names = product((None, *DRIVERS), (None, *POOLS), (None, *DEVICES))
     return [
-        [dict(each) for each in (inventory.slices, inventory.rules, inventory.claims, inventory.pods)],
+        [
+            dict(each)
+            for each in (inventory.slices, inventory.rules, inventory.claims, inventory.pods, inventory.pod_groups)
+        ],
+        [inventory.members_of(f"{namespace}/{group}") for namespace in NAMESPACES for group in "gh"],
         *([inventory.publishes(key) for key in KEYS], inventory.taint_keys()),
         [inventory.pods_of(f"{namespace}/c{number}") for namespace in NAMESPACES for number in range(5)],
+        [inventory.shares(name) for name in sorted(inventory.pods)],
         [taints_on(inventory, *each) for each in product(DRIVERS, POOLS, DEVICES)],
         [pools.device_count(driver) for driver in (None, *DRIVERS)],
         (len(pools), pools.incomplete, {identity: (pool.devices, pool.evicting) for identity, pool in pools.items()}),

@@ -24,8 +24,9 @@ from tests.properties.strategies import right_keys, right_taints, toleration_lis
 from tests.unit.cluster.held import held
 from webhook.api.claims import EXTENDED_RESOURCE, FROM_TEMPLATE, classes_only, decode_claim
 from webhook.api.decode import Reader
-from webhook.api.pods import HOLD, MIRROR
-from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, PodWire, RuleWire, SliceWire
+from webhook.api.pods import GANG, HOLD, MIRROR
+from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire
+from webhook.cluster.cache.pods import PodGroupWire, PodWire
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -39,6 +40,7 @@ _WIRE: Final[dict[str, Any]] = {
     "ResourceSlice": SliceWire,
     "DeviceTaintRule": RuleWire,
     "Pod": PodWire,
+    "PodGroup": PodGroupWire,
 }
 _names: Final = st.sampled_from(("a", "b", "gpu-0", "node-0", "ü"))
 _flags: Final = st.sampled_from((None, True, False))
@@ -80,10 +82,10 @@ _metadata: Final = _some(
     generation=st.integers(0, 3),
     creationTimestamp=st.sampled_from((None, "2026-06-01T12:00:00Z")),
     deletionTimestamp=st.just("2026-06-01T12:00:00Z"),
-    labels=st.dictionaries(_names, _names, max_size=2),
+    labels=st.none() | st.dictionaries(_names, _names, max_size=3),
     ownerReferences=_owners,
     annotations=st.dictionaries(
-        st.sampled_from((EXTENDED_RESOURCE, FROM_TEMPLATE, HOLD, MIRROR, "devicetaint.io/evict", "x")),
+        st.sampled_from((EXTENDED_RESOURCE, FROM_TEMPLATE, GANG, HOLD, MIRROR, "devicetaint.io/evict", "x")),
         st.sampled_from(("true", "false", "")),
         max_size=3,
     ),
@@ -233,6 +235,7 @@ _pod_claims: Final = _lists(_some(name=_names, resourceClaimName=_names, resourc
 _pod_specs: Final = _some(
     nodeName=_names,
     priority=st.integers(-5, 5),
+    restartPolicy=st.sampled_from(("Always", "OnFailure", "Never")),
     resourceClaims=_pod_claims,
     schedulingGroup=_some(podGroupName=_names),
     containers=_lists(_some(name=_names, image=_names)),
@@ -251,6 +254,22 @@ def test_pods(metadata: Json, spec: Json, status: Json) -> None:
     assert kept(manifest) == held(manifest)
 
 
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha3", "v1alpha2"])
+@given(
+    _metadata,
+    st.none()
+    | _some(
+        disruptionMode=st.sampled_from(
+            (None, "Pod", "PodGroup", "Other", {}, {"all": {}}, {"single": {}}, {"all": None})
+        ),
+        schedulingPolicy=st.just({"gang": {"minCount": 2}}),
+    ),
+)
+def test_pod_groups(version: str, metadata: Json, spec: Json | None) -> None:
+    manifest = {"apiVersion": f"scheduling.k8s.io/{version}", "kind": "PodGroup", "metadata": metadata, "spec": spec}
+    assert kept(manifest) == held(manifest)
+
+
 @given(_claims("v1"))
 def test_nothing_that_is_held_is_of_the_message(manifest: Json) -> None:
     """Equal lists are one list, and no annotation of a claim stays."""
@@ -264,3 +283,14 @@ def test_nothing_that_is_held_is_of_the_message(manifest: Json) -> None:
 
 def _allocation(value: Any) -> Any:
     return value.allocation or ()
+
+
+def test_equal_labels_of_pods_are_one_value() -> None:
+    """Pods that differ in one label share the others."""
+    first, second, third = [
+        msgspec.json.decode(b'{"metadata":{"labels":{"app":"a","index":"%d"}}}' % index, type=PodWire).to_value().labels
+        for index in (0, 0, 1)
+    ]
+    assert first is second
+    assert first[0] is third[0]
+    assert first[1] != third[1]

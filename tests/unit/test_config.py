@@ -414,11 +414,20 @@ def test_files_stand_in_for_objects_of_the_cluster() -> None:
             ("--standalone", "--kubeconfig=k"),
             '--kubeconfig: Invalid value: "k": may not be given together with --standalone',
         ),
+        (
+            ("--standalone", "--watch-pods"),
+            "--watch-pods: Invalid value: true: may not be given together with --standalone",
+        ),
         (("--policy-configmap=b",), '--policy-configmap: Invalid value: "b": must be "namespace/name"'),
     ],
 )
 def test_sources_that_exclude_each_other_are_refused(arguments: tuple[str, ...], fault: str) -> None:
     assert faults("--cert-dir=/certs", *arguments) == [fault]
+
+
+def test_pods_are_followed_only_if_asked_for() -> None:
+    assert not parse("--cert-dir=/certs").watch_pods
+    assert parse("--cert-dir=/certs", "--watch-pods").watch_pods
 
 
 def test_help_names_every_flag_and_its_default(capsys: pytest.CaptureFixture[str]) -> None:

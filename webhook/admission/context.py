@@ -11,6 +11,7 @@ import msgspec
 from webhook.api.field import Path
 from webhook.api.rules import DeviceTaintRule
 from webhook.inventory.fates import DeviceNames
+from webhook.inventory.gang_impact import KnownPods
 from webhook.inventory.impact import Impact
 from webhook.inventory.state import Sight
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
@@ -112,6 +113,8 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     """Signs authors of templates and confirmation codes. Without one, no author is recorded or believed."""
     sight: Sight | None = None
     """The inventory, or why it is not complete. None where there is no cluster: then the impact is not guarded."""
+    pods: KnownPods | None = None
+    """What is known of pods, for gangs. None where pods are not followed, or not known (yet): nothing depends on it."""
     assumed: tuple[DeviceTaintRule, ...] = ()
     """Rules that were allowed here a moment ago and that the inventory may not show yet."""
     victims: tuple[Impact, ...] = ()

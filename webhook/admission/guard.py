@@ -15,9 +15,10 @@ from webhook.admission.confirmation import NOTHING, CarriedCode, ImpactToConfirm
 from webhook.admission.decision import BREAK_GLASS, AssumedRule
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.over_limit import LimitCheck, all_soften, usual_rates
+from webhook.admission.window_figures import window_figures
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
-from webhook.api.rules import CONFIRM_IMPACT, EVICT, EXPIRES_AT, DeviceTaintRule
+from webhook.api.rules import CONFIRM_IMPACT, EVICT, EXPIRES_AT, NOT_BEFORE, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.hardware import siblings_of_rule
 from webhook.inventory.impact import Impact
@@ -40,6 +41,8 @@ GUARD: Final = "impact"
 """The name under which the guard reports findings, like the name of a policy rule."""
 _CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
 _EXPIRES: Final = METADATA.child("annotations").key(EXPIRES_AT)
+_NOT_BEFORE: Final = METADATA.child("annotations").key(NOT_BEFORE)
+_NOT_READ: Final = "delays our worker only: the in-tree controller evicts at once; use effect NoSchedule with /evict"
 _UNPROVED: Final = "API servers do not prove to the webhook who they are (docs/callers.md)"
 
 
@@ -190,6 +193,7 @@ class _Guarding:
         shown = impact
         if not check.acts:  # the rule does nothing yet, so show what it would do
             shown = check.impact(inventory, check.taint.as_if_evicting(in_tree=check.in_tree))
+        shown = check.with_gangs(inventory, shown)
         siblings = siblings_of_rule(inventory, new, "" if check.acts else NO_EXECUTE, check.in_time)
         self._siblings = siblings if check.acts else None
         shown = structs.replace(shown, siblings=siblings)
@@ -199,6 +203,11 @@ class _Guarding:
         over = [each.short for each in reasons]
         annotations["impact"] = annotation_of(shown, acts=check.acts, over=over, driver=driver)
         figures = [_warn(SELECTOR, text) for text in figures_of(shown, new, in_tree=check.in_tree)]
+        if check.acts:
+            windows = window_figures(impact, new, check.taint, inventory, self._context, check.in_time)
+            figures += [_warn(SELECTOR, text) for text in windows]
+        if check.evicts and check.in_tree and new.taint.effect == NO_EXECUTE and NOT_BEFORE in new.meta.annotations:
+            figures.append(_warn(_NOT_BEFORE, _NOT_READ))
         fault = self._code.fault(hit)
         if not reasons:
             yield from [*figures, *self._needless_code(impact, hit)]
@@ -212,7 +221,7 @@ class _Guarding:
             if waits:
                 yield _warn(SELECTOR, f"{waits}: no pod is evicted before {CONFIRM_IMPACT} confirms it")
         else:
-            yield from self._refused(reasons, impact, hit, fault)
+            yield from self._refused(reasons, shown, hit, fault)
 
     def _reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> list[LimitReason]:
         """Why the rule is over the limit. Not for what /mutate of another replica may have left as it is."""

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.api.meta import format_time
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
+from webhook.inventory.impact import Taint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from webhook.api.rules import DeviceTaintRule
+    from webhook.inventory.gangs import Gang
     from webhook.inventory.hardware import Siblings
     from webhook.inventory.impact import Impact
 
 _SHOWN: Final = 3
+_NAME_MOST: Final = 80
+"""Characters of a gang's name that are shown."""
 _OVER: Final = " over="
 _DRIVER: Final = " driver="
 _UNKNOWN: Final = "unknown:"
@@ -28,13 +33,16 @@ def summary_of(impact: Impact, rule: DeviceTaintRule) -> str:
         return f"keeps {devices} from being allocated"
     if rule.effective_effect != NO_EXECUTE:
         return f"hits {devices} in {count(impact.pools, 'pool')}"
-    return f"hits {devices}, {count(len(impact.pods), 'pod')} in {count(len(impact.namespaces), 'namespace')}"
+    text = f"hits {devices}, {count(len(impact.pods), 'pod')} in {count(len(impact.namespaces), 'namespace')}"
+    gangs = gangs_text(impact)
+    return f"{text}, {gangs}" if gangs else text
 
 
 def slice_figures_of(impact: Impact, *, in_tree: bool) -> Iterator[str]:
     """What new NoExecute taints in a slice hit, as warnings."""
     pods = f"{count(len(impact.pods), 'pod')} in {count(len(impact.namespaces), 'namespace')}"
     yield f"new NoExecute taints on {count(impact.devices, 'device')}; they evict {pods}{_when(impact)}"
+    yield from _gangs(impact, "")
     yield from _others(impact, "", in_tree=in_tree)
     if impact.siblings:
         yield siblings_text(impact.siblings)
@@ -55,12 +63,41 @@ def figures_of(impact: Impact, rule: DeviceTaintRule, *, in_tree: bool) -> Itera
         yield f"{text}; no harm to {count(len(impact.kept), 'pod')} on them" if impact.kept else text
     else:
         pods = count(len(impact.pods), "pod")
-        yield f"{would}selects {devices}; evicts {pods} in {count(len(impact.namespaces), 'namespace')}{_when(impact)}"
+        start = Taint.of_rule(rule, in_tree=in_tree).not_before
+        when = f", from {format_time(start)} on" if start is not None and impact.later else _when(impact)
+        yield f"{would}selects {devices}; evicts {pods} in {count(len(impact.namespaces), 'namespace')}{when}"
+        yield from _gangs(impact, would)
         yield from _others(impact, would, in_tree=in_tree)
     if impact.incomplete_pools:
         driver, pool = impact.incomplete_pools[0]
         pools = count(len(impact.incomplete_pools), "pool")
         yield f"devices are not all counted: {pools} half published, as {driver}/{pool}"
+
+
+def gangs_text(impact: Impact) -> str:
+    """How many pods of how many gangs go, with the names of the first gangs; empty if there are none."""
+    gangs = impact.gangs
+    if not gangs:
+        return ""
+    evicted, pods = sum(each.evicted for each in gangs), sum(each.pods for each in gangs)
+    whole = f"of {pods}" if len(gangs) == 1 else f"of {pods} in all"
+    names = [_shown_name(each.gang) for each in gangs[:_SHOWN]]
+    rest = f" and {len(gangs) - _SHOWN} more" if len(gangs) > _SHOWN else ""
+    text = f"{count(evicted, 'pod')} of {count(len(gangs), 'gang')} {whole} ({', '.join(names)}{rest})"
+    along = len(impact.companions)
+    return f"{text}, {along} of them only with the rest of their PodGroup" if along else text
+
+
+def _shown_name(gang: Gang) -> str:
+    """Its name: the text of an annotation may be of any length, and contain anything."""
+    text = "".join(each if each.isprintable() else "?" for each in str(gang))
+    return text if len(text) <= _NAME_MOST else f"{text[:_NAME_MOST]}..."
+
+
+def _gangs(impact: Impact, would: str) -> Iterator[str]:
+    text = gangs_text(impact)
+    if text:
+        yield f"{would}evicts {text}"
 
 
 def siblings_text(siblings: Siblings) -> str:
@@ -118,6 +155,13 @@ def annotation_of(impact: Impact, *, acts: bool, over: Sequence[str], driver: st
     }
     if impact.siblings:
         figures |= {"siblings": len(impact.siblings.devices), "siblingPods": len(impact.siblings.pods)}
+    if impact.gangs:
+        figures |= {
+            "gangs": len(impact.gangs),
+            "gangPods": sum(each.evicted for each in impact.gangs),
+            "gangSize": sum(each.pods for each in impact.gangs),
+            "companions": len(impact.companions),
+        }
     text = " ".join(f"{name}={number}" for name, number in figures.items())
     if not acts:
         text += " simulated"

@@ -9,9 +9,10 @@ from webhook.admission.closed_devices import closed_alone, closed_with_recent
 from webhook.admission.confirmation import ImpactToConfirm, Numbers
 from webhook.admission.impact_text import count, first_names
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.admission.recent_impact import hit_with_recent, limits_in_numbers
+from webhook.admission.recent_impact import hit_with_recent, limits_in_numbers, yet_to_begin
 from webhook.api.meta import format_time
 from webhook.api.taints import NO_EXECUTE
+from webhook.inventory.gang_impact import with_companions, with_gangs
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide
 from webhook.policy.impact_limits import limits_for, protected_among
@@ -97,7 +98,13 @@ class LimitCheck:
 
     def impact(self, inventory: Inventory, taint: Taint | None = None) -> Impact:
         """What the rule hits, or what it would hit with another taint. Raises OutOfTime."""
-        return impact_of(inventory, self._new.selector, taint or self.taint, self._context.now, self.in_time)
+        taint = taint or self.taint
+        impact = impact_of(inventory, self._new.selector, taint, self._context.now, self.in_time)
+        return with_companions(inventory, impact, taint.evictor, self._context.pods, self.in_time)
+
+    def with_gangs(self, inventory: Inventory, impact: Impact) -> Impact:
+        """The same impact with the gangs that it breaks, where pods are known. Raises OutOfTime."""
+        return with_gangs(inventory, impact, self._context.pods, self.in_time)
 
     def to_confirm(self, impact: Impact) -> ImpactToConfirm:
         """The same as a code confirms it."""
@@ -173,7 +180,8 @@ class LimitCheck:
         if over:
             minutes = self._settings.window_seconds / 60
             hits = " and ".join(each.hit for each in over.values())
-            text = f"with all other taints of the last {minutes:g} min it hits {hits}, and the limit is"
+            later = " and rules yet to begin" if yet_to_begin(inventory, self._context, in_tree=self.in_tree) else ""
+            text = f"with all other taints of the last {minutes:g} min{later} it hits {hits}, and the limit is"
             text = f"{text} {_limits_text(over)}"
             yield LimitReason(f"{_WINDOW}{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT)
 

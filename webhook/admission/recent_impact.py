@@ -111,14 +111,26 @@ def _impacts(
     check = partial(context.budget.check, PHASE)
     yield impact
     yield from context.victims_at_once if only_at_once else context.victims
-    for rule in chain(
-        recent_rules(inventory.rules.values(), since, check), recent_rules(context.assumed, since, check)
-    ):
+    for rule in chain(in_steps(inventory.rules.values(), check), in_steps(context.assumed, check)):
         if (rule.taint.effect if only_at_once else rule.effective_effect) == NO_EXECUTE:
-            check()
             taint = Taint.of_rule(rule, in_tree=in_tree)
-            yield impact_on_users(inventory, rule.selector, taint, context.now, check)
+            if _evicts_since(taint, since):
+                check()
+                yield impact_on_users(inventory, rule.selector, taint, context.now, check)
     yield from _slices(inventory, since, context, in_tree=in_tree)
+
+
+def _evicts_since(taint: Taint, since: datetime) -> bool:
+    """Whether the taint began to evict pods in the window, or is yet to begin."""
+    added, start = taint.taint.time_added, taint.not_before
+    return added is None or added >= since or (start is not None and start >= since)
+
+
+def yet_to_begin(inventory: Inventory, context: AdmissionContext, *, in_tree: bool) -> bool:
+    """Whether any rule evicts pods at a later time, by its `/not-before`."""
+    rules = chain(inventory.rules.values(), context.assumed)
+    starts = [Taint.of_rule(rule, in_tree=in_tree).not_before for rule in rules]
+    return any(start is not None and start > context.now for start in starts)
 
 
 def window_start(context: AdmissionContext) -> datetime:

@@ -11,8 +11,10 @@ from webhook.admission.guard import GUARD, SILENT, GuardFindings
 from webhook.admission.impact_text import annotation_of, slice_figures_of
 from webhook.api.field import Finding, Severity, forbidden
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
+from webhook.inventory.gang_impact import with_companions, with_gangs
 from webhook.inventory.hardware import siblings_of_slice
 from webhook.inventory.impact import Taint, impact_on_devices
+from webhook.inventory.matching import Evictor
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.policy.model import InTreeEvictor, PolicyMode
 from webhook.validation.slices import SPEC
@@ -61,8 +63,11 @@ def _measured(
     taints: dict[str, list[Taint]] = {}
     for device, taint in fresh:
         taints.setdefault(device, []).append(Taint.of_slice(taint, in_tree=in_tree))
+    impact = impact_on_devices(inventory, (new.driver, new.pool), taints, context.now, check)
+    evictor = Evictor.IN_TREE if in_tree else Evictor.OURS
+    impact = with_companions(inventory, impact, evictor, context.pods, check)
     impact = structs.replace(
-        impact_on_devices(inventory, (new.driver, new.pool), taints, context.now, check),
+        with_gangs(inventory, impact, context.pods, check),
         siblings=siblings_of_slice(inventory, new, dict.fromkeys(taints, EFFECT_RANK[NO_EXECUTE]), check),
     )
     findings = tuple(_warn(text) for text in slice_figures_of(impact, in_tree=in_tree))

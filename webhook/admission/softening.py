@@ -119,7 +119,8 @@ class _Softener:
         confirmed = (self._old is None or not self._old.softened) and self._code.fault(hit) is None
         if confirmed or not all_soften(reasons):
             return UNTOUCHED
-        figures = annotation_of(impact, acts=True, over=[each.short for each in reasons])
+        named = self._check.with_gangs(inventory, impact)
+        figures = annotation_of(named, acts=True, over=[each.short for each in reasons])
         return self._softened(reasons)._replace(impact=figures)
 
     def _softened(self, reasons: tuple[LimitReason, ...]) -> SofteningResult:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from sys import intern
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -11,15 +12,23 @@ from webhook.api.meta import OWN_GROUP, ObjectMeta, parse_time
 from webhook.api.owners import Owner, decode_owner
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from webhook.api.decode import Reader
 
 HOLD: Final = f"{OWN_GROUP}/hold"
 """Annotation on a pod or namespace: why it must not be evicted by us."""
+GANG: Final = f"{OWN_GROUP}/gang"
+"""Annotation on a pod: the name of the gang that it belongs to, in its namespace."""
 MIRROR: Final = "kubernetes.io/config.mirror"
 """Annotation of mirror pods (core/v1.MirrorPodAnnotationKey)."""
 DAEMON_SET: Final = "DaemonSet"
+_JOB: Final = "Job"
+_RUN_TO_END: Final = frozenset({"Never", "OnFailure"})
 READY: Final = "Ready"
 """Type of the condition (core/v1.PodReady)."""
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+"""All labels of an object, by key. Equal labels may be one value, which a mapping would not be."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -34,7 +43,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     """A pod. `extended_claim` is the claim that the scheduler made for its extended resources; empty if none.
 
     `hold` is the annotation's text, None if it has none. `deleting`: it has a deletionTimestamp, and `gone_by` is that
-    time, at which its grace period ends. `ready`: its condition Ready is True.
+    time, at which its grace period ends. `ready`: its condition Ready is True. `labels` are in order of their keys.
+    `gang` is the text of annotation `/gang`, empty if it has none. `completes`: as `will_complete` says.
     """
 
     meta: ObjectMeta
@@ -50,6 +60,16 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     hold: str | None = None
     ready: bool = False
     gone_by: datetime | None = None
+    labels: Labels = ()
+    gang: str = ""
+    completes: bool = False
+
+    def label(self, key: str) -> str | None:
+        """The value of one of its labels, or None."""
+        for known, value in self.labels:
+            if known == key:
+                return value
+        return None
 
     @property
     def finished(self) -> bool:
@@ -61,14 +81,30 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         """Whether a taint of a device can ever concern it."""
         return bool(self.claims or self.extended_claim)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether an inventory holds it: a member of a PodGroup may have to go with one that uses claims."""
+        return self.uses_claims or bool(self.pod_group)
+
+
+def will_complete(restart_policy: str, owner: Owner | None) -> bool:
+    """Whether a pod runs to its end by itself: its containers are not always restarted. Those of Jobs never are."""
+    return restart_policy in _RUN_TO_END or (owner is not None and owner.kind == _JOB)
+
+
+def to_labels(labels: Mapping[str, str]) -> Labels:
+    """Labels in the order of their keys, of which many objects have the same."""
+    return tuple(sorted([(intern(key), intern(value)) for key, value in labels.items()]))
+
 
 def decode_pod(reader: Reader) -> Pod:
     """A v1 Pod."""
-    spec, status = reader.child_or_empty("spec"), reader.child_or_empty("status")
+    spec, status, metadata = [reader.child_or_empty(part) for part in ("spec", "status", "metadata")]
     meta = reader.meta()
     generated: dict[str, str | None] = {
         each.text("name"): each.optional_text("resourceClaimName") for each in status.each("resourceClaimStatuses")
     }
+    owner = decode_owner(reader)
     return Pod(
         meta,
         spec.text("nodeName"),
@@ -76,13 +112,16 @@ def decode_pod(reader: Reader) -> Pod:
         status.child_or_empty("extendedResourceClaimStatus").text("resourceClaimName"),
         spec.child_or_empty("schedulingGroup").text("podGroupName"),
         status.text("phase"),
-        reader.child_or_empty("metadata").has("deletionTimestamp"),
+        metadata.has("deletionTimestamp"),
         spec.integer("priority") or 0,
-        decode_owner(reader),
+        owner,
         MIRROR in meta.annotations,
         meta.annotations.get(HOLD),
         any(each.text("type") == READY and each.text("status") == "True" for each in status.each("conditions")),
-        parse_time(reader.child_or_empty("metadata").text("deletionTimestamp") or ""),
+        parse_time(metadata.text("deletionTimestamp") or ""),
+        to_labels(metadata.text_map("labels")),
+        meta.annotations.get(GANG, ""),
+        will_complete(spec.text("restartPolicy"), owner),
     )
 
 

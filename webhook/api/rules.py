@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from webhook.api.meta import OWN_GROUP, ObjectMeta
+from webhook.api.meta import OWN_GROUP, ObjectMeta, parse_time
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, decode_taint
 
 if TYPE_CHECKING:
@@ -22,12 +22,19 @@ EVICT: Final = f"{OWN_GROUP}/evict"
 EXPIRES_AT: Final = f"{OWN_GROUP}/expires-at"
 OWNER: Final = f"{OWN_GROUP}/owner"
 TICKET: Final = f"{OWN_GROUP}/ticket"
+NOT_BEFORE: Final = f"{OWN_GROUP}/not-before"
+"""Annotation: our worker evicts no pod for the rule before this time."""
 CONFIRM_IMPACT: Final = f"{OWN_GROUP}/confirm-impact"
 SOFTENED_FROM: Final = f"{OWN_GROUP}/softened-from"
 """The effect that the author asked for, on a rule that `/mutate` softened. It only makes the worker stricter."""
 RULE_ANNOTATIONS: Final = frozenset(
-    {DATA, DESCRIPTION, EVICTIONS_PER_SECOND, EVICT, EXPIRES_AT, OWNER, TICKET, CONFIRM_IMPACT, SOFTENED_FROM}
+    {
+        *(DATA, DESCRIPTION, EVICTIONS_PER_SECOND, EVICT, EXPIRES_AT, OWNER, TICKET, CONFIRM_IMPACT, SOFTENED_FROM),
+        NOT_BEFORE,
+    }
 )
+NEVER: Final = datetime.max.replace(tzinfo=UTC)
+"""What `/not-before` means if it is no time."""
 
 _RATE_DIGITS: Final = 9
 _SELECTOR_FIELDS: Final = frozenset({"driver", "pool", "device", "deviceClassName", "selectors"})
@@ -93,6 +100,12 @@ class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
         """Whether it has the form that softening gives to a NoExecute rule."""
         marked = self.meta.annotations.get(SOFTENED_FROM) == NO_EXECUTE
         return marked and self.taint.effect == NO_SCHEDULE and self.effective_effect == NO_EXECUTE
+
+
+def not_before_of(rule: DeviceTaintRule) -> datetime | None:
+    """The time of `/not-before`; None without it, and NEVER if it is no time."""
+    text = rule.meta.annotations.get(NOT_BEFORE)
+    return None if text is None else parse_time(text) or NEVER
 
 
 def own_rate(rule: DeviceTaintRule) -> float | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from webhook.api.meta import GROUP, format_time
+from webhook.api.pod_groups import POD_GROUP_VERSIONS, PodGroup
 from webhook.cluster.cache.listwatch import METADATA
 from webhook.cluster.cache.wire import ObjectIdentity
 from webhook.cluster.client.answers import decode
@@ -25,7 +26,7 @@ from webhook.cluster.events import EventType, ObjectReference
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, WriteFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from webhook.api.rules import Condition, DeviceTaintRule
@@ -52,6 +53,7 @@ class _Grant(msgspec.Struct, frozen=True):
 
 _POD: Final = msgspec.json.Decoder(_Pod)
 _GRANT: Final = msgspec.json.Decoder(_Grant)
+_POD_GROUPS: Final = f"scheduling.k8s.io/{POD_GROUP_VERSIONS[0]}"
 _ANOTHER: Final = ("UID in precondition", "does not match the UID in record")
 """In the text of a 409 if another object has the name; other conflicts are worth a retry.
 
@@ -98,15 +100,22 @@ class EvictionWriter:
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
         """Posts to the Eviction API, which honours disruption budgets and sets DisruptionTarget itself."""
+        return await self._evict(pod, _delete_options(pod, grace_period_seconds), reserved=True)
+
+    async def may_evict(self, pod: PodRef) -> EvictionOutcome:
+        """Posts a dry run to the Eviction API; it waits for the client's rate limit itself."""
+        return await self._evict(pod, {**_delete_options(pod, None), "dryRun": ["All"]}, reserved=False)
+
+    async def _evict(self, pod: PodRef, delete_options: Mapping[str, Any], *, reserved: bool) -> EvictionOutcome:
         path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name) + "/eviction"
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"namespace": pod.namespace, "name": pod.name},
-            "deleteOptions": _delete_options(pod, grace_period_seconds),
+            "deleteOptions": delete_options,
         }
         try:
-            answer = await self._cluster.create(path, body, reserved=True)
+            answer = await self._cluster.create(path, body, reserved=reserved)
         except ClusterError as error:
             return _outcome(error)
         return _granted(answer)
@@ -185,6 +194,9 @@ class EvictionWriter:
         about = event.about
         if isinstance(about, PodRef):
             regarding = ObjectReference("v1", "Pod", about.namespace, about.name, about.uid)
+        elif isinstance(about, PodGroup):
+            meta = about.meta
+            regarding = ObjectReference(_POD_GROUPS, "PodGroup", meta.namespace, meta.name, meta.uid)
         else:
             regarding = ObjectReference(f"{GROUP}/v1", "DeviceTaintRule", "", about.meta.name, about.meta.uid)
         kind = EventType.WARNING if event.warning else EventType.NORMAL

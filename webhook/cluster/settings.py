@@ -85,6 +85,8 @@ class InventorySettings:
 
     Replacing an API server takes about as long; meanwhile another one may send reviews.
     """
+    pods_needed: bool = True
+    """Whether the inventory counts as unknown while pods are not current, where they are followed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,12 @@ _SERVE_FLAGS: Final = (
     ),
     *CLUSTER,
     NAMESPACE,
+    Flag(
+        "watch-pods",
+        "follow pods and PodGroups too, so that impacts name gangs: docs/impact.md says what it costs",
+        as_switch,
+        "false",
+    ),
     *POLICY,
     Flag("key-file", "key that signs the authors of templates; instead of the Secret", as_file, None, "F"),
     Flag(
@@ -208,6 +214,7 @@ class ServeSettings:
     """None without a cluster."""
     log_format: LogFormat
     verbose: bool
+    watch_pods: bool = False
     client_names: tuple[str, ...] = ()
     """A client's certificate must have one of these; empty if no certificate is required."""
     trust_unauthenticated_callers: bool = False
@@ -243,6 +250,7 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
         **sources,
         log_format=values["log-format"],
         verbose=values["verbose"],
+        watch_pods=values["watch-pods"],
         client_names=client_names,
         trust_unauthenticated_callers=values["trust-unauthenticated-callers"],
         tls_min_version=values["tls-min-version"],
@@ -274,6 +282,9 @@ def _sources(values: Mapping[str, Any], namespace: str, errors: list[FieldError]
             for name in ("kubeconfig", "context", "policy-configmap", "key-secret", "eviction-lease")
             if values[name] is not None
         )
+        if values["watch-pods"]:
+            detail = "may not be given together with --standalone"
+            errors.append(invalid(flag_path("--watch-pods"), True, detail))  # noqa: FBT003 -- a value
     in_cluster = not standalone
     secret = key_secret(namespace) if in_cluster else None
     return {

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from webhook.api.field import Path
     from webhook.api.meta import NamespacedName
+    from webhook.cluster.cache.inventory import InventoryCache
     from webhook.cluster.cache.names import ClusterCache
     from webhook.cluster.cache.projections import ConfigMap
     from webhook.cluster.client.credentials import Credentials
@@ -118,7 +119,7 @@ def _cluster_stages(
     state.look_up = lambda namespaces, classes, seconds: _look_up(names, namespaces, classes, seconds)
     checks.add("names", lambda: names.problem)
     stages.append(Stage(name="names", work=names.run, start=lambda: _names_synced(names)))
-    stages.append(_inventory_stage(cluster, state, metrics, checks))
+    stages.append(_inventory_stage(cluster, settings, state, metrics, checks))
     if settings.eviction_lease is not None:
         stages.append(_worker_stage(cluster, settings.eviction_lease, state))
     return stages
@@ -133,17 +134,38 @@ def _worker_stage(cluster: Cluster, name: NamespacedName, state: ReviewState) ->
     return Stage(name="eviction lease", work=lease.run)
 
 
-def _inventory_stage(cluster: Cluster, state: ReviewState, metrics: Metrics, checks: Checks) -> Stage:
+def _inventory_stage(
+    cluster: Cluster, settings: ServeSettings, state: ReviewState, metrics: Metrics, checks: Checks
+) -> Stage:
     """The inventory. No stage waits for it: until it is complete, reviews that need it say so."""
     from webhook.cluster.cache.inventory import InventoryCache  # noqa: PLC0415 -- as above
+    from webhook.cluster.settings import InventorySettings  # noqa: PLC0415
     from webhook.server.rule_observer import RuleObserver  # noqa: PLC0415 -- nothing to watch without a cluster
 
-    inventory = InventoryCache(cluster, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
+    inventory = InventoryCache(
+        cluster,
+        random=random.random,  # noqa: TID251 -- the shell's
+        metrics=metrics,
+        settings=InventorySettings(pods_needed=False),
+        pods=settings.watch_pods,
+    )
+    if settings.watch_pods:
+        _follow_pods(inventory, state, checks)
     state.sight = inventory.sight
     inventory.subscribe(state.recent_taints.observe)
     inventory.subscribe(RuleObserver(state, inventory.inventory).observe)
     checks.inform("inventory", lambda: inventory.problem)
     return Stage(name="inventory", work=inventory.run)
+
+
+def _follow_pods(inventory: InventoryCache, state: ReviewState, checks: Checks) -> None:
+    """Lets impacts name gangs while pods are current. Neither readiness nor the inventory depends on it."""
+    from webhook.eviction.followed_pods import FollowedPods  # noqa: PLC0415 -- for --watch-pods alone
+
+    followed = FollowedPods(inventory.inventory, state.names.namespace)
+    inventory.subscribe(followed.observe)
+    state.pods = lambda policy: followed.under(policy) if inventory.pods_current else None
+    checks.inform("pods", lambda: inventory.pods_problem)
 
 
 async def _names_synced(names: ClusterCache) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from webhook.eviction.conditions import EVICTION, ConditionReason, condition_of
 
@@ -12,17 +12,23 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import Condition, DeviceTaintRule
 
+_ANNOUNCING: Final = frozenset(
+    each.value
+    for each in (ConditionReason.COMPLETED, ConditionReason.HELD_BY_POD_GROUP, ConditionReason.RETURNS_TO_DEVICE)
+)
+"""With status False."""
+
 
 def announced_at(conditions: Iterable[Condition], generation: int) -> datetime | None:
     """When the condition announced an eviction for this generation of the rule; None if it does not.
 
-    Status True announces: pods will be evicted. So does Completed: pods were. Every other reason of status False says
-    that no pod is evicted.
+    Status True announces: pods will be evicted. So do Completed, and the reasons that pods are left alone though they
+    are due. Every other reason of status False says that no pod is evicted.
     """
     known = condition_of(conditions, EVICTION)
     if known is None or known.observed_generation != generation:
         return None
-    announces = known.status == "True" or known.reason == ConditionReason.COMPLETED.value
+    announces = known.status == "True" or known.reason in _ANNOUNCING
     return known.last_transition_time if announces else None
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.ports import Clock
     from webhook.inventory.evictions import Evictions
     from webhook.inventory.state import Inventory

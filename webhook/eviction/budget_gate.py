@@ -9,12 +9,17 @@ Source: kubectl drain, which waits 5 s between two attempts; ADR 16.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
 
 from webhook.eviction.limits import BudgetLimit
 
 if TYPE_CHECKING:
-    from webhook.eviction.plans import PodPlan
+    from collections.abc import Mapping, Sequence
+
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.ports import EvictionOutcome, PodBudgets
 
 PROBE_SECONDS: Final = 5.0
@@ -63,6 +68,8 @@ class BudgetGate:
     def __init__(self, budgets: PodBudgets) -> None:
         self._budgets = budgets
         self._gates: dict[BudgetLimit, _Gate] = {}
+        self._units: dict[BudgetLimit, set[int]] = {}
+        """How many evictions units need that were blocked."""
 
     def __len__(self) -> int:
         return len(self._gates)
@@ -79,23 +86,47 @@ class BudgetGate:
         """Whether a budget selects the pod."""
         return bool(self._budgets.select(plan.pod))
 
-    def blocked_by(self, plan: PodPlan, now: float) -> BudgetLimit | None:
-        """The budgets that keep this pod from asking now, or None."""
-        limit = self.limit_of(plan)
-        if limit is None:
-            return None
-        gate = self._gates.get(limit)
-        return None if self._open(limit, gate or _Gate(), now) else limit
+    def blocks(self, plans: Sequence[PodPlan], now: float) -> BudgetLimit | None:
+        """The budgets that keep these pods, which go together, from asking now, or None."""
+        for limit, needed in self._needed_by(plans).items():
+            if needed > 1:
+                self._units.setdefault(limit, set()).add(needed)
+            if not self._open(limit, needed, now):
+                return _for_unit(limit, needed)
+        return None
 
-    def _open(self, limit: BudgetLimit, gate: _Gate, now: float) -> bool:
-        if now < gate.closed_until:
+    def _needed_by(self, plans: Sequence[PodPlan]) -> Mapping[BudgetLimit, int]:
+        """How many evictions are needed from each of their budgets."""
+        limits = [self.limit_of(plan) for plan in plans]
+        needed = Counter([limit for limit in limits if limit is not None])
+        for plan, limit in zip(plans, limits, strict=True):
+            plan.needed = 1 if limit is None else needed[limit]
+        return needed
+
+    def shortage(self, plan: PodPlan) -> str:
+        """Why the status of a budget does not allow all pods of a unit to go, in words; empty if it does."""
+        limit = self.limit_of(plan)
+        allowed = None if limit is None else self._allowed(limit)
+        if limit is None or allowed is None or allowed >= plan.needed:
+            return ""
+        return f"budget {limit.budgets[0]} allows {allowed} of {plan.needed} evictions that belong together"
+
+    def limits_like(self, limit: BudgetLimit) -> list[BudgetLimit]:
+        """All limits of the same budgets: that of single pods, and those of units by their size."""
+        single = _for_unit(limit, 1)
+        return [single, *[_for_unit(limit, needed) for needed in sorted(self._units.get(single, ()))]]
+
+    def _open(self, limit: BudgetLimit, needed: int, now: float) -> bool:
+        gate = self._gates.get(limit) or _Gate()
+        short = self._gates.get(_for_unit(limit, needed))
+        if now < gate.closed_until or (short is not None and now < short.closed_until):
             return False
         allowed = self._allowed(limit)
         if allowed is None:
             return not gate.in_flight
         left = allowed - gate.granted - gate.in_flight
-        if left > 0:
-            return gate.in_flight < _AT_ONCE_MOST
+        if left >= needed:
+            return needed > 1 or gate.in_flight < _AT_ONCE_MOST
         return not gate.in_flight and now - gate.asked_at >= PROBE_SECONDS
 
     def _allowed(self, limit: BudgetLimit) -> int | None:
@@ -106,10 +137,11 @@ class BudgetGate:
 
     def wait_seconds(self, limit: BudgetLimit, now: float) -> float:
         """Time until a pod may ask again, unless the budget's status changes before; 0 if one may ask now."""
-        gate = self._gates.get(limit)
-        if gate is None or self._open(limit, gate, now):
+        single = _for_unit(limit, 1)
+        gates = [gate for each in {single, limit} if (gate := self._gates.get(each)) is not None]
+        if not gates or self._open(single, limit.needed, now):
             return 0.0
-        return max(gate.closed_until - now, gate.asked_at + PROBE_SECONDS - now, 0.0)
+        return max(0.0, *[max(gate.closed_until, gate.asked_at + PROBE_SECONDS) - now for gate in gates])
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -139,31 +171,46 @@ class BudgetGate:
             return
         limit = limit if limit is not None and limit.budgets else self.limit_of(plan)
         assert limit is not None
+        if outcome.short:
+            limit = _for_unit(limit, plan.needed)
         gate = self._gates.setdefault(limit, _Gate())
         gate.asked_at = max(gate.asked_at, now)
         gate.refuse(now, counts=not outcome.budget_pending)
         gate.closed_until = now + max(outcome.retry_after_seconds, PROBE_SECONDS)
 
-    def observe(self, namespace: str, budget: str) -> BudgetLimit:
-        """The status of a budget has changed; returns what it limits, where a pod may now be let through."""
+    def observe(self, namespace: str, budget: str) -> list[BudgetLimit]:
+        """The status of a budget has changed; returns what it limits, where pods may now be let through."""
         limit = BudgetLimit(namespace, (budget,))
         gate = self._gates.get(limit)
         if gate is not None:
             gate.granted = 0
             if self._allowed(limit):
                 gate.progress()
-        return limit
+        every = self.limits_like(limit)
+        for each in every[1:]:
+            short = self._gates.get(each)
+            if short is not None and (self._allowed(limit) or 0) >= each.needed:
+                short.progress()
+        return every
 
     def overdue(self, plan: PodPlan, deadline_seconds: float, now: float) -> bool:
         """Whether the pod's budgets have been asked and have refused for the whole deadline, and just now."""
         limit = self.limit_of(plan)
-        gate = None if limit is None else self._gates.get(limit)
-        if gate is None or now - gate.refused_at > _FRESH_SECONDS:
-            return False
-        return gate.refused_seconds >= deadline_seconds
+        gates = [] if limit is None else [self._gates.get(each) for each in {limit, _for_unit(limit, plan.needed)}]
+        return any(
+            now - gate.refused_at <= _FRESH_SECONDS and gate.refused_seconds >= deadline_seconds
+            for gate in gates
+            if gate is not None
+        )
 
     def forget_idle(self, now: float) -> None:
         """Drops what is known of budgets that no pod has asked for a while."""
         for limit, gate in list(self._gates.items()):
             if not gate.in_flight and now - max(gate.asked_at, gate.refused_at) > _KEPT_SECONDS:
                 del self._gates[limit]
+                self._units.pop(limit, None)
+
+
+def _for_unit(limit: BudgetLimit, needed: int) -> BudgetLimit:
+    """The same budgets, for units that need this many evictions; 1 for single pods."""
+    return limit if limit.needed == needed else structs.replace(limit, needed=needed)

@@ -33,6 +33,8 @@ _FALSE: Final = "False"
 _MESSAGE_MOST: Final = 32768
 """metav1.Condition, maxLength of message."""
 _DIGITS_MOST: Final = 9
+_NAMED_MOST: Final = 3
+"""Claims and PodGroups of each kind that a message names."""
 
 
 class ConditionState(NamedTuple):
@@ -54,6 +56,8 @@ class ConditionReason(StrEnum):
     WAITING = "Waiting"
     COMPLETED = "Completed"
     NOTHING_TO_DO = "NothingToDo"
+    HELD_BY_POD_GROUP = "HeldByPodGroup"
+    RETURNS_TO_DEVICE = "ReturnsToDevice"
     STOPPED = "Stopped"
     OBSERVE_ONLY = "ObserveOnly"
 
@@ -78,13 +82,37 @@ class LimitedPods(NamedTuple):
     first: tuple[str, ...]
 
 
+class ClosedWindow(NamedTuple):
+    """Pods that wait for a window: when it opens, in local time with its zone, empty if unknown; and how many."""
+
+    opens: str
+    pods: int
+
+
+class HeldByPodGroup(NamedTuple):
+    """Pods that are not evicted, because a PodGroup, by `namespace/name`, keeps their claims reserved."""
+
+    pod_group: str
+    pods: int
+
+
+class ReturningPods(NamedTuple):
+    """Pods that come back to a device through a claim, by `namespace/name`, and the owner that makes them."""
+
+    claim: str
+    owner: str
+    pods: int
+
+
 class Progress(NamedTuple):
     """Progress of the eviction for one rule. Counts are of pods; blocked, held and limited pods are pending too.
 
     `limited`: by limit, none twice. `stalled`: limits have let no pod go for a while. `stuck`: pods, by
     `namespace/name`, that are terminating for too long. `paused`: the end of the policy's pause, and its reason.
     `blocked`: a disruption budget, or another error of the API server, refused the last attempt. `skipped`: pods that
-    are never evicted, such as those of DaemonSets. `next_due`: the earliest due time of the pods not due yet.
+    are never evicted, such as those of DaemonSets. `closed` and `completing`: pods that wait for a window, or are left
+    to complete; neither is due. `next_due`: the earliest due time of the pods not due yet.
+    `held_by` and `returning`: pods that are not evicted, since that would free no device; they are not pending.
     `settled`: enough time has passed since the rule appeared for the caches to know every allocation made before it.
     """
 
@@ -95,10 +123,14 @@ class Progress(NamedTuple):
     held: int = 0
     limited: tuple[LimitedPods, ...] = ()
     stalled: bool = False
+    closed: tuple[ClosedWindow, ...] = ()
+    completing: int = 0
     stuck: tuple[str, ...] = ()
     paused: tuple[datetime, str] | None = None
     evicted: int = 0
     skipped: int = 0
+    held_by: tuple[HeldByPodGroup, ...] = ()
+    returning: tuple[ReturningPods, ...] = ()
     tolerating_scheduling: int = 0
     next_due: datetime | None = None
     settled: bool = True
@@ -116,6 +148,8 @@ def _state(progress: Progress, *, acts: bool, stopped: str) -> ConditionReason:
         return ConditionReason.STOPPED if stopped else ConditionReason.OBSERVE_ONLY
     if not progress.pending and not progress.settled:
         return ConditionReason.WAITING
+    if not progress.pending and (progress.returning or progress.held_by):
+        return ConditionReason.RETURNS_TO_DEVICE if progress.returning else ConditionReason.HELD_BY_POD_GROUP
     if not progress.pending:
         return ConditionReason.COMPLETED if progress.evicted else ConditionReason.NOTHING_TO_DO
     return _state_of_pending(progress)
@@ -149,10 +183,25 @@ def _parts(progress: Progress, *, acts: bool, stopped: str) -> Iterable[str]:
         yield f"next due {format_time(progress.next_due)}"
     if progress.stuck:
         yield f"{len(progress.stuck)} stuck in Terminating ({_names(progress.stuck[:3], len(progress.stuck))})"
+    yield from _in_vain(progress)
     if progress.skipped:
-        yield f"{progress.skipped} skipped (pods of DaemonSets, mirror pods)"
+        yield f"{progress.skipped} skipped (pods of DaemonSets, mirror pods, action: skip)"
     if progress.tolerating_scheduling:
         yield f"{progress.tolerating_scheduling} left alone (ToleratesScheduling)"
+
+
+def _in_vain(progress: Progress) -> Iterable[str]:
+    """Which pods are left alone, because their eviction would free no device, and what frees it."""
+    for claim, owner, pods in progress.returning[:_NAMED_MOST]:
+        yield (
+            f"{_number(pods, 'pod')} of {owner or 'no owner'} left alone (ReturnsToDevice): claim {claim} stays "
+            "allocated while its pods are replaced one by one; scale the owner to 0 and back to free the device"
+        )
+    for group, pods in progress.held_by[:_NAMED_MOST]:
+        yield f"{_number(pods, 'pod')} left alone (HeldByPodGroup): only deleting PodGroup {group} frees their claims"
+    more = max(len(progress.returning) - _NAMED_MOST, 0) + max(len(progress.held_by) - _NAMED_MOST, 0)
+    if more:
+        yield f"the same for {more} more claims and PodGroups"
 
 
 def _causes(progress: Progress) -> Iterable[str]:
@@ -163,6 +212,10 @@ def _causes(progress: Progress) -> Iterable[str]:
         yield f"{progress.held} held"
     for limit, pods, first in progress.limited:
         yield f"{pods} limited by {limit} ({_names(first, pods)})"
+    for opens, pods in progress.closed[:_NAMED_MOST]:
+        yield f"{pods} waiting for a window" + (f" that opens at {opens}" if opens else "")
+    if progress.completing:
+        yield f"{progress.completing} left to complete"
     if progress.paused is not None:
         until, why = progress.paused
         yield f"paused until {format_time(until)}" + (f": {why}" if why else "")

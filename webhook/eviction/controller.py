@@ -12,21 +12,14 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, NoReturn, assert_never
 
+from webhook.eviction.budget_gate import PROBE_SECONDS
 from webhook.eviction.core import RETRY_MOST_SECONDS, Core, ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
 from webhook.eviction.evictor import PodEvictor
-from webhook.eviction.freed import (
-    EvictionFound,
-    OwnerFreed,
-    PodFreed,
-    PodTerminating,
-    PodUnavailable,
-    ReplacementPending,
-)
-from webhook.eviction.limits import BreakerLimit, BudgetLimit, NamespaceLimit, OverallLimit, OwnerLimit
+from webhook.eviction.limits import BreakerLimit, BudgetLimit
 from webhook.eviction.modes import InTree
 from webhook.eviction.planner import Planner
-from webhook.eviction.rate_limiter import MINUTE_SECONDS
+from webhook.eviction.room import Room
 from webhook.eviction.rule_status import RuleStatusUpdater
 from webhook.eviction.waiting import WaitCause, WaitingPods
 from webhook.telemetry.repeats import LastingFault
@@ -34,8 +27,8 @@ from webhook.telemetry.repeats import LastingFault
 if TYPE_CHECKING:
     from webhook.eviction.core import Item
     from webhook.eviction.dependencies import Dependencies
-    from webhook.eviction.freed import Freed
-    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.evictor import Attempt
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.ports import EvictionOutcome
     from webhook.inventory.state import InventoryObject
 
@@ -46,7 +39,6 @@ _STOP_POLL_SECONDS: Final = 0.05
 _CLOCK_SECONDS: Final = 1.0
 """How often the wall clock is compared with the monotonic clock, and the drift that means it was set. The event loop's
 timers stand still in a suspended machine: being late by as much means that they end too late as well."""
-"""How often the wall clock is compared with the monotonic clock, and the drift that means it was set."""
 
 
 class Controller:
@@ -63,6 +55,7 @@ class Controller:
         self.rules = RuleStatusUpdater(core)
         self.planner = Planner(core, self.rules)
         self._evictor = PodEvictor(core)
+        self._room = Room(core, self._evictor.wake)
         self._waiting = WaitingPods(core)
         self.started = False
 
@@ -91,27 +84,27 @@ class Controller:
         self.started = True
         self.queue.add_after(WorkItem(ItemKind.SWEEP, ""), self._deps.settings.sweep_seconds)
         if self.planner.start():
-            self._retry_blocked()
+            self._room.follow()
 
     def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         """One object has changed; the inventory has applied the change already."""
         if self.started and self.planner.observe(old, new):
-            self._retry_blocked()
+            self._room.follow()
 
     def replan_all(self) -> None:
         """Plans all pods again, because the policy has changed."""
         if self.started and self.planner.replan_all():
-            self._retry_blocked()
+            self._room.follow()
 
     def requeue_waiting(self, namespace: str | None = None) -> None:
         """Checks waiting pods again: a hold or labels of their namespace, or (None: all) the wall clock has changed."""
         if self.planner.requeue_waiting(namespace):
-            self._retry_blocked()
+            self._room.follow()
 
     def catch_up(self) -> None:
         """Continues planning for one time slice."""
         if self.planner.catch_up():
-            self._retry_blocked()
+            self._room.follow()
 
     def observe_budgets(self, namespace: str) -> None:
         """Other disruption budgets select the pods of a namespace now."""
@@ -125,52 +118,9 @@ class Controller:
     def observe_budget(self, namespace: str, name: str) -> None:
         """The status of a disruption budget has changed."""
         if self.started:
-            self.ready.unpark(self._core.gate.observe(namespace, name))
+            for limit in self._core.gate.observe(namespace, name):
+                self.ready.unpark(limit)
             self._evictor.wake()
-
-    def _retry_blocked(self) -> None:
-        """Unparks pods whose limit has room again, and sets timers for limits that time will free."""
-        freed = self.plans.freed
-        while freed:
-            self._follow(freed.pop())
-        self._evictor.wake()
-
-    def _follow(self, freed: Freed) -> None:
-        profiles = range(len(self._deps.profiles().all))
-        match freed:
-            case PodFreed(namespace):
-                for position in profiles:
-                    self.ready.unpark(OverallLimit(position))
-                    self.ready.unpark(NamespaceLimit(namespace, position))
-            case OwnerFreed(owner):
-                for position in profiles:
-                    self.ready.unpark(OwnerLimit(owner, position))
-            case PodUnavailable(uid):
-                self.ready.retry(uid)
-            case ReplacementPending(uid):
-                self.queue.add_after(WorkItem(ItemKind.REPLACEMENT, uid), self._deps.settings.replacement_seconds)
-            case PodTerminating(key, uid):
-                self._await_end(key, uid)
-            case EvictionFound(key):
-                self._count_foreign(key)
-            case other:
-                assert_never(other)
-
-    def _await_end(self, key: str, uid: str) -> None:
-        """A pod counts as stuck once its grace period and `stuckAfter` are over."""
-        pod = self._deps.inventory.pods.get(key)
-        if pod is None:
-            return
-        grace = 0.0 if pod.gone_by is None else (pod.gone_by - self._deps.clock.now()).total_seconds()
-        seconds = grace + self._deps.profile_of(pod).settings.stuck_after_seconds
-        self.queue.add_after(WorkItem(ItemKind.TERMINATING, f"{key}/{uid}"), seconds)
-
-    def _count_foreign(self, key: str) -> None:
-        """Counts an eviction of the last leader toward `maxPerMinute`, unless it is older than a minute for certain."""
-        pod, now = self._deps.inventory.pods.get(key), self._deps.clock.now()
-        if pod is None or (pod.gone_by is not None and (now - pod.gone_by).total_seconds() >= MINUTE_SECONDS):
-            return
-        self._core.limiter.count_foreign(self._deps.profile_of(pod), self._deps.clock.seconds())
 
     # --- tasks -----------------------------------------------------------------------------------
 
@@ -181,8 +131,6 @@ class Controller:
             group.create_task(self._plan_pending())
             for _ in range(settings.planners):
                 group.create_task(self._handle_items())
-            for _ in range(settings.lookups):
-                group.create_task(self._look_up_budgets())
             for _ in range(settings.workers):
                 group.create_task(self._evict_due())
             group.create_task(self._core.recorder.run())
@@ -249,16 +197,6 @@ class Controller:
             if await self.backlog.timeslice.pause():
                 self._evictor.wake()  # no pod was evicted during the pause
 
-    async def _look_up_budgets(self) -> NoReturn:
-        while True:
-            await self.look_up_budgets(await self._core.lookups.get())
-
-    async def look_up_budgets(self, uid: str) -> None:
-        """Looks up the budgets of a pod, which then may be evicted."""
-        await self.planner.look_up_budgets(uid)
-        if not self.backlog.behind:
-            self._evictor.wake()
-
     async def _watch_clock(self) -> NoReturn:
         """Recomputes waits when the wall clock was set: due times are wall-clock times, waits are monotonic.
 
@@ -292,19 +230,11 @@ class Controller:
             case WorkItem():
                 await self._handle_object(item)
             case BudgetLimit():
-                self._retry_after(item, self._core.gate.wait_seconds(item, self._deps.clock.seconds()))
+                self._room.retry_budget(item)
             case BreakerLimit(driver):
-                self._retry_after(item, self._core.breaker.reset_if_calm(driver))
+                self._room.retry_after(item, self._core.breaker.reset_if_calm(driver))
             case _:
                 assert_never(item)
-
-    def _retry_after(self, limit: BudgetLimit | BreakerLimit, seconds: float) -> None:
-        """Unparks a pod that waits for this limit now, or checks again later."""
-        if seconds > 0:
-            self.queue.add_after(limit, seconds)
-            return
-        self.ready.unpark(limit)
-        self._evictor.wake()
 
     async def _handle_object(self, item: WorkItem) -> None:
         match item.kind:
@@ -317,7 +247,7 @@ class Controller:
                     self.queue.add_after(item, again)
             case ItemKind.REPLACEMENT:
                 self.plans.owners.expire_replacement(item.name)
-                self._retry_blocked()
+                self._room.follow()
             case ItemKind.TERMINATING:
                 self._give_up(*item.name.rsplit("/", 1))
             case ItemKind.EVICTED:
@@ -328,7 +258,10 @@ class Controller:
                 self.queue.add_after(item, self._deps.settings.sweep_seconds)
             case ItemKind.POOL:
                 self.planner.settle_pool(*item.name.split("/", 1))
-                self._retry_blocked()
+                self._room.follow()
+            case ItemKind.WINDOW:
+                self.planner.follow_windows(int(item.name))
+                self._room.follow()
 
     def _handle_pod(self, item: WorkItem) -> None:
         plan = self.plans.scheduled.get(item.name)
@@ -344,7 +277,7 @@ class Controller:
         """A pod is terminating for longer than it should: limits count it no longer."""
         if self.plans.give_up(key, uid):
             log.warning("pod stuck in terminating", extra={"pod": key, "podUID": uid})
-            self._retry_blocked()
+            self._room.follow()
 
     def _check_deleted(self, item: WorkItem) -> None:
         """Plans a pod again that was evicted and still stands undeleted."""
@@ -355,28 +288,39 @@ class Controller:
         if self.plans.reopen(key, uid):
             log.warning("pod not deleted after its eviction, planned again", extra={"pod": key, "podUID": uid})
             if self.planner.replan(key):
-                self._retry_blocked()
+                self._room.follow()
 
     async def evict(self, uid: str) -> None:
-        """Evicts one pod, then wakes other pods, schedules a retry, or updates the conditions of its rules."""
-        plan, outcome = await self._evictor.evict(uid)
+        """Evicts one pod with those that go with it, then wakes others, schedules retries, or updates conditions."""
+        attempts = await self._evictor.evict(uid)
         now = self._deps.clock.seconds()
+        for attempt in attempts:
+            self._release(attempt, now)
+        self._room.follow()
+        for attempt in attempts:
+            self._follow_up(attempt)
+
+    def _release(self, attempt: Attempt, now: float) -> None:
+        plan, outcome = attempt
         if outcome is not None and not outcome.gone:
             plan.refusals += 1
         reservation = self._core.limiter.release(plan, now, outcome)
         self.ready.wake(reservation.group)
         budget = self._core.gate.limit_of(plan) if plan.blocked else reservation.budget
         if budget is not None:
-            self._retry_after(budget, self._core.gate.wait_seconds(budget, now))
-        self._retry_blocked()
-        item = WorkItem(ItemKind.POD, uid)
-        if uid not in self.plans.scheduled:
-            self.queue.forget(item)
+            self._room.retry_budget(budget)
+            self.queue.add_after(budget, PROBE_SECONDS)  # for units that are formed meanwhile, and have no timer yet
+
+    def _follow_up(self, attempt: Attempt) -> None:
+        plan, outcome = attempt
+        item = WorkItem(ItemKind.POD, plan.uid)
+        if plan.uid not in self.plans.scheduled:
+            self.queue.discard(item)
         if outcome is None:
             self.queue.add(item)
         elif outcome.evicted:
             self._record_evicted(plan)
-            again = WorkItem(ItemKind.EVICTED, f"{plan.key}/{uid}")
+            again = WorkItem(ItemKind.EVICTED, f"{plan.key}/{plan.uid}")
             self.queue.add_after(again, self._deps.settings.undeleted_seconds)
         elif not outcome.gone:
             self._retry_refused(plan, outcome)

@@ -6,11 +6,11 @@ Where things wait:
 |---|---|---|
 | a claim or pod that a change has hit and that is not planned yet | `backlog` | its time slice |
 | a pod that is due | `ready`, by its rate or the limit that blocks it | rates and limits allow it |
-| a pod that is due and whose budgets are not known | `lookups` | they were looked up |
 | pods under a budget that refuses | `ready`, parked; the budget is in `queue` | the budget allows evictions |
 | pods of a driver whose breaker tripped | `ready`, parked; the driver is in `queue` | the driver is calm |
 | a pod that is not due, is held, or is to be retried | `queue`, as POD | its delay is over |
 | a rule whose conditions are to be written | `queue`, as RULE | the next write is allowed |
+| pods whose windows are closed | nowhere; their profile is in `queue`, as WINDOW | its windows open or close |
 | an evicted pod without a replacement | `queue`, as REPLACEMENT | the wait for a replacement is over |
 | a pod that was evicted and is not seen to terminate | `queue`, as EVICTED | the time for that is over |
 | a pod that is terminating | `queue`, as TERMINATING | it is gone, or counts as stuck |
@@ -29,14 +29,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from webhook.eviction.announcements import Announcements
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.budget_gate import BudgetGate
+from webhook.eviction.exemptions import stays
 from webhook.eviction.limits import BreakerLimit, BudgetLimit
-from webhook.eviction.lookups import BudgetLookups
 from webhook.eviction.modes import scope_of
 from webhook.eviction.pending import Backlog
 from webhook.eviction.plans import Plans
 from webhook.eviction.rate_limiter import RateLimiter
 from webhook.eviction.ready_queue import ReadyQueue
 from webhook.eviction.recorder import EvictionRecorder
+from webhook.eviction.returns import Returns
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.evictions import Evictions
@@ -59,13 +60,15 @@ class ItemKind(StrEnum):
     EVICTED = "evicted"
     TERMINATING = "terminating"
     POOL = "pool"
+    WINDOW = "window"
     SWEEP = "sweep"
 
 
 class WorkItem(NamedTuple):
     """A pod by uid, a rule by name, an evicted or terminating pod by `namespace/name/uid`, a pool by `driver/name`.
 
-    An evicted pod that is to be replaced goes by its uid, the sweep has no name.
+    An evicted pod that is to be replaced goes by its uid, a window by the position of its profile, the sweep has no
+    name.
     """
 
     kind: ItemKind
@@ -89,12 +92,12 @@ class Core:
     """Computes due times from taints."""
     backlog: Backlog
     plans: Plans
+    returns: Returns
     gate: BudgetGate
     breaker: Breaker
     limiter: RateLimiter
     ready: ReadyQueue
     queue: WorkQueue[Item]
-    lookups: BudgetLookups
     recorder: EvictionRecorder
     announcements: Announcements
 
@@ -104,7 +107,8 @@ class Core:
         scope = scope_of(deps.mode, in_tree)
         announcements = Announcements(acts=deps.mode.acts)
         evictions = Evictions(deps.inventory, scope, announcements.announced_at)
-        plans = Plans(deps.inventory, evictions, deps.profile_of)
+        returns = Returns(deps.inventory, evictions.evicts_users_of)
+        plans = Plans(deps.inventory, evictions, deps.profile_of, lambda plan: stays(plan, returns.claim_of(plan.pod)))
         queue: WorkQueue[Item] = WorkQueue(
             clock=deps.clock.seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS
         )
@@ -127,12 +131,12 @@ class Core:
             evictions=evictions,
             backlog=Backlog(TimeSlice(clock=deps.clock.seconds)),
             plans=plans,
+            returns=returns,
             gate=gate,
             breaker=breaker,
             limiter=limiter,
             ready=ReadyQueue(limiter),
             queue=queue,
-            lookups=BudgetLookups(),
             recorder=EvictionRecorder(deps),
             announcements=announcements,
         )

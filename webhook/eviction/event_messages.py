@@ -1,4 +1,4 @@
-"""Texts of Events about pods and rules; mode replacement uses the in-tree controller's (E-34). Pure."""
+"""Texts of Events about pods, rules and PodGroups; mode replacement uses the in-tree controller's (E-34). Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Disruption, EvictionEvent
 
 if TYPE_CHECKING:
+    from webhook.api.pod_groups import PodGroup
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.conditions import ConditionReason
-    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.pod_plan import PodPlan
 
 _REASONS_MOST: Final = 3
 _IN_TREE_REASON: Final = "DeviceTaintManagerEviction"
@@ -39,14 +40,17 @@ _ACTIONS: Final = {
 
 
 def pod_event(mode: Mode, kind: PodEventKind, plan: PodPlan, text: str = "") -> EvictionEvent:
-    """An Event about a pod; `text` is the API server's refusal or the text of `/hold`, for the kinds that quote it."""
+    """An Event about a pod; `text` is the API server's refusal, or the text of `/hold`, for the kinds that quote it.
+
+    Of SCHEDULED it says when; empty for the due time.
+    """
     if mode is Mode.REPLACEMENT and kind in _IN_TREE_TEXTS:
         return EvictionEvent(plan.ref, _IN_TREE_REASON, _ACTIONS[kind], _IN_TREE_TEXTS[kind])
     why = _why(plan)
     match kind:
         case PodEventKind.SCHEDULED:
             verb = "would be evicted" if mode is Mode.OBSERVE else "to be evicted"
-            words = f"{verb} at {format_time(plan.eviction.due)} because of {why}"
+            words = f"{verb} {text or f'at {format_time(plan.eviction.due)}'} because of {why}"
         case PodEventKind.CANCELLED:
             words = "eviction cancelled"
         case PodEventKind.HELD:
@@ -75,14 +79,26 @@ _RULE_REASONS: Final = {
     "Stopped": "EvictionStopped",
     "ObserveOnly": "EvictionObserved",
     "NothingToDo": "NothingToEvict",
+    "HeldByPodGroup": "EvictionHeldByPodGroup",
+    "ReturnsToDevice": "EvictionStopped",
 }
+
+
+_WARNINGS: Final = frozenset({"Blocked", "Limited", "Stopped", "HeldByPodGroup", "ReturnsToDevice"})
 
 
 def rule_event(rule: DeviceTaintRule, state: ConditionReason, message: str) -> EvictionEvent:
     """An Event about a rule, written when the reason of its condition changes."""
-    return EvictionEvent(
-        rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in {"Blocked", "Limited", "Stopped"}
+    return EvictionEvent(rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in _WARNINGS)
+
+
+def group_event(group: PodGroup, plan: PodPlan) -> EvictionEvent:
+    """An Event about a PodGroup that keeps claims of its pods reserved; `plan`: of one of these pods."""
+    text = (
+        f"pod {plan.key} would be evicted because of {_why(plan)}, but is left alone: its claims stay reserved for "
+        "this PodGroup, and are freed only when the PodGroup is deleted"
     )
+    return EvictionEvent(group, _RULE_REASONS["HeldByPodGroup"], "Evict", text, warning=True)
 
 
 def disruption_of(mode: Mode) -> Disruption:

@@ -12,8 +12,10 @@ from webhook.eviction.ready_queue import Idle
 from webhook.eviction.step import request_to_send
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from webhook.eviction.core import Core
-    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.step import Evict
 
 _UNTIL_WOKEN: Final = Idle(math.inf)
@@ -38,6 +40,8 @@ class PodEvictor:
         self._turn_lock = asyncio.Lock()
         """Only its holder waits for the next pod, so that one wake-up wakes one task, however many there are."""
         self._stopping = False
+        self._in_flight = asyncio.Semaphore(core.deps.settings.workers)
+        """A unit has more requests than the task that evicts it."""
         self._preparing: set[asyncio.Timeout] = set()
         """Of the pods whose request waits for the client's rate limit; moved to now when the worker stops."""
 
@@ -69,28 +73,66 @@ class PodEvictor:
                 except TimeoutError:
                     continue
 
-    async def evict(self, uid: str) -> Attempt:
-        """Evicts a pod that `next_turn` returned, unless it must no longer be evicted."""
-        core, writer = self._core, self._core.deps.writer
-        plan = core.plans.scheduled[uid]
-        step = self._step(plan)
-        if step is None:
-            return Attempt(plan)
+    async def evict(self, uid: str) -> list[Attempt]:
+        """Evicts a pod that `next_turn` returned and those that go with it, unless one of them must not be evicted.
+
+        All of them are asked for, or none is. One that is refused all the same is retried by itself.
+        """
+        core = self._core
+        batch = core.limiter.take_batch(uid)
+        for plan in batch:
+            core.ready.discard(plan.uid)
+        if self._steps(batch) is None:
+            return [Attempt(plan) for plan in batch]
+        refused = await self._refused(batch) if len(batch) > 1 else None
+        if refused is not None:
+            return [refused if plan is refused.plan else Attempt(plan) for plan in batch]
+        steps = self._steps(batch)
+        if steps is None:
+            return [Attempt(plan) for plan in batch]
         try:
-            prepared = await self._prepare(plan, step)
+            prepared = await asyncio.gather(*map(self._prepare, batch, steps))
         except TimeoutError:
-            return Attempt(plan)
-        if not prepared:
-            return Attempt(plan, EvictionOutcome(EvictionResult.GONE))
-        step = self._step(plan)  # `prepare` took time
-        if step is None:
-            return Attempt(plan)
-        if step.delete:
-            outcome = await writer.delete(plan.ref, step.grace_period_seconds, disruption_of(core.deps.mode))
-        else:
-            outcome = await writer.evict(plan.ref, step.grace_period_seconds)
+            return [Attempt(plan) for plan in batch]
+        left = [plan for plan, there in zip(batch, prepared, strict=True) if there]
+        gone = [
+            Attempt(plan, EvictionOutcome(EvictionResult.GONE))
+            for plan, there in zip(batch, prepared, strict=True)
+            if not there
+        ]
+        steps = self._steps(left)  # all of this took time
+        if steps is None:
+            return [*gone, *[Attempt(plan) for plan in left]]
+        for plan in left:
+            self._core.returns.begin(plan.pod)
+        return [*gone, *await asyncio.gather(*map(self._request, left, steps))]
+
+    async def _refused(self, batch: Sequence[PodPlan]) -> Attempt | None:
+        """Asks whether all pods of a unit may be evicted; the first refusal, or None if there is none."""
+        asked = [plan for plan in batch if (step := self._step(plan)) is not None and not step.delete]
+        for plan in asked:
+            outcome = await self._core.deps.writer.may_evict(plan.ref)
+            self._core.deps.metrics.count_request("dry-run", outcome.result.value)
+            if not outcome.gone:
+                return Attempt(plan, outcome)
+            shortage = self._core.gate.shortage(plan)
+            if shortage:  # the server may know better than the watch, but one dry run does not tell of all of them
+                return Attempt(plan, EvictionOutcome(EvictionResult.BLOCKED, shortage, short=True))
+        return None
+
+    async def _request(self, plan: PodPlan, step: Evict) -> Attempt:
+        core, writer = self._core, self._core.deps.writer
+        async with self._in_flight:
+            if self._stopping or not core.deps.trusted():  # since the others of its unit were sent
+                core.returns.end(plan.pod, evicted=False)
+                return Attempt(plan)
+            if step.delete:
+                outcome = await writer.delete(plan.ref, step.grace_period_seconds, disruption_of(core.deps.mode))
+            else:
+                outcome = await writer.evict(plan.ref, step.grace_period_seconds)
         core.deps.metrics.count_request("delete" if step.delete else "evict", outcome.result.value)
         plan.unsure = outcome.unsure
+        core.returns.end(plan.pod, evicted=outcome.evicted)
         return Attempt(plan, outcome)
 
     async def _prepare(self, plan: PodPlan, step: Evict) -> bool:
@@ -101,6 +143,11 @@ class PodEvictor:
                 return await self._core.deps.writer.prepare(plan.ref, delete=step.delete, unsure=plan.unsure)
             finally:
                 self._preparing.discard(turn)
+
+    def _steps(self, batch: Sequence[PodPlan]) -> list[Evict] | None:
+        """How to evict each of these pods now; None if one of them must not be evicted."""
+        steps = [self._step(plan) for plan in batch]
+        return None if None in steps else [step for step in steps if step is not None]
 
     def _step(self, plan: PodPlan) -> Evict | None:
         """How to evict the pod now; None if it must not be evicted."""

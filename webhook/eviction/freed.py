@@ -29,6 +29,7 @@ class ReplacementPending(msgspec.Struct, frozen=True):
     """An evicted pod is gone; it counts as unavailable until its owner has replaced it or the wait for that is over."""
 
     uid: str
+    of_gang: bool
 
 
 class PodTerminating(msgspec.Struct, frozen=True):

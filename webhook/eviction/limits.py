@@ -48,18 +48,19 @@ class BudgetLimit(msgspec.Struct, frozen=True):
     """The disruption budgets that select a pod.
 
     Usually one; the Eviction API refuses pods with two. Without names, a refusal that no known budget explains: then
-    `pod` is the uid of the only pod that it blocks.
+    `pod` is the uid of the only pod that it blocks. `needed`: how many evictions a unit needs that it blocks.
     """
 
     namespace: str
     budgets: tuple[str, ...]
     pod: str = ""
+    needed: int = 1
     kind = LimitKind.BUDGET
 
     @property
     def key(self) -> str:
         """Identifies it in the work queue."""
-        return f"{self.namespace}/{','.join(self.budgets)}/{self.pod}"
+        return f"{self.namespace}/{','.join(self.budgets)}/{self.pod}/{self.needed}"
 
 
 class BreakerLimit(msgspec.Struct, frozen=True):

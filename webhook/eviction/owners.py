@@ -1,13 +1,25 @@
-"""The unavailable pods of each owner, which `perOwnerUnavailable` limits. No I/O, no clock; all by uid."""
+"""The unavailable pods of each owner, which `perOwnerUnavailable` limits. No I/O, no clock; all by uid or key.
+
+Pods of one gang take one place together, and so do pods that are evicted as one unit: an owner of two gangs of eight
+misses one of two as soon as one pod is missing, until all of that gang are back.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.eviction.freed import OwnerFreed, ReplacementPending
+from webhook.eviction.places import Places
 
 if TYPE_CHECKING:
     from webhook.eviction.freed import Freed
+
+
+class _Evicted(NamedTuple):
+    """An evicted pod that is gone and not replaced."""
+
+    owner: str
+    gang: str
 
 
 class Owners:
@@ -16,37 +28,48 @@ class Owners:
     def __init__(self, freed: set[Freed]) -> None:
         """`freed` receives the owners that may have room again, and the replacements to wait for."""
         self._freed = freed
-        self._pods: dict[str, set[str]] = {}
-        self._unavailable: dict[str, set[str]] = {}
-        self._replacements: dict[str, dict[str, None]] = {}
+        self._pods: dict[str, Places] = {}
+        """Pods that exist, and evicted ones that are not replaced."""
+        self._unavailable: dict[str, Places] = {}
+        self._replacements: dict[_Evicted, dict[str, None]] = {}
         """Evicted pods that are gone, in the order in which they went."""
-        self._replaced_for: dict[str, str] = {}
-        """The owner of each of them."""
+        self._replaced_for: dict[str, _Evicted] = {}
+        """What each of them was."""
 
     # --- queries ---------------------------------------------------------------------------------
 
     def unavailable(self, owner: str) -> int:
-        """Number of unavailable pods of an owner: not ready, being deleted, or evicted and not replaced yet."""
+        """Places of an owner with a pod that is unavailable: not ready, being deleted, or evicted and not replaced."""
         return len(self._unavailable.get(owner, ()))
 
-    def is_unavailable(self, owner: str, uid: str) -> bool:
-        """Whether a pod counts as unavailable already, so that its eviction does not raise the count."""
+    def is_unavailable(self, owner: str, place: str) -> bool:
+        """Whether a place counts as unavailable already, so that evicting from it does not raise the count."""
+        known = self._unavailable.get(owner)
+        return known is not None and known.has(place)
+
+    def is_missing(self, owner: str, uid: str) -> bool:
+        """Whether a pod is unavailable."""
         return uid in self._unavailable.get(owner, ())
 
-    def pod_count(self, owner: str) -> int:
-        """Number of pods of an owner that use devices, plus evicted ones that are not replaced yet."""
-        return len(self._pods.get(owner, ())) + len(self._replacements.get(owner, ()))
+    def place_count(self, owner: str) -> int:
+        """Places of an owner: gangs and single pods that use devices, and evicted ones that are not replaced yet."""
+        return len(self._pods.get(owner, ()))
 
     # --- changes ---------------------------------------------------------------------------------
 
-    def observe(self, owner: str, uid: str, *, missing: bool) -> bool:
-        """A pod of the owner exists; `missing`: it is not ready, or on its way out. Returns whether it is news."""
+    def observe(self, owner: str, uid: str, gang: str, *, missing: bool) -> bool:
+        """A pod of the owner exists; `missing`: it is not ready, or on its way out. Returns whether it is news.
+
+        `gang` identifies its gang, and is empty for a pod without one.
+        """
         pods = self._pods.get(owner)
         if pods is None:
-            pods = self._pods[owner] = set()
-        if uid not in pods:
-            pods.add(uid)
-            pending = self._replacements.get(owner)
+            pods = self._pods[owner] = Places()
+        place = gang or uid
+        if not pods.add(uid, place):
+            self._move(owner, uid, place)
+        else:
+            pending = self._replacements.get(_Evicted(owner, gang))
             if pending:
                 self.expire_replacement(next(iter(pending)))
             elif self._unavailable.get(owner):
@@ -55,45 +78,57 @@ class Owners:
             if owner in self._unavailable:
                 self.mark_available(owner, uid)
             return False
-        if self.is_unavailable(owner, uid):
-            return False
-        self.mark_unavailable(owner, uid)
-        return True
+        return self.mark_unavailable(owner, uid, place)
+
+    def _move(self, owner: str, uid: str, place: str) -> None:
+        """A pod belongs to another gang than before, or to none: its labels or the policy have changed."""
+        before = self._pods[owner].move(uid, place)
+        if before == place:
+            return
+        unavailable = self._unavailable.get(owner)
+        if unavailable is not None and uid in unavailable and unavailable.place_of(uid) == before:
+            unavailable.move(uid, place)
+        self._freed.add(OwnerFreed(owner))
 
     def remove(self, owner: str, uid: str) -> None:
         """The pod no longer exists, or has another owner."""
         pods = self._pods.get(owner)
-        if pods is not None:
-            pods.discard(uid)
-            if not pods:
-                del self._pods[owner]
+        if pods is not None and pods.discard(uid) and not pods:
+            del self._pods[owner]
 
-    def await_replacement(self, owner: str, uid: str) -> None:
-        """A removed pod was evicted by us: it counts as unavailable until a new pod appears, or the wait is over."""
-        self._replacements.setdefault(owner, {})[uid] = None
-        self._replaced_for[uid] = owner
-        self._freed.add(ReplacementPending(uid))
+    def await_replacement(self, owner: str, uid: str, gang: str) -> None:
+        """A pod is gone that was evicted by us: it counts as unavailable until a new pod appears, or the wait is over.
+
+        A gang's pod is replaced by one of the same gang. Call it instead of `remove`.
+        """
+        evicted = _Evicted(owner, gang)
+        self._replacements.setdefault(evicted, {})[uid] = None
+        self._replaced_for[uid] = evicted
+        self._freed.add(ReplacementPending(uid, of_gang=bool(gang)))
 
     def expire_replacement(self, uid: str) -> None:
         """The wait for the replacement of this pod is over."""
-        owner = self._replaced_for.pop(uid, None)
-        if owner is None:
+        evicted = self._replaced_for.pop(uid, None)
+        if evicted is None:
             return
-        pending = self._replacements[owner]
+        pending = self._replacements[evicted]
         del pending[uid]
         if not pending:
-            del self._replacements[owner]
-        self.mark_available(owner, uid)
+            del self._replacements[evicted]
+        self.remove(evicted.owner, uid)
+        self.mark_available(evicted.owner, uid)
 
-    def mark_unavailable(self, owner: str, uid: str) -> None:
-        """The pod is missing from here on."""
-        self._unavailable.setdefault(owner, set()).add(uid)
+    def mark_unavailable(self, owner: str, uid: str, place: str) -> bool:
+        """The pod is missing from here on, in this place of its owner; returns whether it was not missing before."""
+        missing = self._unavailable.get(owner)
+        if missing is None:
+            missing = self._unavailable[owner] = Places()
+        return missing.add(uid, place)
 
     def mark_available(self, owner: str, uid: str) -> None:
         """The pod is missing no longer."""
         missing = self._unavailable.get(owner)
-        if missing is not None and uid in missing:
-            missing.discard(uid)
+        if missing is not None and missing.discard(uid):
             if not missing:
                 del self._unavailable[owner]
             self._freed.add(OwnerFreed(owner))

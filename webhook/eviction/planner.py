@@ -8,14 +8,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from webhook.api.claims import ResourceClaim
+from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
-from webhook.eviction.profiles import deletes_at_once
+from webhook.eviction.exemptions import PUT_OFF, StepReason
+from webhook.eviction.openings import when_text
 from webhook.eviction.recorder import RENEW_SECONDS
-from webhook.eviction.step import Evict, NoAction, StepReason, hold_of, recheck
+from webhook.eviction.step import Evict, NoAction, hold_of, recheck
 from webhook.inventory.state import key_of
+from webhook.policy.windows import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +27,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.eviction.core import Core
-    from webhook.eviction.plans import Changes, PodPlan
+    from webhook.eviction.plans import Changes
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.rule_status import RuleStatusUpdater
     from webhook.eviction.step import Wait
     from webhook.inventory.state import InventoryObject
@@ -65,13 +70,30 @@ class Planner:
         match new if new is not None else old:
             case Pod() as pod:
                 self._backlog.pods.add((key_of(pod.meta),))
-                if isinstance(old, Pod) and old.hold != pod.hold:
+                if isinstance(old, Pod) and (old.hold, old.labels) != (pod.hold, pod.labels):
                     self._core.queue.add(WorkItem(ItemKind.POD, pod.meta.uid))
             case DeviceTaintRule():
                 self._observe_rule(old, new)
+            case PodGroup() as group:
+                members = self._core.deps.inventory.members_of(key_of(group.meta))
+                self._core.plans.regroup(members)
+                self._backlog.pods.add(members)
+            case ResourceClaim() as claim:
+                self._observe_claim(key_of(claim.meta), new)
             case _:
                 pass
         return self.begin()
+
+    def _observe_claim(self, key: str, new: InventoryObject | None) -> None:
+        """A claim was created, changed or removed; once it is free, its next pods have not come back to a device."""
+        core = self._core
+        if core.returns.observe(key, new if isinstance(new, ResourceClaim) else None):
+            pods = core.deps.inventory.pods
+            for name in core.deps.inventory.pods_of(key):
+                plan = core.plans.scheduled.get(pods[name].meta.uid)
+                if plan is not None:
+                    core.plans.units.dissolve(plan)
+                    self._backlog.to_enqueue.add((plan.uid,))
 
     def _observe_rule(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         """A rule was created, changed or removed. Changes of its status alone are the worker's own, or are undone."""
@@ -105,6 +127,7 @@ class Planner:
                 self._core.queue.add(WorkItem(ItemKind.RULE, name))  # what it asks for may have to be announced again
         self._core.breaker.refresh()
         self._core.ready.retry_all()
+        self._core.plans.regroup(self._core.deps.inventory.pods)
         self._backlog.pods.add(self._core.deps.inventory.pods)
         return self.begin()
 
@@ -118,11 +141,27 @@ class Planner:
 
         Labels may choose another profile, so the pods of the namespace are also planned again.
         """
+        if namespace is None:
+            for position, settings in self._core.deps.profiles().all:
+                if settings.windows:
+                    self._core.queue.add(WorkItem(ItemKind.WINDOW, str(position)))
         for uid, plan in self._core.plans.scheduled.items():
             if namespace in (None, plan.pod.meta.namespace) and uid not in self._core.ready:
                 self._core.queue.add(WorkItem(ItemKind.POD, uid))
             if namespace == plan.pod.meta.namespace:
                 self._backlog.pods.add((plan.key,))
+        return self.begin()
+
+    def follow_windows(self, position: int) -> bool:
+        """The windows of a profile, by its position, opened or closed: its pods that are due are queued again."""
+        core = self._core
+        self._backlog.to_enqueue.add(
+            [
+                uid
+                for uid, plan in core.plans.scheduled.items()
+                if plan.profile.position == position and (uid in core.ready or uid in core.plans.put_off)
+            ]
+        )
         return self.begin()
 
     def settle_pool(self, driver: str, pool: str) -> bool:
@@ -190,8 +229,9 @@ class Planner:
             self.mark_claims(self._core.evictions.suspend(rule))
 
     def _push_due(self) -> None:
+        now = self._core.deps.clock.now()
         for _ in range(min(_BATCH_SIZE, len(self._backlog.due))):
-            self._core.ready.push(self._core.limiter.ready_pod(self._backlog.due.popitem()[1]))
+            self._push(self._backlog.due.popitem()[1], now)
 
     def _enqueue(self, uids: Iterable[str]) -> None:
         scheduled, now = self._core.plans.scheduled, self._core.deps.clock.now()
@@ -204,14 +244,20 @@ class Planner:
         """Puts changed plans into their queues, and removes dropped ones from them."""
         core, seconds = self._core, self._core.deps.settings.condition_seconds
         planned, cancelled, gone = changes
+        self._backlog.pods.add(core.plans.companions.to_replan)
+        core.plans.companions.to_replan.clear()
+        self._backlog.to_enqueue.add(core.plans.units.dissolved)
+        core.plans.units.dissolved.clear()
         hitting = {rule for plan in planned for rule in plan.eviction.rules}
         for _, name in hitting:
             self.mark_rule(name)
         for _, name in hitting.union(*[plan.eviction.rules for plan in (*cancelled, *gone)]):
             core.queue.add_after(WorkItem(ItemKind.RULE, name), seconds)
+        if core.acts:
+            self._record_holders(planned)
         now = core.deps.clock.now()
         for plan in planned:
-            if self._is_due(plan, now) and self._budget_known(plan):
+            if self._is_due(plan, now):
                 self._backlog.due[plan.uid] = plan
             else:
                 self._backlog.due.pop(plan.uid, None)
@@ -221,55 +267,58 @@ class Planner:
             core.ready.discard(plan.uid)
             if not core.limiter.in_flight(plan.uid):
                 core.queue.discard(WorkItem(ItemKind.POD, plan.uid))
+        core.returns.forget([plan.pod for plan in cancelled])
         for plan in cancelled:
             core.deps.metrics.count_cancelled()
             core.recorder.record_pod_event(PodEventKind.CANCELLED, plan)
 
+    def _record_holders(self, planned: list[PodPlan]) -> None:
+        """Records Events about the PodGroups that keep claims of these pods reserved."""
+        groups = self._core.deps.inventory.pod_groups
+        # The first of these pods by name is the one that the Event of its group names.
+        held = [plan for plan in planned if plan.held_by]
+        for plan in sorted(held, key=lambda plan: plan.pod.meta.name):
+            group = groups.get(f"{plan.pod.meta.namespace}/{plan.held_by}")
+            if group is not None:
+                self._core.recorder.record_group_event(group, plan)
+
     # --- one pod ---------------------------------------------------------------------------------
 
     def enqueue(self, plan: PodPlan, now: datetime) -> None:
-        """Puts a pod into the ready queue, into the work queue, or first where its budgets are looked up."""
+        """Puts a pod into the ready queue, or into the work queue."""
         if self._core.limiter.in_flight(plan.uid):
             return  # queued again when its request has been answered
         step = recheck(self._core, plan, now)
         if not isinstance(step, Evict):
-            self._delay(step, plan)
+            self._delay(step, plan, now)
             return
-        self._core.plans.held.discard(plan.uid)
-        if self._budget_known(plan):
-            self._core.ready.push(self._core.limiter.ready_pod(plan))
-        else:
-            self._core.lookups.add(plan.pod.meta.namespace, plan.uid)
+        self._push(plan, now)
 
-    async def look_up_budgets(self, uid: str) -> None:
-        """Looks up the disruption budgets of a pod that is due, then puts it into the ready queue."""
-        core = self._core
-        plan = core.plans.scheduled.get(uid)
-        if plan is None:
-            return
-        if not self._budget_known(plan):  # or they were read of a sibling meanwhile
-            await core.deps.budgets.look_up(plan.pod)
-        if core.plans.scheduled.get(uid) is not plan:
-            return  # dropped or planned again
-        # It may have been enqueued and popped during the lookup; then it comes back when its request is answered.
-        if not core.limiter.in_flight(uid):
-            core.ready.push(core.limiter.ready_pod(plan))
+    def _push(self, plan: PodPlan, now: datetime) -> None:
+        """Puts a pod into the ready queue."""
+        self._core.plans.put_off.pop(plan.uid, None)
+        self._core.ready.push(self._core.limiter.ready_pod(plan))
+        self._await_windows(plan, now)
+
+    def _await_windows(self, plan: PodPlan, now: datetime) -> None:
+        """All pods of a profile are queued again when its windows open or close."""
+        windows = plan.profile.settings.windows
+        until = state_of(windows, now).until if windows else None
+        if until is not None:
+            item = WorkItem(ItemKind.WINDOW, str(plan.profile.position))
+            self._core.queue.add_after(item, (until - now).total_seconds())
 
     def _is_due(self, plan: PodPlan, now: datetime) -> bool:
         return not self._core.limiter.in_flight(plan.uid) and isinstance(recheck(self._core, plan, now), Evict)
 
-    def _budget_known(self, plan: PodPlan) -> bool:
-        """Whether the worker knows the budgets of the pod, or need not know them."""
-        settings = plan.profile.settings
-        if deletes_at_once(settings) and (plan.pod.owner is None or settings.per_owner_unavailable is None):
-            return True
-        return self._core.deps.budgets.select(plan.pod) is not None
-
-    def _delay(self, step: NoAction | Wait, plan: PodPlan) -> None:
+    def _delay(self, step: NoAction | Wait, plan: PodPlan, now: datetime) -> None:
         """Removes a pod from the ready queue and, if it has to wait, adds it to the work queue with that delay."""
         core, item = self._core, WorkItem(ItemKind.POD, plan.uid)
         core.ready.discard(plan.uid)
-        (core.plans.held.add if step.reason is StepReason.HELD else core.plans.held.discard)(plan.uid)
+        if step.reason in PUT_OFF:
+            core.plans.put_off[plan.uid] = step.reason
+        else:
+            core.plans.put_off.pop(plan.uid, None)
         if isinstance(step, NoAction):
             core.queue.forget(item)
             if step.reason is StepReason.OBSERVED:
@@ -279,9 +328,12 @@ class Planner:
             core.recorder.record_pod_event(PodEventKind.HELD, plan, hold_of(core, plan) or "")
             core.queue.add_after(item, min(step.seconds, RENEW_SECONDS))
             return
-        core.queue.add_after(item, step.seconds)
+        if step.reason is StepReason.WINDOW and not state_of(plan.profile.settings.windows, now).open:
+            self._await_windows(plan, now)
+        else:
+            core.queue.add_after(item, step.seconds)
         if step.seconds > core.deps.settings.announce_after_seconds:
-            core.recorder.record_pod_event(PodEventKind.SCHEDULED, plan)
+            core.recorder.record_pod_event(PodEventKind.SCHEDULED, plan, when_text(core, plan, step, now))
 
 
 def _without_status(rule: DeviceTaintRule) -> tuple[object, ...]:

@@ -4,60 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
-from webhook.api.pods import Pod
+from webhook.eviction.companions import Companions
 from webhook.eviction.freed import EvictionFound, PodFreed, PodTerminating, PodUnavailable
+from webhook.eviction.grouping import Grouping, owner_of
 from webhook.eviction.owners import Owners
-from webhook.eviction.ports import PodRef
-from webhook.eviction.profiles import Profile
-from webhook.inventory.evictions import Eviction
-from webhook.telemetry.repeats import LastingFault
+from webhook.eviction.places import Places
+from webhook.eviction.pod_plan import PodPlan
+from webhook.eviction.units import Units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from webhook.api.pods import Pod
+    from webhook.eviction.exemptions import StepReason
     from webhook.eviction.freed import Freed
-    from webhook.inventory.evictions import Evictions
+    from webhook.eviction.profiles import Profile
+    from webhook.inventory.evictions import Eviction, Evictions
     from webhook.inventory.state import Inventory
-
-
-class PodPlan(msgspec.Struct, eq=False, gc=False):
-    """The planned eviction of one pod."""
-
-    key: str
-    """The pod's `namespace/name`."""
-    uid: str
-    pod: Pod
-    """The pod as it was when it was last planned."""
-    eviction: Eviction
-    profile: Profile
-    refusals: int = 0
-    """How often the API server has refused to evict it; pods that it has not refused go first."""
-    blocked: bool = False
-    """Whether a disruption budget refused the last attempt."""
-    unsure: bool = False
-    """Whether the last request failed but may have taken effect."""
-    last_event: str = ""
-    """The reason of the last Event about the pod, so that none is repeated."""
-    last_event_at: float = 0.0
-    """When it was queued, in monotonic seconds."""
-    fault: LastingFault | None = None
-    """Why requests to evict the pod fail; None: none has failed."""
-
-    @property
-    def ref(self) -> PodRef:
-        """Identifies the pod in requests."""
-        return PodRef(self.pod.meta.namespace, self.pod.meta.name, self.uid)
-
-    @property
-    def owner(self) -> str:
-        """The uid of the pod's controller; empty if it has none."""
-        return _owner_of(self.pod)
-
-
-def _owner_of(pod: Pod) -> str:
-    return pod.owner.uid if pod.owner is not None else ""
 
 
 class StuckPod(NamedTuple):
@@ -81,33 +44,41 @@ class Changes(NamedTuple):
 
 
 class _Hits:
-    """The planned pods that a rule hits: uids, and counts by namespace."""
+    """The planned pods that a rule hits: uids, and counts by namespace of those that it may evict."""
 
-    __slots__ = ("namespaces", "pods")
+    __slots__ = ("count", "namespaces", "pods")
 
     def __init__(self) -> None:
         self.pods: dict[str, None] = {}
+        self.count = 0
         self.namespaces: dict[str, int] = {}
 
-    def add(self, uid: str, namespace: str) -> None:
+    def add(self, plan: PodPlan) -> None:
         """Adds a pod, which must be new."""
-        self.pods[uid] = None
-        self.namespaces[namespace] = self.namespaces.get(namespace, 0) + 1
+        self.pods[plan.uid] = None
+        if not plan.held_by:
+            namespace = plan.pod.meta.namespace
+            self.count += 1
+            self.namespaces[namespace] = self.namespaces.get(namespace, 0) + 1
 
-    def discard(self, uid: str, namespace: str) -> None:
+    def discard(self, plan: PodPlan) -> None:
         """Removes a pod, which must be present."""
-        del self.pods[uid]
-        self.namespaces[namespace] -= 1
-        if not self.namespaces[namespace]:
-            del self.namespaces[namespace]
+        del self.pods[plan.uid]
+        if not plan.held_by:
+            namespace = plan.pod.meta.namespace
+            self.count -= 1
+            self.namespaces[namespace] -= 1
+            if not self.namespaces[namespace]:
+                del self.namespaces[namespace]
 
 
 class UnderWay:
-    """Evictions from the request until the pod is gone, by uid of the pod; counted in all and by namespace."""
+    """Evictions from the request until the pod is gone, by uid; the places that they take in all and by namespace."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, str] = {}
-        self._counts: dict[str, int] = {}
+        self._everywhere = Places()
+        self._places: dict[str, Places] = {}
 
     def __len__(self) -> int:
         return len(self._namespaces)
@@ -115,40 +86,67 @@ class UnderWay:
     def __contains__(self, uid: object) -> bool:
         return uid in self._namespaces
 
-    def count(self, namespace: str) -> int:
-        """Number of evictions under way in a namespace."""
-        return self._counts.get(namespace, 0)
+    @property
+    def places(self) -> int:
+        """Number of places taken: pods of one unit take one together."""
+        return len(self._everywhere)
 
-    def add(self, uid: str, namespace: str) -> None:
+    def count(self, namespace: str) -> int:
+        """Number of places taken in a namespace."""
+        return len(self._places.get(namespace, ()))
+
+    def pod_count(self, namespace: str) -> int:
+        """Number of pods of a namespace that take places."""
+        places = self._places.get(namespace)
+        return 0 if places is None else places.pods
+
+    def has(self, place: str) -> bool:
+        """Whether a place is taken."""
+        return self._everywhere.has(place)
+
+    def add(self, uid: str, namespace: str, place: str) -> None:
         """An eviction has begun, or was found to be under way. Adding it twice changes nothing."""
-        if uid not in self._namespaces:
+        if self._everywhere.add(uid, place):
             self._namespaces[uid] = namespace
-            self._counts[namespace] = self._counts.get(namespace, 0) + 1
+            self._places.setdefault(namespace, Places()).add(uid, place)
 
     def discard(self, uid: str) -> bool:
         """The pod is gone or was not evicted after all; returns whether its eviction was under way."""
         namespace = self._namespaces.pop(uid, None)
         if namespace is None:
             return False
-        self._counts[namespace] -= 1
-        if not self._counts[namespace]:
-            del self._counts[namespace]
+        self._everywhere.discard(uid)
+        places = self._places[namespace]
+        places.discard(uid)
+        if not places:
+            del self._places[namespace]
         return True
 
 
 class Plans:
     """All plans, and the pods that limits count. Pods and owners are identified by uid."""
 
-    def __init__(self, inventory: Inventory, evictions: Evictions, profile_of: Callable[[Pod], Profile]) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        evictions: Evictions,
+        profile_of: Callable[[Pod], Profile],
+        never: Callable[[PodPlan], bool],
+    ) -> None:
+        """`never`: whether a pod is never evicted, so that no unit waits for it."""
         self._inventory = inventory
         self._evictions = evictions
         self._profile_of = profile_of
+        self._grouping = Grouping(inventory, profile_of)
+        self.companions = Companions(inventory)
         self.scheduled: dict[str, PodPlan] = {}
+        self.units = Units(inventory, evictions, self.scheduled, self.companions.goes_with_all, never)
         self.evicted: set[str] = set()
         """Pods, by uid, that we evicted and that the watch still shows."""
         self.revision = 0
         """Grows with each plan that is added, changed or dropped, so that a reader that pauses notices changes."""
         self.under_way = UnderWay()
+        self._to_regroup: set[str] = set()
         self._requested: set[str] = set()
         self._known: dict[str, Pod] = {}
         """The pods tracked here, as they were last observed, by `namespace/name`."""
@@ -158,8 +156,8 @@ class Plans:
         """What has changed for limits since the controller last emptied this set."""
         self.owners = Owners(self.freed)
         self._terminating: set[str] = set()
-        self.held: set[str] = set()
-        """Planned pods, by uid, that wait for the end of a hold."""
+        self.put_off: dict[str, StepReason] = {}
+        """Planned pods, by uid, that are due and are kept by a hold, a closed window, or until they complete."""
         self.stuck: dict[str, StuckPod] = {}
         """Pods, by uid, that are terminating for too long to be counted any longer."""
 
@@ -171,9 +169,12 @@ class Plans:
         return [] if hits is None else [self.scheduled[uid] for uid in hits.pods]
 
     def counts_of(self, rule_uid: str) -> tuple[int, int]:
-        """Number of pods that a rule hits, and number of their namespaces."""
+        """Number of pods that a rule hits, and number of their namespaces.
+
+        Pods of which a PodGroup keeps the claims reserved do not count, as they are not evicted.
+        """
         hits = self._hits.get(rule_uid)
-        return (0, 0) if hits is None else (len(hits.pods), len(hits.namespaces))
+        return (0, 0) if hits is None else (hits.count, len(hits.namespaces))
 
     def namespaces_of(self, rule_uid: str) -> Collection[str]:
         """The namespaces of the pods that a rule hits."""
@@ -194,9 +195,16 @@ class Plans:
             pod, known = pods.get(key), all_known.get(key)
             if pod is not known:
                 self._observe(key, known, pod, changes)
+            elif pod is not None and key in self._to_regroup:
+                self._count(key, pod.meta.uid, owner_of(pod), pod)
             if pod is not None:
                 self._plan_pod(key, pod, changes)
+            self._to_regroup.discard(key)
         return changes
+
+    def regroup(self, keys: Iterable[str]) -> None:
+        """These pods, by `namespace/name`, may be in other gangs when they are planned again."""
+        self._to_regroup.update(keys)
 
     def _observe(self, key: str, known: Pod | None, pod: Pod | None, changes: Changes) -> None:
         """Updates the tracked pod and its owner after it was created, changed, replaced or removed."""
@@ -205,68 +213,78 @@ class Plans:
             known = None
         if pod is None:
             return
-        uid, owner = pod.meta.uid, _owner_of(pod)
-        if known is not None and _owner_of(known) != owner:
-            self.owners.remove(_owner_of(known), uid)
-            self.owners.mark_available(_owner_of(known), uid)
+        uid, owner = pod.meta.uid, owner_of(pod)
+        if known is not None and (before := owner_of(known)) != owner:
+            self.owners.remove(before, uid)
+            self.owners.mark_available(before, uid)
         if known is not None or owner:
             self._known[key] = pod
             self._count(key, uid, owner, pod)
 
     def _plan_pod(self, key: str, pod: Pod, changes: Changes) -> None:
         uid = pod.meta.uid
-        eviction = self._evictions.eviction_of(pod)
+        own = self._evictions.eviction_of(pod)
+        eviction, held_by = own, ""
+        if pod.pod_group:
+            held_by = self._evictions.holding_group(pod) if own is not None else ""
+            eviction = self.companions.eviction_of(pod, own, held=bool(held_by))
         gone = pod.deleting or pod.finished or uid in self.evicted
         if gone or eviction is None:
             if pod.deleting and eviction is not None and uid not in self.stuck:
                 if not (uid in self.under_way or uid in self.scheduled):
                     self.freed.add(EvictionFound(key, uid))
                 self._known[key] = pod
-                self.under_way.add(uid, pod.meta.namespace)
-                self._count(key, uid, _owner_of(pod), pod)
+                self.under_way.add(uid, pod.meta.namespace, self._grouping.gang_of(pod) or uid)
+                self._count(key, uid, owner_of(pod), pod)
             self._drop(uid, changes.gone if gone else changes.cancelled)
             return
-        profile = self._profile_of(pod)
+        profile, owner = self._profile_of(pod), owner_of(pod)
+        gang = self._grouping.gang_of(pod, profile)
         plan = self.scheduled.get(uid)
         if plan is None:
-            if pod.owner is None:  # else `_observe` tracks it already
+            if not owner:  # else `_observe` tracks it already
                 self._known[key] = pod
-            plan = self.scheduled[uid] = PodPlan(key, uid, pod, eviction, profile)
+            plan = self.scheduled[uid] = PodPlan(key, uid, pod, eviction, profile, owner, gang, held_by)
         else:
-            same = (plan.eviction, plan.profile, plan.pod.priority) == (eviction, profile, pod.priority)
-            plan.pod = pod
+            fresh = eviction, profile, owner, gang, held_by, pod.priority, pod.hold
+            same = fresh == (*_planned_by(plan), plan.pod.priority, plan.pod.hold)
             if same:
+                plan.pod = pod
                 return
             self._unlist(plan)
-            plan.eviction, plan.profile = eviction, profile
+            plan.pod = pod
+            plan.eviction, plan.profile, plan.owner, plan.gang, plan.held_by = fresh[:5]
+        self.units.add(plan)
         self.revision += 1
         for rule, _ in eviction.rules:
             hits = self._hits.get(rule)
             if hits is None:
                 hits = self._hits[rule] = _Hits()
-            hits.add(uid, pod.meta.namespace)
+            hits.add(plan)
         changes.planned.append(plan)
 
     def _drop(self, uid: str, dropped: list[PodPlan]) -> None:
         plan = self.scheduled.pop(uid, None)
         if plan is not None:
-            self.held.discard(uid)
+            self.put_off.pop(uid, None)
             self._unlist(plan)
             dropped.append(plan)
 
     def _unlist(self, plan: PodPlan) -> None:
         self.revision += 1
+        self.units.remove(plan)
         for rule, _ in plan.eviction.rules:
             hits = self._hits[rule]
-            hits.discard(plan.uid, plan.pod.meta.namespace)
+            hits.discard(plan)
             if not hits.pods:
                 del self._hits[rule]
 
     def _forget(self, key: str, pod: Pod, changes: Changes) -> None:
         """Drops a pod that no longer exists."""
-        uid, owner = pod.meta.uid, _owner_of(pod)
+        uid, owner = pod.meta.uid, owner_of(pod)
         del self._known[key]
         self._drop(uid, changes.gone)
+        self.companions.forget(pod)
         # The watch may be faster than the response to our request.
         was_ours = uid in self.evicted or uid in self._requested
         for uids in (self.evicted, self._requested, self._terminating):
@@ -276,10 +294,10 @@ class Plans:
             self.freed.add(PodFreed(pod.meta.namespace))
         if not owner:
             return
-        self.owners.remove(owner, uid)
         if was_ours and not was_stuck:
-            self.owners.await_replacement(owner, uid)
+            self.owners.await_replacement(owner, uid, self._grouping.gang_of(pod))
         else:
+            self.owners.remove(owner, uid)
             self.owners.mark_available(owner, uid)
 
     def _count(self, key: str, uid: str, owner: str, pod: Pod) -> None:
@@ -289,7 +307,8 @@ class Plans:
             self.freed.add(PodTerminating(key, uid))
         if owner:
             missing = pod.deleting or not (pod.ready or pod.finished) or uid in self.under_way
-            went_missing = self.owners.observe(owner, uid, missing=missing and uid not in self.stuck)
+            gang = self._grouping.gang_of(pod)
+            went_missing = self.owners.observe(owner, uid, gang, missing=missing and uid not in self.stuck)
             if went_missing and uid in self.scheduled:
                 self.freed.add(PodUnavailable(uid))
 
@@ -302,18 +321,17 @@ class Plans:
         self.stuck[uid] = StuckPod(key, frozenset(rule for rule, _ in eviction.rules) if eviction else frozenset())
         if self.under_way.discard(uid):
             self.freed.add(PodFreed(pod.meta.namespace))
-        self.owners.mark_available(_owner_of(pod), uid)
+        self.owners.mark_available(owner_of(pod), uid)
         return True
 
     # --- evictions -------------------------------------------------------------------------------
 
-    def begin(self, uid: str) -> None:
-        """The eviction of the pod is about to be requested."""
-        plan = self.scheduled[uid]
-        self._requested.add(uid)
-        self.under_way.add(uid, plan.pod.meta.namespace)
+    def begin(self, plan: PodPlan, place: str) -> None:
+        """The eviction of the pod is about to be requested; `place` is what it takes in limits."""
+        self._requested.add(plan.uid)
+        self.under_way.add(plan.uid, plan.pod.meta.namespace, place)
         if plan.owner:
-            self.owners.mark_unavailable(plan.owner, uid)
+            self.owners.mark_unavailable(plan.owner, plan.uid, place)
 
     def succeed(self, plan: PodPlan) -> None:
         """The pod was evicted, or is gone. Its plan is dropped; its eviction is under way until the pod is gone."""
@@ -348,5 +366,10 @@ class Plans:
             return
         if self.under_way.discard(uid):
             self.freed.add(PodFreed(key.partition("/")[0]))
-        if pod is not None and pod.owner is not None and (pod.ready or pod.finished):
-            self.owners.mark_available(pod.owner.uid, uid)
+        if pod is not None and (pod.ready or pod.finished):
+            self.owners.mark_available(owner_of(pod), uid)
+
+
+def _planned_by(plan: PodPlan) -> tuple[Eviction, Profile, str, str, str]:
+    """What a plan follows from."""
+    return plan.eviction, plan.profile, plan.owner, plan.gang, plan.held_by

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from datetime import datetime
 
+    from webhook.api.pod_groups import PodGroup
     from webhook.api.pods import Pod
     from webhook.api.rules import Condition, DeviceTaintRule
 
@@ -60,6 +61,8 @@ class EvictionOutcome(NamedTuple):
     """The request failed, but the server may have carried it out."""
     budget_pending: bool = False
     """The budget is still being processed by the server, so it neither allows nor refuses evictions yet."""
+    short: bool = False
+    """The budget allows fewer evictions than belong together; the server did not refuse."""
 
     @property
     def evicted(self) -> bool:
@@ -85,9 +88,9 @@ class WriteFailure(NamedTuple):
 
 
 class EvictionEvent(NamedTuple):
-    """An Event about a pod or a rule."""
+    """An Event about a pod, a rule or a PodGroup."""
 
-    about: PodRef | DeviceTaintRule
+    about: PodRef | DeviceTaintRule | PodGroup
     reason: str
     action: str
     text: str
@@ -106,6 +109,10 @@ class ClusterWriter(Protocol):
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
         """Requests an eviction through the Eviction API, with the uid as precondition."""
+        ...
+
+    async def may_evict(self, pod: PodRef) -> EvictionOutcome:
+        """Asks the Eviction API whether it would evict the pod now, without doing it (a dry run)."""
         ...
 
     async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:
@@ -132,12 +139,8 @@ class ClusterWriter(Protocol):
 class PodBudgets(Protocol):
     """Which disruption budgets select a pod, and what they allow."""
 
-    def select(self, pod: Pod) -> tuple[str, ...] | None:
-        """The names of the budgets that select the pod, in order; None if that needs a request: see `look_up`."""
-        ...
-
-    async def look_up(self, pod: Pod) -> None:
-        """Makes that request. If it fails, no budget selects the pod until the next one: limits of owners apply."""
+    def select(self, pod: Pod) -> tuple[str, ...]:
+        """The names of the budgets that select the pod, in order."""
         ...
 
     def allowed(self, namespace: str, name: str) -> int | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.api.claims import allocated_classes
 from webhook.inventory.state import claim_keys
-from webhook.policy.match import NamespaceMatcher
+from webhook.policy.match import LabelMatcher, NamespaceMatcher
 from webhook.policy.model import EvictionProfile, Share
 from webhook.policy.patterns import TextSet
 
@@ -39,6 +39,7 @@ class Profiles:
         self.all = tuple(Profile(position, settings) for position, settings in enumerate(profiles))
         self._only = self.all[0] if len(self.all) == 1 else None
         self._names = [None if each.namespaces is None else NamespaceMatcher(each.namespaces) for each in profiles]
+        self._labels = [None if each.pod_labels is None else LabelMatcher(each.pod_labels) for each in profiles]
         self.ask_for_classes = any(each.device_classes for each in profiles)
         """Whether any profile matches on device classes."""
         self._classes = [TextSet(each.device_classes) if each.device_classes else None for each in profiles]
@@ -50,11 +51,13 @@ class Profiles:
         """
         if self._only is not None:
             return self._only
-        for profile, names, classes in zip(self.all, self._names, self._classes, strict=True):
+        for profile, names, labels, classes in zip(self.all, self._names, self._labels, self._classes, strict=True):
             most = profile.settings.priority_at_most
             if most is not None and pod.priority > most:
                 continue
             if names is not None and not names.matches(pod.meta.namespace, namespace, allowing=True):
+                continue
+            if labels is not None and not labels.matches(dict(pod.labels)):
                 continue
             if classes is not None and not classes.holds_any(device_classes):
                 continue

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.eviction.conditions import LimitedPods, Progress
+from webhook.eviction.conditions import ClosedWindow, HeldByPodGroup, LimitedPods, Progress, ReturningPods
+from webhook.eviction.exemptions import StepReason, exemption, in_vain
 from webhook.eviction.limits import LimitKind
-from webhook.eviction.step import StepReason, Wait, exemption, facts_of, next_step
+from webhook.eviction.openings import opening_of
+from webhook.eviction.step import Evict, Wait, facts_of, next_step, wait_for_unit
 from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.inventory.gangs import root_owner
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.eviction.core import Core
-    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.pod_plan import PodPlan
 
 _NAMED_MOST: Final = 3
 
@@ -28,6 +31,10 @@ class ProgressCount:
         self._pending = self._due = self._blocked = self._held = self._skipped = 0
         self._next_due: datetime | None = None
         self._limited: dict[LimitKind, list[str]] = {}
+        self._closed: dict[str, int] = {}
+        self._completing = 0
+        self._held_by: dict[str, int] = {}
+        self._returning: dict[tuple[str, str], int] = {}
 
     async def count(self, rule_uid: str) -> Progress:
         """The progress as far as the plans show it, which may change while this counts in time slices."""
@@ -49,11 +56,24 @@ class ProgressCount:
                     for kind, keys in self._limited.items()
                 ]
             ),
+            closed=tuple([ClosedWindow(*each) for each in sorted(self._closed.items())]),
+            completing=self._completing,
             stuck=tuple(sorted(self._core.plans.stuck_of(rule_uid))),
             paused=None if pause is None else (pause.until, pause.why),
             skipped=self._skipped,
+            held_by=tuple([HeldByPodGroup(*each) for each in sorted(self._held_by.items())]),
+            returning=tuple([ReturningPods(*names, pods) for names, pods in sorted(self._returning.items())]),
             next_due=self._next_due,
         )
+
+    def _leave_alone(self, plan: PodPlan, claim: str) -> None:
+        """A pod whose eviction would free no device."""
+        if plan.held_by:
+            group = f"{plan.pod.meta.namespace}/{plan.held_by}"
+            self._held_by[group] = self._held_by.get(group, 0) + 1
+        else:
+            names = claim, str(root_owner(plan.pod) or "")
+            self._returning[names] = self._returning.get(names, 0) + 1
 
     def _add(self, plan: PodPlan) -> None:
         facts = facts_of(self._core, plan)
@@ -62,11 +82,19 @@ class ProgressCount:
         if exemption(plan.pod, facts.profile) is not None:
             self._skipped += 1
             return
+        if in_vain(facts.held_by, facts.returns):
+            self._leave_alone(plan, facts.returns)
+            return
         self._pending += 1
         self._namespaces.add(plan.pod.meta.namespace)
         step = next_step(facts, self._now)
-        if isinstance(step, Wait) and step.reason is StepReason.EARLY:
-            due = plan.eviction.due
+        if isinstance(step, Evict):
+            step = wait_for_unit(self._core, plan, self._now) or step
+        if isinstance(step, Wait) and self._is_later(plan, step):
+            return
+        if isinstance(step, Wait) and step.reason in (StepReason.EARLY, StepReason.GANG):
+            unit = self._core.plans.units.of(plan)
+            due = plan.eviction.due if unit is None else unit.due
             self._next_due = due if self._next_due is None else min(self._next_due, due)
             return
         self._due += 1
@@ -78,3 +106,11 @@ class ProgressCount:
             self._blocked += plan.blocked or limit is not None
         else:
             self._limited.setdefault(limit.kind, []).append(plan.key)
+
+    def _is_later(self, plan: PodPlan, step: Wait) -> bool:
+        """Whether the pod waits for a window or for its end, counting it."""
+        if step.reason is StepReason.WINDOW:
+            opening = opening_of(self._core, plan, self._now)
+            self._closed[opening] = self._closed.get(opening, 0) + 1
+        self._completing += step.reason is StepReason.COMPLETING
+        return step.reason in (StepReason.WINDOW, StepReason.COMPLETING)

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from webhook.eviction.breaker import Breaker
     from webhook.eviction.budget_gate import BudgetGate
     from webhook.eviction.limits import BudgetLimit, Limit
-    from webhook.eviction.plans import Plans, PodPlan
+    from webhook.eviction.plans import Plans
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.ports import EvictionOutcome
     from webhook.eviction.profiles import Profile
     from webhook.inventory.evictions import Eviction, EvictionReason
+    from webhook.policy.model import EvictionProfile
 
 MINUTE_SECONDS: Final = 60.0
 TAINT_BURST: Final = 10
@@ -55,9 +57,17 @@ class Buckets:
         waits = [self._bucket(key, rate, now).wait_seconds(now) for key, rate in rates]
         return min(waits, default=0.0)
 
-    def take(self, rates: Iterable[tuple[object, Rate]], now: float) -> Tokens:
-        """Takes a token for one eviction from each of these buckets; returns what they had."""
-        return [(key, self._bucket(key, rate, now).take(now)) for key, rate in rates]
+    def take(self, rates: Iterable[tuple[object, Rate]], now: float, *, owing: bool = False) -> Tokens:
+        """Takes a token for one eviction from each of these buckets; returns what they had.
+
+        `owing`: it goes together with another one, so the bucket of the highest rate may owe the token.
+        """
+        every = list(rates)
+        highest = max([rate.per_second for _, rate in every], default=0.0)
+        return [
+            (key, self._bucket(key, rate, now).take(now, owing=owing and rate.per_second == highest))
+            for key, rate in every
+        ]
 
     def give_back(self, tokens: Tokens) -> None:
         """Returns the tokens of an eviction that did not happen."""
@@ -174,6 +184,10 @@ class RateLimiter:
         self._buckets = Buckets()
         self._minutes: dict[int, SlidingMinute] = {}
         self._reserved: dict[str, Reservation] = {}
+        self._blocked_units: dict[tuple[int, int, str], Limit] = {}
+        """What blocks units in this pass: by id() of the unit, position of the profile, and gang."""
+        self._batches: dict[str, tuple[PodPlan, ...]] = {}
+        """Pods that go together, by the uid of the one that the ready queue has popped."""
         self._shared: dict[tuple[int, int], _SharedRates] = {}
         """By the id() of the Eviction and the position of the profile."""
 
@@ -189,7 +203,13 @@ class RateLimiter:
     def ready_pod(self, plan: PodPlan) -> ReadyPod:
         """The item of the ready queue for a pod that is due."""
         shared = self._shared_of(plan)
-        return ReadyPod(plan.uid, (plan.pod.priority, plan.refusals, shared.due_seconds, plan.key), shared.group)
+        unit = self._plans.units.of(plan)
+        if unit is None:
+            order = plan.pod.priority, plan.refusals, shared.due_seconds, plan.key
+        else:  # as its most valuable pod, and the one that was refused most often
+            refusals = max([each.refusals for each in unit.plans])
+            order = unit.priority, refusals, unit.due.timestamp(), plan.key
+        return ReadyPod(plan.uid, order, shared.group)
 
     def _shared_of(self, plan: PodPlan) -> _SharedRates:
         """Pods with equal taints and tolerations share one Eviction, so this is computed once for all of them."""
@@ -255,37 +275,81 @@ class RateLimiter:
     def blocked_by(self, item: ReadyPod, now: float) -> Limit | None:
         """The limit that blocks this pod, or None."""
         plan = self._plans.scheduled[item.uid]
-        tripped = self._breaker.blocked_by(plan)
-        if tripped is not None:
-            return tripped
-        blocked = self._blocked_by_profile(plan, deletes=(deletes := self.deletes(plan, now)))
-        return blocked if blocked is not None or deletes else self._gate.blocked_by(plan, now)
+        unit = self._plans.units.of(plan)
+        if unit is None:
+            return self._blocked(plan, now)
+        key = id(unit), plan.profile.position, plan.gang  # a gang may have thousands of pods
+        blocked = self._blocked_units.get(key) or self._blocked(plan, now)
+        if blocked is not None:
+            self._blocked_units[key] = blocked
+        return blocked
 
-    def _blocked_by_profile(self, plan: PodPlan, *, deletes: bool) -> Limit | None:
-        """The limit of its profile: evictions under way overall or in its namespace, or unavailable pods."""
-        under_way, owners, (position, settings) = self._plans.under_way, self._plans.owners, plan.profile
-        if settings.overall is not None and len(under_way) >= settings.overall:
-            return OverallLimit(position)
-        namespace = plan.pod.meta.namespace
-        if settings.per_namespace is not None and under_way.count(namespace) >= settings.per_namespace:
-            return NamespaceLimit(namespace, position)
-        # A budget takes the place of the owner's limit, but a DELETE bypasses the budget.
-        counts = plan.owner and (deletes or not self._gate.budgeted(plan))
-        if counts and not owners.is_unavailable(plan.owner, plan.uid):
-            most = max_unavailable(settings.per_owner_unavailable, owners.pod_count(plan.owner))
-            if most is not None and owners.unavailable(plan.owner) >= most:
-                return OwnerLimit(plan.owner, position)
+    def begin_pass(self) -> None:
+        """As `ReadyLimits.begin_pass`."""
+        self._blocked_units.clear()
+
+    def _blocked(self, plan: PodPlan, now: float) -> Limit | None:
+        batch = self._batch_of(plan)
+        for each in batch:
+            tripped = self._breaker.blocked_by(each)
+            if tripped is not None:
+                return tripped
+        evicted = [each for each in batch if not self.deletes(each, now)]
+        deletes = len(evicted) < len(batch)
+        blocked = self._blocked_by_profile(plan, batch, deletes=deletes)
+        return blocked if blocked is not None or not evicted else self._gate.blocks(evicted, now)
+
+    def _batch_of(self, plan: PodPlan) -> tuple[PodPlan, ...]:
+        """The pods that are evicted together with this one, itself among them, but for those whose turn has come."""
+        unit = self._plans.units.of(plan)
+        return (plan,) if unit is None else tuple([each for each in unit.plans if each.uid not in self._reserved])
+
+    def _place_of(self, plan: PodPlan) -> str:
+        """The place that the pod takes in limits, together with those that go with it."""
+        if plan.gang:
+            return plan.gang
+        unit = self._plans.units.of(plan)
+        return plan.uid if unit is None else unit.place
+
+    def _blocked_by_profile(self, plan: PodPlan, batch: tuple[PodPlan, ...], *, deletes: bool) -> Limit | None:
+        """The limit of its profile: places taken overall or in its namespace, or unavailable ones of an owner."""
+        under_way, (position, settings) = self._plans.under_way, plan.profile
+        if not under_way.has(self._place_of(plan)):
+            if settings.overall is not None and under_way.places >= settings.overall:
+                return OverallLimit(position)
+            namespace = plan.pod.meta.namespace
+            if settings.per_namespace is not None and under_way.count(namespace) >= settings.per_namespace:
+                return NamespaceLimit(namespace, position)
+        for each in batch:
+            # A budget takes the place of the owner's limit, but a DELETE bypasses the budget.
+            if each.owner and (deletes or not self._gate.budgeted(each)) and self._owner_is_full(each, settings):
+                return OwnerLimit(each.owner, position)
         return None
 
+    def _owner_is_full(self, plan: PodPlan, settings: EvictionProfile) -> bool:
+        """Whether the owner of a pod may miss no further place."""
+        owners = self._plans.owners
+        if owners.is_missing(plan.owner, plan.uid) or owners.is_unavailable(plan.owner, self._place_of(plan)):
+            return False
+        most = max_unavailable(settings.per_owner_unavailable, owners.place_count(plan.owner))
+        return most is not None and owners.unavailable(plan.owner) >= most
+
     def reserve(self, item: ReadyPod, now: float) -> None:
-        """Takes the tokens and the places for a pod that is evicted now."""
-        assert isinstance(item.group, RateGroup)
+        """Takes the tokens and the places for a pod that is evicted now, and for those that go with it."""
         plan = self._plans.scheduled[item.uid]
-        tokens = self._buckets.take(self._rates(item.group), now)
-        self._minute(item.group.profile).begin()
-        budget = None if self.deletes(plan, now) else self._gate.begin(plan, now)
-        self._reserved[item.uid] = Reservation(item.group, tokens, budget)
-        self._plans.begin(item.uid)
+        batch = self._batches[item.uid] = self._batch_of(plan)
+        places = [self._place_of(each) for each in batch]
+        for each, place in zip(batch, places, strict=True):
+            group = self._shared_of(each).group
+            tokens = self._buckets.take(self._rates(group), now, owing=each is not plan)
+            self._minute(group.profile).begin()
+            budget = None if self.deletes(each, now) else self._gate.begin(each, now)
+            self._reserved[each.uid] = Reservation(group, tokens, budget)
+            self._plans.begin(each, place)
+
+    def take_batch(self, uid: str) -> tuple[PodPlan, ...]:
+        """The pods for which `reserve` took places when this one was popped; once."""
+        return self._batches.pop(uid)
 
     def release(self, plan: PodPlan, now: float, outcome: EvictionOutcome | None) -> Reservation:
         """Ends a pod's reservation and returns it; its group and its budgets may have room now.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from webhook.eviction.limits import Limit
 
@@ -43,6 +43,9 @@ class Idle(NamedTuple):
 
 class ReadyLimits(Protocol):
     """Rates and limits, which decide whether a pod may go now."""
+
+    def begin_pass(self) -> None:
+        """Pods are examined from here on; nothing changes before the first of them goes."""
 
     def wait_seconds(self, group: Hashable, now: float) -> float:
         """How long rates make the whole group wait, in seconds; 0 if they do not."""
@@ -95,10 +98,15 @@ class ReadyQueue:
         """The limits that pods are parked for, each as often as there are pods."""
         return self._parked_for.values()
 
-    @property
-    def oldest_due_seconds(self) -> float:
-        """The earliest due time of all pods, as a timestamp; infinite without pods. It looks at all of them."""
-        return min((item.order[2] for item in self._items.values()), default=math.inf)
+    def oldest_due_seconds(self, not_before: Callable[[Hashable], float]) -> float:
+        """The earliest due time of all pods, as a timestamp; infinite without pods. It looks at all of them.
+
+        `not_before`: the earliest that counts as due time of the pods of a group.
+        """
+        earliest: dict[Hashable, float] = {}
+        for item in self._items.values():
+            earliest[item.group] = min(item.order[2], earliest.get(item.group, math.inf))
+        return min((max(due, not_before(group)) for group, due in earliest.items()), default=math.inf)
 
     def discard(self, uid: str) -> None:
         """Removes a pod. If it was unparked before, the next pod parked for the same limit is unparked instead."""
@@ -169,6 +177,7 @@ class ReadyQueue:
         Idle(0) means that it examined as many items as one call may; the next call continues from there.
         """
         self._activate_due(now)
+        self._limits.begin_pass()
         for _ in range(_EXAMINED_MOST):
             if not self._active:
                 break

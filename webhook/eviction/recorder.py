@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from webhook.eviction.event_messages import PodEventKind, pod_event
+from webhook.eviction.event_messages import PodEventKind, group_event, pod_event
 from webhook.flowcontrol.write_behind import WriteBehind
 
 if TYPE_CHECKING:
+    from webhook.api.pod_groups import PodGroup
     from webhook.eviction.dependencies import Dependencies
-    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.ports import EvictionEvent
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,8 @@ class EvictionRecorder:
         self._buffer: WriteBehind[EvictionEvent] = WriteBehind(
             self._write, most=deps.settings.events_most, on_dropped=self._count_dropped
         )
+        self._groups: dict[str, float] = {}
+        """When the last Event about a PodGroup was queued, in monotonic seconds, by uid."""
 
     def record_pod_event(self, kind: PodEventKind, plan: PodPlan, text: str = "") -> None:
         """Queues an Event about a pod, unless the last one about it had the same reason.
@@ -40,6 +44,15 @@ class EvictionRecorder:
         if plan.last_event != kind.value or again:
             plan.last_event, plan.last_event_at = kind.value, now
             self.record(pod_event(self._deps.mode, kind, plan, text))
+
+    def record_group_event(self, group: PodGroup, plan: PodPlan) -> None:
+        """Queues an Event about a PodGroup that keeps the claims of its pods reserved, once an hour."""
+        now, last = self._deps.clock.seconds(), self._groups.get(group.meta.uid, -math.inf)
+        if now - last < RENEW_SECONDS:
+            return
+        self._groups = {uid: at for uid, at in self._groups.items() if now - at < RENEW_SECONDS}
+        self._groups[group.meta.uid] = now
+        self.record(group_event(group, plan))
 
     def record(self, event: EvictionEvent) -> None:
         """Queues an Event; it is dropped if too many are queued."""

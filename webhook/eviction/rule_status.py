@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
+from webhook.api.rules import NEVER, NOT_BEFORE
 from webhook.api.taints import NO_EXECUTE, NONE
 from webhook.eviction.conditions import (
     COUNTED_PODS,
@@ -32,7 +33,7 @@ from webhook.eviction.recorder import RENEW_SECONDS
 from webhook.eviction.released import ReleasedConditions, is_true
 from webhook.eviction.rule_expiry import ExpiryStep, RuleExpiry
 from webhook.eviction.tally import Tally, code_of
-from webhook.inventory.scope import can_judge, is_ours, tolerating_scheduling
+from webhook.inventory.scope import can_judge, is_ours, start_of, tolerating_scheduling
 from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ _NOT_JUDGED: Final = "the device selector has fields that cannot be judged here,
 _WRONG_EFFECT: Final = (
     "devicetaint.io/evict needs effect NoSchedule: with any other, new pods are scheduled onto the devices"
 )
+_NO_TIME: Final = f'{NOT_BEFORE} is no time like "2026-01-31T12:00:00Z", so no pod is evicted for this rule'
 _BEING_DELETED: Final = "the rule is being deleted, so its /evict has no effect"
 _NOT_ASKED: Final = "eviction is no longer requested"
 
@@ -311,6 +313,7 @@ class RuleStatusUpdater:
         acts = self._deps.mode.acts
         if is_ours(rule, self._scope):
             stopped = state.stopped if can_judge(rule.selector) or rule.selector is None else _NOT_JUDGED
+            stopped = stopped or (_NO_TIME if start_of(rule, self._scope) == NEVER else "")
             return eviction_condition(progress, acts=acts, stopped=stopped)
         if self._scope.asked and rule.effective_effect == NO_EXECUTE and rule.taint.effect != NO_EXECUTE:
             if rule.deleting:

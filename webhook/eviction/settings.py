@@ -20,8 +20,6 @@ class WorkerSettings:
     """Concurrent requests to evict. Rates and limits decide how often they are made."""
     planners: int = 4
     """Work-queue items handled concurrently; only writes of conditions take time."""
-    lookups: int = 4
-    """Concurrent lookups of budgets."""
     condition_seconds: float = 10.0
     """Minimum time between two writes of a rule's conditions, as in the in-tree controller (E-37)."""
     settle_seconds: float = 5.0
@@ -29,6 +27,9 @@ class WorkerSettings:
     that was being made meanwhile is known (the KEP has 5 to 10 s)."""
     replacement_seconds: float = 5.0
     """How long an evicted pod counts as unavailable while its owner has not created a replacement."""
+    gang_replacement_seconds: float = 60.0
+    """Likewise for a pod of a gang: its controller may wait until all of its pods are gone, and a Job controller waits
+    10 s after the first failure."""
     undeleted_seconds: float = 60.0
     """How long after its eviction a pod without a deletionTimestamp is evicted again: the answer was not true."""
     sweep_seconds: float = 30.0

@@ -6,32 +6,24 @@ The worker calls `recheck` wherever it decides about a pod.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from webhook.api.pods import DAEMON_SET, Pod
+from webhook.api.pods import Pod
+from webhook.eviction.exemptions import StepReason, exemption, in_vain
 from webhook.eviction.profiles import deletes_at_once
 from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile
+from webhook.policy.windows import state_of
 
 if TYPE_CHECKING:
     from webhook.eviction.core import Core
-    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.pod_plan import PodPlan
 
 
-class StepReason(StrEnum):
-    """Why the pod is not evicted now."""
-
-    SAFE = "no taint makes it go"
-    GONE = "it is gone, being deleted or finished"
-    DONE = "it was evicted"
-    OBSERVED = "mode observe touches no pod"
-    DAEMON = "pods of DaemonSets are skipped"
-    MIRROR = "mirror pods cannot be evicted"
-    EARLY = "it is not due yet"
-    HELD = "it is held"
+_UNTIL_NEWS_SECONDS: Final = 24 * 3600.0
+"""When to look again for a window of which no next one is known."""
 
 
 class NoAction(msgspec.Struct, frozen=True):
@@ -60,6 +52,7 @@ Step: TypeAlias = NoAction | Wait | Evict
 class Facts(msgspec.Struct, frozen=True, gc=False):
     """What a step depends on, besides the time. `hold`: the text of `/hold` on the pod or its namespace, if there.
 
+    `held_by`: the PodGroup that keeps its claims reserved; `returns`: the claim through which its pods come back.
     `overdue`: its disruption budgets have refused for the whole deadline; `evicted`: we evicted the pod, although the
     watch may still show it.
     """
@@ -68,6 +61,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     eviction: Eviction | None
     profile: EvictionProfile
     hold: str | None = None
+    held_by: str = ""
+    returns: str = ""
     overdue: bool = False
     evicted: bool = False
     acts: bool = True
@@ -80,7 +75,25 @@ def recheck(core: Core, plan: PodPlan, now: datetime) -> Step:
     """
     if core.plans.scheduled.get(plan.uid) is not plan:
         return NoAction(StepReason.SAFE)  # the plan was dropped or replaced meanwhile
-    return next_step(facts_of(core, plan), now)
+    step = next_step(facts_of(core, plan), now)
+    return wait_for_unit(core, plan, now) or step if isinstance(step, Evict) else step
+
+
+def wait_for_unit(core: Core, plan: PodPlan, now: datetime) -> Wait | None:
+    """How long a pod that could go by itself waits for those that it goes together with; None if it does not."""
+    unit = core.plans.units.of(plan)
+    if unit is None:
+        return None
+    if now < unit.due:
+        return Wait((unit.due - now).total_seconds(), StepReason.GANG)
+    if unit.alike:
+        return None
+    steps = [next_step(facts_of(core, other), now) for other in unit.deciding if other is not plan]
+    waits = [step for step in steps if isinstance(step, Wait)]
+    if not waits:
+        return None
+    closed = any(step.reason is StepReason.WINDOW for step in waits)
+    return Wait(max(step.seconds for step in waits), StepReason.WINDOW if closed else StepReason.GANG)
 
 
 def request_to_send(core: Core, plan: PodPlan) -> Evict | None:
@@ -98,7 +111,8 @@ def facts_of(core: Core, plan: PodPlan) -> Facts:
     overdue = profile.delete_after_deadline and core.gate.overdue(
         plan, profile.deadline_seconds, core.deps.clock.seconds()
     )
-    return Facts(plan.pod, plan.eviction, profile, hold, overdue, evicted, core.acts)
+    returns = core.returns.claim_of(plan.pod)
+    return Facts(plan.pod, plan.eviction, profile, hold, plan.held_by, returns, overdue, evicted, core.acts)
 
 
 def hold_of(core: Core, plan: PodPlan) -> str | None:
@@ -115,12 +129,30 @@ def next_step(facts: Facts, now: datetime) -> Step:
     due = _plus(facts.eviction.due, profile.grace_seconds)
     if now < due:
         return Wait((due - now).total_seconds(), StepReason.EARLY)
+    if facts.hold is not None or profile.windows or profile.wait_for_completion_seconds:
+        wait = _put_off(facts, facts.pod, due, now)
+        if wait is not None:
+            return wait
+    delete = profile.delete_after_deadline and (facts.overdue or deletes_at_once(profile))
+    return Evict(delete, profile.grace_period_seconds)
+
+
+def _put_off(facts: Facts, pod: Pod | None, due: datetime, now: datetime) -> Wait | None:
+    """How long a pod that is due is kept: by a hold, until it completes, or until a window opens."""
+    profile = facts.profile
     if facts.hold is not None:
         end = _plus(due, profile.max_hold_seconds)
         if now < end:
             return Wait((end - now).total_seconds(), StepReason.HELD)
-    delete = profile.delete_after_deadline and (facts.overdue or deletes_at_once(profile))
-    return Evict(delete, profile.grace_period_seconds)
+    if profile.wait_for_completion_seconds and pod is not None and pod.completes:
+        end = _plus(due, profile.wait_for_completion_seconds)
+        if now < end:
+            return Wait((end - now).total_seconds(), StepReason.COMPLETING)
+    state = state_of(profile.windows, now)
+    if state.open:
+        return None
+    seconds = _UNTIL_NEWS_SECONDS if state.until is None else (state.until - now).total_seconds()
+    return Wait(seconds, StepReason.WINDOW)
 
 
 def _why_not(facts: Facts) -> StepReason | None:
@@ -132,16 +164,11 @@ def _why_not(facts: Facts) -> StepReason | None:
         return StepReason.SAFE
     if facts.evicted:
         return StepReason.DONE
-    return exemption(pod, facts.profile) or (None if facts.acts else StepReason.OBSERVED)
-
-
-def exemption(pod: Pod, profile: EvictionProfile) -> StepReason | None:
-    """Why a pod of this kind is never evicted, or None."""
-    if pod.mirror:
-        return StepReason.MIRROR
-    if pod.owner is not None and pod.owner.kind == DAEMON_SET and not profile.evict_daemon_sets:
-        return StepReason.DAEMON
-    return None
+    return (
+        exemption(pod, facts.profile)
+        or in_vain(facts.held_by, facts.returns)
+        or (None if facts.acts else StepReason.OBSERVED)
+    )
 
 
 def _plus(time: datetime, seconds: float) -> datetime:

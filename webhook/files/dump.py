@@ -1,7 +1,8 @@
 """The contents of a cluster according to manifests: a dump, or Namespaces and DeviceClasses among other files.
 
 `kubectl get resourceclaimtemplates,resourceclaims,namespaces,deviceclasses -A -o json` makes a dump for audits,
-`kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o json` one for previews. Nothing is judged here.
+`kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o json` one for previews; PodGroups are read where
+there are any. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from webhook.api.claims import decode_stored_claim
 from webhook.api.decode import Reader
 from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
 from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
+from webhook.api.owners import POD_GROUPS
 from webhook.api.patches import ResourceSlicePatch, decode_first_revision_patch, decode_patch
+from webhook.api.pod_groups import decode_pod_group
 from webhook.api.pods import decode_pod
 from webhook.api.rules import decode_rule
 from webhook.api.slices import decode_slice
@@ -36,6 +39,7 @@ _DECODERS: Final[Mapping[tuple[str, str], Callable[[Reader], InventoryObject]]] 
     (GROUP, "DeviceTaintRule"): decode_rule,
     (GROUP, "ResourceClaim"): decode_stored_claim,
     ("", "Pod"): decode_pod,
+    (POD_GROUPS[0], "PodGroup"): decode_pod_group,
 }
 """By group and kind, whatever the version: one that is newer than this code must not read as nothing."""
 PatchingObject: TypeAlias = ResourceSlicePatch | DeviceClassSelectors
@@ -83,7 +87,7 @@ class Dump:
 
 @dataclass(slots=True)
 class Stock:
-    """Slices, rules, claims and pods of manifests, as an inventory. `kinds` counts what there was of each kind."""
+    """Slices, rules, claims, pods and PodGroups of manifests, as an inventory. `kinds` counts them."""
 
     inventory: Inventory = field(default_factory=Inventory)
     kinds: Counter[str] = field(default_factory=Counter)

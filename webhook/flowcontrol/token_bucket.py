@@ -45,13 +45,13 @@ class TokenBucket:
         missing = 1.0 - self._tokens
         return 0.0 if missing <= _HAIR else missing / self.rate.per_second
 
-    def take(self, now: float) -> float:
+    def take(self, now: float, *, owing: bool = False) -> float:
         """One operation; returns the tokens it took: less than one if another bucket, of a higher rate, let it through.
 
-        An empty bucket goes into no debt.
+        An empty bucket goes into debt only for an operation that may owe its token; the next ones wait for that.
         """
         self._refill(now)
-        taken = min(self._tokens, 1.0)
+        taken = 1.0 if owing else max(min(self._tokens, 1.0), 0.0)
         self._tokens -= taken
         return taken
 

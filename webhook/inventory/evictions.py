@@ -13,14 +13,16 @@ import msgspec
 from msgspec import structs
 
 from webhook.api.claims import ResourceClaim
+from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
-from webhook.api.rules import DeviceTaintRule
+from webhook.api.rules import NEVER, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import UNSEEN, Taint
 from webhook.inventory.matching import FOR_EVER
-from webhook.inventory.scope import can_judge, is_ours
+from webhook.inventory.pod_groups import keeps_all
+from webhook.inventory.scope import can_judge, is_ours, start_of
 from webhook.inventory.state import key_of
 from webhook.inventory.usage import uses
 
@@ -133,7 +135,7 @@ class Evictions:
             case ResourceSlice():
                 pools = {(each.driver, each.pool) for each in (old, new) if isinstance(each, ResourceSlice)}
                 return _NO_CLAIMS.union(*[self._retainted(pool) for pool in pools])
-            case Pod() | None:
+            case Pod() | PodGroup() | None:
                 return _NO_CLAIMS
 
     def refresh(self, name: str) -> AbstractSet[str]:
@@ -188,14 +190,17 @@ class Evictions:
         if rule.meta.uid in self._suspended or not is_ours(rule, self._scope) or not can_judge(rule.selector):
             return None
         assert rule.selector is not None
-        not_before = None
+        not_before = start_of(rule, self._scope)
+        if not_before == NEVER:
+            return None
         if rule.taint.effect == NO_EXECUTE:
             taint = Taint(rule.taint, self._scope.no_execute)
         else:
             taint = Taint.of_rule(rule, in_tree=False)
-            not_before = self._announced_at(rule)
-            if not_before is None:
+            announced_at = self._announced_at(rule)
+            if announced_at is None:
                 return None
+            not_before = announced_at if not_before is None else max(announced_at, not_before)
         names = DeviceNames(rule.selector.driver, rule.selector.pool, rule.selector.device)
         return _Acting(taint, EvictionReason(taint.taint, rule.meta.name, rule.meta.uid), names, not_before)
 
@@ -261,12 +266,40 @@ class Evictions:
         return Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)))
 
     def would_evict(self, pod: Pod, taint: Taint, names: DeviceNames) -> bool:
-        """Whether the taint, on the named devices, would evict the pod, sooner or later (E-19 holds as above)."""
-        return bool(pod.node_name) and any(
-            names.includes(result) and taint.fate(result.tolerations, extended=extended) not in (FOR_EVER, UNSEEN)
+        """Whether the taint, on the named devices, would evict the pod, sooner or later (E-19 holds as above).
+
+        It would not if `holding_group` said that this is in vain.
+        """
+        if not pod.node_name:
+            return False
+        hit = [
+            claim
             for claim, extended in self._claims_of(pod)
-            for result in claim.allocation or ()
-        )
+            if any(
+                names.includes(result) and taint.fate(result.tolerations, extended=extended) not in (FOR_EVER, UNSEEN)
+                for result in claim.allocation or ()
+            )
+        ]
+        return bool(hit) and not keeps_all(self._inventory, pod, hit)
+
+    def evicts_users_of(self, key: str) -> bool:
+        """Whether a taint evicts the pods that use a claim, by `namespace/name`, sooner or later."""
+        claim = self._inventory.claims.get(key)
+        return claim is not None and self._eviction_by(claim, claim.extended_resource, frozenset()) is not None
+
+    def holding_group(self, pod: Pod) -> str:
+        """The pod's PodGroup, by name, if it keeps all claims reserved because of which the pod is evicted; else empty.
+
+        Such a claim is deallocated only once the PodGroup is deleted, whatever becomes of the pods (KEP-5729).
+        """
+        if not pod.pod_group:
+            return ""
+        hit = [
+            claim
+            for claim, extended in self._claims_of(pod)
+            if self._eviction_by(claim, extended, frozenset()) is not None
+        ]
+        return pod.pod_group if hit and keeps_all(self._inventory, pod, hit) else ""
 
     def _claims_of(self, pod: Pod) -> list[tuple[ResourceClaim, bool]]:
         """The allocated claims that are the pod's own to use (E-16 to E-18), and whether for extended resources.

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from msgspec import structs
 
+from webhook.api.rules import NEVER, not_before_of
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
 from webhook.inventory.fates import ANYWHERE, DeviceNames, Fates, fates_on
+from webhook.inventory.gang_losses import BrokenGang
 from webhook.inventory.hardware import NO_SIBLINGS, Siblings
 from webhook.inventory.matching import FOR_EVER, Evictor, grace_seconds, keeps_from_allocation, tolerates
 from webhook.inventory.pools import PoolId
@@ -74,6 +76,10 @@ class Impact(msgspec.Struct, frozen=True):
     """Selected pools that their driver has not published in full."""
     siblings: Siblings = NO_SIBLINGS
     """Parts of the same hardware that stay in service. Only guard and preview look for them."""
+    companions: frozenset[str] = frozenset()
+    """Of the pods that are evicted, those that go only with others of their PodGroup. Known only if pods are."""
+    gangs: tuple[BrokenGang, ...] = ()
+    """Gangs of which pods are evicted, those that lose most first. Only the guard looks for them, if pods are known."""
 
     @property
     def pods(self) -> frozenset[str]:
@@ -101,22 +107,25 @@ class Taint(NamedTuple):
 
     `evictor` None: the taint evicts no pod; at most it keeps devices from being allocated. `scheduling` is the
     taint as written, where our worker empties the devices of a NoSchedule rule: a pod that tolerates it would come
-    back to the same device, so it is left alone.
+    back to the same device, so it is left alone. `not_before`: our worker evicts no pod before this time.
     """
 
     taint: DeviceTaint
     evictor: Evictor | None
     scheduling: DeviceTaint | None = None
+    not_before: datetime | None = None
 
     @classmethod
     def of_rule(cls, rule: DeviceTaintRule, *, in_tree: bool) -> Taint:
         """Of a rule; `in_tree` says whether the in-tree controller carries out NoExecute in this cluster."""
+        start = not_before_of(rule)
+        start = None if start == NEVER else start
         if rule.taint.effect == NO_EXECUTE:
-            return cls(rule.taint, Evictor.IN_TREE if in_tree else Evictor.OURS)
+            return cls(rule.taint, Evictor.IN_TREE) if in_tree else cls(rule.taint, Evictor.OURS, not_before=start)
         if rule.effective_effect != NO_EXECUTE:
             return cls(rule.taint, None)
         acting = structs.replace(rule.taint, effect=NO_EXECUTE)
-        return cls(acting, Evictor.OURS, rule.taint if rule.taint.effect == NO_SCHEDULE else None)
+        return cls(acting, Evictor.OURS, rule.taint if rule.taint.effect == NO_SCHEDULE else None, start)
 
     @classmethod
     def of_slice(cls, taint: DeviceTaint, *, in_tree: bool) -> Taint:
@@ -138,10 +147,11 @@ class Taint(NamedTuple):
         return grace_seconds(tolerations, self.taint, self.evictor)
 
     def due_seconds(self, grace: int, now: datetime) -> int:
-        """How long from now such a grace lasts; 0 if it is over."""
+        """How long from now such a grace lasts, or it is until `not_before`; 0 if both are over."""
         added = self.taint.time_added
         passed = 0 if added is None else (now - added) // _SECOND
-        return max(grace - passed, 0)
+        wait = 0 if self.not_before is None else -((now - self.not_before) // _SECOND)
+        return max(grace - passed, wait, 0)
 
 
 def impact_of(

@@ -19,6 +19,7 @@ from webhook.inventory.fates import ANYWHERE, DeviceNames
 from webhook.inventory.hardware import siblings_of_rule, siblings_of_slice
 from webhook.inventory.impact import UNSEEN, Impact, Taint, impact_of, impact_on_devices
 from webhook.inventory.matching import FOR_EVER, Evictor, tolerates
+from webhook.inventory.pod_groups import is_leaving
 from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.usage import is_pod
@@ -49,6 +50,11 @@ class Preview(msgspec.Struct, frozen=True):
     def count(self, outcome: PodOutcome) -> int:
         """How many pods have this outcome."""
         return sum(row.outcome is outcome for row in self.pods)
+
+    @property
+    def companions(self) -> int:
+        """How many pods are evicted only because their PodGroup is disrupted as a whole."""
+        return sum(row.cause.reason is OutcomeReason.WITH_POD_GROUP for row in self.pods)
 
     @property
     def waves(self) -> dict[int, int]:
@@ -156,6 +162,8 @@ class PodOutcome(StrEnum):
     UNSEEN = "Unseen"
     """The in-tree controller does not look at claims of extended resources."""
     TOLERATES = "Tolerates"
+    LEFT_ALONE = "LeftAlone"
+    """The taint would evict it, but our worker does not: see `worker_preview`."""
     KEPT = "Kept"
     """The taint keeps the device from new allocations, and evicts no pod."""
     LEAVING = "Leaving"
@@ -166,7 +174,14 @@ _WORST: Final = {outcome: rank for rank, outcome in enumerate(PodOutcome)}
 _SHOWN: Final = {
     outcome: rank
     for rank, outcome in enumerate(
-        (PodOutcome.EVICTED, PodOutcome.TOLERATES, PodOutcome.UNSEEN, PodOutcome.KEPT, PodOutcome.LEAVING)
+        (
+            PodOutcome.EVICTED,
+            PodOutcome.LEFT_ALONE,
+            PodOutcome.TOLERATES,
+            PodOutcome.UNSEEN,
+            PodOutcome.KEPT,
+            PodOutcome.LEAVING,
+        )
     )
 }
 
@@ -185,6 +200,14 @@ class OutcomeReason(StrEnum):
     ALLOCATION_ONLY = "AllocationOnly"
     TERMINATING = "Terminating"
     FINISHED = "Finished"
+    WITH_POD_GROUP = "WithPodGroup"
+    """The taint evicts another pod of its PodGroup, which is disrupted as a whole."""
+    HELD_BY_POD_GROUP = "HeldByPodGroup"
+    """Its claims stay reserved for its PodGroup, so its eviction would free no device."""
+    MIRROR_POD = "MirrorPod"
+    DAEMON_SET = "DaemonSet"
+    ACTION_SKIP = "ActionSkip"
+    """The profile of the pod says `action: skip`."""
 
 
 class Cause(NamedTuple):
@@ -255,10 +278,11 @@ def rows_of(
             pods.append(_pod_row(inventory, user))
         else:
             groups.append(_group_row(inventory, user))
-    return tuple(sorted(pods, key=_order)), tuple(sorted(groups, key=_order))
+    return tuple(sorted(pods, key=row_order)), tuple(sorted(groups, key=row_order))
 
 
-def _order(row: PodRow | GroupRow) -> tuple[int, int, str, str, str]:
+def row_order(row: PodRow | GroupRow) -> tuple[int, int, str, str, str]:
+    """Evicted rows first, soonest first; then the others by outcome and name."""
     return _SHOWN[row.outcome], row.seconds or 0, row.namespace, row.name, row.uid
 
 
@@ -339,7 +363,7 @@ def _pod_row(inventory: Inventory, user: _User) -> PodRow:
     pod = inventory.pods.get(f"{namespace}/{consumer.name}")
     if pod is not None and pod.meta.uid != consumer.uid:
         pod = None  # another one of that name
-    if pod is not None and (pod.deleting or pod.finished):
+    if pod is not None and is_leaving(pod):
         outcome = PodOutcome.LEAVING
         cause = Cause(OutcomeReason.TERMINATING if pod.deleting else OutcomeReason.FINISHED, cause.taint)
     seconds = worst.seconds if outcome is PodOutcome.EVICTED else None
@@ -354,7 +378,7 @@ def _group_row(inventory: Inventory, user: _User) -> GroupRow:
         key
         for claim in claims
         for key in inventory.pods_of(claim)
-        if (pod := inventory.pods[key]).pod_group == consumer.name and not (pod.deleting or pod.finished)
+        if (pod := inventory.pods[key]).pod_group == consumer.name and not is_leaving(pod)
     }
     seconds = worst.seconds if worst.outcome is PodOutcome.EVICTED else None
     return GroupRow(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.rules import CONFIRM_IMPACT, EVICT, own_rate
+from webhook.api.rules import CONFIRM_IMPACT, EVICT, not_before_of, own_rate
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def only_less(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
 
 
 def asks_for_more(new: DeviceTaintRule, old: DeviceTaintRule, usual_rates: Iterable[float]) -> bool:
-    """Whether our annotations ask for more than they did: another confirmation code, a faster eviction, or no mark.
+    """Whether our annotations ask for more than they did: another code, a faster or earlier eviction, or no mark.
 
     Without the mark of softening the worker's ceiling may be higher. `usual_rates` are evictions per second that the
     policy gives to rules without a rate of their own. No code any more is not more, and neither is any rate on a rule
@@ -58,7 +58,15 @@ def asks_for_more(new: DeviceTaintRule, old: DeviceTaintRule, usual_rates: Itera
         return True
     if old.softened and new.effective_effect == NO_EXECUTE and not new.softened:
         return True
-    return new.effective_effect == NO_EXECUTE and _faster(own_rate(new), own_rate(old), tuple(usual_rates))
+    if new.effective_effect != NO_EXECUTE:
+        return False
+    return _starts_earlier(new, old) or _faster(own_rate(new), own_rate(old), tuple(usual_rates))
+
+
+def _starts_earlier(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
+    """Whether `/not-before` is an earlier time than before, or is gone."""
+    before, after = not_before_of(old), not_before_of(new)
+    return before is not None and (after is None or after < before)
 
 
 def _faster(after: float | None, before: float | None, usual: tuple[float, ...]) -> bool:

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from webhook.api.rules import not_before_of
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.inventory.fates import DeviceNames, fates_on
 from webhook.inventory.matching import Evictor, tolerates
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from webhook.api.rules import DeviceSelector, DeviceTaintRule
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.state import Inventory
@@ -42,6 +45,12 @@ def is_ours(rule: DeviceTaintRule, scope: EvictionScope) -> bool:
     return (
         scope.asked and not rule.deleting and rule.effective_effect == NO_EXECUTE and rule.taint.effect == NO_SCHEDULE
     )
+
+
+def start_of(rule: DeviceTaintRule, scope: EvictionScope) -> datetime | None:
+    """Before when no pod is due, by `/not-before`; None if it does not say, or the in-tree controller evicts."""
+    ours = rule.taint.effect != NO_EXECUTE or scope.no_execute is Evictor.OURS
+    return not_before_of(rule) if ours else None
 
 
 def can_judge(selector: DeviceSelector | None) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, assert_never
 
 from webhook.api.claims import ResourceClaim
+from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
     from webhook.api.meta import ObjectMeta
 
-InventoryObject: TypeAlias = ResourceSlice | DeviceTaintRule | ResourceClaim | Pod
+InventoryObject: TypeAlias = ResourceSlice | DeviceTaintRule | ResourceClaim | Pod | PodGroup
 
 
 def key_of(meta: ObjectMeta) -> str:
@@ -26,7 +28,7 @@ def key_of(meta: ObjectMeta) -> str:
 
 
 class Inventory:
-    """Slices, rules, claims and, in processes that may read them, pods.
+    """Slices, rules, claims and, in processes that may read them, pods and PodGroups.
 
     The same objects make the same inventory, in whatever order the changes of different objects arrive.
     """
@@ -36,7 +38,12 @@ class Inventory:
         self._slices: dict[str, ResourceSlice] = {}
         self._claims: dict[str, ResourceClaim] = {}
         self._pods: dict[str, Pod] = {}
+        self._pod_groups: dict[str, PodGroup] = {}
         self._claim_pods: dict[str, tuple[str, ...]] = {}
+        self._sharing: Counter[str] = Counter()
+        """How many of its claims a pod shares with others, for those that share any; both as `namespace/name`."""
+        self._members: dict[str, dict[str, None]] = {}
+        """The pods of each PodGroup, whether it is there or not; a dict, as a group may have thousands."""
         self._rule_keys: dict[str, int] = {}
         """Keys of the rules' taints, and how many rules have each."""
         self.pools = Pools()
@@ -48,7 +55,9 @@ class Inventory:
         self.claims: Mapping[str, ResourceClaim] = MappingProxyType(self._claims)
         """By `namespace/name`."""
         self.pods: Mapping[str, Pod] = MappingProxyType(self._pods)
-        """By `namespace/name`; only those that name a claim."""
+        """By `namespace/name`; only those that name a claim, or a PodGroup."""
+        self.pod_groups: Mapping[str, PodGroup] = MappingProxyType(self._pod_groups)
+        """By `namespace/name`."""
 
     def apply(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         """One object changed: `old` is None for what was added, `new` for what is gone.
@@ -65,6 +74,10 @@ class Inventory:
                 self._apply_claim(claim, gone=new is None)
             case Pod() as pod:
                 self._apply_pod(pod, gone=new is None)
+            case PodGroup() as group:
+                self._pod_groups.pop(key_of(group.meta), None)
+                if new is not None:
+                    self._pod_groups[key_of(group.meta)] = group
             case None:
                 pass
             case unknown:
@@ -100,15 +113,33 @@ class Inventory:
         key = key_of(pod.meta)
         known = self._pods.pop(key, None)
         if known is not None:
-            for claim in claim_keys(known):
-                left = tuple([each for each in self._claim_pods.pop(claim) if each != key])
-                if left:
-                    self._claim_pods[claim] = left
-        if gone or not pod.uses_claims:
+            self._unlist_pod(key, known)
+        if gone or not pod.is_held:
             return
         self._pods[key] = pod
         for claim in claim_keys(pod):
-            self._claim_pods[claim] = (*self._claim_pods.get(claim, ()), key)
+            others = self._claim_pods.get(claim, ())
+            self._claim_pods[claim] = (*others, key)
+            if others:
+                self._sharing.update((key, *others) if len(others) == 1 else (key,))
+        if pod.pod_group:
+            self._members.setdefault(f"{pod.meta.namespace}/{pod.pod_group}", {})[key] = None
+
+    def _unlist_pod(self, key: str, known: Pod) -> None:
+        for claim in claim_keys(known):
+            before = self._claim_pods.pop(claim)
+            left = tuple([each for each in before if each != key])
+            if left:
+                self._claim_pods[claim] = left
+                self._sharing.subtract((key, *left) if len(left) == 1 else (key,))
+                for each in (key, left[0]):
+                    if not self._sharing[each]:
+                        del self._sharing[each]
+        if known.pod_group:
+            group = f"{known.meta.namespace}/{known.pod_group}"
+            del self._members[group][key]
+            if not self._members[group]:
+                del self._members[group]
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -116,10 +147,22 @@ class Inventory:
         """The pods that name a claim, in whatever way, by name; both as `namespace/name`."""
         return tuple(sorted(self._claim_pods.get(claim, ())))
 
+    def is_shared(self, claim: str) -> bool:
+        """Whether several pods name a claim, by `namespace/name`."""
+        return len(self._claim_pods.get(claim, ())) > 1
+
+    def shares(self, pod: str) -> bool:
+        """Whether a pod names a claim that other pods name as well, by `namespace/name`."""
+        return pod in self._sharing
+
     def pods_using(self, claims: Iterable[str]) -> frozenset[str]:
         """The pods that name any of the claims, likewise."""
         known = self._claim_pods
         return frozenset([pod for claim in claims for pod in known.get(claim, ())])
+
+    def members_of(self, pod_group: str) -> tuple[str, ...]:
+        """The pods of a PodGroup by name, with and without claims; both as `namespace/name`."""
+        return tuple(sorted(self._members.get(pod_group, ())))
 
     def taint_keys(self) -> frozenset[str]:
         """The keys of all taints that are published, in slices or by rules."""

@@ -29,6 +29,11 @@ def is_pod(consumer: Consumer) -> bool:
     return consumer.resource == _PODS and not consumer.api_group
 
 
+def is_pod_group(consumer: Consumer) -> bool:
+    """Whether a claim is reserved for a PodGroup, and so for as long as that exists."""
+    return (consumer.api_group, consumer.resource) == POD_GROUPS
+
+
 def uses(pod: Pod, claim: ResourceClaim, *, generated: bool) -> bool:
     """Whether the claim is reserved for the pod or its group, and made for one of them if it was made at all.
 

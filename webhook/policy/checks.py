@@ -9,12 +9,21 @@ from webhook.api.field import FieldError, Path, duplicate, forbidden, invalid, r
 from webhook.api.taints import EXISTS, NO_EXECUTE
 from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Subject
 from webhook.policy.schema import PHASE
+from webhook.policy.windows import is_zone, schedule_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from webhook.api.taints import DeviceToleration
-    from webhook.policy.model import Match, NamespaceMatch, Policy, PolicyException, Rule
+    from webhook.policy.model import (
+        EvictionWindow,
+        LabelMatch,
+        Match,
+        NamespaceMatch,
+        Policy,
+        PolicyException,
+        Rule,
+    )
 
 _TYPING_ERRORS: Final = 3
 _COMPARED_MAX: Final = 100
@@ -51,11 +60,16 @@ def policy_errors(policy: Policy, at: Path, check: Callable[[str], None]) -> Ite
         yield from _exception_errors(exception, at.child("exceptions").index(position), policy, sorts)
     for position, entry in enumerate(policy.default_tolerations):
         path = at.child("defaultTolerations").index(position)
-        yield from _namespace_errors(entry.match.namespaces, path.child("match", "namespaces"))
+        yield from _label_errors(entry.match.namespaces, path.child("match", "namespaces"))
         for number, toleration in enumerate(entry.tolerations):
             yield from _toleration_errors(toleration, path.child("tolerations").index(number))
     yield from _impact_errors(policy, at.child("impact"))
     yield from _eviction_errors(policy, at.child("eviction"))
+    for position, profile in enumerate(policy.eviction):
+        check(PHASE)
+        windows = at.child("eviction").index(position).child("windows")
+        for number, window in enumerate(profile.windows):
+            yield from _window_errors(window, windows.index(number))
 
 
 def _name_errors(policy: Policy, at: Path) -> Iterator[FieldError]:
@@ -92,7 +106,7 @@ def _rule_errors(rule: Rule, at: Path, policy: Policy) -> Iterator[FieldError]:
 
 def _match_errors(match: Match, path: Path, allowing: Policy | None, what: str) -> Iterator[FieldError]:
     """Faults of a match; `allowing` is the policy if the match is for something that allows."""
-    yield from _namespace_errors(match.namespaces, path.child("namespaces"))
+    yield from _label_errors(match.namespaces, path.child("namespaces"))
     if allowing is not None and match.namespaces is not None:
         yield from _trust_errors(match.namespaces, path.child("namespaces"), allowing.trusted_namespace_labels, what)
     tolerations = match.tolerations
@@ -106,7 +120,7 @@ def _match_errors(match: Match, path: Path, allowing: Policy | None, what: str) 
         yield forbidden(seconds, f"only {NO_EXECUTE} is tolerated for a time, and effects leaves it out")
 
 
-def _namespace_errors(match: NamespaceMatch | None, path: Path) -> Iterator[FieldError]:
+def _label_errors(match: NamespaceMatch | LabelMatch | None, path: Path) -> Iterator[FieldError]:
     for position, requirement in enumerate(match.expressions if match else ()):
         values = path.child("matchExpressions").index(position).child("values")
         if requirement.operator in _WITH_VALUES and not requirement.values:
@@ -190,19 +204,31 @@ def _toleration_errors(toleration: DeviceToleration, at: Path) -> Iterator[Field
 
 
 def _impact_errors(policy: Policy, at: Path) -> Iterator[FieldError]:
-    yield from _namespace_errors(policy.impact.protected_namespaces, at.child("protectedNamespaces"))
+    yield from _label_errors(policy.impact.protected_namespaces, at.child("protectedNamespaces"))
     ends = [entry.requesters is None and entry.taints is None for entry in policy.impact.limits]
     yield from _end_errors(ends, at.child("limits"), "requesters and taints")
 
 
 def _eviction_errors(policy: Policy, at: Path) -> Iterator[FieldError]:
     for position, profile in enumerate(policy.eviction):
-        yield from _namespace_errors(profile.namespaces, at.index(position).child("namespaces"))
+        yield from _label_errors(profile.namespaces, at.index(position).child("namespaces"))
+        yield from _label_errors(profile.pod_labels, at.index(position).child("podLabels"))
     ends = [
-        profile.namespaces is None and profile.priority_at_most is None and not profile.device_classes
+        profile.namespaces is None
+        and profile.priority_at_most is None
+        and profile.pod_labels is None
+        and not profile.device_classes
         for profile in policy.eviction
     ]
-    yield from _end_errors(ends, at, "namespaces, priority and deviceClasses")
+    yield from _end_errors(ends, at, "namespaces, priority, podLabels and deviceClasses")
+
+
+def _window_errors(window: EvictionWindow, at: Path) -> Iterator[FieldError]:
+    fault = schedule_fault(window.schedule)
+    if fault is not None:
+        yield invalid(at.child("schedule"), window.schedule, fault)
+    if not is_zone(window.zone):
+        yield invalid(at.child("zone"), window.zone, "is not in the time zone database")
 
 
 def _end_errors(ends: Sequence[bool], at: Path, fields: str) -> Iterator[FieldError]:

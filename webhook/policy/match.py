@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceSelector
     from webhook.api.taints import DeviceTaint, DeviceToleration
     from webhook.inventory.steps import Check
-    from webhook.policy.model import Match, NamespaceMatch, RequesterMatch, TolerationMatch
+    from webhook.policy.model import LabelMatch, Match, NamespaceMatch, RequesterMatch, TolerationMatch
     from webhook.policy.ports import NamespaceFacts, Requester
 
 EFFECTS: Final = frozenset({NONE, NO_SCHEDULE, NO_EXECUTE})
@@ -28,25 +28,33 @@ EFFECTS: Final = frozenset({NONE, NO_SCHEDULE, NO_EXECUTE})
 class NamespaceMatcher:
     """`namespaces` of a match, compiled."""
 
-    __slots__ = ("_except", "_expressions", "_labels", "_names")
+    __slots__ = ("_except", "_labels", "_names")
 
     def __init__(self, match: NamespaceMatch) -> None:
         self._names = TextSet(match.names)
         self._except = TextSet(match.except_names) if match.except_names else None
-        self._labels = [(key, TextSet([value])) for key, value in match.labels]
-        self._expressions = match.expressions
+        self._labels = LabelMatcher(match) if match.labels or match.expressions else None
 
     def matches(self, name: str, facts: NamespaceFacts | None, *, allowing: bool) -> bool:
         """Whether the namespace matches. Unknown labels match a rule that refuses, and none that allows."""
         if not self._names.holds(name) or (self._except is not None and self._except.holds(name)):
             return False
-        if not self._labels and not self._expressions:
+        if self._labels is None:
             return True
-        if facts is None:
-            return not allowing
-        return self._by_labels(facts.labels)
+        return not allowing if facts is None else self._labels.matches(facts.labels)
 
-    def _by_labels(self, labels: Mapping[str, str]) -> bool:
+
+class LabelMatcher:
+    """`labels` and `matchExpressions` of a match, compiled."""
+
+    __slots__ = ("_expressions", "_labels")
+
+    def __init__(self, match: NamespaceMatch | LabelMatch) -> None:
+        self._labels = [(key, TextSet([value])) for key, value in match.labels]
+        self._expressions = match.expressions
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels has all of them."""
         for key, values in self._labels:
             value = labels.get(key)
             if value is None or not values.holds(value):

@@ -21,6 +21,8 @@ DEFAULT_RULE: Final = "default"
 """The name of the policy's default among the rules. Exceptions may list it."""
 CLAIM_CONTROLLER: Final = "system:serviceaccount:kube-system:resource-claim-controller"
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+UTC_ZONE: Final = "UTC"
+"""The zone of windows that name none."""
 
 
 class PolicyMode(StrEnum):
@@ -71,6 +73,13 @@ class NamespaceMatch(msgspec.Struct, frozen=True):
 
     names: tuple[str, ...] = ()
     except_names: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    expressions: tuple[LabelRequirement, ...] = ()
+
+
+class LabelMatch(msgspec.Struct, frozen=True):
+    """Objects by their labels (values are globs), as in `NamespaceMatch`."""
+
     labels: tuple[tuple[str, str], ...] = ()
     expressions: tuple[LabelRequirement, ...] = ()
 
@@ -216,6 +225,14 @@ class ImpactSettings(msgspec.Struct, frozen=True):
         return any(entry.softens for entry in self.limits)
 
 
+class EvictionWindow(msgspec.Struct, frozen=True):
+    """When pods may be evicted: after each start of the schedule, a cron expression in the zone's time. In seconds."""
+
+    schedule: str
+    duration_seconds: float
+    zone: str = UTC_ZONE
+
+
 class EvictionProfile(msgspec.Struct, frozen=True):
     """How gently devices are emptied. Times in seconds, rates per second; None is no limit or the pod's own."""
 
@@ -235,6 +252,16 @@ class EvictionProfile(msgspec.Struct, frozen=True):
     max_hold_seconds: float = 24 * 3600.0
     evict_daemon_sets: bool = False
     stuck_after_seconds: float = 300.0
+    pod_labels: LabelMatch | None = None
+    gang_labels: tuple[str, ...] = ()
+    gang_by_owner: bool = False
+    gang_window_seconds: float = 60.0
+    skips: bool = False
+    """Whether its pods are left alone."""
+    windows: tuple[EvictionWindow, ...] = ()
+    """Pods may be evicted while one of them is open; without any, always."""
+    wait_for_completion_seconds: float = 0.0
+    """How long after they are due pods that will complete are left to it."""
 
 
 class BreakerSettings(msgspec.Struct, frozen=True):

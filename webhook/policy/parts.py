@@ -17,12 +17,15 @@ from webhook.expressions.engine import BadExpression, Expression, compile_expres
 from webhook.policy.model import (
     ANYTHING,
     DEFAULT_LIMITS,
+    UTC_ZONE,
     Action,
     BreakerSettings,
     DefaultTolerations,
     EvictionProfile,
+    EvictionWindow,
     ImpactLimits,
     ImpactSettings,
+    LabelMatch,
     Match,
     NamespaceMatch,
     Pause,
@@ -48,6 +51,8 @@ NO_NAMESPACE: Final = NamespaceMatch(except_names=("*",))
 """No namespace at all: an empty match would be every one."""
 MAX_EXPRESSIONS: Final = 100
 MAX_DURATION_SECONDS: Final = 366 * 24 * 3600.0
+MIN_WINDOW_SECONDS: Final = 60.0
+MAX_WINDOW_SECONDS: Final = 7 * 24 * 3600.0
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 """Replaces a time that could not be parsed. The policy is then rejected."""
 _LABELS_HINT: Final = " (what allows is bound to trusted labels: use match.namespaces.labels)"
@@ -171,6 +176,9 @@ class Builder:
         given = _renamed(raw, _PROFILE_FIELDS)
         given["namespaces"] = namespaces(raw.get("namespaces"))
         given["device_classes"] = _texts(raw, "deviceClasses")
+        given["pod_labels"] = pod_labels(raw.get("podLabels"))
+        given["gang_labels"] = _texts(raw, "gangLabels")
+        given["gang_by_owner"] = raw.get("gang") == "owner"
         if "priority" in raw:
             given["priority_at_most"] = raw["priority"]["atMost"]
         if "perOwnerUnavailable" in raw:
@@ -180,11 +188,22 @@ class Builder:
         for name, field in _PROFILE_DURATIONS.items():
             if name in raw:
                 given[field] = self._seconds(raw, at, name)
+        given["skips"] = raw.get("action") == "skip"
+        windows = at.child("windows")
+        given["windows"] = tuple(
+            [self._window(entry, windows.index(position)) for position, entry in enumerate(raw.get("windows") or ())]
+        )
         if "afterDeadline" in raw:
             given["delete_after_deadline"] = raw["afterDeadline"] == "delete"
         if "daemonSets" in raw:
             given["evict_daemon_sets"] = raw["daemonSets"] == "evict"
         return structs.replace(EvictionProfile(), **given)
+
+    def _window(self, raw: Raw, at: Path) -> EvictionWindow:
+        seconds = duration_seconds(raw["duration"])
+        if not MIN_WINDOW_SECONDS <= seconds <= MAX_WINDOW_SECONDS:
+            self.errors.append(invalid(at.child("duration"), raw["duration"], "must be at least 1m and at most 168h"))
+        return EvictionWindow(raw["schedule"], seconds, raw.get("zone", UTC_ZONE))
 
     def breaker(self, raw: Raw, at: Path) -> BreakerSettings:
         """The breaker's settings; what is left out keeps its default."""
@@ -235,6 +254,8 @@ _PROFILE_DURATIONS: Final = {
     "grace": "grace_seconds",
     "maxHold": "max_hold_seconds",
     "stuckAfter": "stuck_after_seconds",
+    "gangWindow": "gang_window_seconds",
+    "waitForCompletion": "wait_for_completion_seconds",
 }
 
 
@@ -255,13 +276,24 @@ def namespaces(raw: Raw | None) -> NamespaceMatch | None:
     match = NamespaceMatch(
         _texts(raw, "names"),
         _texts(raw, "except"),
-        tuple(raw.get("labels", {}).items()),
-        tuple(
-            LabelRequirement(entry["key"], entry["operator"], _texts(entry, "values"))
-            for entry in raw.get("matchExpressions", ())
-        ),
+        *_labels(raw),
     )
     return None if match == NamespaceMatch() else match
+
+
+def pod_labels(raw: Raw | None) -> LabelMatch | None:
+    """Labels of pods; None where nothing is given."""
+    match = LabelMatch(*_labels(raw or {}))
+    return None if match == LabelMatch() else match
+
+
+def _labels(raw: Raw) -> tuple[tuple[tuple[str, str], ...], tuple[LabelRequirement, ...]]:
+    """`labels` and `matchExpressions`."""
+    expressions = [
+        LabelRequirement(entry["key"], entry["operator"], _texts(entry, "values"))
+        for entry in raw.get("matchExpressions", ())
+    ]
+    return tuple(raw.get("labels", {}).items()), tuple(expressions)
 
 
 def requesters(raw: Raw | None) -> RequesterMatch | None:

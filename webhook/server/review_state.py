@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
     from webhook.admission.context import Budget
     from webhook.api.field import Path
+    from webhook.inventory.gang_impact import KnownPods
     from webhook.inventory.state import Sight
     from webhook.policy.document import Loaded
+    from webhook.policy.model import Policy
 
 LookUp = Callable[[frozenset[str], frozenset[str], float], Awaitable[bool]]
 """Asks the cluster for namespaces and device classes, for at most that many seconds; returns whether it found any.
@@ -71,6 +73,8 @@ class ReviewState:
     names: ClusterNames = NO_NAMES
     sight: Callable[[], Sight] | None = None
     """The inventory now; None without a cluster."""
+    pods: Callable[[Policy], KnownPods | None] = lambda _: None
+    """What is known of pods, under a policy; None where they are not followed, or not known (yet)."""
     look_up: LookUp | None = None
     """None without a cluster: then unknown names stay unknown."""
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None
@@ -116,6 +120,7 @@ class ReviewState:
             names=names,
             key=self.key(),
             sight=sight,
+            pods=None if sight is None else self.pods(policies.active.policy),
             assumed=() if sight is None else self.assumed_rules.current(sight.inventory),
             victims=() if sight is None else self.assumed_rules.victims(window),
             victims_at_once=() if sight is None else self.assumed_rules.victims_at_once(window),

@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.api.field import FieldError, Path, invalid, too_many
 from webhook.api.meta import parse_time
-from webhook.api.rules import DATA, DESCRIPTION, EVICT, EVICTIONS_PER_SECOND, EXPIRES_AT
+from webhook.api.rules import DATA, DESCRIPTION, EVICT, EVICTIONS_PER_SECOND, EXPIRES_AT, NOT_BEFORE
 from webhook.api.taints import EXISTS
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, QuietRequests, toleration_lists
 from webhook.validation.meta import METADATA
@@ -118,4 +118,5 @@ _ANNOTATION_RULES: Final[dict[str, Callable[[Path, str], Iterator[FieldError]]]]
     EVICTIONS_PER_SECOND: _rate_annotation,
     EVICT: _evict_annotation,
     EXPIRES_AT: _time_annotation,
+    NOT_BEFORE: _time_annotation,
 }

@@ -11,9 +11,11 @@ import time
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.apiserver.eviction.bench import RULES, SLICES, VERSION, now
+from tests.apiserver.eviction.bench import RULES, SLICES, now
+from tests.apiserver.eviction.crowd import Crowd
 from tests.apiserver.eviction.ground import HOLD, RATE
 from tests.apiserver.eviction.soak_model import (
+    ALL,
     BREAKERS,
     DEVICES,
     EVICT,
@@ -21,18 +23,21 @@ from tests.apiserver.eviction.soak_model import (
     FOR_EVER,
     LENIENT,
     PROFILES,
+    SINGLE,
     Held,
     Pool,
     RuleModel,
-    make_pod,
+    companions,
     policy_of,
+    slices_of,
     tainted_devices,
+    together,
 )
 from tests.controlplane.client import path
 from webhook.api.meta import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from collections.abc import Set as AbstractSet
 
     from tests.controlplane.client import Client
@@ -59,14 +64,22 @@ class Churn:
         """Whether each is held."""
         self.pools: dict[str, Pool] = {}
         self.rules: dict[str, RuleModel] = {}
-        self.pods: dict[tuple[str, str], Held] = {}
-        self.all_pods: dict[str, Held] = {}
-        """By uid, also those that are gone."""
+        self._crowd = Crowd(client)
         self.budgets: set[tuple[str, str]] = set()
         self.paused = False
         self.created: dict[str, int] = {}
         """How many objects of each sort were created."""
         self._operations = self._weighed()
+
+    @property
+    def pods(self) -> dict[tuple[str, str], Held]:
+        """Those that are there, by namespace and name."""
+        return self._crowd.pods
+
+    @property
+    def all_pods(self) -> dict[str, Held]:
+        """By uid, also those that are gone."""
+        return self._crowd.all_pods
 
     # --- one change ------------------------------------------------------------------------------
 
@@ -92,8 +105,18 @@ class Churn:
         for pod in self.pods.values():
             pod.follow(self._due(pod), start, end)
 
-    def _due(self, pod: Held, without: AbstractSet[str] = frozenset()) -> datetime | None:
-        """When the pod may go, as things stand and without some rules; None: not at all."""
+    def _due(self, pod: Held) -> datetime | None:
+        """When the pod may go, as things stand; None: not at all."""
+        own = self._own_due(pod)
+        if own is not None or pod.hold:
+            return own
+        return min(self._dues(companions(pod, self.pods.values())), default=None)
+
+    def _dues(self, pods: Iterable[Held], without: AbstractSet[str] = frozenset()) -> list[datetime]:
+        return [due for each in pods if (due := self._own_due(each, without)) is not None]
+
+    def _own_due(self, pod: Held, without: AbstractSet[str] = frozenset()) -> datetime | None:
+        """Likewise, because of its own device and without some rules."""
         if not pod.allocated or pod.hold or self.paused or self.namespaces.get(pod.namespace, False):
             return None
         if pod.seconds == FOR_EVER:
@@ -111,6 +134,7 @@ class Churn:
     def _weighed(self) -> list[Callable[[], None]]:
         weights: dict[Callable[[], None], int] = {
             self.add_pod: 30,
+            self.join_claim: 3,
             self.end_pods: 8,
             self.remove_pod: 4,
             self.deallocate: 3,
@@ -141,15 +165,19 @@ class Churn:
     def add_namespace(self) -> None:
         name = self._next("namespace")
         _ = self._client.create(path("v1", "namespaces"), {"metadata": {"name": name}}).object
+        for mode in (ALL, SINGLE):
+            spec: Json = {"schedulingPolicy": {"basic": {}}, "disruptionMode": {mode: {}}}
+            _ = self._client.create(_groups(name), {"metadata": {"name": mode}, "spec": spec}).object
         self.namespaces[name] = False
 
     def replace_namespace(self) -> None:
         """With everything in it; there is no controller that would do that."""
         name = self._random.choice(list(self.namespaces))
         for pod in [each for each in self.pods.values() if each.namespace == name]:
-            self._remove(pod)
+            self._crowd.remove(pod)
         for namespace, budget in [each for each in self.budgets if each[0] == name]:
             self._drop_budget(namespace, budget)
+        _ = self._client.delete(_groups(name)).object
         url = path("v1", "namespaces", name=name)
         _ = self._client.delete(url).object
         found = self._client.get(url).object
@@ -182,79 +210,57 @@ class Churn:
         namespace = self._random.choice(list(self.namespaces))
         pool = self._random.choice(list(self.pools.values()))
         owner = self._random.choice(["", f"owner-{self._random.randrange(4)}", self._next("owner")])
+        gang, group = self._random.choice([("", "")] * 4 + [("ring", ""), ("tree", ""), ("", ALL), ("", SINGLE)])
+        shares = self._random.random() < 0.3
+        first: Held | None = None
         for _ in range(self._random.randint(1, 4) if owner else 1):
             name = f"pod-{self._random.randrange(40)}"
-            if (namespace, name) not in self.pods:
-                self._admit(namespace, name, owner, pool)
+            if (namespace, name) in self.pods:
+                continue
+            pod = self._pod_beside(first, name) if first is not None and shares else self._pod_in(pool, namespace, name)
+            pod.gang, pod.group = gang, group
+            self._admit(pod, owner)
+            first = pod
 
-    def _admit(self, namespace: str, name: str, owner: str, pool: Pool) -> None:
+    def join_claim(self) -> None:
+        """A pod that comes later uses the claim of another one."""
+        with_device = [pod for pod in self.pods.values() if pod.allocated]
+        if with_device and len(self.pods) < PODS_MOST:
+            other, name = self._random.choice(with_device), f"pod-{self._random.randrange(40)}"
+            if (other.namespace, name) not in self.pods:
+                pod = self._pod_beside(other, name)
+                pod.returned = True
+                self._admit(pod, "")
+
+    def _pod_in(self, pool: Pool, namespace: str, name: str) -> Held:
         seconds = self._random.choice([0, 0, 0, 5, 15, FOR_EVER])
-        device = f"device-{self._random.randrange(pool.devices)}"
-        tolerations: list[Json] = []
-        if seconds == FOR_EVER:
-            tolerations = [{"operator": "Exists"}]
-        elif seconds:
-            tolerations = [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]
-        exactly = {"deviceClassName": pool.driver, "tolerations": tolerations}
-        claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}
-        claims = path(VERSION, "resourceclaims", namespace=namespace)
-        _ = self._client.create(claims, claim).object
+        place = pool.driver, pool.name, f"device-{self._random.randrange(pool.devices)}"
+        return Held(namespace, name, "", place, seconds, stays=self._random.random() < 0.3, claim=self._next("claim"))
+
+    def _pod_beside(self, other: Held, name: str) -> Held:
+        """It uses the claim of the other one."""
         stays = self._random.random() < 0.3
-        pods = path("v1", "pods", namespace=namespace)
-        uid = self._client.create(pods, make_pod(namespace, name, owner, stays=stays)).object["metadata"]["uid"]
-        held = Held(namespace, name, uid, (pool.driver, pool.name, device), seconds, stays)
-        self.pods[namespace, name] = self.all_pods[uid] = held
-        ready = str(self._random.random() < 0.9)
-        running = {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}
-        _ = self._client.patch(f"{pods}/{name}/status", {"status": running}).object
-        place = {"driver": pool.driver, "pool": pool.name, "device": device, "tolerations": tolerations}
-        status = {
-            "allocation": {"devices": {"results": [{"request": "r", **place}]}},
-            "reservedFor": [{"resource": "pods", "name": name, "uid": uid}],
-        }
-        _ = self._client.patch(f"{claims}/{name}/status", {"status": status}).object
+        return Held(other.namespace, name, "", other.place, other.seconds, stays, other.claim)
+
+    def _admit(self, pod: Held, owner: str) -> None:
+        self._crowd.admit(pod, owner, ready=self._random.random() < 0.9)
         self.created["pod"] = self.created.get("pod", 0) + 1
 
     def end_pods(self) -> None:
-        """As kubelets do it, and the claim controller: terminating pods end, and claims of those that are gone go."""
-        present: dict[str, Json] = {}
-        for namespace in self.namespaces:
-            found = self._client.get(path("v1", "pods", namespace=namespace)).items
-            present |= {each["metadata"]["uid"]: each for each in found}
-        for pod in list(self.pods.values()):
-            if "deletionTimestamp" in present.get(pod.uid, {"metadata": {"deletionTimestamp": ""}})["metadata"]:
-                self._remove(pod)
+        self._crowd.end(self.namespaces)
 
     def remove_pod(self) -> None:
         if self.pods:
-            self._remove(self._random.choice(list(self.pods.values())))
-
-    def _remove(self, pod: Held) -> None:
-        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
-        self._client.request("DELETE", path("v1", "pods", namespace=pod.namespace, name=pod.name), options)
-        self._client.delete(self._claim(pod))
-        del self.pods[pod.namespace, pod.name]
-        pod.follow(None, now(), now())
+            self._crowd.remove(self._random.choice(list(self.pods.values())))
 
     def deallocate(self) -> None:
         if self.pods:
-            pod = self._random.choice(list(self.pods.values()))
-            status = {"status": {"allocation": None, "reservedFor": None}}
-            _ = self._client.patch(f"{self._claim(pod)}/status", status).object
-            pod.allocated = False
+            self._crowd.deallocate(self._random.choice(list(self.pods.values())))
 
     def hold_pod(self) -> None:
         if self.pods:
             pod = self._random.choice(list(self.pods.values()))
-            self._hold(pod, held=not pod.hold)
-
-    def _hold(self, pod: Held, *, held: bool) -> None:
-        patch = {"metadata": {"annotations": {HOLD: "soak" if held else None}, "uid": pod.uid}}
-        if self._client.patch(path("v1", "pods", namespace=pod.namespace, name=pod.name), patch).ok:
-            pod.hold = held
-
-    def _claim(self, pod: Held) -> str:
-        return path(VERSION, "resourceclaims", namespace=pod.namespace, name=pod.name)
+            self._crowd.hold(pod, held=not pod.hold)
 
     # --- rules -----------------------------------------------------------------------------------
 
@@ -311,7 +317,7 @@ class Churn:
         name = self._next("pool")
         drivers = sorted({each.driver for each in self.pools.values()})
         driver = self._random.choice([*drivers, f"{self._next('driver')}.example.com"])
-        self.pools[name] = Pool(driver, name)
+        self.pools[name] = Pool(driver, name, shares=self._random.random() < 0.4)
         self._publish(self.pools[name], [])
 
     def publish(self) -> None:
@@ -327,19 +333,17 @@ class Churn:
 
     def _publish(self, pool: Pool, tainted: list[str]) -> None:
         taint = {"key": "example.com/sick", "effect": self._random.choice(["NoExecute", "NoExecute", "NoSchedule"])}
-        names = [f"device-{number}" for number in range(pool.devices)]
-        devices = [{"name": name, **({"taints": [taint]} if name in tainted else {})} for name in names]
-        about = {"name": pool.name, "generation": pool.generation, "resourceSliceCount": 1}
-        spec = {"driver": pool.driver, "allNodes": True, "pool": about, "devices": devices}
-        obj = {"apiVersion": VERSION, "kind": "ResourceSlice", "metadata": {"name": pool.name}, "spec": spec}
-        stored = self._client.apply(f"{SLICES}/{pool.name}", obj, field_manager="driver").object
-        pool.taints = dict(tainted_devices(stored))
+        slices = slices_of(pool, taint, tainted)
+        stored = [self._client.apply(f"{SLICES}/{name}", obj, field_manager="driver") for name, obj in slices.items()]
+        pool.taints = dict(tainted_devices(stored[0].object))
+
+    def _unpublish(self, name: str) -> None:
+        for each in slices_of(self.pools.pop(name), {}, ()):
+            _ = self._client.delete(f"{SLICES}/{each}").object
 
     def remove_pool(self) -> None:
         if len(self.pools) > 2:
-            name = self._random.choice(list(self.pools))
-            _ = self._client.delete(f"{SLICES}/{name}").object
-            del self.pools[name]
+            self._unpublish(self._random.choice(list(self.pools)))
 
     # --- budgets and policy ----------------------------------------------------------------------
 
@@ -394,7 +398,7 @@ class Churn:
                 self._hold_namespace(name, held=False)
         for pod in self.pods.values():
             if pod.hold:
-                self._hold(pod, held=False)
+                self._crowd.hold(pod, held=False)
 
     def settle(self) -> None:
         """Pods that terminate end, and rules that have expired meanwhile are known to be taken back."""
@@ -406,7 +410,9 @@ class Churn:
         """The pods that have to go within so many seconds; if below zero, those that should have gone so long ago."""
         before = now() + timedelta(seconds=seconds)
         asked = {name for name, rule in self.rules.items() if rule.asks}
-        return [pod for pod in self.pods.values() if (due := self._due(pod, asked)) is not None and due < before]
+        pods = list(self.pods.values())
+        own = [pod for pod in pods if not pod.returned and self._own_due(pod, asked) is not None]
+        return [pod for pod in own if max(self._dues(together(pod, pods), asked)) < before]
 
     def clear(self) -> None:
         """Rules that act and taints in slices go, and one half of all other things; the other half is left as it is."""
@@ -418,10 +424,13 @@ class Churn:
             if number % 2:
                 self._publish(pool, [])
             else:
-                _ = self._client.delete(f"{SLICES}/{pool.name}").object
-                del self.pools[pool.name]
+                self._unpublish(pool.name)
         for pod in list(self.pods.values())[::2]:
-            self._remove(pod)
+            self._crowd.remove(pod)
+
+
+def _groups(namespace: str) -> str:
+    return path("scheduling.k8s.io/v1beta1", "podgroups", namespace=namespace)
 
 
 def new_seed() -> int:

@@ -69,7 +69,7 @@ class Ground:
         metadata: Json = {"name": name, "labels": {"app": self.name}}
         metadata |= {"finalizers": [_FINALIZER]} if stays else {}
         metadata |= {"annotations": {HOLD: hold}} if hold else {}
-        spec = _pod_spec({"resourceClaimName": name}) | {"nodeName": NODE}
+        spec = pod_spec_of({"resourceClaimName": name}) | {"nodeName": NODE}
         spec |= {"priorityClassName": priority_class} if priority_class else {}
         pod = self.client.create(self.pods, {"metadata": metadata, "spec": spec}).object
         uid = self.uids[name] = pod["metadata"]["uid"]
@@ -147,6 +147,23 @@ class Ground:
         obj = {"apiVersion": VERSION, "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
         _ = self.client.apply(f"{SLICES}/{name}", obj, field_manager="driver").object
 
+    def make_class(self) -> None:
+        """A class of the ground's name for all devices of its driver."""
+        selectors = [{"cel": {"expression": f'device.driver == "{self.driver}"'}}]
+        device_class = {"metadata": {"name": self.driver}, "spec": {"selectors": selectors}}
+        _ = self.client.create(path(VERSION, "deviceclasses"), device_class).object
+
+    def make_template(self) -> None:
+        """Likewise, and a template of the ground's name for claims for one device of that class."""
+        self.make_class()
+        template = {"metadata": {"name": self.name}, "spec": {"spec": {"devices": {"requests": [self.request]}}}}
+        _ = self.client.create(path(VERSION, "resourceclaimtemplates", namespace=self.name), template).object
+
+    @property
+    def request(self) -> Json:
+        """For one device of its class."""
+        return {"name": "gpu", "exactly": {"deviceClassName": self.driver}}
+
     # --- what comes of it ------------------------------------------------------------------------
 
     def asked(self) -> list[Deletion]:
@@ -210,29 +227,26 @@ class Fleet:
         """`pod_spec` is added to that of its pods."""
         self.ground = ground
         self.replicas = replicas
-        client, name, namespace = ground.client, ground.name, ground.name
+        name = ground.name
         ground.publish("old", [f"device-{number}" for number in range(replicas)])
-        selectors = [{"cel": {"expression": f'device.driver == "{ground.driver}"'}}]
-        device_class = {"metadata": {"name": ground.driver}, "spec": {"selectors": selectors}}
-        _ = client.create(path(VERSION, "deviceclasses"), device_class).object
-        requests = [{"name": "gpu", "exactly": {"deviceClassName": ground.driver}}]
-        template = {"metadata": {"name": name}, "spec": {"spec": {"devices": {"requests": requests}}}}
-        _ = client.create(path(VERSION, "resourceclaimtemplates", namespace=namespace), template).object
-        pod_spec = _pod_spec({"resourceClaimTemplateName": name}) | pod_spec
-        pod = {"metadata": {"labels": {"app": name}}, "spec": pod_spec}
+        ground.make_template()
+        pod = {
+            "metadata": {"labels": {"app": name}},
+            "spec": pod_spec_of({"resourceClaimTemplateName": name}) | pod_spec,
+        }
         spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": pod}
-        deployments = path("apps/v1", "deployments", namespace=namespace)
-        _ = client.create(deployments, {"metadata": {"name": name}, "spec": spec}).object
+        deployments = path("apps/v1", "deployments", namespace=name)
+        _ = ground.client.create(deployments, {"metadata": {"name": name}, "spec": spec}).object
 
         def ready() -> bool:
-            status = client.get(f"{deployments}/{name}").object.get("status", {})
+            status = ground.client.get(f"{deployments}/{name}").object.get("status", {})
             return bool(status.get("readyReplicas", 0) == replicas)
 
         wait_until(ready, f"{replicas} pods are ready", seconds=300, every=0.5)
         ground.publish("new", [f"device-{number}" for number in range(replicas)])
 
 
-def _pod_spec(claim: Json) -> Json:
+def pod_spec_of(claim: Json) -> Json:
     """Of a pod with one device."""
     return {
         "terminationGracePeriodSeconds": 0,

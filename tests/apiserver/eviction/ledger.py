@@ -22,7 +22,8 @@ from tests.controlplane import versions
 from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from tests.controlplane.assets import Assets
@@ -49,12 +50,16 @@ _MORE: Final = [
     {"level": "Request", "resources": [{"group": versions.GROUP, "resources": ["devicetaintrules/status"]}]},
 ]
 """For the audit log, beside what stands in it anyway."""
+GANG: Final = 5
+"""Pods of one gang, in namespaces whose pods go together."""
+SPLIT: Final = timedelta(seconds=5)
+"""Pods of a gang that go at times that are further apart do not go together; machines of CI are slow."""
 _THREADS: Final = 8
 _TAIL_LINES: Final = 200
 
 
 class Ledger(NamedTuple):
-    """What a fault did. The last three have to be nothing."""
+    """What a fault did. `lost`, `doubled` and `wrong` have to be nothing."""
 
     pods: int
     faults: int
@@ -65,6 +70,8 @@ class Ledger(NamedTuple):
     """Of whom more than one DELETE or eviction was granted."""
     wrong: int
     """Evicted though they were to stay, or before their time, or without saying which pod is meant."""
+    split: int = 0
+    """Gangs that did not go together."""
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self._asdict().items())
@@ -83,9 +90,13 @@ class Ward(evicting.Ward):
 
     grace_seconds = 300
 
-    def __init__(self, client: Client, witness: Witness, name: str, **labels: str) -> None:
+    def __init__(self, client: Client, witness: Witness, name: str, *, gangs: bool = False, **labels: str) -> None:
+        """`gangs`: its pods are in gangs of `GANG`."""
         super().__init__(client, **labels)
         self.name = name
+        self._gangs = gangs
+        self._gang_of: dict[str, int] = {}
+        """By uid."""
         self._witness = witness
         self.due: dict[str, datetime | None] = {}
         """By uid, when a pod has to go; None for those who must stay."""
@@ -100,8 +111,11 @@ class Ward(evicting.Ward):
         """So many pods, of which none has to go yet."""
 
         def put(number: int) -> None:
-            name = f"pod-{number}"
-            self.uids[name] = self.admit(name, *tolerations)["metadata"]["uid"]
+            name, gang = f"pod-{number}", number // GANG
+            metadata: Json = {"annotations": {"devicetaint.io/gang": f"gang-{gang}"}} if self._gangs else {}
+            uid = self.uids[name] = self.admit(name, *tolerations, **metadata)["metadata"]["uid"]
+            if self._gangs:
+                self._gang_of[uid] = gang
 
         self.client.each(put, range(pods), threads=_THREADS)
         self.due = dict.fromkeys(self.uids.values())
@@ -182,9 +196,14 @@ class Ward(evicting.Ward):
         return all(due is not None and due < now() for due in self.due.values())
 
     def refusals(self) -> int:
-        """How often somebody was kept from going."""
-        codes = [each.code for each in self._witness.deletions() if each.pod[0] == self.name]
+        """How often somebody was kept from going; of a gang the first refusal is enough for all."""
+        codes = [each.code for each in self._witness.attempts() if each.pod[0] == self.name]
         return len([code for code in codes if code >= 300])
+
+    @property
+    def units(self) -> int:
+        """How many pods or gangs go by themselves."""
+        return len(set(self._gang_of.values())) or len(self.due)
 
     def ledger(self) -> Ledger:
         """For when everything has come to rest."""
@@ -201,7 +220,20 @@ class Ward(evicting.Ward):
             lost=len([uid for uid, due in self.due.items() if due is not None and due < now() and uid not in gone]),
             doubled=len([uid for uid, each in times.items() if len(each) > 1]),
             wrong=len(wrong) + len(early),
+            split=self._split(gone, times),
         )
+
+    def _split(self, gone: AbstractSet[str], times: Mapping[str, Sequence[datetime]]) -> int:
+        """Gangs of which only some are gone, or whose pods went at different times."""
+        gangs: dict[int, list[str]] = {}
+        for uid, gang in self._gang_of.items():
+            gangs.setdefault(gang, []).append(uid)
+        found = 0
+        for members in gangs.values():
+            at = [times[uid][0] for uid in members if times.get(uid)]
+            apart = max(at) - min(at) if at else timedelta()
+            found += len(gone & {*members}) not in (0, len(members)) or apart > SPLIT
+        return found
 
 
 class Deceived(EvictProcess):
@@ -261,9 +293,12 @@ class Stage:
         self.processes.append(self._stack.enter_context(Deceived(self.plane, *arguments)))
 
     def wards_of(self, fault: str, pods: int, *tolerations: Json) -> list[Ward]:
-        """One that is emptied by the Eviction API, and one by DELETE; everybody is there and stays for now."""
+        """One that is emptied by the Eviction API, one by DELETE, and one of gangs; everybody stays for now."""
         slug = fault.lower().replace(" ", "-").replace(",", "")
-        wards = [Ward(self.plane.client, self.witness, f"{prefix}-{slug}") for prefix in ("evicted", "deleted")]
+        wards = [
+            Ward(self.plane.client, self.witness, f"{prefix}-{slug}", gangs=prefix == "together")
+            for prefix in ("evicted", "deleted", "together")
+        ]
         self._wards[fault] = wards
         for ward in wards:
             ward.__enter__().fill(pods, *tolerations)
@@ -328,9 +363,13 @@ class Stage:
         return [rule for rule, (_, at) in ends.items() if rule in wards and (end := last[wards[rule]]) and end > at]
 
 
-def clean(ledger: Ledger | Exception) -> None:
-    """Fails unless the fault struck, and harmed nobody."""
+def clean(ledger: Ledger | Exception, *, splits_most: int = 0) -> None:
+    """Fails unless the fault struck, and harmed nobody.
+
+    `splits_most`: how many gangs may go in two parts, because the fault struck while they were under way.
+    """
     if isinstance(ledger, Exception):
         raise ledger
     assert ledger.faults > 0
     assert (ledger.lost, ledger.doubled, ledger.wrong) == (0, 0, 0)
+    assert ledger.split <= splits_most

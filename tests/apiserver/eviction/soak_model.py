@@ -9,15 +9,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tests.apiserver.eviction.bench import now
+from tests.apiserver.eviction.bench import VERSION, now
 from webhook.api.meta import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterable, Iterator
 
 Json = dict[str, Any]
 
 EVICT: Final = "devicetaint.io/evict"
+GANG: Final = "devicetaint.io/gang"
+ALL: Final = "all"
+"""The name of the PodGroup that goes as a whole, and its mode."""
+SINGLE: Final = "single"
 FOR_EVER: Final = -1
 """Of tolerations, in seconds."""
 DEVICES: Final = 6
@@ -80,6 +84,14 @@ class Held:
     """For which it tolerates NoExecute."""
     stays: bool
     """Whether it is left terminating until it is ended here."""
+    claim: str = ""
+    """Of that name; pods may share one."""
+    gang: str = ""
+    """Annotation `/gang`."""
+    group: str = ""
+    """A PodGroup, by its mode."""
+    returned: bool = False
+    """Whether it joined its claim later, so that it may be left alone."""
     allocated: bool = True
     hold: bool = False
     due: datetime | None = None
@@ -102,14 +114,40 @@ class Held:
         return any(span.start <= at and (span.end is None or at <= span.end + slack) for span in spans)
 
 
+def companions(pod: Held, pods: Iterable[Held]) -> list[Held]:
+    """The other pods of its PodGroup, if that goes as a whole."""
+    if pod.group != ALL:
+        return []
+    return [each for each in pods if each.group == ALL and each.namespace == pod.namespace and each is not pod]
+
+
+def together(pod: Held, pods: Iterable[Held]) -> list[Held]:
+    """Pods that it is linked to, itself included: by gangs, PodGroups and claims."""
+    found, left = [pod], [pod]
+    others = [each for each in pods if each.namespace == pod.namespace and each is not pod]
+    while left:
+        known = left.pop()
+        for each in [other for other in others if _linked(known, other)]:
+            others.remove(each)
+            found.append(each)
+            left.append(each)
+    return found
+
+
+def _linked(a: Held, b: Held) -> bool:
+    return a.claim == b.claim or bool(a.gang and a.gang == b.gang) or (a.group == b.group == ALL)
+
+
 @dataclass
 class Pool:
-    """A pool of one driver in one slice."""
+    """A pool of one driver: a slice, and one more with counters that its devices share."""
 
     driver: str
     name: str
     generation: int = 1
     devices: int = DEVICES
+    shares: bool = False
+    """Whether its devices are partitions of one."""
     taints: dict[str, datetime | None] = field(default_factory=dict)
     """By device; when it was tainted with NoExecute."""
 
@@ -128,6 +166,13 @@ class RuleModel(NamedTuple):
         return all(self.selector.get(name, each) == each for name, each in zip(FIELDS, place, strict=True))
 
 
+def tolerations_for(seconds: int) -> list[Json]:
+    """Of a claim whose pods tolerate NoExecute for so long."""
+    if seconds == FOR_EVER:
+        return [{"operator": "Exists"}]
+    return [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}] if seconds else []
+
+
 FIELDS: Final = ("driver", "pool", "device")
 
 
@@ -138,16 +183,39 @@ def tainted_devices(stored: Json) -> Iterator[tuple[str, datetime]]:
                 yield device["name"], datetime.fromisoformat(taint["timeAdded"])
 
 
-def make_pod(namespace: str, name: str, owner: str, *, stays: bool) -> Json:
-    metadata: Json = {"name": name, "labels": {"app": owner or name}}
+def slices_of(pool: Pool, taint: Json, tainted: Container[str]) -> dict[str, Json]:
+    """Its slices by name; the first has the devices."""
+    about: Json = {"name": pool.name, "generation": pool.generation, "resourceSliceCount": 2 if pool.shares else 1}
+    common: Json = {"driver": pool.driver, "allNodes": True, "pool": about}
+    part: Json = {"consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": "10Gi"}}}]}
+    names = [f"device-{number}" for number in range(pool.devices)]
+    devices: list[Json] = [
+        {"name": name, **({"taints": [taint]} if name in tainted else {}), **(part if pool.shares else {})}
+        for name in names
+    ]
+    specs: dict[str, Json] = {pool.name: {**common, "devices": devices}}
+    if pool.shares:
+        counters = [{"name": "card", "counters": {"memory": {"value": "80Gi"}}}]
+        specs[f"{pool.name}-counters"] = {**common, "sharedCounters": counters}
+    return {
+        name: {"apiVersion": VERSION, "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+        for name, spec in specs.items()
+    }
+
+
+def make_pod(pod: Held, owner: str) -> Json:
+    namespace, stays = pod.namespace, pod.stays
+    metadata: Json = {"name": pod.name, "labels": {"app": owner or pod.name}}
+    metadata |= {"annotations": {GANG: pod.gang}} if pod.gang else {}
     if owner:
         uid = f"{namespace}-{owner}"
         about = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": uid, "controller": True}
         metadata["ownerReferences"] = [about]
-    spec = {
+    spec: Json = {
         "nodeName": "nowhere",
         "terminationGracePeriodSeconds": 5 if stays else 0,
         "containers": [{"name": "c", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
-        "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": pod.claim}],
     }
+    spec |= {"schedulingGroup": {"podGroupName": pod.group}} if pod.group else {}
     return {"metadata": metadata, "spec": spec}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,16 +16,13 @@ import pytest
 
 from tests.apiserver.evicting import stays
 from tests.apiserver.eviction.bench import RULES, SOON_SECONDS, now
-from tests.apiserver.eviction.ground import NODE, Fleet
+from tests.apiserver.eviction.ground import Fleet
 from tests.apiserver.eviction.readiness import ReadyWatch
 from tests.apiserver.eviction.scenario import KEY
-from tests.apiserver.eviction.turns import THREADS, WAITER, Stage, play
-from tests.apiserver.eviction.witness import AUDIT_POLICY
+from tests.apiserver.eviction.turns import WAITER, Stage, play, played, staged
 from tests.apiserver.policy.stage import make_policy
-from tests.conftest import FAKE_NODES, _assets
-from tests.controlplane import versions
+from tests.conftest import _assets
 from tests.controlplane.client import path
-from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
@@ -422,25 +418,9 @@ def errors(
 ) -> Iterator[Mapping[str, Exception]]:
     """What went wrong, by scenario."""
     assets = _assets(request, "kube-controller-manager", "kube-scheduler", "kwok")
-    if versions.minor(assets.version) < 37:
-        pytest.skip("rules have another version, or no status")
-    file = tmp_path_factory.mktemp("manners") / "audit-policy.yaml"
-    rules = [{"level": "Metadata", "users": [WAITER]}, *AUDIT_POLICY["rules"]]
-    file.write_text(json.dumps({**AUDIT_POLICY, "rules": rules}))  # JSON is YAML
-    with ControlPlane(
-        assets,
-        controllers=["-device-taint-eviction-controller"],
-        scheduler=True,
-        kwok=True,
-        audit=True,
-        api_server_arguments=[f"--audit-policy-file={file}"],
-    ) as plane:
-        for node in (*FAKE_NODES, NODE):
-            plane.add_node(node)
-        with ThreadPoolExecutor(THREADS) as pool:
-            turns = play(Stage(plane, pool), json.dumps(POLICY), ACROSS, LAST, WITHIN)
-        plane.keep_logs = bool(turns.errors)
-        yield turns.errors
+    waiting = {"level": "Metadata", "users": [WAITER]}
+    with staged(assets, tmp_path_factory.mktemp("manners"), audited=[waiting]) as plane:
+        yield played(plane, lambda stage: play(stage, json.dumps(POLICY), ACROSS, LAST, WITHIN))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,14 +19,11 @@ import pytest
 import yaml
 
 from tests.apiserver.eviction.bench import SOON_SECONDS, now
-from tests.apiserver.eviction.ground import NODE, Fleet
+from tests.apiserver.eviction.ground import Fleet
 from tests.apiserver.eviction.readiness import GATED, ReadyWatch, SlowStart
-from tests.apiserver.eviction.turns import THREADS, Stage, Turns
-from tests.apiserver.eviction.witness import AUDIT_POLICY
+from tests.apiserver.eviction.turns import all_played, staged
 from tests.apiserver.policy.stage import make_policy
-from tests.conftest import FAKE_NODES, _assets
-from tests.controlplane import versions
-from tests.controlplane.plane import ControlPlane
+from tests.conftest import _assets
 from tests.controlplane.processes import wait_until
 from webhook.api.meta import format_time
 
@@ -35,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tests.apiserver.eviction.ground import Ground
-    from tests.apiserver.eviction.turns import Scenario
+    from tests.apiserver.eviction.turns import Scenario, Stage
     from tests.apiserver.eviction.witness import Deletion
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
@@ -248,38 +244,8 @@ def errors(
 ) -> Iterator[Mapping[str, Exception]]:
     """What went wrong, by scenario."""
     assets = _assets(request, "kube-controller-manager", "kube-scheduler", "kwok")
-    if versions.minor(assets.version) < 37:
-        pytest.skip("rules have another version, or no status")
-    file = tmp_path_factory.mktemp("pressure") / "audit-policy.yaml"
-    file.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML
-    began = time.monotonic()
-    with ControlPlane(
-        assets,
-        controllers=["-device-taint-eviction-controller"],
-        scheduler=True,
-        kwok=True,
-        audit=True,
-        api_server_arguments=[f"--audit-policy-file={file}"],
-    ) as plane:
-        for node in (*FAKE_NODES, NODE):
-            plane.add_node(node)
-        with ThreadPoolExecutor(THREADS) as pool:
-            turns = _play(Stage(plane, pool))
-        plane.keep_logs = bool(turns.errors)
-        print(f"played in {time.monotonic() - began:.0f} s")
-        yield turns.errors
-
-
-def _play(stage: Stage) -> Turns:
-    turns = Turns(stage)
-    with stage.worker(json.dumps(POLICY)) as worker:
-        worker.wait_working()
-        turns.go_on(*SCENARIOS)
-        turns.go_on()
-        turns.go_on()
-        if turns.errors:
-            print(worker.process.tail(200))
-    return turns
+    with staged(assets, tmp_path_factory.mktemp("pressure")) as plane:
+        yield all_played(plane, json.dumps(POLICY), SCENARIOS)
 
 
 @pytest.mark.parametrize("name", [each.__name__ for each in SCENARIOS])

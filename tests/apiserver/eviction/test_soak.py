@@ -20,6 +20,7 @@ import pytest
 from tests.apiserver.evicting import EvictProcess
 from tests.apiserver.eviction.churn import PODS_MOST, POOLS_MOST, Churn, new_seed
 from tests.apiserver.eviction.play import OUR_USER
+from tests.apiserver.eviction.ranks import GATES, SERVED
 from tests.apiserver.eviction.sized import ASKS
 from tests.apiserver.eviction.soak_model import DEVICES, LENIENT, STUCK_SECONDS
 from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness
@@ -130,7 +131,9 @@ def soak(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Soak:
     policy = tmp_path_factory.mktemp("soak") / "audit-policy.yaml"
     policy.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML
     arguments = [f"--audit-policy-file={policy}"]
-    with RestartablePlane(assets, audit=True, api_server_arguments=arguments) as plane:
+    with RestartablePlane(
+        assets, audit=True, feature_gates=GATES, runtime_config=SERVED, api_server_arguments=arguments
+    ) as plane:
         witness = Witness(plane.folder / "audit.log", OUR_USER)
         with Sized(plane) as process:
             process.wait_working()

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pytest
 
 from tests.apiserver.evicting import EvictProcess
 from tests.apiserver.eviction.bench import now
-from tests.apiserver.eviction.ground import Ground
+from tests.apiserver.eviction.ground import NODE, Ground
 from tests.apiserver.eviction.play import OUR_USER
-from tests.apiserver.eviction.witness import Witness
+from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness
+from tests.conftest import FAKE_NODES
+from tests.controlplane import versions
+from tests.controlplane.plane import ControlPlane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from datetime import datetime
+    from pathlib import Path
 
-    from tests.controlplane.plane import ControlPlane
+    from tests.controlplane.assets import Assets
 
 Scenario: TypeAlias = "Callable[[Stage], Iterator[None] | None]"
 """It says `yield`, if at all, where the worker ends, and where the next one works."""
@@ -104,6 +113,64 @@ class Turns:
             next(self._begun[name], None)
         except Exception as e:  # noqa: BLE001 -- likewise
             self.errors[name] = e
+
+    def all_of(self, policy: str, scenarios: Sequence[Scenario]) -> None:
+        """All of them side by side with one worker, in three parts: the last is for those that have to be alone."""
+        with self._stage.worker(policy) as worker:
+            worker.wait_working()
+            self.go_on(*scenarios)
+            self.go_on()
+            self.go_on()
+            if self.errors:
+                print(worker.process.tail(200))
+
+
+@contextlib.contextmanager
+def staged(
+    assets: Assets, folder: Path, *, audited: Sequence[Mapping[str, object]] = (), **more: Any
+) -> Iterator[ControlPlane]:
+    """A control plane with all controllers but the in-tree one, scheduler, kwok, nodes, and an audit log.
+
+    `audited`: rules of the audit policy before the usual ones. `more`: arguments of ControlPlane. Skips the test where
+    rules have no status.
+    """
+    if versions.minor(assets.version) < 37:
+        pytest.skip("rules have another version, or no status")
+    file = folder / "audit-policy.yaml"
+    file.write_text(json.dumps({**AUDIT_POLICY, "rules": [*audited, *AUDIT_POLICY["rules"]]}))  # JSON is YAML
+    began = time.monotonic()
+    with ControlPlane(
+        assets,
+        controllers=["-device-taint-eviction-controller"],
+        scheduler=True,
+        kwok=True,
+        audit=True,
+        api_server_arguments=[f"--audit-policy-file={file}"],
+        **more,
+    ) as plane:
+        for node in (*FAKE_NODES, NODE):
+            plane.add_node(node)
+        yield plane
+        print(f"played in {time.monotonic() - began:.0f} s")
+
+
+def played(plane: ControlPlane, play_on: Callable[[Stage], Turns]) -> Mapping[str, Exception]:
+    """What went wrong, by scenario; the logs are kept if anything did."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        turns = play_on(Stage(plane, pool))
+    plane.keep_logs = bool(turns.errors)
+    return turns.errors
+
+
+def all_played(plane: ControlPlane, policy: str, scenarios: Sequence[Scenario]) -> Mapping[str, Exception]:
+    """Likewise, of scenarios that are all played with one worker."""
+
+    def play_on(stage: Stage) -> Turns:
+        turns = Turns(stage)
+        turns.all_of(policy, scenarios)
+        return turns
+
+    return played(plane, play_on)
 
 
 def play(stage: Stage, policy: str, across: Sequence[Scenario], last: Scenario, within: Sequence[Scenario]) -> Turns:

@@ -48,6 +48,10 @@ class Deletion(NamedTuple):
         uid: str = self.options.get("preconditions", {}).get("uid", "")
         return uid
 
+    @property
+    def dry_run(self) -> bool:
+        return "dryRun" in self.options
+
 
 class Mark(NamedTuple):
     """Pod condition DisruptionTarget, as it was written."""
@@ -59,7 +63,7 @@ class Mark(NamedTuple):
 
 
 class Told(NamedTuple):
-    """An Event about a pod."""
+    """An Event about a pod or a PodGroup."""
 
     uid: str
     type: str
@@ -81,7 +85,11 @@ class Witness:
         self._requests: dict[str, int] = {}
 
     def deletions(self) -> list[Deletion]:
-        """All that it has tried, in that order."""
+        """All that it has tried, in that order, without dry runs."""
+        return [each for each in self.attempts() if not each.dry_run]
+
+    def attempts(self) -> list[Deletion]:
+        """Likewise, dry runs included."""
         with self._lock:
             self._read()
             return list(self._deletions)
@@ -101,7 +109,7 @@ class Witness:
             return list(self._marks.get(uid, ()))
 
     def told(self) -> set[Told]:
-        """Its Events about pods."""
+        """Its Events about pods and PodGroups."""
         with self._lock:
             self._read()
             return set(self._told)
@@ -143,6 +151,6 @@ class Witness:
                     self._marks.setdefault(body["metadata"]["uid"], []).append(mark)
         elif what == "events":
             regarding = body.get("regarding") or body.get("involvedObject") or {}
-            if regarding.get("kind") == "Pod":
+            if regarding.get("kind") in {"Pod", "PodGroup"}:
                 text = body.get("note") or body.get("message", "")
                 self._told.append(Told(regarding["uid"], body["type"], body["reason"], text))

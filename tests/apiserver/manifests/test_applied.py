@@ -46,6 +46,7 @@ _COMPONENTS: Final = (
     "monitoring",
     "client-certificates",
     "host-network",
+    "watch-pods",
 )
 _SET_BY_SERVER: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

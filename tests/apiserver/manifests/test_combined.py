@@ -40,6 +40,7 @@ MORE: Final = tuple(
         "monitoring",
         "client-certificates",
         "host-network",
+        "watch-pods",
     )
 )
 
@@ -98,6 +99,9 @@ def _assert_whole(documents: list[Json], certificates: str) -> None:
     assert pod["hostNetwork"] is True
     ports = {each["name"]: each["hostPort"] for each in container["ports"]}
     assert ports == ports_of(settings)
+    # watch-pods
+    assert settings.watch_pods
+    assert ("ClusterRoleBinding", "device-taint-webhook-watch-pods") in _ids(documents)
 
 
 @pytest.mark.parametrize("certificates", CERTIFICATES)

@@ -10,7 +10,7 @@ from tests.builders import make_pod
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
 from webhook.api.owners import Owner
-from webhook.api.pods import HOLD, MIRROR, Pod, PodClaim, decode_pod
+from webhook.api.pods import GANG, HOLD, MIRROR, Pod, PodClaim, decode_pod, to_labels
 
 
 def read(manifest: Any) -> Pod:
@@ -75,3 +75,36 @@ def test_pod_has_finished_by_its_phase(phase: str, finished: bool) -> None:  # n
 def test_pod_that_is_being_deleted_is_known_by_its_time() -> None:
     assert read(make_pod("p", meta={"deletionTimestamp": "2026-06-01T12:00:00Z"})).deleting
     assert not read(make_pod("p")).uses_claims
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind", "completes"),
+    [
+        ("Always", "ReplicaSet", False),
+        ("Always", "", False),
+        ("", "", False),
+        ("Never", "", True),
+        ("OnFailure", "ReplicaSet", True),
+        ("", "Job", True),
+    ],
+)
+def test_pod_completes_if_its_containers_are_not_always_restarted(policy: str, kind: str, *, completes: bool) -> None:
+    owners = [{"kind": kind, "name": "o", "uid": "u", "controller": True}] if kind else []
+    manifest = make_pod("p", restartPolicy=policy)
+    manifest["metadata"]["ownerReferences"] = owners
+    assert read(manifest).completes is completes
+
+
+def test_labels_of_a_pod_are_in_the_order_of_their_keys() -> None:
+    pod = read(make_pod("p", meta={"labels": {"b": "2", "a": "1", "c": ""}, "annotations": {GANG: "ranks"}}))
+    assert (pod.labels, pod.gang) == ((("a", "1"), ("b", "2"), ("c", "")), "ranks")
+    assert [pod.label(key) for key in ("a", "b", "c", "d")] == ["1", "2", "", None]
+    assert (read(make_pod("p")).labels, read(make_pod("p")).gang) == ((), "")
+
+
+def test_equal_texts_of_labels_are_one_value() -> None:
+    """A hundred thousand pods have hardly a hundred different ones."""
+    parts = [f"{part}-of-a-label" for part in ("key", "value", "key", "value")]
+    texts = [text for key, value in (parts[:2], parts[2:]) for pair in to_labels({key: value}) for text in pair]
+    assert texts[0] is texts[2]
+    assert texts[1] is texts[3]

@@ -22,8 +22,9 @@ RESOURCES: Final = {
     "DeviceTaintRule": "devicetaintrules",
     "ResourceClaim": "resourceclaims",
     "Pod": "pods",
+    "PodGroup": "podgroups",
 }
-ALL: Final = {"v1": frozenset(RESOURCES.values()) - {"pods"}}
+ALL: Final = {"v1": frozenset(RESOURCES.values()) - {"pods", "podgroups"}}
 
 
 def list_end(version: int, **fields: Any) -> bytes:
@@ -36,7 +37,7 @@ class ApiPeer(Peer):
     """The objects of a small cluster, under versions that grow."""
 
     def __init__(self, served: Mapping[str, frozenset[str]] = ALL, *, streams: bool = True) -> None:
-        """`served`: resources by version of resource.k8s.io."""
+        """`served`: resources by version, of resource.k8s.io and of scheduling.k8s.io."""
         super().__init__()
         self.served = served
         self.streams = streams
@@ -53,10 +54,10 @@ class ApiPeer(Peer):
         """Where the resource is watched: in the first version that has it."""
         if resource == "pods":
             return "/api/v1/pods"
-        version = next(
-            each for each in ("v1", "v1beta2", "v1beta1", "v1alpha3") if resource in self.served.get(each, ())
-        )
-        return f"/apis/resource.k8s.io/{version}/{resource}"
+        group = "scheduling.k8s.io" if resource == "podgroups" else "resource.k8s.io"
+        versions = ("v1", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2")
+        version = next(each for each in versions if resource in self.served.get(each, ()))
+        return f"/apis/{group}/{version}/{resource}"
 
     def put(self, manifest: Json) -> bytes:
         """Creates or changes an object; gives the event, which nobody has heard yet."""

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from webhook.api.claims import ResourceClaim, decode_stored_claim
 from webhook.api.decode import Reader
+from webhook.api.pod_groups import PodGroup, decode_pod_group
 from webhook.api.pods import Pod, decode_pod
 from webhook.api.rules import DeviceTaintRule, decode_rule
 from webhook.api.slices import Device, ResourceSlice, decode_slice
@@ -46,6 +47,11 @@ def _pod(reader: Reader) -> Pod:
     return structs.replace(pod, meta=_meta(pod.meta))
 
 
+def _pod_group(reader: Reader) -> PodGroup:
+    group = decode_pod_group(reader)
+    return structs.replace(group, meta=_meta(group.meta))
+
+
 def _rule(reader: Reader) -> DeviceTaintRule:
     return decode_rule(reader)
 
@@ -55,6 +61,7 @@ _DECODE: Final[dict[str, Callable[[Reader], InventoryObject]]] = {
     "ResourceSlice": _slice,
     "DeviceTaintRule": _rule,
     "Pod": _pod,
+    "PodGroup": _pod_group,
 }
 
 

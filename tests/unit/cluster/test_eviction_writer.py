@@ -12,8 +12,10 @@ from tests.builders import NOW, NOW_TEXT
 from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
 from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, run, status
 from tests.unit.eviction.objects import rule
+from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import PodGroup
 from webhook.api.rules import Condition
-from webhook.cluster.client.errors import ClusterError, Unavailable
+from webhook.cluster.client.errors import Unavailable
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.eviction.ports import Disruption, EvictionEvent, EvictionOutcome, EvictionResult, PodRef
@@ -418,30 +420,25 @@ def test_expired_rule_is_changed_only_as_it_was_seen() -> None:
     run(test())
 
 
-def test_events_are_about_pods_and_rules() -> None:
+def test_events_are_about_pods_rules_and_pod_groups() -> None:
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.extend([Answer({}, 201), Answer({}, 201)])
+            peer.answers.extend([Answer({}, 201), Answer({}, 201), Answer({}, 201)])
             await writer(cluster).write_event(EvictionEvent(POD, "Evicted", "Evict", "why"))
             await writer(cluster).write_event(EvictionEvent(rule(), "EvictionStopped", "Evict", "why", warning=True))
-            pod, about = (request.json for request in peer.requests)
+            ring = PodGroup(ObjectMeta("ring", namespace="ml", uid="u2"))
+            await writer(cluster).write_event(EvictionEvent(ring, "EvictionHeldByPodGroup", "Evict", "why"))
+            pod, about, group = (request.json for request in peer.requests)
             assert (pod["regarding"]["kind"], pod["regarding"]["uid"], pod["type"]) == ("Pod", "u1", "Normal")
             assert (about["regarding"]["kind"], about["metadata"]["namespace"]) == ("DeviceTaintRule", "default")
             assert about["type"] == "Warning"
-
-    run(test())
-
-
-# --- throttle -----------------------------------------------------------------------------------
-
-
-def test_busy_server_is_left_alone_by_every_request_and_a_budget_by_none() -> None:
-    async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer, clock=lambda: 50.0) as cluster:
-            for text, pause in ((BUDGET, 0.0), (f"{REFUSAL}slowly", 0.0), ("too many requests", 2.0)):
-                peer.answers.append(Answer(status(429, text), 429, {"Retry-After": "2"}))
-                with pytest.raises(ClusterError):
-                    await cluster.get("/x")
-                assert cluster._throttle.delay_seconds() == pytest.approx(pause)
+            assert group["regarding"] == {
+                "apiVersion": "scheduling.k8s.io/v1beta1",
+                "kind": "PodGroup",
+                "namespace": "ml",
+                "name": "ring",
+                "uid": "u2",
+            }
+            assert group["metadata"]["namespace"] == "ml"
 
     run(test())

@@ -7,10 +7,14 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 from tests.builders import NOW
+from tests.unit.cluster.api_peer import ApiPeer
+from tests.unit.cluster.cache.inventory_bench import a_pod
 from tests.unit.cluster.peer import Answer, Peer, Reply, Request, cluster_of, run, status, until
 from webhook.api.names import OWN_NAMESPACE, POLICY_NAME, WORKER
 from webhook.config.serve import parse_serve
 from webhook.daemons.wiring import review_state_stages
+from webhook.inventory.gangs import Gang
+from webhook.policy.model import Policy
 from webhook.runtime import Stage, Stages, side_by_side
 from webhook.server.probes import Checks
 from webhook.server.review_state import ReviewState
@@ -26,12 +30,13 @@ SECONDS = 20.0
 class World:
     """An API server of one's own making, and a `serve` that wants to begin."""
 
-    def __init__(self, folder: Path) -> None:
-        self.settings = parse_serve("serve", [f"--kubeconfig={folder / 'k'}", f"--cert-dir={folder}"], {})
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self.settings = parse_serve("serve", [f"--kubeconfig={folder / 'k'}", f"--cert-dir={folder}", *flags], {})
         self.metrics = Metrics(version="0", resources=())
         self.checks = Checks()
         self.state = ReviewState()
         self.ready = asyncio.Event()
+        self.peer = Peer()
         self.secret: Reply = Answer({"kind": "Secret", "data": {"key": base64.b64encode(KEY).decode()}})
         self.policy: Reply = Answer({"metadata": {"resourceVersion": "1"}, "items": []})
         self.metrics.watch_readiness(self.checks.problems)
@@ -53,7 +58,7 @@ class World:
         """Runs the stages beside a visitor."""
 
         async def scenario() -> None:
-            async with Peer() as peer, cluster_of(peer) as cluster:
+            async with self.peer as peer, cluster_of(peer) as cluster:
                 peer.otherwise = self.answer
 
                 async def begin() -> None:
@@ -124,6 +129,55 @@ def test_lease_of_the_worker_is_read_while_the_policy_softens(tmp_path: Path) ->
             assert set(asked) == ({lease} if limits else set())
 
         world.visited(visit)
+
+
+class DevicePeer(ApiPeer):
+    """One that also answers for what else `serve` reads."""
+
+    def _next(self, request: Request) -> Reply:
+        last = request.path.rpartition("/")[2]
+        return super()._next(request) if last in {*self.objects, *self.served} else Peer._next(self, request)
+
+
+def _of_a_job_set(name: str) -> Any:
+    pod = a_pod(name, "c")
+    return pod | {"metadata": pod["metadata"] | {"labels": {"jobset.sigs.k8s.io/jobset-name": "train"}}}
+
+
+def test_pods_are_followed_if_asked_for(tmp_path: Path) -> None:
+    """What may not be read keeps neither readiness nor the inventory waiting."""
+    world, peer = World(tmp_path, "--watch-pods"), DevicePeer()
+    world.peer = peer
+    peer.forbidden = frozenset({"pods"})
+    peer.put(_of_a_job_set("a"))
+    peer.put(_of_a_job_set("b"))
+
+    async def visit(_: Peer) -> None:
+        await until(world.ready.is_set, "readiness", SECONDS)
+        await until(lambda: world.state.sight is not None and world.state.sight().inventory is not None, "it", SECONDS)
+        await until(lambda: "no pods for you" in (dict(world.checks.notes())["pods"] or ""), "the reason", SECONDS)
+        assert world.state.pods(Policy()) is None
+        assert world.sample("ready") == 1
+        peer.forbidden = frozenset()
+        await until(lambda: world.state.pods(Policy()) is not None, "the pods", SECONDS)
+        known = world.state.pods(Policy())
+        assert known is not None
+        assert known.sizes[Gang("JobSet", "ml", "train")] == 2
+        assert dict(world.checks.notes())["pods"] is None
+
+    world.visited(visit)
+
+
+def test_pods_are_left_alone_otherwise(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def visit(peer: Peer) -> None:
+        await until(world.ready.is_set, "readiness", SECONDS)
+        assert world.state.pods(Policy()) is None
+        assert not [request.path for request in peer.requests if request.path.endswith("/pods")]
+        assert "pods" not in dict(world.checks.notes())
+
+    world.visited(visit)
 
 
 def test_policy_that_cannot_be_read_is_named_with_the_reason_and_keeps_nothing_else_waiting(tmp_path: Path) -> None:

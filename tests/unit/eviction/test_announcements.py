@@ -34,7 +34,7 @@ def shows(status: str, reason: str, *, generation: int = 1, uid: str = "") -> De
     ("status", "reason", "announces"),
     [
         *[("True", reason, True) for reason in ("Waiting", "Evicting", "Blocked", "Held", "Limited")],
-        ("False", "Completed", True),
+        *[("False", reason, True) for reason in ("Completed", "HeldByPodGroup", "ReturnsToDevice")],
         *[("False", reason, False) for reason in ("NothingToDo", "Stopped", "ObserveOnly", "SomethingNew")],
         ("Unknown", "Waiting", False),
     ],

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.world import BLOCKED, BLUNT, FREE, Budget, World
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
 from webhook.eviction.budget_gate import BudgetGate
 from webhook.eviction.limits import BudgetLimit
 from webhook.eviction.modes import Mode
-from webhook.eviction.plans import PodPlan
+from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction
 
-if TYPE_CHECKING:
-    from webhook.policy.model import EvictionProfile
-
 EVICTED = EvictionOutcome(EvictionResult.EVICTED)
 PENDING = BLOCKED._replace(budget_pending=True)
 LIMIT = BudgetLimit("ml", ("web",))
+WEB = (("app", "web"),)
 
 
 class Budgets:
@@ -32,11 +29,8 @@ class Budgets:
         self.names = names or ("web",)
         self.status: int | None = None
 
-    def select(self, pod: object) -> tuple[str, ...] | None:
+    def select(self, pod: object) -> tuple[str, ...]:
         return self.names if str(pod.meta.name).startswith("web") else ()  # type: ignore[attr-defined]
-
-    async def look_up(self, pod: object) -> None:  # noqa: ARG002 -- the port's
-        raise AssertionError("nothing to look up")
 
     def allowed(self, namespace: str, name: str) -> int | None:
         assert (namespace, name) == ("ml", "web")
@@ -51,11 +45,11 @@ class Bench:
         self.gate = BudgetGate(self.budgets)
 
     def ask(self, plan: PodPlan, answer: EvictionOutcome | None, now: float) -> None:
-        assert self.gate.blocked_by(plan, now) is None
+        assert self.gate.blocks([plan], now) is None
         self.gate.end(plan, self.gate.begin(plan, now), answer, now)
 
     def open(self, plan: PodPlan, now: float) -> bool:
-        return self.gate.blocked_by(plan, now) is None
+        return self.gate.blocks([plan], now) is None
 
 
 def plan(name: str = "web-0") -> PodPlan:
@@ -66,7 +60,7 @@ def test_budget_without_status_gets_one_request_at_a_time() -> None:
     bench, first, second = Bench(), plan("web-0"), plan("web-1")
     limit = bench.gate.begin(first, 0.0)
     assert limit == LIMIT
-    assert bench.gate.blocked_by(second, 0.0) == LIMIT
+    assert bench.gate.blocks([second], 0.0) == LIMIT
     bench.gate.end(first, limit, EVICTED, 0.1)
     assert bench.open(second, 0.1)
 
@@ -124,7 +118,7 @@ def test_new_status_opens_the_gate_at_once() -> None:
     bench = Bench()
     bench.budgets.status = 0
     bench.ask(plan(), BLOCKED, 0.0)
-    assert bench.gate.observe("ml", "web") == LIMIT
+    assert bench.gate.observe("ml", "web") == [LIMIT]
     assert not bench.open(plan("web-1"), 1.0)
     bench.budgets.status = 1
     bench.gate.observe("ml", "web")
@@ -142,7 +136,7 @@ def test_pod_without_a_budget_waits_only_after_it_was_refused() -> None:
     bench, lone = Bench(), plan("lone")
     assert bench.gate.begin(lone, 0.0) is None
     bench.gate.end(lone, None, BLOCKED, 0.0)
-    assert bench.gate.blocked_by(lone, 1.0) == BudgetLimit("ml", (), "uid-lone")
+    assert bench.gate.blocks([lone], 1.0) == BudgetLimit("ml", (), "uid-lone")
     assert bench.open(lone, 5.0)
     bench.ask(lone, EVICTED, 5.0)
     assert bench.gate.limit_of(lone) is None
@@ -241,12 +235,29 @@ def test_status_of_the_budget_lets_the_next_pod_go_at_once() -> None:
     assert len(world.evicted) == 5
 
 
-@pytest.mark.parametrize(("profile", "looked_up"), [(FREE, {"uid-rs"}), (BLUNT, set())], ids=["evict", "delete"])
-def test_budgets_are_looked_up_of_pods_that_ask_them(profile: EvictionProfile, looked_up: set[str]) -> None:
-    world = World(Mode.REPLACEMENT, profile)
-    world.add(claim("web"), owned("web"), rule())
+@pytest.mark.parametrize(("app", "evicted"), [("api", ["web"]), ("web", [])], ids=["none", "the same"])
+def test_pod_that_leaves_its_budget_goes_at_once(app: str, evicted: list[str]) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add_budget(Budget(labels=WEB, status=0))
+    before = owned("web", labels=WEB)
+    world.add(claim("web"), before, rule())
     world.settle()
-    assert (world._looked_up, world.evicted) == (looked_up, ["web"])
+    assert world.evicted == []
+    # The budget is not asked for five seconds, so what happens before that is due to the labels.
+    world.change(before, structs.replace(before, labels=(("app", app), ("more", ""))))
+    world.settle()
+    assert world.evicted == evicted
+
+
+@pytest.mark.parametrize(("app", "evicted"), [("api", ["web"]), ("web", [])], ids=["none", "one"])
+def test_pod_is_evicted_under_the_budgets_that_its_newest_labels_have(app: str, evicted: list[str]) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add_budget(Budget(labels=WEB))
+    before = owned("web", labels=(("app", "api"),))
+    world.add(claim("web", tolerates(10)), before, rule())
+    world.change(before, structs.replace(before, labels=(("app", app),)))
+    world.advance(12)
+    assert world.evicted == evicted
 
 
 def test_refused_pods_take_turns() -> None:

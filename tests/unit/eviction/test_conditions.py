@@ -15,6 +15,7 @@ from webhook.eviction.conditions import (
     EVICTED_PODS,
     EVICTION,
     IN_TREE,
+    ClosedWindow,
     ConditionReason,
     ConditionState,
     ImpactForecast,
@@ -28,7 +29,7 @@ from webhook.eviction.conditions import (
 )
 from webhook.eviction.event_messages import PodEventKind, disruption_of, pod_event, rule_event
 from webhook.eviction.modes import InTree, Mode, advice, refusal, scope_of
-from webhook.eviction.plans import PodPlan
+from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import Disruption, PodRef
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction, EvictionReason
@@ -170,10 +171,14 @@ def test_message_tells_everything_there_is() -> None:
         skipped=2,
         tolerating_scheduling=1,
         next_due=NOW,
+        closed=(ClosedWindow("Monday", 7), ClosedWindow("", 8), ClosedWindow("c", 9), ClosedWindow("d", 10)),
+        completing=6,
     )
     assert eviction_condition(progress, acts=True)[2] == (
-        "1 pod evicted; 5 pods pending in 2 namespaces; 1 blocked; 1 held; next due 2026-06-01T12:00:00Z; "
-        "2 skipped (pods of DaemonSets, mirror pods); 1 left alone (ToleratesScheduling)"
+        "1 pod evicted; 5 pods pending in 2 namespaces; 1 blocked; 1 held; "
+        "7 waiting for a window that opens at Monday; 8 waiting for a window; 9 waiting for a window that opens at c; "
+        "6 left to complete; next due 2026-06-01T12:00:00Z; "
+        "2 skipped (pods of DaemonSets, mirror pods, action: skip); 1 left alone (ToleratesScheduling)"
     )
 
 
@@ -244,7 +249,10 @@ def test_other_events_say_why(mode: Mode, kind: PodEventKind) -> None:
         return
     assert note.reason == kind.value
     assert ("DeviceTaintRule rule" in note.text) is (kind is not PodEventKind.CANCELLED)
-    assert ("a word of somebody else" in note.text) is (kind in (PodEventKind.HELD, PodEventKind.BLOCKED))
+    quoting = (PodEventKind.HELD, PodEventKind.BLOCKED, PodEventKind.SCHEDULED)
+    assert ("a word of somebody else" in note.text) is (kind in quoting)
+    at_due_time = pod_event(mode, PodEventKind.SCHEDULED, PLAN).text
+    assert "to be evicted at 2026-" in at_due_time or "would be evicted at 2026-" in at_due_time
     assert note.warning is (kind is PodEventKind.BLOCKED)
 
 

@@ -9,7 +9,7 @@ from tests.unit.eviction.objects import pod, taint
 from tests.unit.eviction.world import FREE
 from webhook.eviction.event_messages import PodEventKind, pod_event
 from webhook.eviction.modes import Mode
-from webhook.eviction.plans import PodPlan
+from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction, EvictionReason
 

@@ -17,8 +17,6 @@ from webhook.policy.model import EvictionProfile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from webhook.api.pods import Pod
-
 UNSURE = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: no answer in time", unsure=True)
 REFUSED = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: 403: not now")
 NAMESAKE = structs.replace(pod("one"), meta=structs.replace(pod("one").meta, uid="uid-namesake"))
@@ -109,35 +107,14 @@ def test_doubt_ends_with_the_next_clear_answer() -> None:
     assert (world.cluster.looked_at, world.evicted) == (["one"], ["one"])
 
 
-class SlowLabels(World):
-    """A cluster that answers late when it is asked for a pod's labels; they may be known by then, from a sibling."""
-
-    def __init__(self) -> None:
-        super().__init__(Mode.REPLACEMENT, EvictionProfile())
-        self.labels_known = False
-        self.answered = asyncio.Event()
-
-    def select(self, pod: Pod) -> tuple[str, ...] | None:  # noqa: ARG002 -- the port's
-        return () if self.labels_known else None
-
-    async def look_up(self, pod: Pod) -> None:  # noqa: ARG002 -- likewise
-        await self.answered.wait()
-
-
-def test_pod_whose_eviction_is_in_flight_does_not_come_to_its_turn_again_when_its_labels_arrive() -> None:
+def test_pod_whose_eviction_is_in_flight_does_not_come_to_its_turn_again_when_its_labels_change() -> None:
     """Two requests at a time for one pod would end the process with the answer to the second."""
-
-    async def test() -> None:
-        world = SlowLabels()
-        world.add(claim(), owned("pod"), rule())
-        worker = world.worker
-        asked = asyncio.create_task(worker.look_up_budgets(await worker._core.lookups.get()))
-        await asyncio.sleep(0)
-        world.labels_known = True
-        world.add(rule("second", key="example.com/second"))
-        assert worker.ready.pop(world.clock.seconds()) == "uid-pod"
-        world.answered.set()
-        await asked
-        assert "uid-pod" not in worker.ready
-
-    asyncio.run(test())
+    world = World(Mode.REPLACEMENT, EvictionProfile())
+    world.add(claim(), owned("pod"), rule())
+    worker = world.worker
+    assert worker.ready.pop(world.clock.seconds()) == "uid-pod"
+    world.change(world.pod("pod"), owned("pod", labels=(("app", "web"),)))
+    world.add(rule("second", key="example.com/second"))
+    world.advance(0.1)
+    assert "uid-pod" not in worker.ready
+    assert world.cluster.requests == []

@@ -339,7 +339,7 @@ def test_daemon_sets_and_mirror_pods_are_skipped_and_counted() -> None:
     assert world.condition("rule") == (
         "False",
         "NothingToDo",
-        "0 pods evicted; 2 skipped (pods of DaemonSets, mirror pods)",
+        "0 pods evicted; 2 skipped (pods of DaemonSets, mirror pods, action: skip)",
     )
 
 

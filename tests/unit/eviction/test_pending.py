@@ -131,6 +131,9 @@ def test_line_that_nobody_may_leave_is_looked_at_in_pieces() -> None:
     class Doors:
         asked = 0
 
+        def begin_pass(self) -> None:
+            pass
+
         def wait_seconds(self, group: object, now: float) -> float:  # noqa: ARG002 -- the port's
             return 0.0
 

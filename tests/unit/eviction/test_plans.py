@@ -33,7 +33,9 @@ def test_pod_that_gets_another_owner_counts_for_that_one() -> None:
     for before, after in ((None, orphan), (orphan, old), (old, new), (new, orphan)):
         world.change(before, after)
         owners = world.worker.plans.owners
-        sizes.append([(owners.pod_count(f"uid-{name}"), owners.unavailable(f"uid-{name}")) for name in ("old", "new")])
+        sizes.append(
+            [(owners.place_count(f"uid-{name}"), owners.unavailable(f"uid-{name}")) for name in ("old", "new")]
+        )
     assert sizes == [[(0, 0), (0, 0)], [(1, 1), (0, 0)], [(0, 0), (1, 1)], [(0, 0), (0, 0)]]
 
 

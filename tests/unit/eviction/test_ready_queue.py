@@ -29,6 +29,9 @@ class Limits:
     blocks: dict[str, Limit] = field(default_factory=dict)
     taken: list[str] = field(default_factory=list)
 
+    def begin_pass(self) -> None:
+        pass
+
     def wait_seconds(self, group: Hashable, now: float) -> float:
         return max(self.waits.get(group, 0.0) - now, 0.0)
 

@@ -16,6 +16,7 @@ EXPECTED = {
     "condition_seconds": 10.0,
     "settle_seconds": 5.0,
     "replacement_seconds": 5.0,
+    "gang_replacement_seconds": 60.0,
     "undeleted_seconds": 60.0,
     "sweep_seconds": 30.0,
     "announce_after_seconds": 5.0,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from datetime import datetime
 
-    from webhook.api.pods import Pod
+    from webhook.api.pods import Labels, Pod
     from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.eviction.ports import Ceiling, Disruption, EvictionEvent
     from webhook.inventory.state import InventoryObject
@@ -75,7 +75,7 @@ class Clock:
 
 @dataclass
 class Budget:
-    """A disruption budget over the pods whose names begin with `selects`."""
+    """A disruption budget over the pods whose names begin with `selects`, and that have these labels."""
 
     selects: str = ""
     every_seconds: float = math.inf
@@ -84,9 +84,10 @@ class Budget:
     """When it allows one, in seconds since the beginning; infinite for never."""
     status: int | None = None
     """How many evictions its status allows, as the watch shows it; None for no status."""
+    labels: Labels = ()
 
-    def covers(self, name: str) -> bool:
-        return name.startswith(self.selects)
+    def covers(self, name: str, labels: Labels) -> bool:
+        return name.startswith(self.selects) and set(self.labels) <= set(labels)
 
 
 BLOCKED = EvictionOutcome(EvictionResult.BLOCKED, "Cannot evict pod as it would violate the pod's disruption budget.")
@@ -103,6 +104,8 @@ class FakeCluster:
     """(verb, pod, seconds since the beginning) of what went well."""
     requests: list[tuple[str, str, float]] = field(default_factory=list)
     """Likewise, of every request to evict or delete a pod."""
+    dry_runs: list[tuple[str, float]] = field(default_factory=list)
+    """(pod, seconds since the beginning) of every question whether a pod may be evicted."""
     request_seconds: float = 0.0
     """How much time passes before each of them, as with a limit on requests."""
     events: list[EvictionEvent] = field(default_factory=list)
@@ -131,6 +134,13 @@ class FakeCluster:
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG002 -- the port's
         return self._remove("evict", pod)
 
+    async def may_evict(self, pod: PodRef) -> EvictionOutcome:
+        now = self.world.clock.passed()
+        self.dry_runs.append((pod.name, round(now, 6)))
+        labels = self.world.inventory.pods[str(pod)].labels if str(pod) in self.world.inventory.pods else ()
+        budgets = [budget for budget in self.world.budgets if budget.covers(pod.name, labels)]
+        return BLOCKED if any(now < budget.allows_at for budget in budgets) else EvictionOutcome(EvictionResult.EVICTED)
+
     async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:  # noqa: ARG002
         self.disruptions.append(disruption)
         return self._remove("delete", pod)
@@ -138,7 +148,9 @@ class FakeCluster:
     def _remove(self, verb: str, ref: PodRef) -> EvictionOutcome:
         now = self.world.clock.passed()
         self.requests.append((verb, str(ref), round(now, 6)))
-        budgets = [budget for budget in self.world.budgets if verb == "evict" and budget.covers(ref.name)]
+        pod = self.world.inventory.pods.get(str(ref))
+        labels = () if pod is None else pod.labels
+        budgets = [budget for budget in self.world.budgets if verb == "evict" and budget.covers(ref.name, labels)]
         if any(now < budget.allows_at for budget in budgets):
             return BLOCKED
         for budget in budgets:
@@ -147,7 +159,6 @@ class FakeCluster:
             answer = self.answers.popleft()
             if answer.result is not EvictionResult.EVICTED:
                 return answer
-        pod = self.world.inventory.pods.get(str(ref))
         if pod is None or pod.meta.uid != ref.uid:
             return EvictionOutcome(EvictionResult.GONE)
         self.calls.append((verb, str(ref), round(now, 6)))
@@ -204,7 +215,6 @@ class World:
         self.holds: dict[str, str] = {}
         self.namespaces: dict[str, NamespaceFacts] = {}
         self.budgeted = budgeted
-        self._looked_up: set[str] = set()
         self.budgets: list[Budget] = []
         """Those of `budgeted` allow every eviction, and are not among them."""
         self.registry = CollectorRegistry()
@@ -243,18 +253,11 @@ class World:
         self.asked_known.append(at)
         return at <= self.claims_known_until
 
-    def select(self, pod: Pod) -> tuple[str, ...] | None:
-        """Only who has no owner is known without asking."""
-        found = tuple([str(at) for at, budget in enumerate(self.budgets) if budget.covers(pod.meta.name)])
+    def select(self, pod: Pod) -> tuple[str, ...]:
+        found = tuple([str(at) for at, budget in enumerate(self.budgets) if budget.covers(pod.meta.name, pod.labels)])
         if found or pod.owner is None:
             return found
-        if pod.owner.uid not in self._looked_up:
-            return None
         return ("allowing",) if pod.owner.uid in self.budgeted else ()
-
-    async def look_up(self, pod: Pod) -> None:
-        if pod.owner is not None:
-            self._looked_up.add(pod.owner.uid)
 
     def allowed(self, namespace: str, name: str) -> int | None:  # noqa: ARG002 -- the port's
         """Budgets have no status here, unless a test gives them one."""
@@ -287,7 +290,8 @@ class World:
     def add_budget(self, budget: Budget) -> None:
         """There is one more disruption budget."""
         self.budgets.append(budget)
-        self.worker.observe_budgets("ml")
+        for namespace in {"ml", *[each.meta.namespace for each in self.inventory.pods.values()]}:
+            self.worker.observe_budgets(namespace)
 
     def relabel(self, namespace: str, **labels: str) -> None:
         """A namespace has these labels now, as its watch says."""
@@ -323,9 +327,6 @@ class World:
                 item = await worker.queue.get()
                 await worker.handle(item)
                 worker.queue.done(item)
-                continue
-            if len(worker._core.lookups):
-                await worker.look_up_budgets(await worker._core.lookups.get())
                 continue
             taken = worker.ready.pop(self.clock.seconds())
             if isinstance(taken, Idle):

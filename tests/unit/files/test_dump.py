@@ -104,6 +104,20 @@ def test_a_stock_holds_what_taints_concern() -> None:
     assert inventory.pods_of("ml/training") == ("ml/a",)
 
 
+def test_a_stock_holds_pod_groups_and_their_members() -> None:
+    """Of whatever version; a PodGroup of another API group is another kind."""
+    meta = {"name": "crew", "namespace": "ml"}
+    spec: Any = {"disruptionMode": {"all": {}}}
+    group = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PodGroup", "metadata": meta, "spec": spec}
+    other = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "x"}}
+    member = make_pod("launcher")
+    member["spec"]["schedulingGroup"] = {"podGroupName": "crew"}
+    stock = stock_of(group, other, member)
+    assert stock.kinds == {"PodGroup": 1, "Pod": 1}
+    assert {key: each.disruption_mode for key, each in stock.inventory.pod_groups.items()} == {"ml/crew": "all"}
+    assert stock.inventory.members_of("ml/crew") == ("ml/launcher",)
+
+
 def test_of_two_objects_of_a_name_the_last_counts() -> None:
     stock = stock_of(make_slice(pool="old"), make_slice(pool="new", version="v1beta2"))
     assert [value.pool for value in stock.inventory.slices.values()] == ["new"]

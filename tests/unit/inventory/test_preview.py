@@ -115,6 +115,7 @@ def agrees(preview: Preview) -> bool:
         PodOutcome.UNSEEN: impact.unseen,
         PodOutcome.KEPT: impact.kept,
         PodOutcome.LEAVING: set(),
+        PodOutcome.LEFT_ALONE: set(),
     }
     assert preview.waves == {wave.seconds: len(wave.pods) for wave in impact.waves if wave.pods}
     assert set(preview.claims) == impact.claims

@@ -6,6 +6,7 @@ from msgspec import structs
 
 from tests.unit.inventory.values import DRIVER, POOL, claim, inventory_of, on, pod, pool_slice, rule, taint, taints_on
 from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.api.pods import Pod, PodClaim
 from webhook.api.rules import DeviceSelector
 from webhook.api.slices import Device
@@ -65,6 +66,27 @@ def test_pods_are_found_by_the_claims_they_name() -> None:
     assert inventory.pods_of("web/shared") == ()
 
 
+def test_pods_that_share_a_claim_are_known() -> None:
+    first, second, third, other = pod("p", "a", "b"), pod("q", "a", "b"), pod("r", "b"), pod("x", "c")
+
+    def sharing() -> str:
+        return "".join(name for name in "pqrx" if inventory.shares(f"ml/{name}"))
+
+    inventory = inventory_of(first, other)
+    assert sharing() == ""
+    inventory.apply(None, second)
+    assert sharing() == "pq"
+    inventory.apply(None, third)
+    assert sharing() == "pqr"
+    inventory.apply(second, pod("q", "a"))
+    assert sharing() == "pqr"
+    inventory.apply(first, None)
+    assert sharing() == ""
+    inventory.apply(None, first)
+    inventory.apply(third, pod("r", "c"))
+    assert sharing() == "pqrx"
+
+
 def test_pod_that_names_a_claim_twice_is_found_once_and_goes_for_good() -> None:
     twice = pod("p", "a", "a")
     inventory = inventory_of(twice)
@@ -85,6 +107,37 @@ def test_pod_without_claims_is_not_kept() -> None:
     inventory.apply(pod("p", "a"), pod("p"))
     assert inventory.pods == {}
     assert inventory.pods_of("ml/a") == ()
+
+
+# --- PodGroups ------------------------------------------------------------------------------------
+
+
+def member(name: str, *claims: str, group: str = "crew") -> Pod:
+    return structs.replace(pod(name, *claims), pod_group=group)
+
+
+def test_members_of_a_pod_group_are_known_with_and_without_claims() -> None:
+    inventory = inventory_of(member("b", "a"), member("a"), member("c", "a", group="other"), pod("d", "a"))
+    assert inventory.members_of("ml/crew") == ("ml/a", "ml/b")
+    assert inventory.members_of("web/crew") == ()
+    assert inventory.pods_of("ml/a") == ("ml/b", "ml/c", "ml/d")
+    inventory.apply(member("b", "a"), None)
+    assert (inventory.members_of("ml/crew"), inventory.pods_of("ml/a")) == (("ml/a",), ("ml/c", "ml/d"))
+    inventory.apply(member("a"), structs.replace(member("a"), node_name="node-7"))
+    assert inventory.members_of("ml/crew") == ("ml/a",)
+    inventory.apply(member("a"), None)
+    assert (inventory.members_of("ml/crew"), "ml/crew" in inventory._members) == ((), False)
+
+
+def test_pod_groups_come_change_and_go() -> None:
+    crew = PodGroup(ObjectMeta("crew", namespace="ml"), ALL)
+    inventory = inventory_of(crew, PodGroup(ObjectMeta("crew", namespace="web")))
+    assert inventory.pod_groups["ml/crew"] == crew
+    inventory.apply(crew, structs.replace(crew, disruption_mode=SINGLE))
+    assert inventory.pod_groups["ml/crew"].disruption_mode == SINGLE
+    for _ in range(2):
+        inventory.apply(crew, None)
+    assert set(inventory.pod_groups) == {"web/crew"}
 
 
 # --- taints of a device (K-1 to K-4, E-6) ---------------------------------------------------------

@@ -39,6 +39,11 @@ def make_defaults(name: str = "added", **toleration: Any) -> Json:
     return {"name": name, "tolerations": [toleration or {"operator": "Exists"}]}
 
 
+def make_window(**fields: Any) -> Json:
+    """A window of a profile."""
+    return {"schedule": "0 22 * * 1-5", "duration": "8h", **fields}
+
+
 def errors_of(document: Any) -> list[str]:
     return [str(error) for error in load(document, AT).errors]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.policy.documents import errors_in, make_defaults, make_entry, make_exception
+from tests.unit.policy.documents import errors_in, make_defaults, make_entry, make_exception, make_window
 
 # The documentation and earlier policies rely on these numbers, so they are written out.
 MAX_EXPRESSIONS = 100
@@ -204,11 +204,58 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
             [
                 'eviction[0].perOwnerUnavailable: Invalid value: "0%": must be greater than 0%',
                 (
-                    "eviction[0]: Forbidden: the last entry must be without namespaces, priority and deviceClasses: "
-                    "it is for all others"
+                    "eviction[0]: Forbidden: the last entry must be without namespaces, priority, podLabels and "
+                    "deviceClasses: it is for all others"
                 ),
             ],
             id="eviction",
+        ),
+        pytest.param(
+            {"eviction": [{"podLabels": {"matchExpressions": [{"key": "a", "operator": "In"}]}}, {}]},
+            [
+                "eviction[0].podLabels.matchExpressions[0].values: Required value: must have an entry for operator In",
+            ],
+            id="labels of pods",
+        ),
+        pytest.param(
+            {
+                "eviction": [
+                    {"priority": {"atMost": 0}, "windows": [make_window()]},
+                    {"windows": [make_window(), make_window(schedule="0 25 * * *", zone="Europe/Bonn")]},
+                ]
+            },
+            [
+                'eviction[1].windows[1].schedule: Invalid value: "0 25 * * *": bad hour',
+                'eviction[1].windows[1].zone: Invalid value: "Europe/Bonn": is not in the time zone database',
+            ],
+            id="windows of no hour and no zone",
+        ),
+        pytest.param(
+            {"eviction": [{"windows": [make_window(schedule="0 0 30 2 *")]}]},
+            ['eviction[0].windows[0].schedule: Invalid value: "0 0 30 2 *": never fires'],
+            id="a window that never opens",
+        ),
+        pytest.param(
+            {"eviction": [{"windows": [make_window(duration=each) for each in ("59s", "1m", "168h", "168h1s")]}]},
+            [
+                f'eviction[0].windows[{number}].duration: Invalid value: "{text}": must be at least 1m and at most 168h'
+                for number, text in ((0, "59s"), (3, "168h1s"))
+            ],
+            id="windows too short and too long",
+        ),
+        pytest.param(
+            {"eviction": [{"gangLabels": ["a"], "gang": "owner"}, {"podLabels": {"labels": {"a": "b"}}}]},
+            [
+                (
+                    "eviction[0]: Forbidden: only the last entry may be without namespaces, priority, podLabels and "
+                    "deviceClasses: it matches everything"
+                ),
+                (
+                    "eviction[1]: Forbidden: the last entry must be without namespaces, priority, podLabels and "
+                    "deviceClasses: it is for all others"
+                ),
+            ],
+            id="gangs match nothing, labels do",
         ),
     ],
 )

@@ -31,9 +31,11 @@ from webhook.policy.model import (
     Action,
     DefaultTolerations,
     EvictionProfile,
+    EvictionWindow,
     ImpactLimits,
     ImpactSettings,
     InTreeEvictor,
+    LabelMatch,
     Match,
     NamespaceMatch,
     Policy,
@@ -266,6 +268,19 @@ def test_eviction_profiles_are_read() -> None:
         "grace": "8s",
         "maxHold": "1h",
         "daemonSets": "evict",
+        "podLabels": {
+            "labels": {"app": "web*"},
+            "matchExpressions": [{"key": "tier", "operator": "In", "values": ["a"]}],
+        },
+        "gangLabels": ["example.com/gang", "group"],
+        "gang": "owner",
+        "gangWindow": "90s",
+        "action": "skip",
+        "windows": [
+            {"schedule": "0 22 * * 1-5", "duration": "8h", "zone": "Europe/Berlin"},
+            {"schedule": "0 0 * * 0", "duration": "24h"},
+        ],
+        "waitForCompletion": "24h",
     }
     assert policy_of(eviction=[first, {"perOwnerUnavailable": None}]).eviction == (
         EvictionProfile(
@@ -284,9 +299,34 @@ def test_eviction_profiles_are_read() -> None:
             grace_seconds=8.0,
             max_hold_seconds=3600.0,
             evict_daemon_sets=True,
+            pod_labels=LabelMatch((("app", "web*"),), (LabelRequirement("tier", "In", ("a",)),)),
+            gang_labels=("example.com/gang", "group"),
+            gang_by_owner=True,
+            gang_window_seconds=90.0,
+            skips=True,
+            windows=(
+                EvictionWindow("0 22 * * 1-5", 8 * 3600.0, "Europe/Berlin"),
+                EvictionWindow("0 0 * * 0", 24 * 3600.0, "UTC"),
+            ),
+            wait_for_completion_seconds=24 * 3600.0,
         ),
         EvictionProfile(per_owner_unavailable=None),
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "profile"),
+    [
+        ({}, EvictionProfile()),
+        ({"gang": "none", "gangLabels": [], "gangWindow": "0s"}, EvictionProfile(gang_window_seconds=0.0)),
+        ({"podLabels": {}}, EvictionProfile()),
+        ({"action": "evict", "windows": [], "waitForCompletion": "0s"}, EvictionProfile()),
+        ({"podLabels": {"labels": {}, "matchExpressions": []}}, EvictionProfile()),
+    ],
+)
+def test_gangs_and_labels_of_pods_have_defaults(given: Any, profile: EvictionProfile) -> None:
+    assert policy_of(eviction=[given]).eviction == (profile,)
+    assert (EvictionProfile().gang_by_owner, EvictionProfile().gang_window_seconds) == (False, 60.0)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Slices, rules, claims and pods on the wire, and the part of them that an inventory holds.
+"""Slices, rules and claims on the wire, and the part of them that an inventory holds.
 
 A cluster has hundreds of thousands, so equal strings are one string, equal lists are one list, and what only reviews
 need is left out: requests, specifications and annotations of claims, attributes and shapes of devices, and how much
@@ -24,44 +24,18 @@ from webhook.api.claims import (
     has_scheduler_shape,
 )
 from webhook.api.decode import Reader
-from webhook.api.meta import parse_time
-from webhook.api.owners import Owner, pod_group_of
-from webhook.api.pods import HOLD, MIRROR, READY, Pod, PodClaim
+from webhook.api.owners import pod_group_of
 from webhook.api.rules import DeviceTaintRule, decode_rule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint, decode_slice
 from webhook.api.taints import DeviceTaint, DeviceToleration, decode_taints, decode_tolerations
 from webhook.cluster.cache.object_meta import OwnerReference, controller_of, object_meta
+from webhook.cluster.cache.shared_lists import REMEMBERED_ENTRIES, SharedLists
 from webhook.cluster.cache.wire import ObjectIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
-_REMEMBERED_BYTES: Final = 4096
-"""Lists whose JSON is longer are not shared: they hardly repeat."""
-_REMEMBERED_ENTRIES: Final = 2048
 _NOTHING: Final = msgspec.Raw()
-
-
-class _Lists:
-    """Values of lists by their JSON. The same text is the same value, so it is read once and held once."""
-
-    def __init__(self, read: Callable[[Any], tuple[Any, ...]]) -> None:
-        self._read = read
-        self._known: dict[bytes, tuple[Any, ...]] = {}
-
-    def of(self, raw: msgspec.Raw) -> tuple[Any, ...]:
-        """The value; missing and null read as empty."""
-        text = bytes(raw)
-        if not text:
-            return ()
-        known = self._known.get(text)
-        if known is None:
-            known = self._read(msgspec.json.decode(text))
-            if len(text) <= _REMEMBERED_BYTES:
-                if len(self._known) >= _REMEMBERED_ENTRIES:
-                    self._known.clear()
-                self._known[text] = known
-        return known
 
 
 def _read_tolerations(value: Any) -> tuple[DeviceToleration, ...]:
@@ -80,10 +54,10 @@ def _read_requests(value: Any) -> tuple[DeviceRequest, ...]:
     return classes_only(decode_claim(Reader({"spec": {"devices": {"requests": value}}}, [])).requests)
 
 
-_requests: Final = _Lists(_read_requests)
-_tolerations: Final = _Lists(_read_tolerations)
-_taints: Final = _Lists(_read_taints)
-_slice_taints: Final = _Lists(_read_slice_taints)
+_requests: Final = SharedLists(_read_requests)
+_tolerations: Final = SharedLists(_read_tolerations)
+_taints: Final = SharedLists(_read_taints)
+_slice_taints: Final = SharedLists(_read_slice_taints)
 _devices: Final[dict[Device, Device]] = {}
 """Equal devices of many slices are one: most have a number for a name, and no taint."""
 
@@ -95,13 +69,13 @@ _counter_sets: Final[dict[tuple[str, ...], tuple[str, ...]]] = {}
 def _shared_names(names: Iterable[str]) -> tuple[str, ...]:
     """Each once, as one text, and equal ones as one tuple."""
     found = tuple(dict.fromkeys(map(intern, names)))
-    if len(_counter_sets) >= _REMEMBERED_ENTRIES:
+    if len(_counter_sets) >= REMEMBERED_ENTRIES:
         _counter_sets.clear()
     return _counter_sets.setdefault(found, found)
 
 
 def _shared(device: Device) -> Device:
-    if len(_devices) >= _REMEMBERED_ENTRIES:
+    if len(_devices) >= REMEMBERED_ENTRIES:
         _devices.clear()
     try:
         return _devices.setdefault(device, device)
@@ -298,89 +272,3 @@ class RuleWire(msgspec.Struct, frozen=True):
     def to_value(self) -> DeviceTaintRule:
         """As `api.rules.decode_rule` returns it."""
         return decode_rule(Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, []))
-
-
-class _PodAnnotations(msgspec.Struct, frozen=True, gc=False):
-    mirror: str | msgspec.UnsetType | None = msgspec.field(name=MIRROR, default=msgspec.UNSET)
-    hold: str | None = msgspec.field(name=HOLD, default=None)
-
-
-class _PodMeta(ObjectIdentity, frozen=True, gc=False, rename="camel"):
-    annotations: _PodAnnotations = _PodAnnotations()
-    owner_references: tuple[OwnerReference, ...] | None = None
-    deletion_timestamp: str | None = None
-
-
-class _PodClaim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """An entry of spec.resourceClaims or of status.resourceClaimStatuses."""
-
-    name: str = ""
-    resource_claim_name: str | None = None
-
-
-class _SchedulingGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    pod_group_name: str = ""
-
-
-class _PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    node_name: str = ""
-    resource_claims: tuple[_PodClaim, ...] | None = None
-    scheduling_group: _SchedulingGroup = _SchedulingGroup()
-    priority: int | None = None
-
-
-class _ExtendedClaim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    resource_claim_name: str = ""
-
-
-class _PodCondition(msgspec.Struct, frozen=True, gc=False):
-    type: str = ""
-    status: str = ""
-
-
-class _PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    phase: str = ""
-    resource_claim_statuses: tuple[_PodClaim, ...] | None = None
-    extended_resource_claim_status: _ExtendedClaim | None = None
-    conditions: tuple[_PodCondition, ...] | None = None
-
-
-class PodWire(msgspec.Struct, frozen=True, gc=False):
-    """A Pod, as far as evicting it is concerned."""
-
-    metadata: _PodMeta
-    spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
-
-    def to_value(self) -> Pod:
-        """As `api.pods.decode_pod` returns it, without annotations and generateName."""
-        metadata, spec, status = self.metadata, self.spec, self.status
-        owner = controller_of(metadata.owner_references)
-        extended = status.extended_resource_claim_status
-        return Pod(
-            meta=object_meta(metadata),
-            node_name=intern(spec.node_name),
-            claims=self._claims() if spec.resource_claims else (),
-            extended_claim=extended.resource_claim_name if extended else "",
-            pod_group=intern(spec.scheduling_group.pod_group_name),
-            phase=intern(status.phase),
-            deleting=metadata.deletion_timestamp is not None,
-            priority=spec.priority or 0,
-            owner=Owner(intern(owner.kind), intern(owner.name), intern(owner.uid)) if owner else None,
-            mirror=metadata.annotations.mirror is not msgspec.UNSET,
-            hold=metadata.annotations.hold,
-            ready=any(each.type == READY and each.status == "True" for each in status.conditions or ()),
-            gone_by=parse_time(metadata.deletion_timestamp or ""),
-        )
-
-    def _claims(self) -> tuple[PodClaim, ...]:
-        """The entries in order; a generated claim's name stands in the status."""
-        generated = {each.name: each.resource_claim_name for each in self.status.resource_claim_statuses or ()}
-        return tuple(
-            [
-                PodClaim(generated.get(each.name), generated=True)
-                if each.resource_claim_name is None
-                else PodClaim(each.resource_claim_name)
-                for each in self.spec.resource_claims or ()
-            ]
-        )

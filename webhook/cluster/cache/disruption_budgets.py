@@ -1,4 +1,4 @@
-"""Which pods have a disruption budget: the selectors are kept by a watch, labels of pods are read when they matter."""
+"""Which pods have a disruption budget: selectors and statuses are kept by a watch, labels are those of the pods."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ import msgspec
 
 from webhook.api.selectors import LabelRequirement, LabelSelector
 from webhook.cluster.cache.discovery import FixedCollection
-from webhook.cluster.cache.listwatch import METADATA
 from webhook.cluster.cache.reflector import Reflector
-from webhook.cluster.cache.wire import Meta, ObjectIdentity
-from webhook.cluster.client.answers import decode
-from webhook.cluster.client.errors import ClusterError
-from webhook.cluster.client.rest import path_of
+from webhook.cluster.cache.wire import ObjectIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from webhook.api.pods import Pod
+    from webhook.api.pods import Labels, Pod
     from webhook.cluster.client.throttled import ThrottledCluster
 
 _REMEMBERED_MOST: Final = 10_000
+"""Different labels in one namespace of which the budgets are remembered."""
 
 
 class _Requirement(msgspec.Struct, frozen=True, gc=False):
@@ -73,19 +70,12 @@ class _Budget(msgspec.Struct, frozen=True, gc=False):
         return self
 
 
-class _Labeled(msgspec.Struct, frozen=True):
-    metadata: Meta
-
-
-_LABELED: Final = msgspec.json.Decoder(_Labeled)
-
-
 def _ignore(*_names: str) -> None:
     """For those who ask the cache, and need no calls from it."""
 
 
 class DisruptionBudgetCache:
-    """Which budgets select a pod. Pods of one owner have the same labels, so they are read of one of them."""
+    """Which budgets select a pod, by its labels."""
 
     def __init__(
         self,
@@ -99,7 +89,6 @@ class DisruptionBudgetCache:
 
         `on_status` is called with the namespace and the name of a budget that may allow more or less.
         """
-        self._cluster = cluster
         collection = FixedCollection("policy", "v1", "poddisruptionbudgets")
         self.reflector = Reflector[_Budget](cluster, collection, _Budget, random=random)
         self.reflector.subscribe(self._changed)
@@ -107,51 +96,30 @@ class DisruptionBudgetCache:
         self._on_status = on_status
         self._selectors: dict[str, dict[str, LabelSelector | None]] = {}
         """By namespace and name; None selects nothing, an empty selector everything (policy/v1)."""
-        self._labels: dict[str, Mapping[str, str]] = {}
-        """Of pods, by the uid of their owner."""
-        self._selecting: dict[str, dict[str, tuple[str, ...]]] = {}
-        """The budgets of a pod, by namespace and by the same uid."""
+        self._selecting: dict[str, dict[Labels, tuple[str, ...]]] = {}
+        """The budgets of pods with these labels, by namespace."""
 
-    async def look_up(self, pod: Pod) -> None:
-        """Reads the labels of the pod, unless they make no difference or are known."""
-        if self.select(pod) is None:
-            await self._fetch_labels(pod)
-
-    def select(self, pod: Pod) -> tuple[str, ...] | None:
-        """The names of the budgets that select the pod; None while its labels make a difference and are not known."""
+    def select(self, pod: Pod) -> tuple[str, ...]:
+        """The names of the budgets that select the pod, in order."""
         namespace = pod.meta.namespace
         selectors = self._selectors.get(namespace)
         if not selectors:
             return ()
-        owner = _owner_of(pod)
         known = self._selecting.setdefault(namespace, {})
-        if owner not in known:
-            labels = self._labels.get(owner)
-            if labels is None:
-                return None
-            known[owner] = tuple(
-                sorted(
-                    name for name, selector in selectors.items() if selector is not None and selector.matches(labels)
-                )
+        found = known.get(pod.labels)
+        if found is None:
+            if len(known) >= _REMEMBERED_MOST:
+                known.clear()
+            labels = dict(pod.labels)
+            found = known[pod.labels] = tuple(
+                sorted(name for name, each in selectors.items() if each is not None and each.matches(labels))
             )
-        return known[owner]
+        return found
 
     def allowed(self, namespace: str, name: str) -> int | None:
         """How many evictions the budget's status allows; None without a status of its newest generation."""
         budget = self.reflector.items.get(f"{namespace}/{name}")
         return None if budget is None else budget.allowed
-
-    async def _fetch_labels(self, pod: Pod) -> None:
-        path = path_of("", "v1", "pods", namespace=pod.meta.namespace, name=pod.meta.name)
-        try:
-            answer = await self._cluster.get(path, accept=METADATA)
-            labels = decode(_LABELED, answer).metadata.labels
-        except (ClusterError, msgspec.DecodeError):
-            return
-        if len(self._labels) >= _REMEMBERED_MOST:
-            self._labels.clear()
-            self._selecting.clear()
-        self._labels[_owner_of(pod)] = labels or {}
 
     def _changed(self, old: _Budget | None, new: _Budget | None) -> None:
         either = new or old
@@ -173,8 +141,3 @@ class DisruptionBudgetCache:
             named[name] = None if budget.spec.selector is None else budget.spec.selector.to_value()
         self._selecting.pop(namespace, None)
         self._on_selectors(namespace)
-
-
-def _owner_of(pod: Pod) -> str:
-    """The same for pods that have the same labels."""
-    return pod.owner.uid if pod.owner is not None else pod.meta.uid

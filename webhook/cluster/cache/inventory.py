@@ -1,4 +1,4 @@
-"""The inventory of a live cluster: slices, rules, claims and, for who may read them, pods, each kept by a watch.
+"""The inventory of a live cluster: slices, rules, claims and, where they may be read, pods and PodGroups; by watches.
 
 `sight` returns it together with whether it is current; callers decide what follows from that.
 """
@@ -13,15 +13,18 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
+from webhook.api.owners import POD_GROUPS
+from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.api.pods import Pod
-from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, PodWire, RuleWire, SliceWire
+from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire
 from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
+from webhook.cluster.cache.pods import PodGroupWire, PodWire
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import InventorySettings
 from webhook.inventory.state import Inventory, Sight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from webhook.cluster.client.rest import Cluster
     from webhook.inventory.state import InventoryObject
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
 class InventoryCache:
     """Watches that fill one inventory; it lags behind the cluster by the delay of events.
 
-    Where rules are not served there are none, and discovery is repeated every few seconds. Rules that are known from a
-    server that did serve them are not current; after a while they are dropped.
+    Where rules or PodGroups are not served there are none, and discovery is repeated every few seconds. Those that are
+    known from a server that did serve them are not current; after a while they are dropped.
     """
 
     def __init__(
@@ -47,7 +50,8 @@ class InventoryCache:
     ) -> None:
         """`random` returns numbers in [0, 1), `clock` seconds that only go forward.
 
-        Pods, and the device classes of claims, are kept only with `pods`.
+        Pods, PodGroups, and the device classes of claims, are kept only with `pods`. Unless the
+        settings need them, the inventory is current whether pods are or not: see `pods_problem`.
         """
         self.inventory = held = Inventory()
         self._trusted = Sight(held)
@@ -62,9 +66,15 @@ class InventoryCache:
         self._rules = follow(rules, RuleWire, items=held.rules, settings=common, optional=True)
         self._claims = follow(claims, ClassedClaimWire if pods else ClaimWire, items=held.claims, settings=common)
         self._reflectors = [follow(slices, SliceWire, items=held.slices, settings=small), self._rules, self._claims]
+        self._optional = [self._rules]
         if pods:
             every = FixedCollection("", "v1", "pods")
             self._reflectors.append(follow(every, PodWire, items=held.pods, settings=common))
+            groups = ServedCollection(cluster, POD_GROUPS[0], POD_GROUP_VERSIONS, POD_GROUPS[1])
+            self._optional.append(follow(groups, PodGroupWire, items=held.pod_groups, settings=common, optional=True))
+            self._reflectors.append(self._optional[-1])
+        needed = len(self._reflectors) if settings.pods_needed else 3
+        self._needed, self._beside = self._reflectors[:needed], self._reflectors[needed:]
         for each in self._reflectors:
             each.subscribe(self._changed)
         if metrics is not None:
@@ -77,7 +87,7 @@ class InventoryCache:
 
     def sight(self) -> Sight:
         """The inventory if it is current, or why not. Cheap enough for each review."""
-        for reflector in self._reflectors:
+        for reflector in self._needed:
             unknown = self._doubt(reflector)
             if unknown:
                 return Sight(None, unknown)
@@ -96,8 +106,21 @@ class InventoryCache:
     @property
     def problem(self) -> str | None:
         """Why the inventory is not current, with the server's error, or None."""
+        return self._problem_of(self._needed)
+
+    @property
+    def pods_problem(self) -> str | None:
+        """Likewise for pods and PodGroups, where they are not needed."""
+        return self._problem_of(self._beside)
+
+    @property
+    def pods_current(self) -> bool:
+        """Whether pods and PodGroups are current. Cheap enough for each review."""
+        return not any(map(self._doubt, self._beside))
+
+    def _problem_of(self, reflectors: Iterable[Reflector[Any]]) -> str | None:
         problems = []
-        for reflector in self._reflectors:
+        for reflector in reflectors:
             unknown = self._doubt(reflector)
             if unknown:
                 problems.append(f"{unknown} ({reflector.error})" if reflector.error else unknown)
@@ -118,7 +141,7 @@ class InventoryCache:
     def _doubt(self, reflector: Reflector[Any]) -> str:
         """Why a resource is not current; empty if it is."""
         if reflector.unserved:
-            if reflector is not self._rules:
+            if reflector not in self._optional:
                 return f"{reflector.resource} are not served"
             # Kept for a while, as another server may serve them; meanwhile nothing follows their changes.
             return f"{reflector.resource} are served no longer" if reflector.items else ""
@@ -136,7 +159,7 @@ class InventoryCache:
         )
 
     def _changed(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
-        if old is None and isinstance(new, Pod) and not new.uses_claims:
+        if old is None and isinstance(new, Pod) and not new.is_held:
             return  # not held, so each of its changes looks like the first
         self.inventory.apply(old, new)
         for on_change in self._subscribers:

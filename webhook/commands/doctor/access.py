@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.meta import GROUP
 from webhook.api.names import CA_NAME, KEY_NAME, POLICY_NAME, PROGRAM, WORKER
+from webhook.api.owners import POD_GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,6 +73,7 @@ RIGHTS: Final = (
     *_rights(WORKER, "", ["namespaces", "pods"], _READ),
     *_rights(WORKER, "policy", ["poddisruptionbudgets"], _READ),
     *_rights(WORKER, GROUP, ["resourceclaims", "resourceslices", "devicetaintrules"], _READ),
+    *_rights(WORKER, POD_GROUPS[0], [POD_GROUPS[1]], _READ),
     *_rights(WORKER, GROUP, ["resourceclaimtemplates", "deviceclasses"], ["list"]),
     *_rights(WORKER, GROUP, ["devicetaintrules/status"], ["patch"]),
     *_rights(WORKER, "events.k8s.io", ["events"], ["create"]),

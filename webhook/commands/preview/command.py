@@ -21,10 +21,12 @@ from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, parse_time
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
+from webhook.commands.preview.gangs import Gangs
 from webhook.commands.preview.notes import PreviewSource, notes_of
 from webhook.commands.preview.patches import PatchWorld, patch_notes
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult, ObjectPreview, PreviewReport, as_values
 from webhook.commands.preview.text import as_text
+from webhook.commands.preview.windows import window_notes
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
 from webhook.commands.shared.flags import (
     add_cluster,
@@ -103,14 +105,14 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     if options.policy is not None:
         found = found._replace(policy=_policy_in_file(options.policy, report) or found.policy)
     report.pods_known, report.claims_known = found.source.pods_known, found.source.claims_known
-    answers = iter(found.confirmations)
     world = _patch_world(subjects, found.source, now)
+    answers, gangs = iter(found.confirmations), Gangs(found.source.inventory, found.policy.eviction)
     for subject in subjects:
         if isinstance(subject.value, ResourceSlicePatch):
             report.objects.append(_patch_preview_of(subject, subject.value, world, found))
             continue
         answer = next(answers, None) if isinstance(subject.value, DeviceTaintRule) else None
-        report.objects.append(_preview_of(subject, answer, found, now))
+        report.objects.append(_preview_of(subject, answer, found, gangs, now))
     return write(_renderer(options)(report), report.exit_code)
 
 
@@ -255,7 +257,9 @@ def _patch_preview_of(
     return ObjectPreview(row, patch, preview, notes, outcome=outcome)
 
 
-def _preview_of(subject: _Subject, answer: DryRunResult | None, found: _PreviewInput, now: datetime) -> ObjectPreview:
+def _preview_of(
+    subject: _Subject, answer: DryRunResult | None, found: _PreviewInput, gangs: Gangs, now: datetime
+) -> ObjectPreview:
     source, inventory, value = found.source, found.source.inventory, subject.value
     assert not isinstance(value, ResourceSlicePatch)
     in_tree = found.policy.in_tree_evictor is InTreeEvictor.ACTIVE
@@ -266,9 +270,11 @@ def _preview_of(subject: _Subject, answer: DryRunResult | None, found: _PreviewI
         answer = answer or DryRunResult(DryRunAnswer.NOT_ASKED, message=why)
     else:
         preview = slice_preview(inventory, value, in_tree=in_tree, now=now)
+    preview = gangs.as_carried_out(preview)
     findings = [*_denials(_errors(value, subject.row, inventory)), *_advice(value, preview, inventory, now)]
     row = replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
-    return ObjectPreview(row, value, preview, tuple(notes_of(value, preview, source)), answer)
+    notes = *notes_of(value, preview, source), *window_notes(value, preview, inventory, found.policy, now)
+    return ObjectPreview(row, value, preview, notes, answer, gangs.broken_by(preview))
 
 
 def as_stored(rule: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> DeviceTaintRule:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.decode import Reader
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, GroupVersionKind
+from webhook.api.owners import POD_GROUPS
+from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.api.rules import CONFIRM_IMPACT, RULE_ANNOTATIONS, decode_rule
 from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
@@ -80,7 +82,7 @@ def sight_of_cluster(
 async def _read_cluster(
     cluster: Cluster, config_map: NamespacedName | None, rules: Sequence[Mapping[str, Any]], *, patched: bool
 ) -> ClusterSight:
-    inventory, progress, notes = Inventory(), _Progress(), []
+    inventory, progress, notes = Inventory(), _Progress(), list[str]()
     stock = Stock()
     async with cluster:
         if patched:
@@ -93,12 +95,7 @@ async def _read_cluster(
         served = await served_version(cluster, GROUP, RULE_VERSIONS, _RULES)
         if served is not None:
             await _add_all(inventory, cluster, GroupVersionKind(GROUP, served, "DeviceTaintRule"), _RULES, progress)
-        try:
-            await _add_all(inventory, cluster, GroupVersionKind("", "v1", "Pod"), "pods", progress)
-            pods_known = True
-        except Refused as error:
-            pods_known = False
-            notes.append(f"no permission to read pods, so their owners and priorities are unknown: {error}")
+        pods_known = await _add_pods(inventory, cluster, progress, notes)
         found = None
         if config_map is not None:
             try:
@@ -130,6 +127,25 @@ async def _add_patching(stock: Stock, cluster: Cluster, progress: _Progress) -> 
             place = GroupVersionKind(group, version, kind)
             for value in await _listed(cluster, place, resource, patching_object_in, progress):
                 stock.add_beside(value)
+
+
+async def _add_pods(inventory: Inventory, cluster: Cluster, progress: _Progress, notes: list[str]) -> bool:
+    """Pods and PodGroups, as far as they may be read, with a note if not; returns whether pods are known."""
+    try:
+        await _add_all(inventory, cluster, GroupVersionKind("", "v1", "Pod"), "pods", progress)
+    except Refused as error:
+        notes.append(f"no permission to read pods, so their owners and priorities are unknown: {error}")
+        return False
+    group, resource = POD_GROUPS
+    served = await served_version(cluster, group, POD_GROUP_VERSIONS, resource)
+    if served is not None:
+        try:
+            await _add_all(inventory, cluster, GroupVersionKind(group, served, "PodGroup"), resource, progress)
+        except Refused as error:
+            notes.append(
+                f"no permission to read PodGroups, so the pods of each are shown as a gang, and all as evicted: {error}"
+            )
+    return True
 
 
 async def _add_all(

@@ -15,6 +15,7 @@ from webhook.api.meta import format_time
 from webhook.api.rules import DeviceTaintRule
 from webhook.commands.preview.patches import patch_values
 from webhook.files.report import UNREADABLE, Level
+from webhook.inventory.gangs import root_owner
 from webhook.inventory.preview import PodOutcome
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from webhook.commands.preview.patches import PatchOutcome
     from webhook.files.report import Row
     from webhook.inventory.fates import DeviceNames
+    from webhook.inventory.gang_losses import BrokenGang
     from webhook.inventory.hardware import Sibling
     from webhook.inventory.impact import Taint
     from webhook.inventory.preview import Cause, GroupRow, PodRow, Preview
@@ -66,6 +68,7 @@ class ObjectPreview:
     notes: tuple[str, ...] = ()
     confirmation: DryRunResult | None = None
     """None for slices and patches, which need none."""
+    gangs: tuple[BrokenGang, ...] = ()
     outcome: PatchOutcome | None = None
     """Of a patch."""
 
@@ -128,6 +131,7 @@ def _preview_values(item: ObjectPreview, now: datetime) -> dict[str, Any]:
         "summary": _summary_values(preview),
         "pods": [_pod_values(each, now) for each in preview.pods],
         "podGroups": [_group_values(each, now) for each in preview.pod_groups],
+        "gangs": [_gang_values(each) for each in item.gangs],
         "siblings": [_sibling_values(each) for each in preview.impact.siblings.devices],
         "incompletePools": [{"driver": driver, "pool": pool} for driver, pool in preview.impact.incomplete_pools],
         "notes": list(item.notes),
@@ -150,6 +154,8 @@ def _summary_values(preview: Preview) -> dict[str, Any]:
         "claims": len(preview.claims),
         "namespaces": preview.namespaces,
         "evicted": preview.count(PodOutcome.EVICTED),
+        "companions": preview.companions,
+        "leftAlone": preview.count(PodOutcome.LEFT_ALONE),
         "waves": [{"seconds": seconds, "pods": pods} for seconds, pods in preview.waves.items()],
         "tolerating": preview.count(PodOutcome.TOLERATES),
         "unseen": preview.count(PodOutcome.UNSEEN),
@@ -248,10 +254,12 @@ def _due_at(seconds: int | None, now: datetime) -> str | None:
 def _pod_values(row: PodRow, now: datetime) -> dict[str, Any]:
     pod = row.pod
     owner = pod.owner if pod is not None else None
+    root = root_owner(pod) if pod is not None else None
     return {
         **_fate_values(row, now),
         "known": pod is not None,
         "owner": None if owner is None else {"kind": owner.kind, "name": owner.name, "uid": owner.uid},
+        "rootOwner": None if root is None else {"kind": root.kind, "name": root.name},
         "priority": None if pod is None else pod.priority,
         "node": pod.node_name or None if pod is not None else None,
         "hold": None if pod is None else pod.hold,
@@ -260,6 +268,17 @@ def _pod_values(row: PodRow, now: datetime) -> dict[str, Any]:
 
 def _group_values(row: GroupRow, now: datetime) -> dict[str, Any]:
     return {**_fate_values(row, now), "pods": names_of(row.pods)}
+
+
+def _gang_values(broken: BrokenGang) -> dict[str, Any]:
+    gang = broken.gang
+    return {
+        "kind": gang.kind,
+        "namespace": gang.namespace,
+        "name": gang.name,
+        "evicted": broken.evicted,
+        "pods": broken.pods,
+    }
 
 
 def names_of(keys: Iterable[str]) -> list[str]:

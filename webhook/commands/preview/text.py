@@ -10,8 +10,10 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, DeviceTaintRule
 from webhook.commands.preview.patches import change_lines, patch_title
 from webhook.commands.preview.report import DryRunAnswer
+from webhook.eviction.exemptions import StepReason
 from webhook.files.render import line, visible
 from webhook.files.tables import table
+from webhook.inventory.gangs import root_owner
 from webhook.inventory.matching import Evictor
 from webhook.inventory.preview import OutcomeReason, PodOutcome
 
@@ -22,19 +24,32 @@ if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
     from webhook.api.taints import DeviceTaint, DeviceToleration
     from webhook.commands.preview.report import DryRunResult, ObjectPreview, PreviewReport
+    from webhook.inventory.gang_losses import BrokenGang
     from webhook.inventory.preview import GroupRow, PodRow, Preview
     from webhook.inventory.published import DeviceId
 
 _WAVES_SHOWN: Final = 6
+_GANGS_SHOWN: Final = 5
 _NAMES_SHOWN: Final = 5
 _DEVICES_SHOWN: Final = 4
 _PRIORITY: Final = 2
 """The index of the column with numbers."""
 _OURS: Final = f"{PROGRAM} evict"
 _WORDS: Final = {
+    PodOutcome.LEFT_ALONE: "left alone",
     PodOutcome.TOLERATES: "tolerates",
     PodOutcome.UNSEEN: "unseen",
     PodOutcome.KEPT: "stays",
+}
+
+_PLAIN_REASONS: Final = {
+    OutcomeReason.NOT_TOLERATED: "no toleration",
+    OutcomeReason.EXTENDED_RESOURCE: "uses it through an extended resource",
+    OutcomeReason.TERMINATING: "already leaving",
+    OutcomeReason.FINISHED: "already leaving",
+    OutcomeReason.MIRROR_POD: StepReason.MIRROR.value,
+    OutcomeReason.DAEMON_SET: StepReason.DAEMON.value,
+    OutcomeReason.ACTION_SKIP: StepReason.SKIPPED.value,
 }
 
 
@@ -139,11 +154,15 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
     if preview.claims:
         yield "evicted", count(pods, "pod")
         yield from _wave_lines(list(preview.waves.items()))
+        yield from _gang_lines(item.gangs)
+        if preview.companions:
+            yield "along", f"{count(preview.companions, 'pod')} of these only with the rest of their PodGroup"
         where = f"{count(len(preview.namespaces), 'namespace')}: {first_names(preview.namespaces)}"
         yield "claims", f"{len(preview.claims)} in {where}"
     else:
         yield "evicted", "no pods" if report.claims_known else "unknown: the dump has no ResourceClaims"
     for name, outcome, text in (
+        ("left alone", PodOutcome.LEFT_ALONE, "{} by our worker"),
         ("tolerate", PodOutcome.TOLERATES, "{}"),
         ("unseen", PodOutcome.UNSEEN, "{} with extended resources, which the in-tree controller does not see"),
         ("stay", PodOutcome.KEPT, "{}; the taint only blocks new allocations"),
@@ -172,8 +191,21 @@ def _wave_lines(waves: Sequence[tuple[int, int]]) -> Iterator[tuple[str, str]]:
         yield f"  until {duration(rest[-1][0])}", count(sum(pods for _, pods in rest), "pod")
 
 
+def _gang_lines(gangs: Sequence[BrokenGang]) -> Iterator[tuple[str, str]]:
+    """Each gang, as far as there are few; then how many more."""
+    shown = gangs if len(gangs) <= _GANGS_SHOWN else gangs[: _GANGS_SHOWN - 1]
+    for broken in shown:
+        yield "gang", f"{broken.evicted} of {count(broken.pods, 'pod')} of {broken.gang}"
+    rest = gangs[len(shown) :]
+    if rest:
+        evicted, pods = sum(broken.evicted for broken in rest), sum(broken.pods for broken in rest)
+        yield "gangs", f"{evicted} of {count(pods, 'pod')} of {len(rest)} more"
+
+
 def _group_text(group: GroupRow, report: PreviewReport) -> str:
     fate = _WORDS.get(group.outcome) or f"evicted {_when(group.seconds or 0)}"
+    if group.outcome is PodOutcome.LEFT_ALONE:
+        fate += ", as its claims stay reserved until it is deleted"
     known = f"{count(len(group.pods), 'pod')} known" if report.pods_known else "its pods are unknown"
     return f"{group.namespace}/{group.name}: {fate}; {known}, not counted above"
 
@@ -231,8 +263,7 @@ def _standing(row: PodRow) -> list[str]:
     """Owner and priority."""
     if row.pod is None:
         return ["?", "?"]
-    owner = row.pod.owner
-    return ["-" if owner is None else f"{owner.kind}/{owner.name}", str(row.pod.priority)]
+    return [str(root_owner(row.pod) or "-"), str(row.pod.priority)]
 
 
 def _devices(devices: Sequence[DeviceId], *, drivers: bool) -> str:
@@ -255,10 +286,8 @@ def _why(row: PodRow, *, named: bool) -> str:
     """The reason in words, with the taint where there are several."""
     cause = row.cause
     toleration = "" if cause.toleration is None else toleration_text(cause.toleration) or "a toleration of everything"
-    text = ""
+    text = _PLAIN_REASONS.get(cause.reason, "")
     match cause.reason:
-        case OutcomeReason.NOT_TOLERATED:
-            text = "no toleration"
         case OutcomeReason.EFFECT_NOT_NAMED:
             text = f"{toleration}: sets no effect, but the in-tree controller requires NoExecute"
         case OutcomeReason.TOLERATED_FOR_SECONDS:
@@ -268,15 +297,21 @@ def _why(row: PodRow, *, named: bool) -> str:
             text = toleration
         case OutcomeReason.TOLERATES_SCHEDULING:
             text = f"{toleration}: a replacement would land on the same device"
-        case OutcomeReason.EXTENDED_RESOURCE:
-            text = "uses it through an extended resource"
         case OutcomeReason.ALLOCATION_ONLY:
             text = f"{cause.taint.effect} evicts no pods"
-        case OutcomeReason.TERMINATING | OutcomeReason.FINISHED:
-            text = "already leaving"
+        case OutcomeReason.WITH_POD_GROUP:
+            text = f"with PodGroup {_group_name(row)}"
+        case OutcomeReason.HELD_BY_POD_GROUP:
+            text = f"PodGroup {_group_name(row)} keeps its claims reserved"
+        case _:
+            pass  # as above
     if row.pod is not None and row.pod.hold is not None and row.outcome is PodOutcome.EVICTED:
         text += f"; on hold: {row.pod.hold}" if row.pod.hold else "; on hold"
     return f"{taint_text(cause.taint)}: {text}" if named else text
+
+
+def _group_name(row: PodRow) -> str:
+    return "" if row.pod is None else row.pod.pod_group
 
 
 # --- confirmation -------------------------------------------------------------------------------

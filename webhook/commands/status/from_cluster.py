@@ -6,6 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
+from webhook.api.owners import POD_GROUPS
+from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import config_map_of, listed
@@ -27,6 +29,8 @@ class _Resource(NamedTuple):
     name: str
     kind: str
     lacking: str = ""
+    optional: bool = False
+    """Whether a cluster may do without it: then there are none."""
 
 
 _RULES: Final = _Resource(GROUP, RULE_VERSIONS, "devicetaintrules", "DeviceTaintRule")
@@ -46,6 +50,14 @@ _RESOURCES: Final = (
         "poddisruptionbudgets",
         "PodDisruptionBudget",
         "pods are shown as due that a disruption budget blocks",
+    ),
+    _Resource(
+        POD_GROUPS[0],
+        POD_GROUP_VERSIONS,
+        POD_GROUPS[1],
+        "PodGroup",
+        "it is unknown which pods go together and which are held by a PodGroup",
+        optional=True,
     ),
 )
 _NOT_SERVED: Final = "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaints)"
@@ -80,8 +92,9 @@ async def _read(cluster: Cluster, config_map: NamespacedName | None) -> ClusterS
                 notes.append(f"no permission to read {resource.name}, so {resource.lacking}: {error}")
                 continue
             if found is None:
-                missing.add(resource.kind)
-                notes.append(_NOT_SERVED)
+                if not resource.optional:
+                    missing.add(resource.kind)
+                    notes.append(_NOT_SERVED)
                 continue
             for each in found:
                 objects.add(each)
@@ -95,12 +108,12 @@ async def _read(cluster: Cluster, config_map: NamespacedName | None) -> ClusterS
 
 
 async def _list(cluster: Cluster, resource: _Resource) -> list[StatusObject] | None:
-    """All objects of a collection that `status` keeps; None if rules are not served. Raises ClusterError."""
+    """All objects of a collection that `status` keeps; None if it is not served. Raises ClusterError."""
     version: str | None = resource.versions[0]
-    if resource.group == GROUP:
-        version = await served_version(cluster, GROUP, resource.versions, resource.name)
+    if resource.group == GROUP or resource.optional:
+        version = await served_version(cluster, resource.group, resource.versions, resource.name)
     if version is None:
-        if resource is _RULES:
+        if resource is _RULES or resource.optional:
             return None
         raise NotFound(f"{resource.name}.{GROUP} is not served in {', '.join(resource.versions)}", code=404)
     path = path_of(resource.group, version, resource.name)

@@ -14,20 +14,11 @@ from webhook.policy.model import NAMESPACE_NAME_LABEL
 from webhook.policy.ports import NamespaceFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from webhook.api.field import FieldError
     from webhook.inventory.state import InventoryObject
 
 _BUDGET: Final = ("policy/v1", "PodDisruptionBudget")
 _NAMESPACE: Final = ("v1", "Namespace")
-
-
-class LabeledPod(NamedTuple):
-    """A pod and its labels, by which budgets select it."""
-
-    pod: Pod
-    labels: Mapping[str, str]
 
 
 class HeldNamespace(NamedTuple):
@@ -37,7 +28,7 @@ class HeldNamespace(NamedTuple):
     hold: str | None
 
 
-StatusObject: TypeAlias = "InventoryObject | LabeledPod | HeldNamespace | DisruptionBudget"
+StatusObject: TypeAlias = "InventoryObject | HeldNamespace | DisruptionBudget"
 
 
 def object_in(value: Any) -> tuple[StatusObject | None, list[FieldError]]:
@@ -50,10 +41,7 @@ def object_in(value: Any) -> tuple[StatusObject | None, list[FieldError]]:
         meta = Reader.of(value, errors).meta()
         labels = labels_of(value) | {NAMESPACE_NAME_LABEL: meta.name}
         return HeldNamespace(NamespaceFacts(meta.name, labels), meta.annotations.get(HOLD)), errors
-    held, errors = held_in(value)
-    if isinstance(held, Pod):
-        return (LabeledPod(held, labels_of(value)) if held.uses_claims else None), errors
-    return held, errors
+    return held_in(value)
 
 
 @dataclass(slots=True)
@@ -64,15 +52,10 @@ class StatusObjects:
     namespaces: dict[str, HeldNamespace] = field(default_factory=dict)
     budgets: dict[str, dict[str, DisruptionBudget]] = field(default_factory=dict)
     """By namespace and name."""
-    _labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    """Of pods, by uid."""
 
     def add(self, found: StatusObject) -> None:
         """One more object; of two with the same name the last counts."""
         match found:
-            case LabeledPod(pod, labels):
-                self.inventory.apply(None, pod)
-                self._labels[pod.meta.uid] = labels
             case HeldNamespace(facts):
                 self.namespaces[facts.name] = found
             case DisruptionBudget(meta):
@@ -94,14 +77,11 @@ class StatusObjects:
 
     def select(self, pod: Pod) -> tuple[str, ...]:
         """The names of the budgets that select the pod, in order."""
-        labels = self._labels.get(pod.meta.uid, {})
+        labels = dict(pod.labels)
         known = self.budgets.get(pod.meta.namespace, {})
         return tuple(
             sorted(name for name, each in known.items() if each.selector is not None and each.selector.matches(labels))
         )
-
-    async def look_up(self, pod: Pod) -> None:
-        """Nothing is left to look up."""
 
     def allowed(self, namespace: str, name: str) -> int | None:
         """How many evictions a budget allows by its status; None if there is no status that is up to date."""

@@ -22,6 +22,8 @@ class PodState(StrEnum):
     DUE = "due"
     HELD = "held"
     """By annotation `/hold`."""
+    PUT_OFF = "putOff"
+    """Until a window opens, or until it completes."""
     BLOCKED = "blocked"
     """By a disruption budget."""
     LIMITED = "limited"
@@ -49,6 +51,9 @@ class WaitKind(StrEnum):
     ANNOUNCEMENT = "announcement"
     """The worker has not written the condition of the rule yet, and evicts no pod before."""
     HOLD = "hold"
+    WINDOW = "window"
+    COMPLETION = "completion"
+    """Its own end, by `waitForCompletion`."""
     BUDGET = "disruptionBudget"
     OVERALL = "overall"
     NAMESPACE = "perNamespace"
@@ -71,7 +76,8 @@ class WaitsFor(msgspec.Struct, frozen=True):
     """What a pod waits for, in words and as fields.
 
     `name`: of budgets (separated by `, `), an owner, a namespace or a driver. `limit` and `count`: the limit's number,
-    and how many pods count toward it now. `pods`: those pods, as `namespace/name`, where an owner limits.
+    and how many places are taken now; pods that go together take one. `pods`: those that do, as `namespace/name`, where
+    an owner limits.
     """
 
     kind: WaitKind

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from webhook.commands.status.report import StatusReport, TaintLine
     from webhook.commands.status.states import PodStatus
 
-_WORDS: Final = {PodState.NOT_DUE: "not due"}
+_WORDS: Final = {PodState.NOT_DUE: "not due", PodState.PUT_OFF: "put off"}
 _EVICTORS: Final = {Evictor.OURS: "worker", Evictor.IN_TREE: "in-tree"}
 _RELEASED: Final = {"True": "its devices are released", "False": "its devices are not released"}
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"))

@@ -17,10 +17,12 @@ from webhook.commands.status.waits import DueState, DueWaits
 from webhook.eviction.announcements import announced_at
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.conditions import EVICTION, ConditionReason, condition_of
+from webhook.eviction.exemptions import StepReason, stays
 from webhook.eviction.modes import InTree, Mode, scope_of
+from webhook.eviction.openings import opening_text
 from webhook.eviction.plans import Plans
 from webhook.eviction.profiles import Profiles, classes_of
-from webhook.eviction.step import Facts, NoAction, StepReason, Wait, next_step
+from webhook.eviction.step import Facts, NoAction, Wait, next_step
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
@@ -33,8 +35,9 @@ if TYPE_CHECKING:
     from webhook.api.pods import Pod
     from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.commands.status.objects import StatusObjects
-    from webhook.eviction.plans import PodPlan
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.profiles import Profile
+    from webhook.eviction.step import Step
     from webhook.inventory.evictions import Eviction
     from webhook.policy.model import Policy
 
@@ -123,7 +126,9 @@ class EvictionView:
         self.evictions = Evictions(
             objects.inventory, scope, lambda rule: announced_at(rule.conditions, rule.generation) or now
         )
-        plans = self._plans = Plans(objects.inventory, self.evictions, self._profile_of)
+        plans = self._plans = Plans(
+            objects.inventory, self.evictions, self._profile_of, never=lambda plan: stays(plan, returns="")
+        )
         breaker = self._breaker = Breaker(
             objects.inventory,
             self.evictions,
@@ -133,7 +138,7 @@ class EvictionView:
             on_later=lambda _uid, _seconds: None,
         )
         keys = self.evictions.everything()
-        plans.replan(keys)
+        _plan(plans, keys)
         for key in keys:
             self._give_up(key, objects.inventory.pods[key])
         breaker.start()
@@ -153,7 +158,12 @@ class EvictionView:
                 eviction = self.evictions.eviction_of(pod)
                 if eviction is not None:
                     yield self._leaving(pod, eviction)
-            elif (plan := self._plans.scheduled.get(pod.meta.uid)) is not None and plan.key == key:
+            elif (
+                (plan := self._plans.scheduled.get(pod.meta.uid)) is not None
+                and plan.key == key
+                # The in-tree controller knows of no groups: a pod goes because of its own claims, or stays.
+                and (self.evictor is Evictor.OURS or self.evictions.eviction_of(pod) is not None)
+            ):
                 yield self._staying(plan)
 
     def _profile_of(self, pod: Pod) -> Profile:
@@ -193,7 +203,8 @@ class EvictionView:
         eviction, profile = plan.eviction, plan.profile.settings
         tainted_at = _tainted_at(eviction)
         due = _later(eviction.due, profile.grace_seconds)
-        step = next_step(Facts(plan.pod, eviction, profile, self._objects.hold_of(plan.pod)), self._settings.now)
+        hold = self._objects.hold_of(plan.pod)
+        step = next_step(Facts(plan.pod, eviction, profile, hold, plan.held_by), self._settings.now)
         if all(reason.rule_uid in self._stops for reason in eviction.reasons):
             condition = self._stops[eviction.reasons[0].rule_uid]
             since, waits_for = condition.last_transition_time, WaitsFor(WaitKind.STOP, f"stopped: {condition.message}")
@@ -206,9 +217,21 @@ class EvictionView:
         if isinstance(step, Wait) and step.reason is StepReason.EARLY:
             waits_for = WaitsFor(WaitKind.TIME, "its due time")
             return PodStatus(plan.pod, eviction, self.evictor, PodState.NOT_DUE, due, tainted_at, waits_for)
-        state, waits_for, since = self._due(plan, isinstance(step, Wait))
+        state, waits_for, since = self._put_off(plan, step) or self._due(plan, isinstance(step, Wait))
         since = due if since is None else max(due, since)
         return PodStatus(plan.pod, eviction, self.evictor, state, due, since, waits_for)
+
+    def _put_off(self, plan: PodPlan, step: Step) -> DueState | None:
+        """The state of a pod that waits for a window, or is left to complete."""
+        now = self._settings.now
+        if isinstance(step, Wait) and step.reason is StepReason.WINDOW:
+            opening = opening_text([plan.profile.settings], now)
+            text = f"a window, which opens at {opening}" if opening else "a window"
+            return DueState(PodState.PUT_OFF, WaitsFor(WaitKind.WINDOW, text))
+        if isinstance(step, Wait) and step.reason is StepReason.COMPLETING:
+            text = f"its end, at most until {format_time(now + timedelta(seconds=step.seconds))}"
+            return DueState(PodState.PUT_OFF, WaitsFor(WaitKind.COMPLETION, text))
+        return None
 
     def _due(self, plan: PodPlan, held: bool) -> DueState:  # noqa: FBT001 -- by position, once
         if held:
@@ -243,6 +266,14 @@ def views_of(objects: StatusObjects, settings: StatusSettings) -> tuple[Eviction
     if settings.in_tree is InTree.ABSENT or (scope.no_execute is Evictor.OURS and not scope.only_extended):
         return (ours,)
     return ours, EvictionView(objects, settings, Evictor.IN_TREE, EvictionScope(Evictor.IN_TREE))
+
+
+def _plan(plans: Plans, keys: Iterable[str]) -> None:
+    """Plans all of these pods, and again those that were planned before the pods because of which they go."""
+    while keys:
+        plans.replan(keys)
+        keys = sorted(plans.companions.to_replan)
+        plans.companions.to_replan.clear()
 
 
 def _tainted_at(eviction: Eviction) -> datetime | None:

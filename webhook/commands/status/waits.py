@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.admission.impact_text import count
 from webhook.api.meta import format_time
 from webhook.api.rules import own_rate
 from webhook.commands.status.states import PodState, WaitKind, WaitsFor
 from webhook.eviction.budget_gate import BudgetGate
+from webhook.eviction.grouping import owner_of
 from webhook.eviction.limits import BreakerLimit, NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.profiles import max_unavailable
 from webhook.eviction.rate_limiter import RateLimiter
+from webhook.inventory.gangs import root_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +22,8 @@ if TYPE_CHECKING:
     from webhook.api.budgets import DisruptionBudget
     from webhook.commands.status.objects import StatusObjects
     from webhook.eviction.breaker import Breaker
-    from webhook.eviction.plans import Plans, PodPlan
+    from webhook.eviction.plans import Plans
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.profiles import Profile
 
 _NOW_SECONDS: Final = 0.0
@@ -47,10 +51,11 @@ class DueWaits:
         self._gate = gate
         self._limiter = RateLimiter(plans, objects.inventory.rules, profile_at, gate, breaker)
         self._missing: dict[str, tuple[str, ...]] = {}
-        """Unavailable pods by the uid of their owner."""
+        """Unavailable pods by their owner, as limits count it."""
         for key, pod in sorted(objects.inventory.pods.items()):
-            if pod.owner is not None and plans.owners.is_unavailable(pod.owner.uid, pod.meta.uid):
-                self._missing[pod.owner.uid] = (*self._missing.get(pod.owner.uid, ()), key)
+            owner = owner_of(pod)
+            if plans.owners.is_missing(owner, pod.meta.uid):
+                self._missing[owner] = (*self._missing.get(owner, ()), key)
 
     def of(self, plan: PodPlan) -> DueState:
         """Limits first, then budgets, then rates: the order in which the worker asks them."""
@@ -67,12 +72,14 @@ class DueWaits:
         settings, under_way = plan.profile.settings, self._plans.under_way
         match self._limiter.blocked_by(self._limiter.ready_pod(plan), _NOW_SECONDS):
             case OverallLimit():
-                most, count = settings.overall, len(under_way)
-                return WaitsFor(WaitKind.OVERALL, f"overall: {most}, and {count} are terminating", "", most, count)
+                most, places = settings.overall, under_way.places
+                text = f"overall: {most}, and {_taken(places, len(under_way))} are terminating"
+                return WaitsFor(WaitKind.OVERALL, text, "", most, places)
             case NamespaceLimit(namespace):
-                most, count = settings.per_namespace, under_way.count(namespace)
-                text = f"perNamespace: {most}, and {count} of {namespace} are terminating"
-                return WaitsFor(WaitKind.NAMESPACE, text, namespace, most, count)
+                most, places = settings.per_namespace, under_way.count(namespace)
+                taken = _taken(places, under_way.pod_count(namespace), f" of {namespace}")
+                text = f"perNamespace: {most}, and {taken} are terminating"
+                return WaitsFor(WaitKind.NAMESPACE, text, namespace, most, places)
             case OwnerLimit(owner):
                 return self._owner(plan, owner)
             case BreakerLimit(driver):
@@ -82,15 +89,16 @@ class DueWaits:
                 return None  # none, or a budget, of which `_budget` knows more
 
     def _owner(self, plan: PodPlan, uid: str) -> WaitsFor:
-        owner, owners = plan.pod.owner, self._plans.owners
-        assert owner is not None
-        missing = self._missing.get(uid, ())
-        most, count = max_unavailable(plan.profile.settings.per_owner_unavailable, owners.pod_count(uid)), len(missing)
+        owner, missing = root_owner(plan.pod), self._missing.get(uid, ())
+        owners = self._plans.owners
+        most = max_unavailable(plan.profile.settings.per_owner_unavailable, owners.place_count(uid))
+        places, pods = owners.unavailable(uid), len(missing)
         shown = ", ".join(key.rpartition("/")[2] for key in missing[:_SIBLINGS_SHOWN])
-        rest = f" and {count - _SIBLINGS_SHOWN} more" if count > _SIBLINGS_SHOWN else ""
-        name = f"{owner.kind}/{owner.name}"
-        text = f"perOwnerUnavailable: {most}, and {count} of {name} unavailable: {shown}{rest}"
-        return WaitsFor(WaitKind.OWNER, text, name, most, count, missing)
+        rest = f" and {pods - _SIBLINGS_SHOWN} more" if pods > _SIBLINGS_SHOWN else ""
+        name = str(owner)
+        taken = _taken(places, pods, f" of {name}")
+        text = f"perOwnerUnavailable: {most}, and {taken} unavailable: {shown}{rest}"
+        return WaitsFor(WaitKind.OWNER, text, name, most, places, missing)
 
     def _budget(self, plan: PodPlan) -> DueState | None:
         limit = self._gate.limit_of(plan)
@@ -119,6 +127,13 @@ class DueWaits:
         most = settings.max_per_minute
         text = f"its turn: at most {rate:g} a second" + (f" and {most} a minute" if most is not None else "")
         return WaitsFor(WaitKind.RATE, text)
+
+
+def _taken(places: int, pods: int, of: str = "") -> str:
+    """What counts toward a limit: places, and how many pods they stand for where that is another number."""
+    if places == pods:
+        return f"{places}{of}"
+    return f"{count(pods, 'pod')}{of} in {count(places, 'place')}"
 
 
 def _budget_text(budget: DisruptionBudget) -> str:

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from tests.unit.cluster.acting import acting_cluster
 from tests.unit.cluster.cache.following import no_chance, page, synced
-from tests.unit.cluster.peer import Answer, Peer, run, status
+from tests.unit.cluster.peer import Peer, run
 from tests.unit.eviction.objects import owned, pod
+from webhook.cluster.cache import disruption_budgets
 from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache
 
 if TYPE_CHECKING:
-    from webhook.api.pods import Pod
+    from collections.abc import AsyncIterator, Callable
 
 
-async def selected(budgets: DisruptionBudgetCache, pod: Pod) -> tuple[str, ...] | None:
-    await budgets.look_up(pod)
-    return budgets.select(pod)
+TRAIN: Final = (("app", "train"),)
 
 
 def budget(name: str, selector: dict[str, Any] | None, where: str = "ml") -> dict[str, Any]:
     meta = {"name": name, "namespace": where, "uid": f"uid-{name}", "resourceVersion": "3"}
     return {"metadata": meta, "spec": {} if selector is None else {"selector": selector}}
+
+
+@asynccontextmanager
+async def following(
+    *listed: dict[str, Any], on_selectors: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[tuple[Peer, DisruptionBudgetCache]]:
+    async with Peer() as peer, acting_cluster(peer) as cluster:
+        peer.answers.append(page(10, *listed))
+        budgets = DisruptionBudgetCache(cluster, on_selectors, random=no_chance)
+        async with synced(budgets.reflector):
+            yield peer, budgets
 
 
 @pytest.mark.parametrize(
@@ -40,38 +53,54 @@ def budget(name: str, selector: dict[str, Any] | None, where: str = "ml") -> dic
 )
 def test_budget_covers_whom_it_selects(selector: dict[str, Any] | None, covered: bool) -> None:  # noqa: FBT001
     async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(page(10, budget("b", selector)))
-            peer.otherwise = lambda _: Answer({"metadata": {"name": "x", "labels": {"app": "train"}}})
-            budgets = DisruptionBudgetCache(cluster, random=no_chance)
-            async with synced(budgets.reflector):
-                assert await selected(budgets, owned("one")) == (("b",) if covered else ())
+        async with following(budget("b", selector)) as (_, budgets):
+            assert budgets.select(owned("one", labels=TRAIN)) == (("b",) if covered else ())
 
     run(test())
 
 
-def test_labels_are_asked_for_once_an_owner_and_only_where_there_are_budgets() -> None:
+def test_pods_of_one_owner_may_have_different_budgets() -> None:
     async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(page(10, budget("b", {"matchLabels": {"app": "train"}})))
-            peer.otherwise = lambda _: Answer({"metadata": {"labels": {"app": "train"}}})
-            budgets = DisruptionBudgetCache(cluster, random=no_chance)
-            async with synced(budgets.reflector):
-                assert await selected(budgets, owned("one")) == ("b",)
-                assert await selected(budgets, owned("two")) == ("b",)
-                assert await selected(budgets, pod("three", namespace="web")) == ()
-                assert [each.path for each in peer.lists if "/pods/" in each.path] == ["/api/v1/namespaces/ml/pods/one"]
+        async with following(
+            budget("second", {"matchLabels": {"app": "train"}}), budget("first", {"matchLabels": {"app": "train"}})
+        ) as (peer, budgets):
+            assert budgets.select(owned("one", labels=TRAIN)) == ("first", "second")
+            assert budgets.select(owned("two", labels=(("app", "serve"),))) == ()
+            assert budgets.select(owned("three")) == ()
+            assert budgets.select(owned("four", labels=TRAIN, namespace="web")) == ()
+            assert budgets.select(owned("one", labels=TRAIN)) == ("first", "second")
+            assert [each.path for each in peer.lists if "/pods" in each.path] == [], "no request is needed"
 
     run(test())
 
 
-def test_pod_whose_labels_cannot_be_read_has_no_budget() -> None:
+def test_budgets_are_remembered_of_a_bounded_number_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disruption_budgets, "_REMEMBERED_MOST", 3)
+
     async def test() -> None:
-        async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.append(page(10, budget("b", {})))
-            peer.otherwise = lambda _: Answer(status(403, "no"), 403)
-            budgets = DisruptionBudgetCache(cluster, random=no_chance)
-            async with synced(budgets.reflector):
-                assert await selected(budgets, owned("one")) is None
+        async with following(budget("b", {"matchLabels": {"index": "2"}})) as (_, budgets):
+            for _ in range(2):
+                found = [budgets.select(pod("p", labels=(("index", str(index)),))) for index in range(5)]
+                assert found == [(), (), ("b",), (), ()]
+                assert len(budgets._selecting["ml"]) <= 3
+
+    run(test())
+
+
+def test_budget_that_selects_other_pods_is_seen() -> None:
+    told: list[str] = []
+
+    async def test() -> None:
+        async with following(budget("b", {"matchLabels": {"app": "serve"}}), on_selectors=told.append) as (_, budgets):
+            assert budgets.select(owned("one", labels=TRAIN)) == ()
+            known = budgets.reflector.items["ml/b"]
+            selector = structs.replace(known.spec, selector=None)
+            budgets._changed(known, structs.replace(known, spec=selector))
+            assert budgets.select(owned("one", labels=TRAIN)) == ()
+            budgets._changed(None, msgspec.convert(budget("b", {}), type(known)))
+            assert budgets.select(owned("one", labels=TRAIN)) == ("b",)
+            budgets._changed(msgspec.convert(budget("b", {}), type(known)), None)
+            assert budgets.select(owned("one", labels=TRAIN)) == ()
+            assert told == ["ml"] * 4
 
     run(test())

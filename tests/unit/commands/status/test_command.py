@@ -182,6 +182,7 @@ def test_json_has_what_is_reported_and_what_is_computed(run_status: StatusRunner
                 "notDue": 1,
                 "due": 2,
                 "held": 1,
+                "putOff": 0,
                 "blocked": 1,
                 "limited": 1,
                 "paused": 0,
@@ -350,9 +351,15 @@ def test_unreadable_dump_is_two(run_status: StatusRunner) -> None:
     assert run_status("--dump", "gone.yaml")[0] == 2
 
 
-def test_pods_without_claims_and_labels_that_are_no_text_do_no_harm(run_status: StatusRunner) -> None:
+def test_pods_without_claims_do_no_harm(run_status: StatusRunner) -> None:
+    assert run_status.values(dump=[*CLUSTER, make_pod("plain")])["taints"][0]["computed"]["pending"] == 6
+
+
+def test_pod_with_labels_that_are_no_text_is_left_out(run_status: StatusRunner) -> None:
+    """No server has one, and which budgets select it is not known."""
     odd = make_pod("odd", "train", meta={"labels": {"app": 7}})
-    assert run_status.values(dump=[*CLUSTER, odd, make_pod("plain")])["taints"][0]["computed"]["pending"] == 6
+    code, output, error = run_status(dump=[*CLUSTER, odd])
+    assert (code, "Pod ml/odd: left out: metadata.labels[app]" in output + error) == (2, True), output + error
 
 
 def test_nothing_is_logged_about_a_breaker(run_status: StatusRunner) -> None:

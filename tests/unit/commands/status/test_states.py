@@ -11,19 +11,21 @@ from msgspec import structs
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
 from webhook.api.budgets import DisruptionBudget
+from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.owners import Owner
+from webhook.api.pod_groups import ALL, PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import EVICTIONS_PER_SECOND, Condition, DeviceSelector
 from webhook.api.selectors import LabelRequirement, LabelSelector
-from webhook.commands.status.objects import HeldNamespace, LabeledPod, StatusObjects
+from webhook.commands.status.objects import HeldNamespace, StatusObjects
 from webhook.commands.status.report import lines_of
 from webhook.commands.status.states import PodState, WaitKind
 from webhook.commands.status.views import StatusSettings, guessed_mode
 from webhook.eviction.conditions import EVICTED_PODS, EVICTION
 from webhook.eviction.modes import InTree, Mode
 from webhook.inventory.matching import Evictor
-from webhook.policy.model import BUILTIN, EvictionProfile, NamespaceMatch, Pause, Policy
+from webhook.policy.model import BUILTIN, EvictionProfile, EvictionWindow, NamespaceMatch, Pause, Policy
 from webhook.policy.ports import NamespaceFacts
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def objects_of(*given: Any, labels: Mapping[str, str] = WEB) -> StatusObjects:
     objects = StatusObjects()
     pods = [each for each in given if isinstance(each, Pod)]
     for each in given:
-        objects.add(LabeledPod(each, labels) if each in pods else each)
+        objects.add(structs.replace(each, labels=tuple(labels.items())) if each in pods else each)
     for number, each in enumerate(pods):
         key = f"{each.meta.namespace}/{each.meta.name}-claim"
         if key not in objects.inventory.claims:
@@ -88,6 +90,9 @@ def condition(reason: str, message: str = "", status: str = "True", generation: 
     return Condition(EVICTION, status, reason, message, generation, AGO)
 
 
+WINDOW = EvictionWindow("0 22 * * *", 3600.0, "Europe/Berlin")
+
+
 # --- states -------------------------------------------------------------------------------------
 
 
@@ -101,6 +106,26 @@ def test_grace_of_the_profile_counts_toward_the_due_time() -> None:
     status = only(rule(), pod(), grace_seconds=30.0)
     assert (status.state, status.due) == (PodState.NOT_DUE, NOW + timedelta(seconds=30))
     assert only(rule(), pod(), grace_seconds=30.0, now=NOW + timedelta(seconds=30)).state is PodState.DUE
+
+
+def test_pod_waits_for_a_window() -> None:
+    status = only(rule(), pod(), windows=(WINDOW,))
+    text = "a window, which opens at 2026-06-01T22:00:00+02:00 (Europe/Berlin)"
+    assert told(status) == (PodState.PUT_OFF, WaitKind.WINDOW, text)
+    assert (status.due, status.since, status.state.pending) == (NOW, NOW, True)
+    assert only(rule(), pod(), windows=(WINDOW,), now=NOW + timedelta(hours=8)).state is PodState.DUE
+
+
+def test_pod_is_left_to_complete() -> None:
+    status = only(rule(), pod(completes=True), wait_for_completion_seconds=60.0)
+    text = "its end, at most until 2026-06-01T12:01:00Z"
+    assert told(status) == (PodState.PUT_OFF, WaitKind.COMPLETION, text)
+    assert only(rule(), pod(), wait_for_completion_seconds=60.0).state is PodState.DUE
+
+
+def test_pod_of_a_profile_that_skips_is_skipped() -> None:
+    status = only(rule(), pod(), skips=True)
+    assert told(status) == (PodState.SKIPPED, WaitKind.EXEMPTION, "nothing: its profile has action: skip")
 
 
 def test_pod_that_nothing_holds_back_is_due_and_waits_for_its_turn() -> None:
@@ -362,3 +387,51 @@ def test_supplement_takes_what_the_in_tree_controller_misses() -> None:
         "pod": Evictor.IN_TREE,
         "extended": Evictor.OURS,
     }
+
+
+def test_pods_of_a_gang_count_as_one_place() -> None:
+    end = NOW + timedelta(seconds=30)
+    leaving = [pod(f"rank-{number}", deleting=True, gone_by=end, gang="train") for number in range(3)]
+    overall = statuses(rule(), pod(), *leaving, overall=1)["pod"].waits_for
+    assert (overall.message, overall.count) == ("overall: 1, and 3 pods in 1 place are terminating", 1)
+    inside = statuses(rule(), pod(), *leaving, per_namespace=1)["pod"].waits_for
+    assert (inside.message, inside.count) == ("perNamespace: 1, and 3 pods of ml in 1 place are terminating", 1)
+    ranks = [owned(f"rank-{number}", ready=False, gang="train") for number in range(4)]
+    owner = statuses(rule(), *ranks, owned("other-0", gang="other"))["other-0"].waits_for
+    assert owner.message == (
+        "perOwnerUnavailable: 1, and 4 pods of ReplicaSet/rs in 1 place unavailable: rank-0, rank-1, rank-2 and 1 more"
+    )
+    assert (owner.limit, owner.count, len(owner.pods)) == (1, 1, 4)
+
+
+def ring_of(uid: str = "uid-ring") -> list[Any]:
+    """A PodGroup of mode all; its pod `hit` uses a claim that is reserved for it, and `beside` uses another device."""
+    crew = Consumer("scheduling.k8s.io", "podgroups", "ring", "uid-ring")
+    return [
+        PodGroup(ObjectMeta("ring", namespace="ml", uid=uid), ALL),
+        pod("hit", pod_group="ring"),
+        claim("hit", devices=("gpu-0",), consumers=(crew,)),
+        pod("beside", pod_group="ring"),
+        claim("beside", devices=("gpu-1",)),
+    ]
+
+
+def test_pod_whose_group_keeps_its_claims_waits_for_nothing() -> None:
+    only_first = rule(selector=DeviceSelector(DRIVER, None, "gpu-0"))
+    found = statuses(only_first, *ring_of())
+    text = "nothing: its PodGroup keeps its claims reserved"
+    assert {name: told(each) for name, each in found.items()} == {
+        "hit": (PodState.SKIPPED, WaitKind.EXEMPTION, text)
+    }, "and takes no other pod along"
+    assert statuses(only_first, *ring_of("another"))["hit"].state is PodState.DUE
+
+
+def test_only_the_worker_takes_pods_of_a_group_along() -> None:
+    """All of them, in whatever order they are planned."""
+    ring = ring_of()
+    ring[2] = claim("hit", devices=("gpu-0",))
+    for number in range(20):
+        ring += [pod(f"rank-{number}", pod_group="ring"), claim(f"rank-{number}", devices=("gpu-1",))]
+    only_first = rule(selector=DeviceSelector(DRIVER, None, "gpu-0"))
+    assert set(statuses(only_first, *ring)) == {"hit", "beside", *[f"rank-{number}" for number in range(20)]}
+    assert set(statuses(only_first, *ring, mode=Mode.DELEGATED, in_tree=InTree.ACTIVE)) == {"hit"}

@@ -11,6 +11,8 @@ from tests.builders import DRIVER
 from tests.unit.eviction.findings.turmoil import Turmoil
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, World
+from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import ALL, PodGroup
 from webhook.api.rules import EXPIRES_AT, DeviceSelector
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.modes import Mode
@@ -81,7 +83,7 @@ def test_cache_of_verdicts_by_tolerations_is_bounded() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_nothing_is_remembered_of_a_cluster_that_is_empty(seed: int) -> None:
     """L2: whatever happened to pods, rules and budgets, all indexes are empty once these are gone."""
-    turmoil = Turmoil(seed, shares=True, readiness=True, budgets=True)
+    turmoil = Turmoil(seed, shares=True, readiness=True, budgets=True, together=seed % 2 > 0)
     assert turmoil.stalled() == ""
     world, worker = turmoil.world, turmoil.world.worker
     inventory, core = world.inventory, worker._core
@@ -174,3 +176,25 @@ def test_wait_for_the_expiry_of_a_rule_ends_once_the_rule_is_deleted() -> None:
 def waiting(world: World, kind: ItemKind) -> list[WorkItem]:
     """What waits for a time in the work queue."""
     return [item for item in world.worker.queue._ready_at if isinstance(item, WorkItem) and item.kind is kind]
+
+
+@pytest.mark.parametrize("released", ["hold", "taint time"])
+def test_nothing_is_queued_for_pods_that_waited_for_each_other_and_are_gone(released: str) -> None:
+    """L2: the watch may be faster than the response to an eviction; what a pod waited for is an hour away."""
+    world = World(Mode.REPLACEMENT, FREE)
+    late = [tolerates(3000)] if released == "taint time" else []
+    world.add(PodGroup(ObjectMeta("ring", namespace="ml", uid="uid-ring"), ALL))
+    world.add(claim("a"), pod("a", pod_group="ring"))
+    world.add(claim("b", *late), pod("b", pod_group="ring", hold=None if late else "checkpoint"), rule())
+    world.advance(1)
+    assert world.evicted == []
+    if late:
+        known = world.inventory.claims["ml/b-claim"]
+        world.change(known, claim("b"))
+    else:
+        held = world.pod("b")
+        world.change(held, structs.replace(held, hold=None))
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b"]
+    kept = [item for item in world.worker.queue._ready_at if isinstance(item, WorkItem) and item.kind is ItemKind.POD]
+    assert kept == []

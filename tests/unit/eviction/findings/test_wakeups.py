@@ -127,7 +127,7 @@ def test_room_that_went_unnoticed_is_found_within_half_a_minute(monkeypatch: pyt
     world.add(rule())
     world.advance(10)
     assert world.evicted == ["one"]
-    monkeypatch.setattr(world.worker, "_follow", lambda _: None)  # the wake-up that is missing
+    monkeypatch.setattr(world.worker._room, "_follow", lambda _: None)  # the wake-up that is missing
     world.remove(world.pod("one"))
     world.advance(15)
     assert world.evicted == ["one"]
@@ -157,3 +157,15 @@ def test_no_pod_waits_without_a_reason_while_readiness_does_not_change(seed: int
 def test_no_pod_waits_without_a_reason_behind_a_budget(seed: int) -> None:
     """H5: this holds with budgets whose status is right, late or missing."""
     assert Turmoil(seed, shares=True, readiness=True, budgets=True).stalled() == ""
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_pod_waits_without_a_reason_for_pods_that_it_goes_with(seed: int) -> None:
+    """H5: this holds with gangs, PodGroups and shared claims."""
+    assert Turmoil(seed, shares=True, readiness=True, budgets=True, together=True).stalled() == ""
+
+
+@pytest.mark.parametrize("seed", [*range(40), 212])
+def test_every_pod_goes_in_the_end(seed: int) -> None:
+    """H5: once nothing changes any longer and budgets allow it, no pod that is planned is left."""
+    assert Turmoil(seed, shares=True, readiness=True, budgets=True, together=seed % 3 > 0).left() == []

@@ -6,16 +6,25 @@ import math
 import random
 from collections import deque
 from datetime import timedelta
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from tests.builders import DRIVER
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
+from webhook.api.claims import Consumer
+from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import ALL, SINGLE, PodGroup
+from webhook.api.pods import PodClaim
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.policy.model import EvictionProfile, Share
+
+if TYPE_CHECKING:
+    from webhook.api.claims import ResourceClaim
 
 FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
 STEPS = 60
@@ -25,7 +34,11 @@ QUIET_SECONDS = 600.0
 class Turmoil:
     """One world under limits that are drawn as well; pods stay Terminating until they are removed."""
 
-    def __init__(self, seed: int, *, shares: bool, readiness: bool, budgets: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, shares: bool, readiness: bool, budgets: bool = False, together: bool = False
+    ) -> None:
+        """`together`: some pods are in gangs and PodGroups, or share a claim."""
+        self._together = together
         self._draw = random.Random(seed)
         self._serial = 0
         happens = [self._pod_comes] * 3 + [self._pod_goes] * 2
@@ -34,6 +47,33 @@ class Turmoil:
         self._happens = [*happens, self._budget_comes, self._budget_changes] if budgets else happens
         self.world = World(Mode.REPLACEMENT, self._profile(shares=shares))
         self.world.cluster.lingering = True
+        if together:
+            for namespace, mode in product(["a", "b"], [ALL, SINGLE]):
+                meta = ObjectMeta(name=mode, namespace=namespace, uid=f"uid-{namespace}-{mode}")
+                self.world.add(PodGroup(meta, mode))
+
+    def left(self) -> list[str]:
+        """The planned pods, by name, that stay after all of it, though budgets allow every eviction from then on.
+
+        Pods end as soon as they were evicted, and all others become ready. Those that come back to a device do stay.
+        """
+        for _ in range(STEPS):
+            self._draw.choice(self._happens)()
+            self.world.settle()
+        world, worker = self.world, self.world.worker
+        world.cluster.answers.clear()
+        for at, budget in enumerate(world.budgets):
+            budget.allows_at, budget.every_seconds, budget.status = 0.0, 0.0, None
+            for namespace in ("a", "b"):
+                worker.observe_budget(namespace, str(at))
+        for _ in range(20):
+            unready = [each for each in world.inventory.pods.values() if not each.ready]
+            for each in unready:
+                world.change(each, structs.replace(each, ready=True))
+            world.advance(QUIET_SECONDS)
+            world.remove(*[each for each in world.inventory.pods.values() if each.deleting])
+        returns = worker._core.returns
+        return sorted(plan.key for plan in worker.plans.scheduled.values() if not returns.claim_of(plan.pod))
 
     def stalled(self) -> str:
         """The pod that may be evicted and is not, in ten minutes in which nothing else happens; empty for none."""
@@ -76,11 +116,31 @@ class Turmoil:
         self._serial += 1
         name, namespace, owner = f"pod-{self._serial}", draw.choice(["a", "b"]), draw.choice(["", "x", "y"])
         tolerations = [tolerates(draw.choice([1, 5]))] if draw.random() < 0.3 else []
+        links, shared = self._links(namespace)
         if owner:
-            fresh = owned(name, by=f"{namespace}-{owner}", namespace=namespace, ready=draw.random() < 0.8)
+            fresh = owned(name, by=f"{namespace}-{owner}", namespace=namespace, ready=draw.random() < 0.8, **links)
         else:
-            fresh = pod(name, namespace=namespace, priority=draw.choice([0, 0, 5]))
+            fresh = pod(name, namespace=namespace, priority=draw.choice([0, 0, 5]), **links)
+        if shared is not None:
+            consumer = Consumer("", "pods", name, fresh.meta.uid)
+            self.world.change(shared, structs.replace(shared, reserved_for=(*(shared.reserved_for or ()), consumer)))
+            self.world.add(fresh)
+            return
         self.world.add(claim(name, *tolerations, devices=(f"gpu-{self._serial % 4}",), namespace=namespace), fresh)
+
+    def _links(self, namespace: str) -> tuple[dict[str, Any], ResourceClaim | None]:
+        """What links a new pod to others: fields of it, and the claim that it shares."""
+        draw = self._draw
+        if not self._together:
+            return {}, None
+        links: dict[str, Any] = draw.choice(
+            [{}, {"gang": "g"}, {"gang": "h"}, {"pod_group": ALL}, {"pod_group": SINGLE}]
+        )
+        claims = [each for each in self.world.inventory.claims.values() if each.meta.namespace == namespace]
+        if not claims or draw.random() < 0.7:
+            return links, None
+        shared = draw.choice(claims)
+        return links | {"claims": (PodClaim(shared.meta.name),)}, shared
 
     def _some_pod(self) -> str | None:
         pods = sorted(self.world.inventory.pods)

@@ -1,0 +1,132 @@
+"""Windows and `/not-before` on a real API server: who leaves, and when, by its audit log."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tests.apiserver.evicting import EvictProcess, Ward
+from tests.apiserver.eviction.bench import SOON_SECONDS, now
+from tests.apiserver.eviction.play import NO_CEILING, OUR_USER
+from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness
+from tests.conftest import _assets
+from tests.controlplane import versions
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.processes import wait_until
+from webhook.api.meta import format_time
+from webhook.api.rules import NOT_BEFORE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+
+PODS: Final = 6
+IN_THE_WINDOW: Final = 2
+"""The next one would go 45 s later, when the window is almost over, and the last ones in the next window."""
+LORD_HOWE: Final = ZoneInfo("Australia/Lord_Howe")
+LATER: Final = timedelta(seconds=15)
+POLICY: Final = """
+apiVersion: policy.devicetaint.io/v1alpha1
+kind: DeviceTaintPolicy
+inTreeEvictor: absent
+eviction:
+- namespaces: {{names: ["{soon}"]}}
+  windows: [{{schedule: "{opens:%M} {opens:%H} * * *", duration: 1m, zone: Australia/Lord_Howe}}]
+  perOwnerUnavailable: null
+  rate: 0.022
+  burst: 2
+- namespaces: {{names: ["{closed}"]}}
+  windows: [{{schedule: "{elsewhere:%M} {elsewhere:%H} * * *", duration: 1h, zone: UTC}}]
+- namespaces: {{names: ["{skipped}"]}}
+  action: skip
+- {{perOwnerUnavailable: null, windows: [{{schedule: "* * * * *", duration: 1m}}]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """etcd and kube-apiserver, which keeps an audit log."""
+    assets = _assets(request)
+    if versions.minor(assets.version) < 37:
+        pytest.skip("rules have another version, or no status")
+    file = tmp_path_factory.mktemp("windows") / "audit-policy.yaml"
+    file.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML
+    with ControlPlane(assets, audit=True, api_server_arguments=[f"--audit-policy-file={file}"]) as plane:
+        yield plane
+
+
+def evictions(witness: Witness, ward: Ward) -> list[datetime]:
+    """When pods of the ward were evicted."""
+    return sorted(each.at for each in witness.deletions() if each.pod[0] == ward.name and each.code < 300)
+
+
+def test_pods_leave_in_windows_alone(plane: ControlPlane) -> None:
+    with (
+        Ward(plane.client) as soon,
+        Ward(plane.client) as closed,
+        Ward(plane.client) as skipped,
+        Ward(plane.client) as dated,
+    ):
+        for ward in (soon, closed, skipped, dated):
+            for number in range(PODS):
+                ward.admit(f"pod-{number}")
+        _check(plane, soon, closed, skipped, dated)
+
+
+def _check(plane: ControlPlane, soon: Ward, closed: Ward, skipped: Ward, dated: Ward) -> None:
+    witness = Witness(plane.folder / "audit.log", OUR_USER)
+    opens = _next_minute()
+    wards = {"soon": soon.name, "closed": closed.name, "skipped": skipped.name}
+    policy = POLICY.format(opens=opens.astimezone(LORD_HOWE), elsewhere=opens + timedelta(hours=6), **wards)
+    kubeconfig = plane.kubeconfig_of(OUR_USER, ["system:masters"])
+    flags = ("replacement", "--in-tree=absent")
+    with EvictProcess(plane, *flags, policy=policy + NO_CEILING, kubeconfig=kubeconfig) as process:
+        process.wait_working()
+        rules = {ward.name: ward.taint() for ward in (soon, closed, skipped)}
+        starts = now() + LATER
+        rules[dated.name] = dated.taint(annotations={NOT_BEFORE: format_time(starts)})
+        _wait_told(soon, rules, f"{PODS} waiting for a window that opens at {opens.astimezone(LORD_HOWE).isoformat()}")
+        assert evictions(witness, soon) == []
+        waiting = process.metric("device_taint_webhook_eviction_pods_waiting")
+        assert waiting['{why="window"}'] == 2 * PODS
+        wait_until(lambda: len(evictions(witness, dated)) == PODS, "those with a date", seconds=90, every=0.2)
+        assert evictions(witness, dated)[0] >= starts.replace(microsecond=0)
+        wait_until(lambda: len(evictions(witness, soon)) == IN_THE_WINDOW, "the window opens", seconds=90, every=0.2)
+        assert evictions(witness, soon)[0] >= opens
+        assert evictions(witness, soon)[-1] <= opens + timedelta(seconds=SOON_SECONDS)
+        _wait_told(closed, rules, f"{PODS} waiting for a window that opens at ")
+        _wait_told(skipped, rules, f"{PODS} skipped (pods of DaemonSets, mirror pods, action: skip)")
+        while now() < opens + timedelta(seconds=75):
+            time.sleep(1)
+        _wait_told(soon, rules, " waiting for a window that opens at ")
+    gone = evictions(witness, soon)
+    assert all(opens <= each < opens + timedelta(seconds=60) for each in gone)
+    assert evictions(witness, closed) == []
+    assert evictions(witness, skipped) == []
+    assert len(soon.present()) == PODS - len(gone)
+
+
+def _next_minute() -> datetime:
+    """The beginning of a minute that is far enough away to start the worker before it."""
+    return (now() + timedelta(seconds=100)).replace(second=0, microsecond=0)
+
+
+def _wait_told(ward: Ward, rules: dict[str, str], text: str) -> None:
+    """The condition of the ward's rule says so."""
+    said: dict[str, Any] = {}
+
+    def told() -> bool:
+        said.update(ward.condition(rules[ward.name]))
+        return text in said.get("message", "")
+
+    try:
+        wait_until(told, text, seconds=2 * SOON_SECONDS, every=0.5)
+    except Exception as error:
+        error.add_note(f"it says {said}")
+        raise

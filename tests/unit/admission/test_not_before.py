@@ -1,0 +1,177 @@
+"""Rules that evict at a later time: judged for what they will do, and again if that is to be sooner."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.builders import DRIVER, NOW, decoded
+from tests.unit.admission.guarding import allowing, ask, fleet, node, over, refusals, tainting, told
+from tests.unit.admission.recently import reasons, settings, stored
+from tests.unit.inventory.values import inventory_of
+from webhook.api.meta import format_time
+from webhook.api.rules import NEVER, NOT_BEFORE, not_before_of
+from webhook.inventory.impact import Taint
+from webhook.inventory.matching import Evictor
+from webhook.inventory.rule_delta import asks_for_more
+from webhook.policy.model import InTreeEvictor
+
+HOUR = 3600.0
+WINDOW = ["window:pods"]
+
+
+def at(seconds: float | None) -> dict[str, str]:
+    return {} if seconds is None else {NOT_BEFORE: format_time(NOW + timedelta(seconds=seconds))}
+
+
+def asked(seconds: float | None = None, *, text: str = "", **options: Any) -> Any:
+    """A rule that asks our worker to empty devices from some seconds after now on."""
+    annotations = {NOT_BEFORE: text} if text else at(seconds)
+    return tainting(effect="NoSchedule", evict=True, annotations=annotations, **options)
+
+
+# --- the time -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (asked(60), NOW + timedelta(seconds=60)),
+        (asked(), None),
+        (asked(text="tomorrow"), NEVER),
+        (asked(text="2026-06-01"), NEVER),
+    ],
+)
+def test_time_of_a_rule(rule: Any, expected: Any) -> None:
+    assert not_before_of(decoded(rule)[0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "in_tree", "expected"),
+    [
+        pytest.param(asked(60), True, NOW + timedelta(seconds=60), id="asked"),
+        pytest.param(asked(text="tomorrow"), True, None, id="no time"),
+        pytest.param(tainting(annotations=at(60)), True, None, id="the in-tree controller does not read it"),
+        pytest.param(tainting(annotations=at(60)), False, NOW + timedelta(seconds=60), id="our worker does"),
+        pytest.param(tainting(annotations={NOT_BEFORE: "x"}), False, None, id="and no time is none"),
+    ],
+)
+def test_taint_begins_at_that_time(rule: Any, in_tree: bool, expected: Any) -> None:  # noqa: FBT001 -- of a table
+    assert Taint.of_rule(decoded(rule)[0], in_tree=in_tree).not_before == expected
+
+
+@pytest.mark.parametrize(
+    ("grace", "seconds", "expected"), [(0, 60, 60), (90, 60, 90), (30, 60, 60), (0, -60, 0), (0, 0.5, 1), (0, None, 0)]
+)
+def test_pods_are_due_at_the_later_of_both(grace: int, seconds: float | None, expected: int) -> None:
+    start = None if seconds is None else NOW + timedelta(seconds=seconds)
+    added = decoded(asked())[0].taint
+    assert Taint(added, Evictor.OURS, not_before=start).due_seconds(grace, NOW) == expected
+
+
+# --- updates ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "more"),
+    [
+        pytest.param(asked(60), asked(59), True, id="earlier"),
+        pytest.param(asked(60), asked(60), False, id="the same"),
+        pytest.param(asked(60), asked(61), False, id="later"),
+        pytest.param(asked(60), asked(), True, id="gone"),
+        pytest.param(asked(), asked(60), False, id="new"),
+        pytest.param(asked(text="tomorrow"), asked(60), True, id="a time instead of none"),
+        pytest.param(asked(60), asked(text="tomorrow"), False, id="no time, so never"),
+        pytest.param(asked(), asked(text="tomorrow"), False, id="never instead of now"),
+        pytest.param(
+            tainting(effect="NoSchedule", annotations=at(60)), tainting(effect="NoSchedule"), False, id="evicts no pod"
+        ),
+    ],
+)
+def test_earlier_time_asks_for_more(before: Any, after: Any, *, more: bool) -> None:
+    new, old = (decoded(each)[0] for each in (after, before))
+    assert asks_for_more(new, old, ()) is more
+
+
+def test_earlier_time_is_judged_like_a_new_rule() -> None:
+    large = inventory_of(*fleet(100))
+    decision = ask(asked(HOUR), asked(2 * HOUR), cluster=large, impact=allowing(pods=50))
+    assert over(decision) == ["limit:pods"]
+    assert not decision.allowed
+    later = ask(asked(3 * HOUR), asked(2 * HOUR), cluster=large, impact=allowing(pods=50))
+    assert (later.allowed, told(later)) == (True, [])
+
+
+def test_text_that_is_no_time_is_refused() -> None:
+    [error] = [each.error for each in ask(asked(text="tomorrow")).findings if each.severity.value == "deny"]
+    assert str(error) == (
+        'metadata.annotations[devicetaint.io/not-before]: Invalid value: "tomorrow": '
+        'must be a time like "2026-01-31T12:00:00Z" (RFC 3339)'
+    )
+
+
+# --- figures ------------------------------------------------------------------------------------
+
+
+def test_figures_say_from_when_on_pods_are_evicted() -> None:
+    [(_, text)] = told(ask(asked(HOUR)))
+    assert text == "selects 8 devices in 4 pools; evicts 4 pods in 1 namespace, from 2026-06-01T13:00:00Z on"
+    [(_, text)] = told(ask(asked(-HOUR)))
+    assert text == "selects 8 devices in 4 pools; evicts 4 pods in 1 namespace, all at once"
+
+
+def test_rule_that_the_in_tree_controller_carries_out_gets_a_warning() -> None:
+    early = "delays our worker only: the in-tree controller evicts at once; use effect NoSchedule with /evict"
+    delayed = tainting(annotations=at(HOUR))
+    assert [text for _, text in told(ask(delayed))][1:] == [early]
+    assert len(told(ask(delayed, in_tree_evictor=InTreeEvictor.ABSENT))) == 1
+    assert len(told(ask(asked(HOUR)))) == 1
+    assert len(told(ask(tainting()))) == 1
+    assert len(told(ask(tainting(effect="None", annotations=at(HOUR))))) == 1
+
+
+# --- the window of the limits -------------------------------------------------------------------
+
+
+def of_last_week(number: int, seconds: float | None, effect: str = "NoSchedule") -> Any:
+    evict = effect == "NoSchedule"
+    return stored(number, seconds_ago=7 * 24 * HOUR, effect=effect, evict=evict, annotations=at(seconds))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        pytest.param(7 * 24 * HOUR, WINDOW, id="begins next week"),
+        pytest.param(-600, WINDOW, id="has begun in the window"),
+        pytest.param(-660, WINDOW, id="as old as clocks may differ"),
+        pytest.param(-661, [], id="began before it"),
+        pytest.param(None, [], id="began last week"),
+    ],
+)
+def test_rules_that_are_yet_to_begin_count(seconds: float | None, expected: list[str]) -> None:
+    others = [of_last_week(number, seconds) for number in (1, 2)]
+    assert reasons(*others) == expected
+    assert reasons(assumed=others) == expected
+
+
+def test_rules_of_the_in_tree_controller_have_begun() -> None:
+    others = [of_last_week(number, HOUR, "NoExecute") for number in (1, 2)]
+    assert reasons(*others) == []
+    assert reasons(*others, in_tree_evictor=InTreeEvictor.ABSENT) == WINDOW
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(HOUR, "min and rules yet to begin it hits"), (0, "min it hits"), (-60, "min it hits")]
+)
+def test_refusal_names_rules_that_are_yet_to_begin(seconds: float, words: str) -> None:
+    cluster = inventory_of(*fleet(8), of_last_week(1, seconds), of_last_week(2, seconds))
+    [text] = refusals(ask(tainting(node(0)), cluster=cluster, impact=settings(pods=2)))
+    assert f"with all other taints of the last 10 {words} 3 pods" in text
+
+
+def test_devices_are_closed_at_once() -> None:
+    """The time is about pods: a device that is closed for a week is no news."""
+    others = [of_last_week(number, HOUR) for number in (1, 2)]
+    assert reasons(*others, rule=tainting({"driver": DRIVER, "pool": "node-0"}), impact=settings(devices=2)) == []

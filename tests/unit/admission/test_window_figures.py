@@ -1,0 +1,115 @@
+"""The windows of the policy beside the figures of a rule."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.builders import NOW
+from tests.unit.admission.guarding import ask, fleet, tainting, told
+from tests.unit.inventory.values import claim, group, inventory_of, on
+from webhook.api.meta import format_time
+from webhook.api.rules import EVICTIONS_PER_SECOND, NOT_BEFORE
+from webhook.policy.model import (
+    Action,
+    EvictionProfile,
+    EvictionWindow,
+    ImpactLimits,
+    ImpactSettings,
+    InTreeEvictor,
+    NamespaceMatch,
+)
+
+NIGHTLY = EvictionWindow("0 22 * * *", 30 * 60.0, "Europe/Berlin")
+WAIT = "wait for the window that opens at 2026-06-01T22:00:00+02:00 (Europe/Berlin)"
+SLOW = EvictionProfile(windows=(NIGHTLY,), max_per_minute=10)
+MANY = ImpactSettings(limits=(ImpactLimits(),))
+
+
+def asked(**annotations: str) -> Any:
+    return tainting(effect="NoSchedule", evict=True, annotations=annotations)
+
+
+def said(rule: Any, *profiles: EvictionProfile, nodes: int = 4, apart: bool = False, **options: Any) -> list[str]:
+    """What the guard says beside the figures."""
+    cluster = inventory_of(*fleet(nodes, (lambda number: f"ns-{number}") if apart else (lambda _: "ml")))
+    decision = ask(rule, cluster=cluster, eviction=profiles, impact=MANY, **options)
+    assert decision.allowed
+    return [text for _, text in told(decision)][1:]
+
+
+def test_rule_that_asks_our_worker_gets_the_window_and_whether_it_is_too_short() -> None:
+    assert said(asked(), SLOW) == [f"4 pods {WAIT}"]
+    assert said(asked(), SLOW, nodes=421) == [
+        f"421 pods {WAIT}",
+        "needs 42 min at 10 a minute; the window is 30 min",
+    ]
+
+
+def test_rule_that_begins_at_the_end_of_the_calendar_gets_no_window() -> None:
+    assert said(asked(**{NOT_BEFORE: "9999-12-31T00:00:00Z"}), SLOW) == []
+
+
+def test_window_is_looked_for_from_when_the_rule_begins() -> None:
+    later = format_time(NOW + timedelta(days=1))
+    [text] = said(asked(**{NOT_BEFORE: later}), SLOW)
+    assert text == "4 pods wait for the window that opens at 2026-06-02T22:00:00+02:00 (Europe/Berlin)"
+    past = format_time(NOW - timedelta(days=1))
+    assert said(asked(**{NOT_BEFORE: past}), SLOW) == [f"4 pods {WAIT}"]
+
+
+def test_rate_of_the_rule_counts() -> None:
+    quick = EvictionProfile(windows=(NIGHTLY,))
+    assert len(said(asked(), quick, nodes=100)) == 1
+    slow = asked(**{EVICTIONS_PER_SECOND: "1"})
+    short = EvictionProfile(windows=(EvictionWindow("0 22 * * *", 60.0, "Europe/Berlin"),))
+    assert said(slow, short, nodes=71)[1:] == ["needs 2 min at 60 a minute; the window is 1 min"]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param(tainting(), id="the in-tree controller knows no windows"),
+        pytest.param(tainting(effect="NoSchedule"), id="evicts no pod"),
+        pytest.param(tainting(effect="None"), id="does nothing"),
+    ],
+)
+def test_other_rules_get_none(rule: Any) -> None:
+    assert said(rule, SLOW) == []
+
+
+def test_every_rule_gets_it_where_there_is_no_in_tree_controller() -> None:
+    assert said(tainting(), SLOW, in_tree_evictor=InTreeEvictor.ABSENT) == [f"4 pods {WAIT}"]
+
+
+def test_policy_without_windows_has_none() -> None:
+    assert said(asked(), EvictionProfile()) == []
+
+
+def test_pods_are_counted_by_the_profile_of_their_namespace() -> None:
+    first = EvictionProfile(namespaces=NamespaceMatch(("ns-1", "ns-2")), skips=True)
+    assert said(asked(), first, SLOW, apart=True) == ["leaves 2 pods alone (action: skip)", f"2 pods {WAIT}"]
+
+
+def test_profile_that_is_not_known_makes_it_at_least() -> None:
+    """`serve` reads no pods, so it knows neither priorities nor labels."""
+    unknown = EvictionProfile(namespaces=NamespaceMatch(("ns-1",)), priority_at_most=0)
+    texts = said(asked(), unknown, SLOW, nodes=422, apart=True)
+    assert texts == [f"421 pods {WAIT}", "needs at least 42 min at 10 a minute; the window is 30 min"]
+
+
+def test_pod_group_of_unknown_size_makes_it_at_least() -> None:
+    crew = claim("crew", on(pool="node-0"), users=[group("crew")])
+    cluster = inventory_of(*fleet(421), crew)
+    lenient = ImpactSettings(limits=(ImpactLimits(),), unknown_impact=Action.WARN)
+    decision = ask(asked(), cluster=cluster, eviction=(SLOW,), impact=lenient)
+    assert [text for _, text in told(decision) if text.startswith("needs")] == [
+        "needs at least 42 min at 10 a minute; the window is 30 min"
+    ]
+
+
+def test_rule_that_is_refused_gets_no_figures() -> None:
+    decision = ask(asked(), eviction=(SLOW,), impact=ImpactSettings(limits=(ImpactLimits(pods=1),)))
+    assert not any("window that opens" in text for _, text in told(decision))

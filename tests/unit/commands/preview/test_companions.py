@@ -1,0 +1,206 @@
+"""Pods that our worker evicts with the rest of their PodGroup, and those that it leaves alone, in preview."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.builders import NOW_TEXT, make_consumer, make_meta, make_pod, make_toleration
+from tests.unit.commands.preview_runner import FIVE_MINUTES, GROUP, HEADER, OUT_OF_TREE, pool_slice, rule, used
+
+if TYPE_CHECKING:
+    from tests.unit.commands.preview_runner import PreviewRunner
+
+NODE = {"driver": "gpu.example.com", "pool": "node-0"}
+IN_RING: Any = {"schedulingGroup": {"podGroupName": "ring"}}
+MIRRORED: Any = {"kubernetes.io/config.mirror": "x"}
+
+
+def ring(mode: str = "all", uid: str = "ring-uid") -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": make_meta("ring", namespace="ml", uid=uid),
+        "spec": {"disruptionMode": {mode: {}}},
+    }
+
+
+def asks(**fields: Any) -> Any:
+    """A rule that our worker carries out."""
+    return rule(
+        "NoSchedule", selector=NODE, meta=make_meta("drain", annotations={"devicetaint.io/evict": "true"}), **fields
+    )
+
+
+def crew(*beside: Any, hit: tuple[Any, ...] = (), mode: str = "all") -> list[Any]:
+    """Pod `hit` of the group is on node-0, which is tainted; `beside` is on node-1; both use a claim of their own."""
+    return [
+        ring(mode),
+        pool_slice("node-0"),
+        *(hit or (used("hit", "node-0/gpu-0"), make_pod("hit", "hit", **IN_RING))),
+        *(beside or (used("beside", "node-1/gpu-0"), make_pod("beside", "beside", **IN_RING))),
+    ]
+
+
+def outcomes(told: Any) -> dict[str, tuple[str, str, int | None]]:
+    return {each["name"]: (each["outcome"], each["reason"], each["dueSeconds"]) for each in told["pods"]}
+
+
+def lines(output: str) -> list[str]:
+    """Without the padding of the columns."""
+    return [" ".join(line.split()) for line in output.splitlines()]
+
+
+HIT = {"hit": ("Evicted", "NotTolerated", 0)}
+ALONG = {"beside": ("Evicted", "WithPodGroup", 0)}
+
+
+def test_pods_of_a_group_of_mode_all_go_along(run_preview: PreviewRunner) -> None:
+    told = run_preview.told(asks(), dump=crew())
+    assert outcomes(told) == HIT | ALONG
+    assert told["summary"]["evicted"] == 2
+    assert told["summary"]["companions"] == 1
+    assert told["summary"]["waves"] == [{"seconds": 0, "pods": 2}]
+    assert [(each["name"], each["evicted"], each["pods"]) for each in told["gangs"]] == [("ring", 2, 2)]
+    (along,) = [each for each in told["pods"] if each["name"] == "beside"]
+    assert (along["devices"], along["claims"], along["taint"]["effect"]) == ([], [], "NoExecute")
+    shown = lines(run_preview(asks(), dump=crew())[1])
+    assert "along 1 pod of these only with the rest of their PodGroup" in shown
+    assert "ml/beside PodGroup/ring 0 now with PodGroup ring" in shown
+    assert "evicted 2 pods" in shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "policy", "along"),
+    [
+        (rule(selector=NODE), None, {}),
+        (rule(selector=NODE), OUT_OF_TREE, ALONG),
+        (rule("None", selector=NODE), OUT_OF_TREE, ALONG),
+        (asks(), None, ALONG),
+    ],
+    ids=["in-tree", "inTreeEvictor: absent", "effect None", "/evict"],
+)
+def test_only_our_worker_takes_pods_along(run_preview: PreviewRunner, asked: Any, policy: Any, along: Any) -> None:
+    assert outcomes(run_preview.told(asked, dump=crew(), policy=policy)) == HIT | along
+
+
+def test_pods_of_a_group_of_mode_single_do_not_go_along(run_preview: PreviewRunner) -> None:
+    told = run_preview.told(asks(), dump=crew(mode="single"))
+    assert outcomes(told) == HIT
+    assert told["summary"]["companions"] == 0
+    assert "along" not in run_preview(asks(), dump=crew(mode="single"))[1]
+
+
+def test_pods_that_are_leaving_have_no_node_or_are_skipped_do_not_go_along(run_preview: PreviewRunner) -> None:
+    beside = [
+        make_pod("leaving", meta={"deletionTimestamp": NOW_TEXT}, **IN_RING),
+        make_pod("waiting", **IN_RING),
+        make_pod("mirror", meta={"annotations": MIRRORED}, **IN_RING),
+        make_pod("daemon", owner="DaemonSet/d", **IN_RING),
+        make_pod("stranger"),
+    ]
+    beside[1]["spec"]["nodeName"] = ""
+    assert outcomes(run_preview.told(asks(), dump=crew(*beside))) == HIT
+    policy = {**HEADER, "eviction": [{"daemonSets": "evict"}]}
+    told = outcomes(run_preview.told(asks(), dump=crew(*beside), policy=policy))
+    assert told == HIT | {"daemon": ("Evicted", "WithPodGroup", 0)}
+
+
+def test_pods_on_their_way_out_take_no_other_along(run_preview: PreviewRunner) -> None:
+    leaving = make_pod("hit", "hit", meta={"deletionTimestamp": NOW_TEXT}, **IN_RING)
+    told = run_preview.told(asks(), dump=crew(hit=(used("hit", "node-0/gpu-0"), leaving)))
+    assert outcomes(told) == {"hit": ("Leaving", "Terminating", None)}
+
+
+def test_companions_go_with_the_first_and_keep_their_devices(run_preview: PreviewRunner) -> None:
+    """One that tolerates the taint itself goes all the same."""
+    hit = (
+        used("late", "node-0/gpu-0", tolerations=[FIVE_MINUTES]),
+        make_pod("late", "late", **IN_RING),
+        used("soon", "node-0/gpu-1", tolerations=[make_toleration(effect="NoExecute", seconds=60)]),
+        make_pod("soon", "soon", **IN_RING),
+    )
+    tolerating = (
+        used("beside", "node-0/gpu-2", tolerations=[make_toleration(effect="NoExecute")]),
+        make_pod("beside", "beside", **IN_RING),
+    )
+    told = run_preview.told(asks(), dump=crew(*tolerating, hit=hit))
+    assert outcomes(told) == {
+        "late": ("Evicted", "ToleratedForSeconds", 300),
+        "soon": ("Evicted", "ToleratedForSeconds", 60),
+        "beside": ("Evicted", "WithPodGroup", 60),
+    }
+    (along,) = [each for each in told["pods"] if each["name"] == "beside"]
+    assert [each["device"] for each in along["devices"]] == ["gpu-2"]
+
+
+# --- left alone ---------------------------------------------------------------------------------
+
+
+def reserved(name: str = "hit", **fields: Any) -> tuple[Any, ...]:
+    """A claim that the group keeps reserved, and a pod that uses it and has a reservation of its own as well."""
+    users = [make_consumer("ring", uid="ring-uid", **GROUP), make_consumer(name)]
+    return used(name, "node-0/gpu-0", users=users), make_pod(name, name, **IN_RING, **fields)
+
+
+def test_pods_whose_group_keeps_their_claims_are_left_alone(run_preview: PreviewRunner) -> None:
+    told = run_preview.told(asks(), dump=crew(hit=reserved()))
+    assert outcomes(told) == {"hit": ("LeftAlone", "HeldByPodGroup", None)}, "and take no other pod along"
+    assert (told["summary"]["evicted"], told["summary"]["leftAlone"], told["summary"]["claims"]) == (0, 1, 0)
+    assert [(each["outcome"], each["reason"], each["dueSeconds"]) for each in told["podGroups"]] == [
+        ("LeftAlone", "HeldByPodGroup", None)
+    ]
+    shown = lines(run_preview(asks(), dump=crew(hit=reserved()))[1])
+    assert "evicted no pods" in shown
+    assert "left alone 1 pod by our worker" in shown
+    assert "ml/hit PodGroup/ring 0 node-0/gpu-0 left alone PodGroup ring keeps its claims reserved" in shown
+    group = "ml/ring: left alone, as its claims stay reserved until it is deleted; 1 pod known, not counted above"
+    assert f"PodGroup {group}" in shown
+
+
+@pytest.mark.parametrize("uid", ["ring-uid", "another"])
+def test_reservation_of_a_group_that_is_gone_keeps_no_pod(run_preview: PreviewRunner, uid: str) -> None:
+    dump = crew(hit=reserved())
+    dump[0] = ring(uid=uid)
+    told = run_preview.told(asks(), dump=dump)
+    held = uid == "ring-uid"
+    assert told["podGroups"][0]["outcome"] == ("LeftAlone" if held else "Evicted")
+    assert outcomes(told)["hit"][0] == ("LeftAlone" if held else "Evicted")
+    gone = run_preview.told(asks(), dump=dump[1:])
+    assert (gone["podGroups"][0]["outcome"], outcomes(gone)["hit"][0]) == ("Evicted", "Evicted")
+
+
+def test_claim_of_its_own_is_enough_to_evict_a_pod(run_preview: PreviewRunner) -> None:
+    claims = reserved()[0], used("own", "node-0/gpu-1", users=[make_consumer("hit")])
+    told = run_preview.told(asks(), dump=crew(hit=(*claims, make_pod("hit", "hit", "own", **IN_RING))))
+    assert outcomes(told) == HIT | ALONG
+
+
+def test_in_tree_controller_leaves_no_pod_of_a_group_alone(run_preview: PreviewRunner) -> None:
+    told = run_preview.told(rule(selector=NODE), dump=crew(hit=reserved()))
+    assert outcomes(told) == HIT
+    assert told["podGroups"][0]["outcome"] == "Evicted"
+
+
+def test_pods_that_the_worker_skips_are_left_alone(run_preview: PreviewRunner) -> None:
+    dump = [
+        pool_slice("node-0"),
+        used("mirror", "node-0/gpu-0"),
+        make_pod("mirror", "mirror", meta={"annotations": MIRRORED}),
+        used("daemon", "node-0/gpu-1"),
+        make_pod("daemon", "daemon", owner="DaemonSet/d"),
+        used("unknown", "node-0/gpu-2"),
+    ]
+    told = run_preview.told(asks(), dump=dump)
+    assert outcomes(told) == {
+        "unknown": ("Evicted", "NotTolerated", 0),
+        "daemon": ("LeftAlone", "DaemonSet", None),
+        "mirror": ("LeftAlone", "MirrorPod", None),
+    }
+    assert [each["name"] for each in told["pods"]] == ["unknown", "daemon", "mirror"], "who is evicted comes first"
+    shown = lines(run_preview(asks(), dump=dump)[1])
+    assert "ml/daemon DaemonSet/d 0 node-0/gpu-1 left alone pods of DaemonSets are skipped" in shown
+    assert "ml/mirror - 0 node-0/gpu-0 left alone mirror pods cannot be evicted" in shown
+    in_tree = outcomes(run_preview.told(rule(selector=NODE), dump=dump))
+    assert {outcome for outcome, _, _ in in_tree.values()} == {"Evicted"}

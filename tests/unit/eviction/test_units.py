@@ -1,0 +1,443 @@
+"""Pods that belong together are evicted together, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
+from webhook.api.claims import Consumer
+from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import ALL, SINGLE, PodGroup
+from webhook.eviction.modes import Mode
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.policy.model import EvictionProfile, Share
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from webhook.api.pods import Pod
+    from webhook.eviction.limits import BudgetLimit
+    from webhook.eviction.pod_plan import PodPlan
+    from webhook.eviction.ports import PodRef
+
+GENTLE = EvictionProfile(rate=10_000, burst=100_000)
+"""One unavailable pod or gang of each owner."""
+JOB_SET = "jobset.sigs.k8s.io/jobset-name"
+
+
+def member(name: str, gang: str = "train", **fields: Any) -> Pod:
+    """A rank of a JobSet."""
+    return owned(name, by=f"job-{gang}", kind="Job", labels=((JOB_SET, gang),), **fields)
+
+
+def gang(world: World, *names: str, of: str = "train", seconds: dict[str, int] | None = None, **fields: Any) -> None:
+    """Ranks with a claim each."""
+    for name in names:
+        after = (seconds or {}).get(name)
+        tolerations = () if after is None else (tolerates(after),)
+        world.add(claim(name, *tolerations, devices=(f"gpu-{name}",)), member(name, of, **fields))
+
+
+def group(mode: str = ALL, name: str = "ring") -> PodGroup:
+    return PodGroup(ObjectMeta(name=name, namespace="ml", uid=f"uid-{name}"), mode, None)
+
+
+def at(world: World) -> dict[str, float]:
+    """When pods were evicted, in seconds since the beginning."""
+    return {name.partition("/")[2]: round(when) for _, name, when in world.cluster.calls}
+
+
+# --- gangs --------------------------------------------------------------------------------------
+
+
+def test_ranks_of_a_job_set_are_evicted_together_in_one_place_of_their_owner() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    gang(world, "a", "b", "c")
+    world.add(rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b", "c"]
+
+
+def test_pods_without_a_gang_go_one_by_one() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    for name in ("a", "b"):
+        world.add(claim(name), owned(name))
+    world.add(rule())
+    world.settle()
+    assert world.evicted == ["a"]
+
+
+def test_second_gang_of_an_owner_waits_until_the_first_is_whole() -> None:
+    """Two groups of a LeaderWorkerSet: one place, which is free once all pods of the first group are back and ready."""
+    world = World(Mode.REPLACEMENT, GENTLE)
+    labels = {
+        name: (
+            ("leaderworkerset.sigs.k8s.io/group-key", name[0]),
+            ("leaderworkerset.sigs.k8s.io/name", "serve"),
+        )
+        for name in ("a0", "a1", "b0", "b1", "a2", "a3")
+    }
+    for name in ("a0", "a1", "b0", "b1"):
+        world.add(claim(name), pod(name, labels=labels[name]))
+    world.add(rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a0", "a1"]
+    world.add(pod("a2", labels=labels["a2"]))
+    world.settle()
+    assert len(world.evicted) == 2, "one pod of the group is still missing"
+    world.add(pod("a3", labels=labels["a3"], ready=False))
+    world.settle()
+    assert len(world.evicted) == 2, "the last pod is not ready"
+    world.change(world.pod("a3"), structs.replace(world.pod("a3"), ready=True))
+    world.settle()
+    assert sorted(world.evicted) == ["a0", "a1", "b0", "b1"]
+
+
+def test_gang_that_is_not_replaced_counts_as_unavailable_for_a_minute() -> None:
+    """A Job controller waits 10 s or longer, others until the last pod is gone."""
+    world = World(Mode.REPLACEMENT, GENTLE)
+    labels = {name: (("devicetaint.io/pool", name[0]),) for name in ("a0", "b0")}
+    world.change_policy(structs.replace(GENTLE, gang_labels=("devicetaint.io/pool",)))
+    for name in ("a0", "b0"):
+        world.add(claim(name), owned(name, labels=labels[name]))
+    world.add(rule())
+    world.advance(120)
+    first, second = sorted(at(world).values())
+    assert (first, second) == (0, 60)
+
+
+@pytest.mark.parametrize("limits", [{"overall": 1}, {"per_namespace": 1}], ids=["overall", "perNamespace"])
+def test_gang_takes_one_place_until_its_last_pod_is_gone(limits: dict[str, int]) -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, **limits))
+    world.cluster.lingering = True
+    gang(world, "a0", "a1", of="one")
+    gang(world, "b0", "b1", of="two")
+    world.add(rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a0", "a1"]
+    world.remove(world.pod("a0"))
+    world.settle()
+    assert len(world.evicted) == 2
+    world.remove(world.pod("a1"))
+    world.settle()
+    assert sorted(world.evicted) == ["a0", "a1", "b0", "b1"]
+
+
+def test_gang_takes_all_of_its_tokens_at_once_and_the_next_one_waits_for_them() -> None:
+    """A bucket of one token and one a second: a gang of four leaves it with minus three."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1.0, burst=1))
+    gang(world, "a0", "a1", "a2", "a3", of="one")
+    gang(world, "b0", of="two")
+    world.add(rule())
+    world.advance(10)
+    assert at(world) == {"a0": 0, "a1": 0, "a2": 0, "a3": 0, "b0": 4}
+
+
+def test_members_wait_for_the_last_that_is_due_within_the_window() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    gang(world, "a", "b", "c", "d", seconds={"b": 30, "c": 60, "d": 61})
+    world.add(rule())
+    world.advance(59)
+    assert world.evicted == []
+    world.advance(1.1)
+    assert sorted(world.evicted) == ["a", "b", "c"]
+    world.advance(2)
+    assert at(world) == {"a": 60, "b": 60, "c": 60, "d": 61}
+
+
+def test_window_of_the_profile_counts() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, gang_window_seconds=10.0))
+    gang(world, "a", "b", seconds={"b": 11})
+    world.add(rule())
+    world.settle()
+    assert world.evicted == ["a"]
+
+
+@pytest.mark.parametrize("labels_first", [True, False])
+def test_gangs_that_a_changed_policy_makes_take_one_place_each_of_their_owner(*, labels_first: bool) -> None:
+    """25 % of eight rings is two."""
+    plain = structs.replace(GENTLE, per_owner_unavailable=Share(25))
+    rings = structs.replace(plain, gang_labels=("example.com/ring",))
+    world = World(Mode.REPLACEMENT, rings if labels_first else plain)
+    world.cluster.lingering = True
+    for number in range(16):
+        name, labels = f"rank-{number:02}", (("example.com/ring", f"ring-{number // 2}"),)
+        world.add(claim(name, devices=(f"gpu-{name}",)), owned(name, labels=labels))
+    if not labels_first:
+        world.change_policy(rings)
+    world.add(rule())
+    world.advance(30)
+    assert len(world.evicted) == 4
+    if not labels_first:
+        world.change_policy(plain)  # 25 % of 16 pods, of which as many are missing
+        world.advance(30)
+        assert len(world.evicted) == 4
+
+
+def test_large_unit_keeps_to_the_requests_that_may_be_in_flight() -> None:
+    class Slow(FakeCluster):
+        now, most = 0, 0
+
+        async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0)
+            self.now -= 1
+            return await super().evict(pod, grace_period_seconds)
+
+    world = World(Mode.REPLACEMENT, GENTLE, cluster=Slow, workers=3)
+    gang(world, *"abcdefgh")
+    world.add(rule())
+    world.settle()
+    assert isinstance(world.cluster, Slow)
+    assert (len(world.evicted), world.cluster.most) == (8, 3)
+
+
+def test_gang_waits_while_one_of_its_pods_is_held() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    gang(world, "a", "b")
+    world.change(world.pod("b"), structs.replace(world.pod("b"), hold="checkpoint"))
+    world.add(rule())
+    world.advance(30)
+    assert world.evicted == []
+    world.change(world.pod("b"), structs.replace(world.pod("b"), hold=None))
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b"]
+
+
+def test_gang_waits_for_the_last_of_its_pods_that_may_complete() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, wait_for_completion_seconds=100))
+    gang(world, "a", "b", seconds={"b": 30}, completes=True)
+    gang(world, "c")
+    world.add(rule())
+    world.advance(129)
+    assert world.evicted == []
+    world.advance(2)
+    assert at(world) == {"a": 130, "b": 130, "c": 130}
+
+
+def test_pods_that_decide_for_a_large_gang_are_few() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    names = [f"rank-{number:03}" for number in range(300)]
+    gang(world, *names, seconds={"rank-007": 20, "rank-100": 40})
+    for name in names[100:]:
+        world.change(world.pod(name), structs.replace(world.pod(name), hold=f"checkpoint {name}"))
+    world.add(rule())
+    world.advance(1)
+    unit = world.worker.plans.units.of(world.worker.plans.scheduled["uid-rank-000"])
+    assert unit is not None
+    assert sorted(plan.pod.meta.name for plan in unit.deciding) == ["rank-007", "rank-100"]
+    assert not unit.alike
+
+
+def test_pod_that_joins_a_gang_later_is_waited_for() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    gang(world, "a", seconds={"a": 20})
+    world.add(rule())
+    world.advance(10)
+    gang(world, "b", seconds={"b": 40})
+    world.advance(29)
+    assert world.evicted == []
+    world.advance(2)
+    assert at(world) == {"a": 40, "b": 40}
+
+
+def test_gang_of_pods_that_no_taint_hits_stays() -> None:
+    """Only a PodGroup of mode `all` takes others along."""
+    world = World(Mode.REPLACEMENT, GENTLE)
+    gang(world, "a")
+    world.add(claim("b", tolerates()), member("b"), rule())
+    world.settle()
+    assert world.evicted == ["a"]
+
+
+def test_mirror_pods_and_daemons_are_not_waited_for() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    gang(world, "a")
+    world.add(claim("b", tolerates(30)), member("b", mirror=True), rule())
+    world.settle()
+    assert world.evicted == ["a"]
+
+
+# --- PodGroups ----------------------------------------------------------------------------------
+
+
+def test_group_of_mode_all_goes_as_a_whole() -> None:
+    """Members whose devices are not tainted go too, those without a node do not."""
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add(group(), claim("a"), pod("a", pod_group="ring"))
+    world.add(pod("b", pod_group="ring", claims=()), pod("c", pod_group="ring", claims=(), node_name=""))
+    world.add(rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b"]
+
+
+def test_group_of_mode_all_stays_once_the_taint_is_gone() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add(group(), claim("a", tolerates(60)), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()))
+    tainted = rule()
+    world.add(tainted)
+    world.advance(1)
+    assert world.planned == {"a": 59.0, "b": 59.0}
+    world.remove(tainted)
+    world.settle()
+    assert world.planned == {}
+
+
+def test_replacements_do_not_go_along_with_pods_that_are_on_their_way_out() -> None:
+    """Seen on a real API server: Job pods stay in Terminating until the Job controller has counted them."""
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.cluster.lingering = True
+    world.add(group(), claim("a"), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()), rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b"]
+    assert world.pod("a").deleting
+    world.add(pod("c", pod_group="ring", claims=()))
+    world.advance(60)
+    assert sorted(world.evicted) == ["a", "b"]
+    world.add(claim("d"), pod("d", pod_group="ring"))
+    world.advance(60)
+    assert sorted(world.evicted) == ["a", "b", "c", "d"]
+
+
+def test_member_that_was_refused_goes_after_the_pod_that_it_goes_along_with() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add(group(), claim("a"), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()))
+    world.cluster.lingering = True
+    world.cluster.answers += [EvictionOutcome(EvictionResult.EVICTED), EvictionOutcome(EvictionResult.FAILED, "boom")]
+    world.add(rule())
+    world.settle()
+    assert world.evicted == ["a"]
+    assert world.pod("a").deleting
+    world.advance(60)
+    assert sorted(world.evicted) == ["a", "b"]
+
+
+def test_group_of_mode_all_waits_for_its_last_pod_however_late() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add(group(), claim("a"), pod("a", pod_group="ring"))
+    world.add(claim("b", tolerates(600)), pod("b", pod_group="ring"), rule())
+    world.advance(601)
+    assert at(world) == {"a": 600, "b": 600}
+
+
+def test_pods_of_a_group_of_mode_single_go_one_by_one() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add(group(SINGLE))
+    for name in ("a", "b"):
+        world.add(claim(name), pod(name, pod_group="ring"))
+    world.add(rule())
+    world.settle()
+    assert world.evicted == ["a"]
+
+
+def test_group_that_turns_up_later_takes_its_other_pods_along() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add(claim("a", tolerates(60)), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()), rule())
+    world.settle()
+    assert world.planned == {"a": 60.0}
+    world.add(group())
+    world.settle()
+    assert world.planned == {"a": 60.0, "b": 60.0}
+
+
+def test_group_that_keeps_claims_reserved_gets_one_event() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    reserved = (Consumer("scheduling.k8s.io", "podgroups", "ring", "uid-ring"),)
+    world.add(group(SINGLE))
+    for name in ("a", "b"):
+        world.add(claim(name, consumers=reserved, owner="uid-ring", group="ring"), pod(name, pod_group="ring"))
+    world.add(rule())
+    world.advance(60)
+    assert world.evicted == []
+    assert world.told("EvictionHeldByPodGroup") == ["ring", "rule"]
+    [event] = [each for each in world.cluster.events if isinstance(each.about, PodGroup)]
+    assert event.warning
+    assert event.text == (
+        "pod ml/a would be evicted because of DeviceTaintRule rule, but is left alone: its claims stay reserved for "
+        "this PodGroup, and are freed only when the PodGroup is deleted"
+    )
+
+
+# --- budgets ------------------------------------------------------------------------------------
+
+
+def test_no_pod_goes_unless_the_budget_allows_all() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    budget = Budget(every_seconds=0.0, allows_at=0.0, status=2)
+    world.add_budget(budget)
+    gang(world, "a", "b", "c")
+    world.add(rule())
+    world.advance(60)
+    assert world.evicted == []
+    assert len(world.cluster.dry_runs) <= 60 / 5 + 1
+    budget.status = 3
+    world.worker.observe_budget("ml", "0")
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b", "c"]
+
+
+def test_single_pods_pass_a_gang_that_needs_more_than_its_budget_allows() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add_budget(Budget(allows_at=0.0, status=1))
+    gang(world, "a", "b", priority=-1)
+    world.add(claim("lone"), pod("lone"), rule())
+    world.advance(1)
+    assert world.evicted == ["lone"]
+
+
+def test_budget_is_compared_with_a_large_gang_once_and_not_for_each_of_its_pods() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add_budget(Budget(every_seconds=0.0, allows_at=0.0, status=2))
+    gang(world, *[f"rank-{number:03}" for number in range(200)])
+    gate, asked = world.worker._core.gate, list[int]()
+    blocks = gate.blocks
+
+    def counted(plans: Sequence[PodPlan], now: float) -> BudgetLimit | None:
+        asked.append(len(plans))
+        return blocks(plans, now)
+
+    gate.blocks = counted  # type: ignore[method-assign]
+    world.add(rule())
+    world.settle()
+    assert world.evicted == []
+    assert len(world.worker.ready.parked()) == 200
+    assert asked
+    assert set(asked) == {200}
+    assert len(asked) <= 10
+
+
+def test_dry_run_that_is_refused_keeps_all() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add_budget(Budget("b"))
+    gang(world, "a", "b", "c")
+    world.add(rule())
+    world.advance(30)
+    assert world.evicted == []
+    assert world.cluster.requests == []
+
+
+def test_gang_is_deleted_as_a_whole_after_the_deadline() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, deadline_seconds=20.0, delete_after_deadline=True))
+    world.add_budget(Budget())
+    gang(world, "a", "b", "c")
+    world.add(rule())
+    world.advance(60)
+    assert sorted(verb for verb, *_ in world.cluster.calls) == ["delete"] * 3
+    assert len(set(at(world).values())) == 1
+
+
+def test_member_that_fails_after_the_others_went_is_retried() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, overall=1))
+    world.cluster.lingering = True
+    gang(world, "a", "b")
+    world.cluster.answers += [EvictionOutcome(EvictionResult.EVICTED), EvictionOutcome(EvictionResult.FAILED, "boom")]
+    world.add(rule())
+    world.advance(10)
+    assert sorted(world.evicted) == ["a", "b"]
+    assert len(world.cluster.requests) == 3

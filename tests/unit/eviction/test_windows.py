@@ -1,0 +1,399 @@
+"""Windows of profiles, waitForCompletion and action: skip: who is left alone, and until when. It is Monday noon."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import structs
+
+from tests.builders import NOW
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.unit.eviction.world import FREE, Budget, World
+from webhook.api.claims import Consumer
+from webhook.api.pods import PodClaim
+from webhook.eviction.exemptions import StepReason
+from webhook.eviction.modes import Mode
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.step import Evict, Facts, NoAction, Wait, next_step
+from webhook.inventory.evictions import Eviction
+from webhook.policy.model import EvictionProfile, EvictionWindow, LabelMatch
+
+if TYPE_CHECKING:
+    from webhook.eviction.step import Step
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+BERLIN = "Europe/Berlin"
+NIGHTLY = EvictionWindow("0 22 * * *", HOUR, BERLIN)
+"""From 20:00 to 21:00 UTC, so eight hours from now."""
+AT_NIGHT = structs.replace(FREE, windows=(NIGHTLY,))
+OPENS = 8 * HOUR
+
+
+RARELY = 600.0
+"""How often conditions are written, in tests over days that are not about them."""
+
+
+def crowd(world: World, count: int, **fields: object) -> None:
+    for number in range(count):
+        name = f"pod-{number:03}"
+        world.add(claim(name, devices=(name,)), pod(name, **fields))
+
+
+def times(world: World) -> list[float]:
+    return [seconds for _, _, seconds in world.cluster.calls]
+
+
+# --- the next step ------------------------------------------------------------------------------
+
+
+def step(profile: EvictionProfile, hours: float, *, hold: str | None = None, completes: bool = False) -> Step:
+    """What is to be done with a pod that is due now, after some hours."""
+    facts = Facts(pod(completes=completes), Eviction(NOW, ()), profile, hold)
+    return next_step(facts, NOW + timedelta(hours=hours))
+
+
+@pytest.mark.parametrize(
+    ("profile", "hours", "expected"),
+    [
+        pytest.param(AT_NIGHT, 0, Wait(OPENS, StepReason.WINDOW), id="before the window"),
+        pytest.param(AT_NIGHT, 8, Evict(), id="the window opens"),
+        pytest.param(AT_NIGHT, 9, Wait(23 * HOUR, StepReason.WINDOW), id="the window is over"),
+        pytest.param(FREE, 0, Evict(), id="without windows"),
+        pytest.param(
+            structs.replace(AT_NIGHT, skips=True), 8, NoAction(StepReason.SKIPPED), id="skipped, whatever the time"
+        ),
+        pytest.param(
+            structs.replace(AT_NIGHT, grace_seconds=8.5 * HOUR), 8, Wait(HOUR / 2, StepReason.EARLY), id="not due"
+        ),
+        pytest.param(structs.replace(FREE, wait_for_completion_seconds=HOUR), 0, Evict(), id="it would never complete"),
+    ],
+)
+def test_next_step(profile: EvictionProfile, hours: float, expected: Step) -> None:
+    assert step(profile, hours) == expected
+
+
+def test_hold_comes_before_the_window() -> None:
+    held = structs.replace(AT_NIGHT, max_hold_seconds=HOUR)
+    assert step(held, 0, hold="x") == Wait(HOUR, StepReason.HELD)
+    assert step(held, 1, hold="x") == Wait(OPENS - HOUR, StepReason.WINDOW)
+
+
+def test_pod_that_completes_is_left_to_it_from_when_it_is_due() -> None:
+    patient = structs.replace(AT_NIGHT, wait_for_completion_seconds=DAY, grace_seconds=HOUR)
+    assert step(patient, 2, completes=True) == Wait(23 * HOUR, StepReason.COMPLETING)
+    assert step(patient, 24.75, completes=True) == Wait(900.0, StepReason.COMPLETING)
+    assert step(patient, 25, completes=True) == Wait(7 * HOUR, StepReason.WINDOW)
+    assert step(patient, 32, completes=True) == Evict()
+    assert step(patient, 8, completes=False) == Evict()
+
+
+# --- windows ------------------------------------------------------------------------------------
+
+
+def test_pods_go_while_a_window_is_open_and_the_others_in_the_next_one() -> None:
+    """Plans survive until then, and nothing is asked of the API server meanwhile."""
+    short = structs.replace(AT_NIGHT, windows=(structs.replace(NIGHTLY, duration_seconds=60.0),), rate=1, burst=1)
+    world = World(Mode.REPLACEMENT, short, condition_seconds=RARELY)
+    crowd(world, 100)
+    world.add(rule())
+    world.advance(OPENS - 1)
+    assert world.evicted == []
+    assert len(world.worker.plans.scheduled) == 100
+    world.advance(DAY)
+    assert times(world) == pytest.approx([OPENS + number for number in range(60)], abs=0.01)
+    assert len(world.worker.plans.scheduled) == 40
+    world.advance(DAY)
+    assert times(world)[60:] == pytest.approx([OPENS + DAY + number for number in range(40)], abs=0.01)
+    assert len(world.cluster.requests) == 100
+
+
+def test_condition_names_the_next_opening_and_metrics_count_who_waits() -> None:
+    world = World(Mode.REPLACEMENT, AT_NIGHT)
+    crowd(world, 3)
+    world.add(rule())
+    world.advance(60)
+    status, reason, message = world.condition("rule")
+    assert (status, reason) == ("True", "Waiting")
+    assert "3 pods pending in 1 namespace; 3 waiting for a window that opens at " in message
+    assert "opens at 2026-06-01T22:00:00+02:00 (Europe/Berlin)" in message
+    assert world.sample("pods_waiting", why="window") == 3
+    assert world.sample("pods_waiting", why="held") == 0
+    assert world.sample("oldest_due_seconds") == 0
+    assert set(world.told("EvictionScheduled")) == {"rule", "pod-000", "pod-001", "pod-002"}
+    texts = {event.text for event in world.cluster.events if event.text.startswith("to be evicted")}
+    [text] = texts
+    assert "to be evicted in the window that opens at 2026-06-01T22:00:00+02:00 (Europe/Berlin) because of" in text
+    world.advance(OPENS)
+    assert len(world.evicted) == 3
+    assert world.condition("rule")[1] == "Completed"
+    assert world.sample("pods_waiting", why="window") == 0
+
+
+def test_age_of_the_oldest_counts_from_when_the_window_opened() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(AT_NIGHT, overall=1))
+    world.cluster.lingering = True
+    crowd(world, 3)
+    world.add(rule())
+    world.advance(OPENS + 100)
+    assert len(world.evicted) == 1
+    assert world.sample("oldest_due_seconds") == pytest.approx(100, abs=0.01)
+    world.change_policy(structs.replace(FREE, overall=1))
+    world.advance(1)  # a scrape's numbers are kept for a moment
+    assert world.sample("oldest_due_seconds") == pytest.approx(OPENS + 101, abs=0.01)
+
+
+def test_age_of_a_pod_that_fails_counts_from_when_the_window_opened() -> None:
+    world = World(Mode.REPLACEMENT, AT_NIGHT)
+    crowd(world, 1)
+    world.cluster.answers.extend([EvictionOutcome(EvictionResult.FAILED, "500")] * 1000)
+    world.add(rule())
+    world.advance(OPENS + 100)
+    assert 90 < (world.sample("oldest_due_seconds") or 0) <= 100
+    world.advance(HOUR)
+    assert world.sample("oldest_due_seconds") == 0
+    assert world.sample("pods_waiting", why="failed") == 0
+    assert world.sample("pods_waiting", why="window") == 1
+
+
+def test_pod_behind_a_budget_waits_for_the_next_window_once_it_is_closed() -> None:
+    world = World(Mode.REPLACEMENT, AT_NIGHT, condition_seconds=RARELY)
+    crowd(world, 2)
+    world.add_budget(Budget(allows_at=OPENS + HOUR + 60))
+    world.add(rule())
+    world.advance(OPENS + 2 * HOUR)
+    assert world.evicted == []
+    assert world.cluster.requests[-1][2] < OPENS + HOUR
+    assert world.sample("pods_waiting", why="window") == 2
+    world.advance(DAY)
+    assert world.cluster.requests[-1][2] >= OPENS + DAY
+    assert world.evicted != []
+
+
+def test_deadline_of_a_budget_does_not_go_on_while_windows_are_closed() -> None:
+    """In the next window the budget is asked again before anything is deleted."""
+    short = structs.replace(NIGHTLY, duration_seconds=300.0)
+    world = World(
+        Mode.REPLACEMENT,
+        structs.replace(AT_NIGHT, windows=(short,), deadline_seconds=200, delete_after_deadline=True),
+        condition_seconds=RARELY,
+    )
+    crowd(world, 1)
+    world.add_budget(Budget(allows_at=OPENS + DAY))
+    world.add(rule())
+    world.advance(OPENS + 150)
+    world.change_policy(
+        structs.replace(AT_NIGHT, windows=(structs.replace(short, duration_seconds=180.0),), delete_after_deadline=True)
+    )
+    world.advance(DAY)
+    assert [verb for verb, _, _ in world.cluster.calls] == ["evict"]
+
+
+def test_window_of_a_changed_policy_holds_at_once() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1, burst=1))
+    crowd(world, 10)
+    world.add(rule())
+    world.advance(2.5)
+    assert len(world.evicted) == 3
+    world.change_policy(structs.replace(AT_NIGHT, rate=1, burst=1))
+    world.advance(HOUR)
+    assert len(world.evicted) == 3
+    world.change_policy(FREE)
+    world.advance(1)
+    assert len(world.evicted) == 10
+    assert world.sample("pods_waiting", why="window") == 0
+
+
+@pytest.mark.parametrize("hours", [8.5, -1.0])
+def test_wall_clock_that_is_set(hours: float) -> None:
+    """Windows go by the wall clock, waits by the other one."""
+    world = World(Mode.REPLACEMENT, AT_NIGHT)
+    crowd(world, 2)
+    world.add(rule())
+    world.advance(60)
+    world.clock.wall += timedelta(hours=hours)
+    world.worker.requeue_waiting()
+    world.settle()
+    assert len(world.evicted) == (2 if hours > 0 else 0)
+    world.advance(OPENS)
+    assert len(world.evicted) == (2 if hours > 0 else 0)
+    world.advance(HOUR)
+    assert len(world.evicted) == 2
+
+
+def test_wall_clock_that_is_set_past_the_end_of_a_window() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(AT_NIGHT, rate=0.01, burst=1), condition_seconds=RARELY)
+    crowd(world, 9)
+    world.add(rule())
+    world.advance(OPENS + 1)
+    assert len(world.evicted) == 1
+    world.clock.wall += timedelta(hours=1)
+    world.worker.requeue_waiting()
+    world.advance(HOUR)
+    assert len(world.evicted) == 1
+    assert world.sample("pods_waiting", why="window") == 8
+    world.advance(23 * HOUR)
+    assert len(world.evicted) > 1
+
+
+def test_profiles_have_their_own_windows() -> None:
+    early = structs.replace(
+        FREE, pod_labels=LabelMatch((("early", "yes"),)), windows=(EvictionWindow("0 14 * * *", HOUR),)
+    )
+    world = World(Mode.REPLACEMENT, early, AT_NIGHT)
+    for name, labels in (("early", (("early", "yes"),)), ("late", ())):
+        world.add(claim(name, devices=(name,)), pod(name, labels=labels))
+    world.add(rule())
+    world.advance(60)
+    message = world.condition("rule")[2]
+    assert "1 waiting for a window that opens at 2026-06-01T14:00:00+00:00 (UTC); 1 waiting for a window" in message
+    world.advance(DAY)
+    assert [(name.partition("/")[2], round(seconds)) for _, name, seconds in world.cluster.calls] == [
+        ("early", 2 * HOUR),
+        ("late", OPENS),
+    ]
+
+
+def test_no_one_waits_for_windows_in_mode_observe() -> None:
+    world = World(Mode.OBSERVE, AT_NIGHT)
+    crowd(world, 2)
+    world.add(rule())
+    world.advance(60)
+    assert world.condition("rule")[1] == "ObserveOnly"
+    assert world.sample("pods_waiting", why="window") == 0
+
+
+def test_pods_that_go_meanwhile_are_forgotten() -> None:
+    world = World(Mode.REPLACEMENT, AT_NIGHT)
+    crowd(world, 2)
+    world.add(rule())
+    world.advance(60)
+    assert world.worker.plans.put_off == dict.fromkeys(["uid-pod-000", "uid-pod-001"], StepReason.WINDOW)
+    world.remove(world.pod("pod-000"))
+    world.remove(world.inventory.rules["rule"])
+    world.settle()
+    assert world.worker.plans.put_off == {}
+    world.advance(2 * DAY)
+    assert world.evicted == []
+
+
+# --- windows of pods that go together -----------------------------------------------------------
+
+
+def shared(world: World, *names: tuple[str, str], claim_name: str = "both") -> None:
+    """Pods that use one claim; each with the value of its label."""
+    consumers = tuple([Consumer("", "pods", name, f"uid-{name}") for name, _ in names])
+    world.add(claim(claim_name, consumers=consumers, owner=""))
+    for name, value in names:
+        world.add(owned(name, claims=(PodClaim(f"{claim_name}-claim"),), labels=(("window", value),)))
+
+
+def windowed(value: str, *windows: EvictionWindow) -> EvictionProfile:
+    return structs.replace(FREE, pod_labels=LabelMatch((("window", value),)), windows=windows)
+
+
+def test_unit_goes_while_the_windows_of_all_its_pods_are_open() -> None:
+    world = World(
+        Mode.REPLACEMENT,
+        windowed("early", EvictionWindow("0 14 * * *", 2 * HOUR)),
+        windowed("late", EvictionWindow("0 15 * * *", 2 * HOUR, "UTC")),
+        FREE,
+    )
+    shared(world, ("a", "early"), ("b", "late"), ("c", ""))
+    world.add(rule())
+    world.advance(3 * HOUR - 1)
+    assert world.evicted == []
+    message = world.condition("rule")[2]
+    assert "3 waiting for a window that opens at 2026-06-01T15:00:00+00:00 (UTC)" in message
+    assert world.sample("pods_waiting", why="window") == 3
+    world.advance(2)
+    assert sorted(world.evicted) == ["a", "b", "c"]
+
+
+def test_unit_whose_windows_never_overlap_never_goes() -> None:
+    world = World(
+        Mode.REPLACEMENT,
+        windowed("early", EvictionWindow("0 14 * * *", HOUR)),
+        windowed("late", EvictionWindow("0 15 * * *", HOUR)),
+        FREE,
+        condition_seconds=RARELY,
+    )
+    shared(world, ("a", "early"), ("b", "late"))
+    world.add(rule())
+    for _ in range(26):
+        world.advance(HOUR)
+        assert "2 waiting for a window that opens at 2026-06-0" in world.condition("rule")[2]
+    assert world.evicted == []
+
+
+def test_unit_of_one_profile_goes_in_one_window() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(AT_NIGHT, rate=0.001, burst=1))
+    shared(world, ("a", ""), ("b", ""), ("c", ""))
+    world.add(rule())
+    world.advance(OPENS + 1)
+    assert sorted(world.evicted) == ["a", "b", "c"]
+
+
+def test_gang_waits_for_its_member_that_may_complete() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, wait_for_completion_seconds=HOUR))
+    for name, completes in (("a", True), ("b", False)):
+        world.add(claim(name, devices=(name,)), pod(name, gang="ring", completes=completes))
+    world.add(rule())
+    world.advance(HOUR - 1)
+    assert world.evicted == []
+    world.advance(2)
+    assert sorted(world.evicted) == ["a", "b"]
+
+
+# --- pods that complete, and pods that are skipped ----------------------------------------------
+
+
+def test_pods_that_complete_in_time_are_not_evicted() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, wait_for_completion_seconds=DAY))
+    crowd(world, 3, completes=True)
+    world.add(claim("server", devices=("server",)), pod("server"))
+    world.add(rule())
+    world.advance(60)
+    assert world.evicted == ["server"]
+    assert world.condition("rule")[:2] == ("True", "Waiting")
+    assert "3 left to complete" in world.condition("rule")[2]
+    assert world.sample("pods_waiting", why="completion") == 3
+    texts = {event.text for event in world.cluster.events if "unless" in event.text}
+    [text] = texts
+    assert text.startswith("to be evicted unless it completes before 2026-06-02T12:00:00Z because of")
+    done = world.pod("pod-000")
+    world.change(done, structs.replace(done, phase="Succeeded"))
+    world.advance(DAY)
+    assert sorted(world.evicted) == ["pod-001", "pod-002", "server"]
+    assert times(world)[1:] == pytest.approx([DAY, DAY], abs=0.01)
+
+
+def test_tolerated_time_comes_before_the_time_to_complete() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, wait_for_completion_seconds=HOUR))
+    world.add(claim("pod", tolerates(600)), pod(completes=True))
+    world.add(rule())
+    world.advance(DAY)
+    assert times(world) == pytest.approx([600 + HOUR], abs=0.01)
+
+
+def test_profile_can_skip_its_pods() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, pod_labels=LabelMatch((("app", "db"),)), skips=True), FREE)
+    for name, app in (("db", "db"), ("web", "web")):
+        world.add(claim(name, devices=(name,)), pod(name, labels=(("app", app),)))
+    world.add(rule())
+    world.advance(DAY)
+    assert world.evicted == ["web"]
+    status, reason, message = world.condition("rule")
+    assert (status, reason) == ("False", "Completed")
+    assert "1 skipped (pods of DaemonSets, mirror pods, action: skip)" in message
+
+
+def test_opening_in_utc_is_said_so() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, windows=(EvictionWindow("0 0 1 1 *", HOUR),)))
+    crowd(world, 1)
+    world.add(rule())
+    world.advance(60)
+    opens = datetime(2027, 1, 1, tzinfo=UTC).isoformat()
+    assert f"1 waiting for a window that opens at {opens} (UTC)" in world.condition("rule")[2]

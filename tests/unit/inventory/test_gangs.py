@@ -1,0 +1,160 @@
+"""Which pods belong together, and under which object they stand: by what the pods say alone."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from webhook.api.meta import ObjectMeta
+from webhook.api.owners import Owner
+from webhook.api.pod_groups import PodGroup
+from webhook.api.pods import Pod, to_labels
+from webhook.inventory.gangs import Gang, RootOwner, gang_in, gang_of, root_owner
+from webhook.inventory.state import Inventory
+
+JOB: Final = Owner("Job", "train", "uid-train")
+JOB_SET: Final = {"jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/job-index": "0"}
+LEADER: Final = "leaderworkerset.sigs.k8s.io"
+LWS: Final = {f"{LEADER}/name": "serve", f"{LEADER}/group-index": "1", f"{LEADER}/worker-index": "0"}
+KUEUE: Final = {"kueue.x-k8s.io/pod-group-name": "batch-7"}
+HASH: Final = {"pod-template-hash": "6d5f"}
+
+
+def pod(labels: dict[str, str] | None = None, **fields: Any) -> Pod:
+    return Pod(ObjectMeta("p", namespace="ml"), labels=to_labels(labels or {}), **fields)
+
+
+@pytest.mark.parametrize(
+    ("member", "gang"),
+    [
+        pytest.param(pod(), None, id="alone"),
+        pytest.param(pod(owner=JOB), None, id="of a Job"),
+        pytest.param(pod({"app": "web"}, owner=JOB), None, id="other labels"),
+        pytest.param(
+            pod(JOB_SET | LWS | KUEUE, pod_group="crew", gang="mine"),
+            Gang("PodGroup", "ml", "crew"),
+            id="PodGroup first",
+        ),
+        pytest.param(pod(JOB_SET | LWS | KUEUE, gang="mine"), Gang("gang", "ml", "mine"), id="annotation"),
+        pytest.param(pod(JOB_SET | LWS | KUEUE), Gang("JobSet", "ml", "train"), id="JobSet"),
+        pytest.param(pod(LWS | KUEUE), Gang("LeaderWorkerSet", "ml", "serve", "1"), id="LeaderWorkerSet by index"),
+        pytest.param(
+            pod(LWS | {f"{LEADER}/group-key": "5e1f"}),
+            Gang("LeaderWorkerSet", "ml", "serve", "5e1f"),
+            id="LeaderWorkerSet by key",
+        ),
+        pytest.param(pod({f"{LEADER}/name": "serve"}), None, id="a LeaderWorkerSet without a group"),
+        pytest.param(pod({f"{LEADER}/group-index": "1"}), None, id="a group without a LeaderWorkerSet"),
+        pytest.param(pod(KUEUE), Gang("kueue.x-k8s.io/pod-group-name", "ml", "batch-7"), id="Kueue"),
+        pytest.param(pod(dict.fromkeys(JOB_SET | LWS | KUEUE, "")), None, id="labels without a value"),
+    ],
+)
+def test_gang_of_a_pod_is_the_first_that_it_names(member: Pod, gang: Gang | None) -> None:
+    assert gang_of(member) == gang
+
+
+@pytest.mark.parametrize(
+    ("labels", "gang"),
+    [
+        pytest.param({"one": "a", "two": "b"}, Gang("two", "ml", "b"), id="in the order of the policy"),
+        pytest.param({"one": "a"}, Gang("one", "ml", "a"), id="the second"),
+        pytest.param({"one": "a", "two": ""}, Gang("one", "ml", "a"), id="the first has no value"),
+        pytest.param({"three": "c"}, None, id="none of them"),
+        pytest.param(KUEUE | {"two": "b"}, Gang("kueue.x-k8s.io/pod-group-name", "ml", "batch-7"), id="Kueue first"),
+    ],
+)
+def test_labels_of_the_profile_name_gangs_too(labels: dict[str, str], gang: Gang | None) -> None:
+    assert gang_of(pod(labels), ("two", "one")) == gang
+
+
+def test_pods_of_one_owner_are_a_gang_where_the_profile_says_so() -> None:
+    assert gang_of(pod(owner=JOB), by_owner=True) == Gang("Job", "ml", "train", "uid-train")
+    assert gang_of(pod({"app": "web"}, owner=JOB), by_owner=True) == Gang("Job", "ml", "train", "uid-train")
+    assert gang_of(pod({"two": "b"}, owner=JOB), ("two",), by_owner=True) == Gang("two", "ml", "b")
+    assert gang_of(pod(), by_owner=True) is None
+
+
+@pytest.mark.parametrize(
+    ("namespace", "mode", "together"),
+    [("ml", "all", True), ("ml", "single", False), ("ml", "", True), ("web", "single", True)],
+    ids=["all", "single", "says nothing", "not known"],
+)
+def test_pods_of_a_pod_group_go_together_unless_it_lets_them_go_one_by_one(
+    namespace: str,
+    mode: str,
+    together: bool,  # noqa: FBT001 -- a table's
+) -> None:
+    inventory = Inventory()
+    inventory.apply(None, PodGroup(ObjectMeta("crew", namespace=namespace), mode))
+    member = pod(JOB_SET, pod_group="crew", owner=JOB)
+    assert gang_in(inventory, member, by_owner=True) == (Gang("PodGroup", "ml", "crew") if together else None)
+    assert gang_in(inventory, pod(JOB_SET)) == Gang("JobSet", "ml", "train")
+    assert gang_in(inventory, pod({"two": "b"}), ("two",)) == Gang("two", "ml", "b")
+    assert gang_in(inventory, pod(owner=JOB)) is None
+
+
+def test_gang_says_what_it_is() -> None:
+    assert str(gang_of(pod(owner=JOB), by_owner=True)) == "Job ml/train"
+
+
+@pytest.mark.parametrize(
+    ("member", "root"),
+    [
+        pytest.param(pod(), None, id="a bare pod"),
+        pytest.param(pod({"app": "web"}), None, id="a bare pod with labels"),
+        pytest.param(pod(owner=JOB), RootOwner("Job", "train", "uid-train"), id="its controller"),
+        pytest.param(
+            pod(owner=JOB, pod_group="crew"), RootOwner("Job", "train", "uid-train"), id="before its PodGroup"
+        ),
+        pytest.param(pod(pod_group="crew"), RootOwner("PodGroup", "crew", "PodGroup/ml/crew"), id="PodGroup"),
+        pytest.param(
+            pod(JOB_SET | LWS | HASH, owner=JOB), RootOwner("JobSet", "train", "JobSet/ml/train"), id="JobSet by name"
+        ),
+        pytest.param(
+            pod(JOB_SET | {"jobset.sigs.k8s.io/jobset-uid": "uid-js"}, owner=JOB),
+            RootOwner("JobSet", "train", "JobSet/ml/train/uid-js"),
+            id="JobSet by uid",
+        ),
+        pytest.param(
+            pod(LWS | HASH, owner=Owner("StatefulSet", "serve-1", "u")),
+            RootOwner("LeaderWorkerSet", "serve", "LeaderWorkerSet/ml/serve"),
+            id="LeaderWorkerSet",
+        ),
+        pytest.param(
+            pod(HASH, owner=Owner("ReplicaSet", "web-6d5f", "u")),
+            RootOwner("Deployment", "web", "Deployment/ml/web"),
+            id="Deployment",
+        ),
+        pytest.param(
+            pod(HASH, owner=Owner("ReplicaSet", "web", "u")), RootOwner("ReplicaSet", "web", "u"), id="another name"
+        ),
+        pytest.param(
+            pod(HASH, owner=Owner("ReplicaSet", "-6d5f", "u")), RootOwner("ReplicaSet", "-6d5f", "u"), id="no name left"
+        ),
+        pytest.param(
+            pod(owner=Owner("ReplicaSet", "web-6d5f", "u")), RootOwner("ReplicaSet", "web-6d5f", "u"), id="no hash"
+        ),
+        pytest.param(
+            pod({"pod-template-hash": ""}, owner=Owner("ReplicaSet", "web-", "u")),
+            RootOwner("ReplicaSet", "web-", "u"),
+            id="an empty hash",
+        ),
+        pytest.param(
+            pod(HASH, owner=Owner("Job", "web-6d5f", "u")), RootOwner("Job", "web-6d5f", "u"), id="another kind"
+        ),
+        pytest.param(pod(HASH), None, id="a hash without an owner"),
+    ],
+)
+def test_root_owner_is_the_highest_that_the_pod_tells(member: Pod, root: RootOwner | None) -> None:
+    assert root_owner(member) == root
+
+
+def test_root_owner_says_what_it_is() -> None:
+    assert str(root_owner(pod(owner=JOB))) == "Job/train"
+
+
+def test_pods_of_one_deployment_have_one_root_across_its_replica_sets() -> None:
+    old = pod({"pod-template-hash": "a1"}, owner=Owner("ReplicaSet", "web-a1", "u1"))
+    new = pod({"pod-template-hash": "b2"}, owner=Owner("ReplicaSet", "web-b2", "u2"))
+    assert root_owner(old) == root_owner(new)

@@ -1,0 +1,149 @@
+"""Pods and PodGroups on the wire, and the part of them that an inventory holds.
+
+Equal strings are one string, and equal labels are one value: a cluster has hundreds of thousands of pods.
+"""
+
+from __future__ import annotations
+
+from sys import intern
+from typing import Any, Final
+
+import msgspec
+
+from webhook.api.decode import Reader
+from webhook.api.meta import parse_time
+from webhook.api.owners import Owner
+from webhook.api.pod_groups import PodGroup, decode_pod_group
+from webhook.api.pods import GANG, HOLD, MIRROR, READY, Labels, Pod, PodClaim, to_labels, will_complete
+from webhook.cluster.cache.object_meta import OwnerReference, controller_of, object_meta
+from webhook.cluster.cache.shared_lists import REMEMBERED_ENTRIES, SharedLists
+from webhook.cluster.cache.wire import ObjectIdentity
+
+_NOTHING: Final = msgspec.Raw()
+_label_pairs: Final[dict[tuple[str, str], tuple[str, str]]] = {}
+"""Pods of one owner often differ in one label, so each label is shared, beside all labels of a pod."""
+
+
+def _read_labels(value: Any) -> Labels:
+    found = to_labels(Reader({"labels": value}, []).text_map("labels"))
+    if len(_label_pairs) >= REMEMBERED_ENTRIES:
+        _label_pairs.clear()
+    return tuple([_label_pairs.setdefault(label, label) for label in found])
+
+
+_labels: Final = SharedLists(_read_labels)
+
+
+def _owner_of(owner: OwnerReference | None) -> Owner | None:
+    return Owner(intern(owner.kind), intern(owner.name), intern(owner.uid)) if owner else None
+
+
+class _PodAnnotations(msgspec.Struct, frozen=True, gc=False):
+    mirror: str | msgspec.UnsetType | None = msgspec.field(name=MIRROR, default=msgspec.UNSET)
+    hold: str | None = msgspec.field(name=HOLD, default=None)
+    gang: str | None = msgspec.field(name=GANG, default=None)
+
+
+class _PodMeta(ObjectIdentity, frozen=True, gc=False, rename="camel"):
+    annotations: _PodAnnotations = _PodAnnotations()
+    owner_references: tuple[OwnerReference, ...] | None = None
+    deletion_timestamp: str | None = None
+    labels: msgspec.Raw = _NOTHING
+
+
+class _PodClaim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """An entry of spec.resourceClaims or of status.resourceClaimStatuses."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class _SchedulingGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    pod_group_name: str = ""
+
+
+class _PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    node_name: str = ""
+    resource_claims: tuple[_PodClaim, ...] | None = None
+    scheduling_group: _SchedulingGroup = _SchedulingGroup()
+    priority: int | None = None
+    restart_policy: str = ""
+
+
+class _ExtendedClaim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    resource_claim_name: str = ""
+
+
+class _PodCondition(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class _PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    phase: str = ""
+    resource_claim_statuses: tuple[_PodClaim, ...] | None = None
+    extended_resource_claim_status: _ExtendedClaim | None = None
+    conditions: tuple[_PodCondition, ...] | None = None
+
+
+class PodWire(msgspec.Struct, frozen=True, gc=False):
+    """A Pod, as far as evicting it is concerned."""
+
+    metadata: _PodMeta
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+    def to_value(self) -> Pod:
+        """As `api.pods.decode_pod` returns it, without annotations and generateName."""
+        metadata, spec, status = self.metadata, self.spec, self.status
+        extended = status.extended_resource_claim_status
+        owner = _owner_of(controller_of(metadata.owner_references))
+        return Pod(
+            meta=object_meta(metadata),
+            node_name=intern(spec.node_name),
+            claims=self._claims() if spec.resource_claims else (),
+            extended_claim=extended.resource_claim_name if extended else "",
+            pod_group=intern(spec.scheduling_group.pod_group_name),
+            phase=intern(status.phase),
+            deleting=metadata.deletion_timestamp is not None,
+            priority=spec.priority or 0,
+            owner=owner,
+            mirror=metadata.annotations.mirror is not msgspec.UNSET,
+            hold=metadata.annotations.hold,
+            ready=any(each.type == READY and each.status == "True" for each in status.conditions or ()),
+            gone_by=parse_time(metadata.deletion_timestamp or ""),
+            labels=_labels.of(metadata.labels),
+            gang=intern(metadata.annotations.gang or ""),
+            completes=will_complete(spec.restart_policy, owner),
+        )
+
+    def _claims(self) -> tuple[PodClaim, ...]:
+        """The entries in order; a generated claim's name stands in the status."""
+        generated = {each.name: each.resource_claim_name for each in self.status.resource_claim_statuses or ()}
+        return tuple(
+            [
+                PodClaim(generated.get(each.name), generated=True)
+                if each.resource_claim_name is None
+                else PodClaim(each.resource_claim_name)
+                for each in self.spec.resource_claims or ()
+            ]
+        )
+
+
+class _PodGroupMeta(ObjectIdentity, frozen=True, gc=False, rename="camel"):
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class PodGroupWire(msgspec.Struct, frozen=True, gc=False):
+    """A PodGroup of any version. There are few, and their disruption mode has two shapes."""
+
+    metadata: _PodGroupMeta
+    spec: dict[str, Any] | None = None
+
+    def to_value(self) -> PodGroup:
+        """As `api.pod_groups.decode_pod_group` returns it, without annotations and generateName."""
+        return msgspec.structs.replace(
+            decode_pod_group(Reader({"spec": self.spec}, [])),
+            meta=object_meta(self.metadata),
+            owner=_owner_of(controller_of(self.metadata.owner_references)),
+        )

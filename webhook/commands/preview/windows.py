@@ -1,0 +1,56 @@
+"""What the windows of the policy mean for a preview, as notes: pod by pod, where the pods are known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from webhook.api.rules import DeviceTaintRule, own_rate
+from webhook.eviction.profiles import classes_of
+from webhook.inventory.matching import Evictor
+from webhook.inventory.preview import PodOutcome
+from webhook.policy.window_fit import Leaving, PodFacts, ProfileGuess, fit_texts, has_windows, windows_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from webhook.api.slices import ResourceSlice
+    from webhook.inventory.preview import PodRow, Preview
+    from webhook.inventory.state import Inventory
+    from webhook.policy.model import Policy
+
+
+def window_notes(
+    value: DeviceTaintRule | ResourceSlice, preview: Preview, inventory: Inventory, policy: Policy, now: datetime
+) -> Iterator[str]:
+    """The windows of the pods that our worker would evict, and whether they are long enough."""
+    taints = [taint for _, taint in preview.taints]
+    if not any(taint.evictor is Evictor.OURS for taint in taints) or not has_windows(policy.eviction):
+        return
+    guess = ProfileGuess(policy.eviction)
+    evicted = [row for row in preview.pods if row.outcome is PodOutcome.EVICTED]
+    counts = Counter([guess.of(_facts_of(row, inventory)) for row in evicted])
+    more = bool(counts.pop(None, 0) or preview.pod_groups or preview.impact.incomplete_pools)
+    pods = {position: number for position, number in counts.items() if position is not None}
+    for position in sorted(pods):
+        profile = policy.eviction[position]
+        if profile.windows and not profile.skips:
+            yield f"windows of profile {position}, for pods here: {windows_text(profile)}"
+    rate = own_rate(value) if isinstance(value, DeviceTaintRule) else None
+    start = max([now, *[taint.not_before for taint in taints if taint.not_before is not None]])
+    yield from fit_texts(policy.eviction, Leaving(pods, start, rate, more))
+
+
+def _facts_of(row: PodRow, inventory: Inventory) -> PodFacts:
+    """What is known of a pod; the labels of namespaces are not read here."""
+    if row.pod is None:
+        return PodFacts(row.namespace)
+    pod = row.pod
+    return PodFacts(
+        row.namespace,
+        classes=classes_of(inventory, pod),
+        known=True,
+        priority=pod.priority,
+        labels=dict(pod.labels),
+    )

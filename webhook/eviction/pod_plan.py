@@ -1,0 +1,48 @@
+"""The planned eviction of one pod."""
+
+from __future__ import annotations
+
+import msgspec
+
+from webhook.api.pods import Pod
+from webhook.eviction.ports import PodRef
+from webhook.eviction.profiles import Profile
+from webhook.inventory.evictions import Eviction
+from webhook.telemetry.repeats import LastingFault
+
+
+class PodPlan(msgspec.Struct, eq=False, gc=False):
+    """The planned eviction of one pod."""
+
+    key: str
+    """The pod's `namespace/name`."""
+    uid: str
+    pod: Pod
+    """The pod as it was when it was last planned."""
+    eviction: Eviction
+    profile: Profile
+    owner: str = ""
+    """The owner at the top that limits count, by uid or name; empty if it has none."""
+    gang: str = ""
+    """The gang that it is evicted with; empty if it has none."""
+    held_by: str = ""
+    """The PodGroup, by name, that keeps its claims reserved, so that its eviction would free no device."""
+    refusals: int = 0
+    """How often the API server has refused to evict it; pods that it has not refused go first."""
+    needed: int = 1
+    """How many evictions its unit needs from its budgets, as of the last look at them."""
+    blocked: bool = False
+    """Whether a disruption budget refused the last attempt."""
+    unsure: bool = False
+    """Whether the last request failed but may have taken effect."""
+    last_event: str = ""
+    """The reason of the last Event about the pod, so that none is repeated."""
+    last_event_at: float = 0.0
+    """When it was queued, in monotonic seconds."""
+    fault: LastingFault | None = None
+    """Why requests to evict the pod fail; None: none has failed."""
+
+    @property
+    def ref(self) -> PodRef:
+        """Identifies the pod in requests."""
+        return PodRef(self.pod.meta.namespace, self.pod.meta.name, self.uid)

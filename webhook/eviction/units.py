@@ -1,0 +1,211 @@
+"""Pods that are evicted together: a gang, and all pods that use one tainted claim. No I/O; times are arguments.
+
+A claim is free only once the last of its pods has gone, and a gang that misses one member does not work, so evicting
+them one by one empties no device, or breaks the work again and again. Units are formed from the plans when they are
+asked for, and dissolved when a plan that belongs to them changes.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from webhook.eviction.pod_plan import PodPlan
+from webhook.inventory.state import claim_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from webhook.api.pods import Pod
+    from webhook.inventory.evictions import Evictions
+    from webhook.inventory.state import Inventory
+
+
+class Unit(msgspec.Struct, eq=False, gc=False):
+    """Pods that are evicted together, or not at all."""
+
+    plans: tuple[PodPlan, ...]
+    due: datetime
+    """When the last of them is due."""
+    priority: int
+    """The highest of its pods."""
+    place: str
+    """What identifies it in limits, for pods without a gang."""
+    deciding: tuple[PodPlan, ...]
+    """Of all pods that wait for the same, apart from their due times, the one that is due last."""
+
+    @property
+    def alike(self) -> bool:
+        """Whether what one pod waits for, apart from its due time, is what all wait for."""
+        [first, *more] = self.deciding
+        return not more and first.pod.hold is None and not _completes(first)
+
+
+class Units:
+    """All units of at least two pods. A pod that belongs to none goes alone."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        evictions: Evictions,
+        scheduled: Mapping[str, PodPlan],
+        tight: Callable[[Pod], bool],
+        never: Callable[[PodPlan], bool],
+    ) -> None:
+        """`scheduled`: all plans, by uid. `tight`: whether a pod goes only with its whole gang, however late that is.
+
+        `never`: whether a pod is never evicted, so that no other pod waits for it.
+        """
+        self._inventory = inventory
+        self._evictions = evictions
+        self._scheduled = scheduled
+        self._tight = tight
+        self._never = never
+        self._gangs: dict[str, dict[str, None]] = {}
+        """Planned pods, by uid, of each gang."""
+        self._units: dict[str, Unit] = {}
+        self._linked: dict[str, dict[str, None]] = {}
+        """Pods of units, by uid, by the gang or claim that links them."""
+        self.dissolved: set[str] = set()
+        """Pods, by uid, whose unit was dissolved: what they wait for may have changed."""
+
+    def of(self, plan: PodPlan) -> Unit | None:
+        """The unit of a pod; None if it goes alone."""
+        unit = self._units.get(plan.uid)
+        if unit is None:
+            if not plan.gang and not self._inventory.shares(plan.key):
+                return None
+            unit = self._form(plan)
+        return unit if len(unit.plans) > 1 else None
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    def add(self, plan: PodPlan) -> None:
+        """A pod was planned, or planned in another way after `remove`."""
+        if plan.gang:
+            self._gangs.setdefault(plan.gang, {})[plan.uid] = None
+        self.dissolve(plan)
+
+    def remove(self, plan: PodPlan) -> None:
+        """The plan is about to change or be dropped."""
+        if plan.gang:
+            members = self._gangs[plan.gang]
+            del members[plan.uid]
+            if not members:
+                del self._gangs[plan.gang]
+        self.dissolve(plan)
+        self.dissolved.discard(plan.uid)
+
+    def dissolve(self, plan: PodPlan) -> None:
+        """Units that the pod belongs to, or may belong to now, are formed again when they are asked for."""
+        links = [plan.gang] if plan.gang else []
+        if plan.uid in self._units or self._inventory.shares(plan.key):
+            links += claim_keys(plan.pod)
+        for link in links:
+            for uid in self._linked.pop(link, ()):
+                if self._units.pop(uid, None) is not None:
+                    self.dissolved.add(uid)
+
+    # --- forming ---------------------------------------------------------------------------------
+
+    def _form(self, plan: PodPlan) -> Unit:
+        members, links, tight = self._connected(plan)
+        if not tight:
+            members = _wave_of(plan, members)
+        unit = Unit(
+            members,
+            max([due_of(each) for each in members]),
+            max([each.pod.priority for each in members]),
+            f"claims {links[-1]}",
+            _deciding(members),
+        )
+        for each in members:
+            self._units[each.uid] = unit
+        for link in links:
+            self._linked.setdefault(link, {}).update(dict.fromkeys([each.uid for each in members]))
+        return unit
+
+    def _connected(self, plan: PodPlan) -> tuple[tuple[PodPlan, ...], list[str], bool]:
+        """The pods linked to this one, what links them, and whether they have to wait for the last of them."""
+        if plan.gang:
+            gang = self._planned(self._gangs[plan.gang])
+            if not any(self._inventory.shares(each.key) for each in gang):  # as in most gangs
+                members = [each for each in gang if each is plan or not self._never(each)]
+                return tuple(sorted(members, key=_by_name)), [plan.gang], self._tight(plan.pod)
+        return self._connected_by_claims(plan)
+
+    def _connected_by_claims(self, plan: PodPlan) -> tuple[tuple[PodPlan, ...], list[str], bool]:
+        found, seen, left, tight = {plan.uid: plan}, dict[str, None](), [plan], False
+        while left:
+            each = left.pop()
+            gang = [each.gang] if each.gang else []
+            claims = self._claims_of(each)
+            tight = tight or bool(claims) or (bool(gang) and self._tight(each.pod))
+            for link in [*gang, *claims]:
+                if link in seen:
+                    continue
+                seen[link] = None
+                for other in self._planned(self._gangs[link] if link == each.gang else self._users_of(link)):
+                    if other.uid not in found and not self._never(other):
+                        found[other.uid] = other
+                        left.append(other)
+        members = tuple(sorted(found.values(), key=_by_name))
+        return members, sorted(seen, reverse=True) or [plan.uid], tight
+
+    def _planned(self, uids: Iterable[str]) -> list[PodPlan]:
+        return [self._scheduled[uid] for uid in uids if uid in self._scheduled]
+
+    def _claims_of(self, plan: PodPlan) -> list[str]:
+        """The claims that the pod shares with others and because of which it is evicted."""
+        if not self._inventory.shares(plan.key):
+            return []
+        shared = [key for key in claim_keys(plan.pod) if self._inventory.is_shared(key)]
+        return [key for key in shared if self._evictions.evicts_users_of(key)]
+
+    def _users_of(self, claim: str) -> list[str]:
+        pods = self._inventory.pods
+        return [pods[key].meta.uid for key in self._inventory.pods_of(claim)]
+
+
+def _completes(plan: PodPlan) -> bool:
+    """Whether its profile lets the pod complete."""
+    return bool(plan.profile.settings.wait_for_completion_seconds) and plan.pod.completes
+
+
+def _deciding(members: Iterable[PodPlan]) -> tuple[PodPlan, ...]:
+    """One pod for each profile, with and without a hold, and that completes or does not: a few of thousands."""
+    kinds: dict[tuple[int, bool, bool], PodPlan] = {}
+    for each in members:
+        kind = each.profile.position, each.pod.hold is not None, _completes(each)
+        known = kinds.get(kind)
+        if known is None or due_of(known) < due_of(each):
+            kinds[kind] = each
+    return tuple(kinds.values())
+
+
+def _by_name(plan: PodPlan) -> str:
+    return plan.key
+
+
+def due_of(plan: PodPlan) -> datetime:
+    """When a pod may be evicted, as far as its taints and the grace time of its profile are concerned."""
+    seconds = plan.profile.settings.grace_seconds
+    try:
+        return plan.eviction.due + timedelta(seconds=seconds) if seconds else plan.eviction.due
+    except OverflowError:
+        return plan.eviction.due  # already at the end of the calendar
+
+
+def _wave_of(plan: PodPlan, members: tuple[PodPlan, ...]) -> tuple[PodPlan, ...]:
+    """Those members that wait for each other: within the gang's window after the first that is due."""
+    window = timedelta(seconds=plan.profile.settings.gang_window_seconds)
+    wave: list[PodPlan] = []
+    for each in sorted(members, key=due_of):
+        if wave and due_of(each) - due_of(wave[0]) > window:
+            if plan in wave:
+                break
+            wave = []
+        wave.append(each)
+    return tuple(sorted(wave, key=_by_name))

@@ -1,0 +1,150 @@
+"""Which pods belong together: gangs, and the objects that a pod's controller stands under. By labels and owners alone.
+
+A gang does its work together or not at all, so one member that is evicted alone breaks it for all. Nothing here reads
+a JobSet or a Deployment: what those controllers write into their pods says enough.
+
+| what | where it is written | source |
+|---|---|---|
+| PodGroup | `spec.schedulingGroup.podGroupName` | Kubernetes 1.36, core/v1 PodSchedulingGroup |
+| JobSet | labels `jobset-name` and `jobset-uid` (not in old releases) | jobset, labelAndAnnotateObject |
+| LeaderWorkerSet | labels `name`, `group-index` and `group-key`, a hash of namespace and leader | lws, pod_webhook.go |
+| Kueue | label `pod-group-name` | kueue, pkg/controller/jobs/pod/constants |
+| Deployment | label `pod-template-hash`, with which its ReplicaSet's name ends | deployment/sync.go, getNewReplicaSet |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.api.pod_groups import SINGLE
+from webhook.inventory.pod_groups import group_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from webhook.api.pods import Pod
+    from webhook.inventory.state import Inventory
+
+POD_GROUP: Final = "PodGroup"
+JOB_SET: Final = "JobSet"
+LEADER_WORKER_SET: Final = "LeaderWorkerSet"
+_DEPLOYMENT: Final = "Deployment"
+_REPLICA_SET: Final = "ReplicaSet"
+_ANNOTATED: Final = "gang"
+_JOB_SET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
+_JOB_SET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
+_LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+_LWS_GROUP_KEY: Final = "leaderworkerset.sigs.k8s.io/group-key"
+_LWS_GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
+_KUEUE_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
+_TEMPLATE_HASH: Final = "pod-template-hash"
+
+
+class Gang(NamedTuple):
+    """What pods have in common that belong together.
+
+    `kind` is that of the object that makes the gang, `gang` for the annotation, or the key of the label. `key` tells
+    gangs of one name apart: the group of a LeaderWorkerSet, or the uid of an owner.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class RootOwner(NamedTuple):
+    """The object at the top of the owners of a pod, as far as the pod says. `key` is the same for all of its pods."""
+
+    kind: str
+    name: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+def gang_of(pod: Pod, gang_labels: Sequence[str] = (), *, by_owner: bool = False) -> Gang | None:
+    """The gang of a pod, or None; the first that the pod names counts. A label without a value names none.
+
+    The order: its PodGroup, annotation `/gang`, its JobSet, its group of a LeaderWorkerSet, its pod group of Kueue,
+    the labels of `gang_labels`, and `by_owner` its controller. Whether a PodGroup lets its pods go one by one is
+    another question: see `gang_in`.
+    """
+    namespace = pod.meta.namespace
+    if pod.pod_group:
+        return Gang(POD_GROUP, namespace, pod.pod_group)
+    if pod.gang:
+        return Gang(_ANNOTATED, namespace, pod.gang)
+    found = _by_labels(pod, gang_labels) if pod.labels else None
+    if found is None and by_owner and pod.owner is not None:
+        return Gang(pod.owner.kind, namespace, pod.owner.name, pod.owner.uid)
+    return found
+
+
+def gang_in(inventory: Inventory, pod: Pod, gang_labels: Sequence[str] = (), *, by_owner: bool = False) -> Gang | None:
+    """Likewise, but none for a pod of a PodGroup whose disruption mode is `single`: its pods may go one by one.
+
+    Pods of a PodGroup that is not known, or says nothing, go together.
+    """
+    gang = gang_of(pod, gang_labels, by_owner=by_owner)
+    if gang is None or gang.kind != POD_GROUP:
+        return gang
+    group = group_of(inventory, pod)
+    return None if group is not None and group.disruption_mode == SINGLE else gang
+
+
+def _by_labels(pod: Pod, gang_labels: Sequence[str]) -> Gang | None:
+    namespace = pod.meta.namespace
+    job_set = pod.label(_JOB_SET_NAME)
+    if job_set:
+        return Gang(JOB_SET, namespace, job_set)
+    workers = pod.label(_LWS_NAME)
+    group = pod.label(_LWS_GROUP_KEY) or pod.label(_LWS_GROUP_INDEX)
+    if workers and group:
+        return Gang(LEADER_WORKER_SET, namespace, workers, group)
+    for label in (_KUEUE_GROUP, *gang_labels):
+        name = pod.label(label)
+        if name:
+            return Gang(label, namespace, name)
+    return None
+
+
+def root_owner(pod: Pod) -> RootOwner | None:
+    """What a pod ultimately belongs to, None for a bare pod: what limits of owners count, and what is shown.
+
+    A JobSet or LeaderWorkerSet by label, the Deployment over a ReplicaSet, the PodGroup of a pod that no object
+    controls, else its controller.
+    """
+    found = _labelled_root(pod) if pod.labels else None
+    if found is not None:
+        return found
+    if pod.owner is not None:
+        return RootOwner(pod.owner.kind, pod.owner.name, pod.owner.uid)
+    return _named(pod, POD_GROUP, pod.pod_group) if pod.pod_group else None
+
+
+def _labelled_root(pod: Pod) -> RootOwner | None:
+    job_set = pod.label(_JOB_SET_NAME)
+    if job_set:
+        # A label may say anything, also the uid of another namespace's owner.
+        found = _named(pod, JOB_SET, job_set)
+        uid = pod.label(_JOB_SET_UID)
+        return found._replace(key=f"{found.key}/{uid}") if uid else found
+    workers = pod.label(_LWS_NAME)
+    if workers:
+        return _named(pod, LEADER_WORKER_SET, workers)
+    template = pod.label(_TEMPLATE_HASH)
+    if template and pod.owner is not None and pod.owner.kind == _REPLICA_SET:
+        deployment = pod.owner.name.removesuffix(f"-{template}")
+        if deployment and deployment != pod.owner.name:
+            return _named(pod, _DEPLOYMENT, deployment)
+    return None
+
+
+def _named(pod: Pod, kind: str, name: str) -> RootOwner:
+    """An owner of which no uid is known."""
+    return RootOwner(kind, name, f"{kind}/{pod.meta.namespace}/{name}")

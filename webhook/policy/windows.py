@@ -1,0 +1,219 @@
+"""The windows of a profile: when they are open, and when they open and close. Pure; cron expressions are cronsim's.
+
+A window begins at each start of its schedule, and is open until before `duration` has passed, in real seconds. A start
+is a local time of the zone. Where clocks go forward, a start that they skip moves to the first moment after the gap.
+Where they go back, a start that comes twice is the first of the two, unless the schedule names every hour (`*`).
+
+cronsim is asked for local times only; the zone is applied here, because cronsim misses starts where clocks change by
+half an hour. All times are in UTC: those of one zone that changes its offset are compared and added up as local times.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from webhook.policy.model import EvictionWindow
+
+_FIELDS: Final = 5
+_MERGED_MOST: Final = 64
+"""How many windows that follow each other without a gap are taken for one: after those the answer is found again."""
+_NEAR: Final = timedelta(days=2)
+"""A change of clocks is looked for this far away; the largest moves them by a day."""
+_SECOND: Final = timedelta(seconds=1)
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
+_REFERENCE: Final = datetime(2001, 1, 1)  # noqa: DTZ001 -- a local time
+"""From here on a schedule must fire within the 50 years that cronsim looks ahead; weekdays recur after 28."""
+
+
+class WindowState(NamedTuple):
+    """Whether any window is open, since when, and until when the state holds; None: for as long as can be seen.
+
+    Times are in UTC. `zone` is that of the window that opens next; empty while one is open.
+    """
+
+    open: bool
+    since: datetime | None = None
+    until: datetime | None = None
+    zone: str = ""
+
+
+def local_text(time: datetime, zone: str) -> str:
+    """A time as the clocks of the zone show it, with their offset; empty is UTC."""
+    return time.astimezone(ZoneInfo(zone) if zone else UTC).isoformat(timespec="seconds")
+
+
+ALWAYS: Final = WindowState(open=True)
+"""The state of a profile without windows."""
+
+
+def schedule_fault(schedule: str) -> str | None:
+    """What is wrong with a cron expression, or None."""
+    if len(schedule.split()) != _FIELDS:
+        return "must have five fields: minute, hour, day of month, month, day of week"
+    try:
+        next(CronSim(schedule, _REFERENCE))
+    except CronSimError as error:
+        # cronsim sees by itself that no month is that long, and calls it a bad day.
+        return f"{str(error)[:1].lower()}{str(error)[1:]}" if not _is_day_fault(error) else _day_fault(schedule)
+    except StopIteration:
+        return "never fires"
+    return None
+
+
+def _is_day_fault(error: CronSimError) -> bool:
+    return str(error) == "Bad day-of-month"
+
+
+def _day_fault(schedule: str) -> str:
+    minute, hour, day, _, weekday = schedule.split()
+    try:
+        CronSim(f"{minute} {hour} {day} * {weekday}", _REFERENCE)
+    except CronSimError:
+        return "bad day-of-month"
+    return "never fires"
+
+
+def is_zone(name: str) -> bool:
+    """Whether the time zone database has a zone of this name."""
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return False
+    return True
+
+
+def state_of(windows: tuple[EvictionWindow, ...], now: datetime) -> WindowState:
+    """Whether pods may be evicted now, and until when that holds. `now` in UTC.
+
+    Computed once for each set of windows and each change: pods share it.
+    """
+    return _opening_hours(windows).at(now) if windows else ALWAYS
+
+
+@lru_cache(maxsize=256)
+def _opening_hours(windows: tuple[EvictionWindow, ...]) -> OpeningHours:
+    return OpeningHours(windows)
+
+
+class OpeningHours:
+    """Several windows as one. It remembers its last answer, which holds for every pod until the next change."""
+
+    def __init__(self, windows: Sequence[EvictionWindow]) -> None:
+        self._windows = [(_Starts(each), timedelta(seconds=each.duration_seconds)) for each in windows]
+        self._last: tuple[datetime, datetime, WindowState] | None = None
+        """From when until before when the state holds."""
+
+    def at(self, now: datetime) -> WindowState:
+        """The state at this time, in UTC."""
+        last = self._last
+        if last is not None and last[0] <= now < last[1]:
+            return last[2]
+        ends = self._merged_end(now)
+        if ends is not None:
+            state = WindowState(open=True, since=self._merged_begin(now), until=ends)
+        else:
+            state = self._closed(now)
+        self._last = (now, _LAST if state.until is None else state.until, state)
+        return state
+
+    def _merged_end(self, now: datetime) -> datetime | None:
+        """When the last of the windows ends that follow each other without a gap; None if none is open."""
+        end = now
+        for _ in range(_MERGED_MOST):
+            ends = [begin + length for begins, length in self._windows if (begin := begins.latest(end)) is not None]
+            after = max(ends, default=end)
+            if after <= end:
+                break
+            end = after
+        return end if end > now else None
+
+    def _merged_begin(self, now: datetime) -> datetime:
+        """When the first of them has begun."""
+        begin = now + _SECOND
+        for _ in range(_MERGED_MOST):
+            before = [
+                start
+                for begins, length in self._windows
+                if (start := begins.latest(begin - _SECOND)) is not None and start + length >= min(begin, now)
+            ]
+            if not before:
+                break
+            begin = min(before)
+        return begin
+
+    def _closed(self, now: datetime) -> WindowState:
+        found = [(begin, begins.zone) for begins, _ in self._windows if (begin := begins.first_after(now)) is not None]
+        until, zone = min(found, default=(None, ""))
+        return WindowState(open=False, until=until, zone=zone)
+
+
+class _Starts:
+    """The starts of one window."""
+
+    def __init__(self, window: EvictionWindow) -> None:
+        self._schedule = window.schedule
+        self.zone = window.zone
+        self._zone = ZoneInfo(window.zone)
+        self._every_hour = window.schedule.split()[1].startswith("*")
+
+    def latest(self, at: datetime) -> datetime | None:
+        """The last start up to this time; None if there is none in 50 years."""
+        local, shift = self._local(at)
+        best: datetime | None = None
+        for wall in self._walls(local + shift + _SECOND, reverse=True):
+            found = [each for each in self._moments(wall) if each <= at]
+            best = max([*found, *([best] if best is not None else [])], default=None)
+            if best is not None and wall <= local - shift:
+                break
+        return best
+
+    def first_after(self, at: datetime) -> datetime | None:
+        """The first start after this time; None if there is none in 50 years."""
+        local, shift = self._local(at)
+        best: datetime | None = None
+        for wall in self._walls(local - shift - _SECOND, reverse=False):
+            found = [each for each in self._moments(wall) if each > at]
+            best = min([*found, *([best] if best is not None else [])], default=None)
+            if best is not None and wall >= local + shift:
+                break
+        return best
+
+    def _local(self, at: datetime) -> tuple[datetime, timedelta]:
+        """The local time in full seconds, and by how much clocks change around then."""
+        near = [(at + distance).astimezone(self._zone).utcoffset() for distance in (-_NEAR, timedelta(), _NEAR)]
+        offsets = [each for each in near if each is not None]
+        local = at.astimezone(self._zone).replace(tzinfo=None, microsecond=0)
+        return local, max(offsets) - min(offsets)
+
+    def _walls(self, local: datetime, *, reverse: bool) -> Iterator[datetime]:
+        """The local times that the schedule names, after or before this one."""
+        return iter(CronSim(self._schedule, local, reverse=reverse))
+
+    def _moments(self, wall: datetime) -> tuple[datetime, ...]:
+        """When the clocks show this local time, as far as that is a start: one or two times."""
+        first = wall.replace(tzinfo=self._zone, fold=0).astimezone(UTC)
+        second = wall.replace(tzinfo=self._zone, fold=1).astimezone(UTC)
+        if first == second:
+            return (first,)
+        if first < second:  # it comes twice
+            return (first, second) if self._every_hour else (first,)
+        return (self._end_of_gap(second, first),)
+
+    def _end_of_gap(self, low: datetime, high: datetime) -> datetime:
+        """The moment at which clocks go forward: after `low`, and at `high` at the latest."""
+        before = low.astimezone(self._zone).utcoffset()
+        while high - low > _SECOND:
+            middle = (low + (high - low) / 2).replace(microsecond=0)
+            if middle.astimezone(self._zone).utcoffset() == before:
+                low = middle
+            else:
+                high = middle
+        return high
