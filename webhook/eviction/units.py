@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.eviction.pod_plan import PodPlan
+from webhook.eviction.pod_plan import PodPlan, later
 from webhook.inventory.state import claim_keys
 
 if TYPE_CHECKING:
@@ -213,11 +213,7 @@ def _by_name(plan: PodPlan) -> str:
 
 def due_of(plan: PodPlan) -> datetime:
     """When a pod may be evicted, as far as its taints and the grace time of its profile are concerned."""
-    seconds = plan.profile.settings.grace_seconds
-    try:
-        return plan.eviction.due + timedelta(seconds=seconds) if seconds else plan.eviction.due
-    except OverflowError:
-        return plan.eviction.due  # already at the end of the calendar
+    return later(plan.eviction.due, plan.profile.settings.grace_seconds)
 
 
 def _waves(members: Iterable[PodPlan], plan: PodPlan) -> Iterator[tuple[PodPlan, ...]]:
