@@ -3,7 +3,7 @@ benchmarks.eviction_plan`.
 
 The cluster is made up: 100,000 pods with a claim and a device each, ten to an owner, and an API server that says yes
 to everything. It is measured twice: with pods that go alone, and with gangs of eight. Exit codes: 0 measured, 1 a limit
-was exceeded (with --check). Limits hold for CPU time, which is what the work takes on a machine that nobody shares.
+was exceeded (with --check). Limits hold for CPU time, which is what the work takes on a machine without other work.
 """
 
 from __future__ import annotations

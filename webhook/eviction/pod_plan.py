@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import msgspec
 
 from webhook.api.pods import Pod
@@ -46,3 +48,13 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
     def ref(self) -> PodRef:
         """Identifies the pod in requests."""
         return PodRef(self.pod.meta.namespace, self.pod.meta.name, self.uid)
+
+
+def later(time: datetime, seconds: float) -> datetime:
+    """A time that number of seconds later; the end of the calendar stands for every time after it."""
+    if not seconds:
+        return time
+    try:
+        return time + timedelta(seconds=seconds)
+    except OverflowError:
+        return time

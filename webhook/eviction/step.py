@@ -5,19 +5,21 @@ The worker calls `recheck` wherever it decides about a pod.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
 from webhook.api.pods import Pod
 from webhook.eviction.exemptions import StepReason, exemption, in_vain
+from webhook.eviction.pod_plan import later
 from webhook.eviction.profiles import deletes_at_once
 from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile
 from webhook.policy.windows import state_of
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from webhook.eviction.core import Core
     from webhook.eviction.pod_plan import PodPlan
 
@@ -126,7 +128,7 @@ def next_step(facts: Facts, now: datetime) -> Step:
     reason, profile = _why_not(facts), facts.profile
     if reason is not None or facts.eviction is None:
         return NoAction(reason or StepReason.SAFE)
-    due = _plus(facts.eviction.due, profile.grace_seconds)
+    due = later(facts.eviction.due, profile.grace_seconds)
     if now < due:
         return Wait((due - now).total_seconds(), StepReason.EARLY)
     if facts.hold is not None or profile.windows or profile.wait_for_completion_seconds:
@@ -141,11 +143,11 @@ def _put_off(facts: Facts, pod: Pod | None, due: datetime, now: datetime) -> Wai
     """How long a pod that is due is kept: by a hold, until it completes, or until a window opens."""
     profile = facts.profile
     if facts.hold is not None:
-        end = _plus(due, profile.max_hold_seconds)
+        end = later(due, profile.max_hold_seconds)
         if now < end:
             return Wait((end - now).total_seconds(), StepReason.HELD)
     if profile.wait_for_completion_seconds and pod is not None and pod.completes:
-        end = _plus(due, profile.wait_for_completion_seconds)
+        end = later(due, profile.wait_for_completion_seconds)
         if now < end:
             return Wait((end - now).total_seconds(), StepReason.COMPLETING)
     state = state_of(profile.windows, now)
@@ -169,12 +171,3 @@ def _why_not(facts: Facts) -> StepReason | None:
         or in_vain(facts.held_by, facts.returns)
         or (None if facts.acts else StepReason.OBSERVED)
     )
-
-
-def _plus(time: datetime, seconds: float) -> datetime:
-    if not seconds:
-        return time
-    try:
-        return time + timedelta(seconds=seconds)
-    except OverflowError:
-        return time  # already at the end of the calendar

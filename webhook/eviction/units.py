@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.eviction.pod_plan import PodPlan
+from webhook.eviction.pod_plan import PodPlan, later
 from webhook.inventory.state import claim_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from webhook.api.pods import Pod
     from webhook.inventory.evictions import Evictions
@@ -95,8 +95,22 @@ class Units:
             del members[plan.uid]
             if not members:
                 del self._gangs[plan.gang]
-        self.dissolve(plan)
+        self._leave(plan)
         self.dissolved.discard(plan.uid)
+
+    def _leave(self, plan: PodPlan) -> None:
+        """The unit of the pod is formed again without it. Other waves of its gang stay as they are."""
+        unit = self._units.get(plan.uid)
+        if unit is None:
+            return
+        for each in unit.plans:
+            if self._units.get(each.uid) is unit:
+                del self._units[each.uid]
+                self.dissolved.add(each.uid)
+        for link in (plan.gang, *claim_keys(plan.pod)):
+            linked = self._linked.get(link)
+            if linked is not None and linked.pop(plan.uid, ...) is None and not linked:
+                del self._linked[link]
 
     def dissolve(self, plan: PodPlan) -> None:
         """Units that the pod belongs to, or may belong to now, are formed again when they are asked for."""
@@ -112,8 +126,16 @@ class Units:
 
     def _form(self, plan: PodPlan) -> Unit:
         members, links, tight = self._connected(plan)
-        if not tight:
-            members = _wave_of(plan, members)
+        if tight:
+            return self._register(members, links)
+        formed: Unit | None = None
+        for wave in _waves([each for each in members if each.uid not in self._units], plan):
+            unit = self._register(wave, links)
+            formed = unit if plan in wave else formed
+        assert formed is not None
+        return formed
+
+    def _register(self, members: tuple[PodPlan, ...], links: list[str]) -> Unit:
         unit = Unit(
             members,
             max([due_of(each) for each in members]),
@@ -191,21 +213,20 @@ def _by_name(plan: PodPlan) -> str:
 
 def due_of(plan: PodPlan) -> datetime:
     """When a pod may be evicted, as far as its taints and the grace time of its profile are concerned."""
-    seconds = plan.profile.settings.grace_seconds
-    try:
-        return plan.eviction.due + timedelta(seconds=seconds) if seconds else plan.eviction.due
-    except OverflowError:
-        return plan.eviction.due  # already at the end of the calendar
+    return later(plan.eviction.due, plan.profile.settings.grace_seconds)
 
 
-def _wave_of(plan: PodPlan, members: tuple[PodPlan, ...]) -> tuple[PodPlan, ...]:
-    """Those members that wait for each other: within the gang's window after the first that is due."""
+def _waves(members: Iterable[PodPlan], plan: PodPlan) -> Iterator[tuple[PodPlan, ...]]:
+    """The members by what waits for each other: each wave is due within the gang's window after its first pod.
+
+    The window is that of the profile of `plan`.
+    """
     window = timedelta(seconds=plan.profile.settings.gang_window_seconds)
     wave: list[PodPlan] = []
     for each in sorted(members, key=due_of):
         if wave and due_of(each) - due_of(wave[0]) > window:
-            if plan in wave:
-                break
+            yield tuple(sorted(wave, key=_by_name))
             wave = []
         wave.append(each)
-    return tuple(sorted(wave, key=_by_name))
+    if wave:
+        yield tuple(sorted(wave, key=_by_name))

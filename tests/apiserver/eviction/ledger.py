@@ -196,7 +196,7 @@ class Ward(evicting.Ward):
         return all(due is not None and due < now() for due in self.due.values())
 
     def refusals(self) -> int:
-        """How often somebody was kept from going; of a gang the first refusal is enough for all."""
+        """How many requests were refused, dry runs included; the first refusal keeps a whole gang."""
         codes = [each.code for each in self._witness.attempts() if each.pod[0] == self.name]
         return len([code for code in codes if code >= 300])
 
@@ -364,7 +364,7 @@ class Stage:
 
 
 def clean(ledger: Ledger | Exception, *, splits_most: int = 0) -> None:
-    """Fails unless the fault struck, and harmed nobody.
+    """Fails unless the fault struck, and harmed no pod.
 
     `splits_most`: how many gangs may go in two parts, because the fault struck while they were under way.
     """

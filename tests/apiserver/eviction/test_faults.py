@@ -1,4 +1,4 @@
-"""The worker under faults, side by side on one real API server: nobody lost, nobody evicted twice, nobody wrongly.
+"""The worker under faults, side by side on one real API server: no pod lost, none evicted twice or wrongly.
 
 No gang is evicted in parts, either. Each fault has namespaces of its own, and its account comes from the audit log: run
 with `-s` to see them all. At the end, with three processes that share a lease, the leader is killed, and its successor

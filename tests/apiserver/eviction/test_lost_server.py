@@ -1,7 +1,7 @@
 """The worker and an API server that is killed and comes back without its past, and a wall clock that is set.
 
-As in `test_faults`, the accounts come from the audit log: nobody lost, nobody evicted twice, nobody wrongly, and no
-gang evicted in parts.
+As in `test_faults`, the accounts come from the audit log: no pod is lost, evicted twice or
+wrongly, and no gang is evicted in parts.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from webhook.eviction.limits import BudgetLimit
     from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.ports import PodRef
+    from webhook.eviction.units import Unit
 
 GENTLE = EvictionProfile(rate=10_000, burst=100_000)
 """One unavailable pod or gang of each owner."""
@@ -245,6 +246,25 @@ def test_pod_that_joins_a_gang_later_is_waited_for() -> None:
     assert world.evicted == []
     world.advance(2)
     assert at(world) == {"a": 40, "b": 40}
+
+
+def test_waves_of_a_gang_go_one_after_the_other_and_are_formed_once() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, per_owner_unavailable=None))
+    names = [f"rank-{number:03}" for number in range(120)]
+    gang(world, *names, seconds={name: 100 * (number // 2) for number, name in enumerate(names) if number > 1})
+    units, formed = world.worker.plans.units, list[int]()
+    register = units._register
+
+    def counted(members: tuple[PodPlan, ...], links: list[str]) -> Unit:
+        formed.append(len(members))
+        return register(members, links)
+
+    units._register = counted  # type: ignore[method-assign]
+    world.add(rule())
+    world.advance(100 * 60)
+    assert at(world) == {name: 100 * (number // 2) for number, name in enumerate(names)}
+    assert set(formed) <= {1, 2}
+    assert len(formed) <= 4 * 60
 
 
 def test_gang_of_pods_that_no_taint_hits_stays() -> None:

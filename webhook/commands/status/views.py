@@ -21,6 +21,7 @@ from webhook.eviction.exemptions import StepReason, stays
 from webhook.eviction.modes import InTree, Mode, scope_of
 from webhook.eviction.openings import opening_text
 from webhook.eviction.plans import Plans
+from webhook.eviction.pod_plan import later
 from webhook.eviction.profiles import Profiles, classes_of
 from webhook.eviction.step import Facts, NoAction, Wait, next_step
 from webhook.inventory.evictions import Evictions
@@ -202,7 +203,7 @@ class EvictionView:
             return self._in_tree(plan)
         eviction, profile = plan.eviction, plan.profile.settings
         tainted_at = _tainted_at(eviction)
-        due = _later(eviction.due, profile.grace_seconds)
+        due = later(eviction.due, profile.grace_seconds)
         hold = self._objects.hold_of(plan.pod)
         step = next_step(Facts(plan.pod, eviction, profile, hold, plan.held_by), self._settings.now)
         if all(reason.rule_uid in self._stops for reason in eviction.reasons):
@@ -280,10 +281,3 @@ def _tainted_at(eviction: Eviction) -> datetime | None:
     """When the first of the taints was added."""
     times = [reason.taint.time_added for reason in eviction.reasons if reason.taint.time_added is not None]
     return min(times, default=None)
-
-
-def _later(time: datetime, seconds: float) -> datetime:
-    try:
-        return time + timedelta(seconds=seconds)
-    except OverflowError:
-        return time  # the end of the calendar stands for every time after it
