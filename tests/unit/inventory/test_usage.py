@@ -95,6 +95,18 @@ def test_claim_with_one_device_twice_is_found_once_and_leaves_nothing() -> None:
     assert inventory.usage.__dict__ == Inventory().usage.__dict__
 
 
+def test_device_of_many_claims_is_not_copied_with_each_change() -> None:
+    many = [claim(f"c{number}", on("gpu-0"), users=[f"p{number}"]) for number in range(20)]
+    inventory = inventory_of(*many)
+    users = inventory.usage._users[DRIVER, POOL]["gpu-0"]
+    inventory.apply(many[3], structs.replace(many[3], reserved_for=()))
+    inventory.apply(many[4], None)
+    assert inventory.usage._users[DRIVER, POOL]["gpu-0"] is users
+    assert list(inventory.usage.users_on(DRIVER, POOL, "gpu-0")) == [
+        f"ml/c{number}" for number in (*range(3), *range(5, 20), 3)
+    ]
+
+
 def test_pod_of_two_claims_stays_until_the_last_is_gone() -> None:
     first, second = claim("a", on("gpu-0"), users=["p"]), claim("b", on("gpu-1"), users=["p"])
     inventory = inventory_of(first, second)
