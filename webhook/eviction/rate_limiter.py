@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from webhook.api.rules import own_rate
+from webhook.api.rules import OWN_RATE_BURST, own_rate
 from webhook.eviction.limits import NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.profiles import deletes_at_once, max_unavailable
 from webhook.eviction.ready_queue import ReadyPod
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from webhook.policy.model import EvictionProfile
 
 MINUTE_SECONDS: Final = 60.0
-TAINT_BURST: Final = 10
-"""Burst size of a taint with its own rate (N-13)."""
 _REMEMBERED_MOST: Final = 1024
 _ASK_AGAIN_SECONDS: Final = 0.1
 """How often to retry while the requests in flight use up `maxPerMinute`."""
@@ -248,7 +246,7 @@ class RateLimiter:
         return [
             (
                 (key.taint, key.profile),
-                of_profile if key.own_rate is None else Rate(key.own_rate, TAINT_BURST),
+                of_profile if key.own_rate is None else Rate(key.own_rate, OWN_RATE_BURST),
             )
             for key in group.buckets
         ]

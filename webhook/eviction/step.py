@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from webhook.eviction.pod_plan import PodPlan
 
 
-_UNTIL_NEWS_SECONDS: Final = 24 * 3600.0
-"""When to look again for a window of which no next one is known."""
+_LOOK_AGAIN_SECONDS: Final = 24 * 3600.0
+"""After what time to look for the next window again if none is known."""
 
 
 class NoAction(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ def _put_off(facts: Facts, pod: Pod | None, due: datetime, now: datetime) -> Wai
     state = state_of(profile.windows, now)
     if state.open:
         return None
-    seconds = _UNTIL_NEWS_SECONDS if state.until is None else (state.until - now).total_seconds()
+    seconds = _LOOK_AGAIN_SECONDS if state.until is None else (state.until - now).total_seconds()
     return Wait(seconds, StepReason.WINDOW)
 
 
