@@ -9,6 +9,7 @@ Source of the in-tree controller's condition: `semantics.md` E-36 to E-44; users
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,7 +21,6 @@ from webhook.api.taints import NO_EXECUTE, NONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import datetime
 
 EVICTION: Final = f"{OWN_GROUP}/Eviction"
 EVICTED_PODS: Final = f"{OWN_GROUP}/EvictedPods"
@@ -34,7 +34,8 @@ _MESSAGE_MOST: Final = 32768
 """metav1.Condition, maxLength of message."""
 _DIGITS_MOST: Final = 9
 _NAMED_MOST: Final = 3
-"""Claims and PodGroups of each kind that a message names."""
+"""Claims, PodGroups and windows of each kind that a message names: those with most pods, or the first to open."""
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class ConditionState(NamedTuple):
@@ -83,7 +84,7 @@ class LimitedPods(NamedTuple):
 
 
 class ClosedWindow(NamedTuple):
-    """Pods that wait for a window: when it opens, in local time with its zone, empty if unknown; and how many."""
+    """Pods that wait for a window: when it opens, by `openings.opening_text`, empty if unknown; and how many."""
 
     opens: str
     pods: int
@@ -192,12 +193,12 @@ def _parts(progress: Progress, *, acts: bool, stopped: str) -> Iterable[str]:
 
 def _in_vain(progress: Progress) -> Iterable[str]:
     """Which pods are left alone, because their eviction would free no device, and what frees it."""
-    for claim, owner, pods in progress.returning[:_NAMED_MOST]:
+    for claim, owner, pods in sorted(progress.returning, key=_most_first)[:_NAMED_MOST]:
         yield (
             f"{_number(pods, 'pod')} of {owner or 'no owner'} left alone (ReturnsToDevice): claim {claim} stays "
             "allocated while its pods are replaced one by one; scale the owner to 0 and back to free the device"
         )
-    for group, pods in progress.held_by[:_NAMED_MOST]:
+    for group, pods in sorted(progress.held_by, key=_most_first)[:_NAMED_MOST]:
         yield f"{_number(pods, 'pod')} left alone (HeldByPodGroup): only deleting PodGroup {group} frees their claims"
     more = max(len(progress.returning) - _NAMED_MOST, 0) + max(len(progress.held_by) - _NAMED_MOST, 0)
     if more:
@@ -212,13 +213,27 @@ def _causes(progress: Progress) -> Iterable[str]:
         yield f"{progress.held} held"
     for limit, pods, first in progress.limited:
         yield f"{pods} limited by {limit} ({_names(first, pods)})"
-    for opens, pods in progress.closed[:_NAMED_MOST]:
+    closed = sorted(progress.closed, key=_first_to_open)
+    for opens, pods in closed[:_NAMED_MOST]:
         yield f"{pods} waiting for a window" + (f" that opens at {opens}" if opens else "")
+    more = sum(each.pods for each in closed[_NAMED_MOST:])
+    if more:
+        yield f"{more} more waiting for other windows"
     if progress.completing:
         yield f"{progress.completing} left to complete"
     if progress.paused is not None:
         until, why = progress.paused
         yield f"paused until {format_time(until)}" + (f": {why}" if why else "")
+
+
+def _most_first(vain: HeldByPodGroup | ReturningPods) -> int:
+    return -vain.pods
+
+
+def _first_to_open(window: ClosedWindow) -> tuple[bool, datetime]:
+    """By time, whatever the zone in which it is written; those of which the time is not known come last."""
+    time = window.opens.partition(" ")[0]
+    return (False, datetime.fromisoformat(time)) if time else (True, _LAST)
 
 
 def _names(first: tuple[str, ...], count: int) -> str:

@@ -41,7 +41,7 @@ def exemption(pod: Pod, profile: EvictionProfile) -> StepReason | None:
     return StepReason.SKIPPED if profile.skips else None
 
 
-PUT_OFF_REASONS: Final = frozenset({StepReason.HELD, StepReason.COMPLETING, StepReason.WINDOW})
+PUT_OFF: Final = frozenset({StepReason.HELD, StepReason.COMPLETING, StepReason.WINDOW})
 """Why a pod that is due by its taints is not evicted yet, although rates and limits may allow it."""
 
 

@@ -14,7 +14,7 @@ from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
-from webhook.eviction.exemptions import PUT_OFF_REASONS, StepReason
+from webhook.eviction.exemptions import PUT_OFF, StepReason
 from webhook.eviction.openings import when_text
 from webhook.eviction.recorder import RENEW_SECONDS
 from webhook.eviction.step import Evict, NoAction, hold_of, recheck
@@ -315,7 +315,7 @@ class Planner:
         """Removes a pod from the ready queue and, if it has to wait, adds it to the work queue with that delay."""
         core, item = self._core, WorkItem(ItemKind.POD, plan.uid)
         core.ready.discard(plan.uid)
-        if step.reason in PUT_OFF_REASONS:
+        if step.reason in PUT_OFF:
             core.plans.put_off[plan.uid] = step.reason
         else:
             core.plans.put_off.pop(plan.uid, None)
