@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from tests.builders import (
 )
 from tests.unit.cluster.api_peer import ALL, RESOURCES, ApiPeer
 from tests.unit.cluster.peer import cluster_of, until
+from tests.unit.running import running
 from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.settings import InventorySettings, ReflectorSettings
 from webhook.telemetry.metrics import Metrics
@@ -124,10 +124,5 @@ async def caching(
             cluster, random=lambda: 0.5, metrics=metrics, settings=settings, pods=pods, clock=lambda: now[0]
         )
         bench = Bench(peer, cache, metrics, now)
-        task = asyncio.create_task(cache.run())
-        try:
+        async with running(cache.run()):
             yield bench
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task

@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.cluster.cache.following import event
 from tests.unit.cluster.peer import Answer, Peer, Silence, cluster_of, run, until
+from tests.unit.running import running
 from webhook.cluster.cache.configmap import ConfigMapSource
 from webhook.cluster.settings import ReflectorSettings
 
@@ -44,10 +45,8 @@ async def source(peer: Peer, *first: dict[str, Any]) -> AsyncIterator[tuple[Conf
             random=lambda: 0.0,
             settings=ReflectorSettings(backoff_seconds=0.001),
         )
-        task = asyncio.create_task(found.run())
-        yield found, told
-        task.cancel()
-        await asyncio.wait([task])
+        async with running(found.run()):
+            yield found, told
 
 
 def test_present_config_map_is_told_before_it_counts_as_known() -> None:
