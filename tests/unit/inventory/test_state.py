@@ -174,7 +174,7 @@ def test_taints_of_slices_come_before_those_of_rules_by_name() -> None:
     assert taints_on(inventory, DRIVER, POOL, "gpu-1") == (taint(key="a"), taint("None", key="b"), taint(key="z"))
 
 
-def test_rules_apply_to_devices_that_nobody_publishes() -> None:
+def test_rules_apply_to_devices_that_no_slice_publishes() -> None:
     assert taints_on(inventory_of(rule()), "gone.example.com", "gone", "gone") == (taint(),)
 
 

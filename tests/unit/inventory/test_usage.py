@@ -46,8 +46,8 @@ def test_consumer_is_a_pod_only_by_resource_and_group(consumer: Consumer, pod: b
         pytest.param((None, None, "gpu-1"), {"ml/b"}, id="another device"),
         pytest.param((DRIVER, POOL, "gpu-0"), {"ml/a", "ml/n"}, id="one device"),
         pytest.param((NIC, POOL, "gpu-0"), set(), id="a device that the driver has not"),
-        pytest.param(("none", None, None), set(), id="a driver that nobody has"),
-        pytest.param((None, "none", None), set(), id="a pool that nobody has"),
+        pytest.param(("none", None, None), set(), id="a driver of no claim"),
+        pytest.param((None, "none", None), set(), id="a pool of no claim"),
     ],
 )
 def test_claims_by_device(names: tuple[str | None, str | None, str | None], found: set[str]) -> None:
@@ -120,7 +120,7 @@ def test_pod_of_two_claims_stays_until_the_last_is_gone() -> None:
     [
         pytest.param(claim("a", on("gpu-0")), {}, 1, id="given free by its pods"),
         pytest.param(claim("a", on("gpu-0"), users=["p", "q"]), {"p": 1, "q": 1}, 1, id="shared by another pod"),
-        pytest.param(claim("a", on("gpu-1"), on("gpu-2"), users=["p"]), {"p": 1}, 2, id="allocated anew"),
+        pytest.param(claim("a", on("gpu-1"), on("gpu-2"), users=["p"]), {"p": 1}, 2, id="allocated again"),
     ],
 )
 def test_claim_that_changes_is_counted_as_it_is(after: ResourceClaim, pods: dict[str, int], results: int) -> None:

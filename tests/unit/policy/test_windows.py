@@ -30,7 +30,7 @@ def at(text: str, *windows: EvictionWindow) -> WindowState:
 
 
 def openings(start: str, days: float, *windows: EvictionWindow) -> list[tuple[str, str]]:
-    """From when until when the windows are open, in UTC, as somebody sees it who waits for each change."""
+    """From when until when the windows are open, in UTC, one change after the other."""
     hours, now, end, found = OpeningHours(windows), utc(start), utc(start) + timedelta(days=days), []
     while now < end:
         state = hours.at(now)

@@ -58,7 +58,7 @@ class Bench:
         self.told: list[tuple[str, str]] = []
         """(old, new) as name@version; "-" for None."""
         self.state: dict[str, str] = {}
-        """What somebody who only listens believes."""
+        """The items as far as the changes say."""
         reflector.subscribe(self._changed)
 
     def _changed(self, old: PartialObject | None, new: PartialObject | None) -> None:

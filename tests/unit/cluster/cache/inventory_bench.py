@@ -84,7 +84,7 @@ class Bench:
         cache.subscribe(lambda old, new: self.told.append((old, new)))
 
     async def happens(self, manifest: Json, *, gone: bool = False, cut: bool = False) -> None:
-        """A change, told on the watch."""
+        """A change, sent on the watch."""
         line = self.peer.delete(manifest) if gone else self.peer.put(manifest)
         await self.peer.say_on(self.peer.path_of(RESOURCES[manifest["kind"]]), line, cut=cut)
 
@@ -101,7 +101,7 @@ class Bench:
 
 
 def contents(inventory: Inventory) -> tuple[Any, ...]:
-    """What is held, without the classes of claims, which not everybody asks for."""
+    """What is held, without the classes of claims, which are read only on demand."""
     claims = {key: structs.replace(claim, requests=()) for key, claim in inventory.claims.items()}
     held = (inventory.slices, inventory.rules, claims, inventory.pods, inventory.pod_groups)
     return (*map(dict, held), inventory.pools.incomplete, inventory.pools.device_count(), inventory.usage.groups.keys())

@@ -49,7 +49,7 @@ async def source(peer: Peer, *first: dict[str, Any]) -> AsyncIterator[tuple[Conf
             yield found, told
 
 
-def test_present_config_map_is_told_before_it_counts_as_known() -> None:
+def test_present_config_map_is_passed_on_before_it_counts_as_known() -> None:
     async def test() -> None:
         peer = Peer()
         async with source(peer, config_map(3, {"policy.yaml": "a: 1"})) as (found, told):
@@ -61,7 +61,7 @@ def test_present_config_map_is_told_before_it_counts_as_known() -> None:
     run(test())
 
 
-def test_absent_config_map_is_told_too() -> None:
+def test_absent_config_map_is_passed_on_too() -> None:
     async def test() -> None:
         async with source(Peer()) as (found, told):
             await found.synced.wait()
@@ -70,7 +70,7 @@ def test_absent_config_map_is_told_too() -> None:
     run(test())
 
 
-def test_each_change_is_told() -> None:
+def test_each_change_is_passed_on() -> None:
     async def test() -> None:
         peer = Peer()
         async with source(peer) as (found, told):
@@ -92,7 +92,7 @@ def test_each_change_is_told() -> None:
     run(test())
 
 
-def test_binary_data_is_told_by_its_keys() -> None:
+def test_keys_of_binary_data_are_passed_on() -> None:
     """F11: without it a policy that kubectl took for binary would look like none."""
 
     async def test() -> None:
@@ -112,7 +112,7 @@ def test_binary_data_is_told_by_its_keys() -> None:
     run(test())
 
 
-def test_nothing_is_known_while_nobody_answers() -> None:
+def test_nothing_is_known_without_an_answer() -> None:
     async def test() -> None:
         peer = Peer()
         peer.answers.append(Silence())

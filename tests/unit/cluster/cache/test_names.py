@@ -1,4 +1,4 @@
-"""Names: what the watches bring, what single requests fill in, and that nobody can make us ask without end."""
+"""Names: what the watches bring, what single requests fill in, and that requests stay bounded."""
 
 from __future__ import annotations
 
@@ -339,7 +339,7 @@ def test_slow_answer_is_not_waited_for_but_kept() -> None:
     run(test())
 
 
-def test_caller_that_is_cancelled_takes_nobody_along() -> None:
+def test_caller_that_is_cancelled_cancels_no_other() -> None:
     async def test() -> None:
         async with caching(namespace("new"), watching=False) as bench:
             with slow(bench.cache) as gate:
