@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.policy.match import LabelMatcher, NamespaceMatcher
 from webhook.policy.patterns import TextSet
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from webhook.policy.model import EvictionProfile
     from webhook.policy.ports import NamespaceFacts
@@ -32,7 +33,7 @@ class ProfileMatcher:
     """All profiles, compiled."""
 
     def __init__(self, profiles: Iterable[EvictionProfile]) -> None:
-        self._profiles: Sequence[_Matcher] = [_Matcher(each) for each in profiles]
+        self._profiles = [_Matcher(each) for each in profiles]
 
     def profile_of(self, pod: PodFacts) -> int | None:
         """The position of the profile; None if it depends on what is not known."""
@@ -47,49 +48,54 @@ class ProfileMatcher:
         return self._find(pod, pass_over=True)[0]
 
     def _find(self, pod: PodFacts, *, pass_over: bool) -> tuple[int, bool]:
-        """The first profile that may match, and whether it does; `pass_over`: those that only may do not count."""
-        last = len(self._profiles) - 1
+        """The first profile that may match, and whether it does; `pass_over`: one that only may does not count."""
         for position, profile in enumerate(self._profiles):
             matches = profile.matches(pod)
-            if matches or position == last:
-                return position, matches is not None
-            if matches is None and not pass_over:
-                return position, False
-        raise AssertionError("a policy has at least one profile")
+            if matches or (matches is None and not pass_over):
+                return position, bool(matches)
+        return len(self._profiles) - 1, True
 
 
 class _Matcher:
-    """One profile, compiled."""
+    """One profile, compiled: whether a pod matches each of its fields; None if that depends on what is not known."""
 
-    __slots__ = ("_classes", "_labels", "_namespaces", "_priority_at_most")
+    __slots__ = ("_fields",)
 
     def __init__(self, profile: EvictionProfile) -> None:
-        self._priority_at_most = profile.priority_at_most
-        self._namespaces = None if profile.namespaces is None else NamespaceMatcher(profile.namespaces)
-        self._labels = None if profile.pod_labels is None else LabelMatcher(profile.pod_labels)
-        self._classes = TextSet(profile.device_classes) if profile.device_classes else None
+        self._fields: list[Callable[[PodFacts], bool | None]] = []
+        if profile.priority_at_most is not None:
+            self._fields.append(partial(_by_priority, profile.priority_at_most))
+        if profile.namespaces is not None:
+            self._fields.append(partial(_by_namespace, NamespaceMatcher(profile.namespaces)))
+        if profile.pod_labels is not None:
+            self._fields.append(partial(_by_labels, LabelMatcher(profile.pod_labels)))
+        if profile.device_classes:
+            self._fields.append(partial(_by_classes, TextSet(profile.device_classes)))
 
     def matches(self, pod: PodFacts) -> bool | None:
-        """Whether the pod matches every field; None if that depends on what is not known."""
-        fields = (self._by_priority(pod), self._by_namespace(pod), self._by_labels(pod), self._by_classes(pod))
-        return False if False in fields else None if None in fields else True
+        """Whether the pod matches all of them."""
+        unknown = False
+        for field in self._fields:
+            found = field(pod)
+            if found is False:
+                return False
+            unknown = unknown or found is None
+        return None if unknown else True
 
-    def _by_priority(self, pod: PodFacts) -> bool | None:
-        if self._priority_at_most is None:
-            return True
-        return pod.priority <= self._priority_at_most if pod.known else None
 
-    def _by_namespace(self, pod: PodFacts) -> bool | None:
-        if self._namespaces is None or self._namespaces.matches(pod.namespace, pod.facts, allowing=True):
-            return True
-        return None if self._namespaces.matches(pod.namespace, pod.facts, allowing=False) else False
+def _by_priority(at_most: int, pod: PodFacts) -> bool | None:
+    return pod.priority <= at_most if pod.known else None
 
-    def _by_labels(self, pod: PodFacts) -> bool | None:
-        if self._labels is None:
-            return True
-        return self._labels.matches(pod.labels) if pod.known else None
 
-    def _by_classes(self, pod: PodFacts) -> bool | None:
-        if self._classes is None or self._classes.holds_any(pod.classes):
-            return True
-        return False if pod.known else None
+def _by_namespace(namespaces: NamespaceMatcher, pod: PodFacts) -> bool | None:
+    if namespaces.matches(pod.namespace, pod.facts, allowing=True):
+        return True
+    return None if namespaces.matches(pod.namespace, pod.facts, allowing=False) else False
+
+
+def _by_labels(labels: LabelMatcher, pod: PodFacts) -> bool | None:
+    return labels.matches(pod.labels) if pod.known else None
+
+
+def _by_classes(classes: TextSet, pod: PodFacts) -> bool | None:
+    return classes.holds_any(pod.classes) or (False if pod.known else None)
