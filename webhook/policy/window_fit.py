@@ -55,7 +55,7 @@ def fit_texts(profiles: Sequence[EvictionProfile], leaving: Leaving, check: Chec
         if profile.skips:
             yield f"the worker leaves {_pods(sum(pods.values()))} alone (action: skip)"
         elif profile.windows:
-            found = _Windows(profile, leaving.now)
+            found = _Windows(profile)
             for seconds, number in in_steps(sorted(pods.items()), check, _BETWEEN_CHECKS):
                 # At the end of the calendar there is no window to name.
                 with contextlib.suppress(OverflowError):
@@ -76,9 +76,8 @@ class _Window(msgspec.Struct):
 class _Windows:
     """The pods of one profile, by the window in which they are evicted. Pods are added as they become due."""
 
-    def __init__(self, profile: EvictionProfile, now: datetime) -> None:
+    def __init__(self, profile: EvictionProfile) -> None:
         self._profile = profile
-        self._now = now
         self._waiting: dict[tuple[datetime, str], int] = {}
         """By when their window opens, and its zone."""
         self._ends: dict[datetime, datetime | None] = {}
@@ -130,7 +129,7 @@ class _Windows:
         least = "at least " if leaving.more else ""
         if window.is_opening:
             room = f"the window is {minutes_text(left)}"
-        elif window.begins == self._now:
+        elif window.begins == leaving.now:
             room = f"the window is open for another {minutes_text(left)}"
         else:
             room = f"the window closes {minutes_text(left)} after they are due"
