@@ -123,7 +123,9 @@ class KeySettings:
     namespace: str
     name: str
     absent_seconds: float = 5.0
-    """How often to retry reading a Secret that is missing or unusable; a replica without its key is not ready."""
+    """The first wait for a Secret that is missing or unusable; each further one doubles it."""
+    absent_most_seconds: float = 5.0
+    """The longest such wait: a replica of `serve` is not ready without its key."""
     unavailable_seconds: float = 1.0
     """The first wait for an API server that does not answer; each further one doubles it."""
     unavailable_most_seconds: float = 5.0
