@@ -207,6 +207,8 @@ class Planner:
                 self._backlog.pods.add(self._core.deps.inventory.pods_using(self._backlog.claims.take(_BATCH_SIZE)))
             elif len(self._backlog.pods):
                 self._apply(self._core.plans.replan(self._backlog.pods.take(_BATCH_SIZE)))
+            elif len(self._backlog.groups):
+                self._backlog.pods.add(self._core.plans.companions.others_of(self._backlog.groups.take(_BATCH_SIZE)))
             elif self._backlog.unchecked:
                 self._check_ceiling(self._backlog.unchecked.popitem()[0])
             elif self._backlog.due:
@@ -244,8 +246,8 @@ class Planner:
         """Puts changed plans into their queues, and removes dropped ones from them."""
         core, seconds = self._core, self._core.deps.settings.condition_seconds
         planned, cancelled, gone = changes
-        self._backlog.pods.add(core.plans.companions.to_replan)
-        core.plans.companions.to_replan.clear()
+        self._backlog.groups.add(core.plans.companions.changed)
+        core.plans.companions.changed.clear()
         self._backlog.to_enqueue.add(core.plans.units.dissolved)
         core.plans.units.dissolved.clear()
         hitting = {rule for plan in planned for rule in plan.eviction.rules}

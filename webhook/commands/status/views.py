@@ -273,8 +273,8 @@ def _plan(plans: Plans, keys: Iterable[str]) -> None:
     """Plans all of these pods, and again those that were planned before the pods because of which they go."""
     while keys:
         plans.replan(keys)
-        keys = sorted(plans.companions.to_replan)
-        plans.companions.to_replan.clear()
+        keys = plans.companions.others_of(sorted(plans.companions.changed))
+        plans.companions.changed.clear()
 
 
 def _tainted_at(eviction: Eviction) -> datetime | None:
