@@ -326,12 +326,13 @@ class Plans:
 
     # --- evictions -------------------------------------------------------------------------------
 
-    def begin(self, plan: PodPlan, place: str) -> None:
-        """The eviction of the pod is about to be requested; `place` is what it takes in limits."""
+    def begin(self, plan: PodPlan, place: str, of_owner: str) -> None:
+        """The eviction of the pod is about to be requested; `place` is what it takes, `of_owner` that of its owner."""
+        plan.place = place
         self._requested.add(plan.uid)
         self.under_way.add(plan.uid, plan.pod.meta.namespace, place)
         if plan.owner:
-            self.owners.mark_unavailable(plan.owner, plan.uid, place)
+            self.owners.mark_unavailable(plan.owner, plan.uid, of_owner)
 
     def succeed(self, plan: PodPlan) -> None:
         """The pod was evicted, or is gone. Its plan is dropped; its eviction is under way until the pod is gone."""

@@ -32,15 +32,15 @@ class Unit(msgspec.Struct, eq=False, gc=False):
     priority: int
     """The highest of its pods."""
     place: str
-    """What identifies it in limits, for pods without a gang."""
+    """What identifies it in limits: one of its gangs, else one of its claims."""
     deciding: tuple[PodPlan, ...]
     """Of all pods that wait for the same, apart from their due times, the one that is due last."""
-
-    @property
-    def alike(self) -> bool:
-        """Whether what one pod waits for, apart from its due time, is what all wait for."""
-        [first, *more] = self.deciding
-        return not more and first.pod.hold is None and not _completes(first)
+    alike: bool
+    """Whether what one pod waits for, apart from its due time, is what all wait for."""
+    failed: PodPlan | None = None
+    """The pod whose request failed, if any, and for which the others wait."""
+    retry_at: float = 0.0
+    """When that pod is tried again, in monotonic seconds."""
 
 
 class Units:
@@ -122,6 +122,12 @@ class Units:
                 if self._units.pop(uid, None) is not None:
                     self.dissolved.add(uid)
 
+    def retry_later(self, plan: PodPlan, at: float) -> None:
+        """The request for a planned pod failed, and is sent again at this time, in monotonic seconds: its unit waits."""
+        unit = self.of(plan)
+        if unit is not None and at > unit.retry_at:
+            unit.failed, unit.retry_at = plan, at
+
     # --- forming ---------------------------------------------------------------------------------
 
     def _form(self, plan: PodPlan) -> Unit:
@@ -136,12 +142,15 @@ class Units:
         return formed
 
     def _register(self, members: tuple[PodPlan, ...], links: list[str]) -> Unit:
+        deciding = _deciding(members)
+        [first, *more] = deciding
         unit = Unit(
             members,
-            max([due_of(each) for each in members]),
+            max([due_of(each) for each in deciding]),
             max([each.pod.priority for each in members]),
-            f"claims {links[-1]}",
-            _deciding(members),
+            links[-1],
+            deciding,
+            alike=not more and first.pod.hold is None and not _completes(first),
         )
         for each in members:
             self._units[each.uid] = unit
@@ -150,7 +159,10 @@ class Units:
         return unit
 
     def _connected(self, plan: PodPlan) -> tuple[tuple[PodPlan, ...], list[str], bool]:
-        """The pods linked to this one, what links them, and whether they have to wait for the last of them."""
+        """The pods linked to this one, what links them, and whether they have to wait for the last of them.
+
+        The last of the links names the place of the unit.
+        """
         if plan.gang:
             gang = self._planned(self._gangs[plan.gang])
             if not any(self._inventory.shares(each.key) for each in gang):  # as in most gangs
@@ -174,7 +186,7 @@ class Units:
                         found[other.uid] = other
                         left.append(other)
         members = tuple(sorted(found.values(), key=_by_name))
-        return members, sorted(seen, reverse=True) or [plan.uid], tight
+        return members, sorted(seen, key=lambda link: (link in self._gangs, link)) or [plan.uid], tight
 
     def _planned(self, uids: Iterable[str]) -> list[PodPlan]:
         return [self._scheduled[uid] for uid in uids if uid in self._scheduled]
