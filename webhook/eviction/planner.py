@@ -15,6 +15,7 @@ from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
 from webhook.eviction.exemptions import PUT_OFF, StepReason
+from webhook.eviction.gang_waits import together_with
 from webhook.eviction.openings import when_text
 from webhook.eviction.recorder import RENEW_SECONDS
 from webhook.eviction.step import Evict, NoAction, hold_of, recheck
@@ -139,7 +140,7 @@ class Planner:
     def requeue_waiting(self, namespace: str | None) -> bool:
         """Queues waiting pods again: of a namespace whose hold or labels have changed, or all, for another wall clock.
 
-        Labels may choose another profile, so the pods of the namespace are also planned again.
+        Labels may choose another profile, with other gangs, so the pods of the namespace are also planned again.
         """
         if namespace is None:
             for position, settings in self._core.deps.profiles().all:
@@ -148,8 +149,10 @@ class Planner:
         for uid, plan in self._core.plans.scheduled.items():
             if namespace in (None, plan.pod.meta.namespace) and uid not in self._core.ready:
                 self._core.queue.add(WorkItem(ItemKind.POD, uid))
-            if namespace == plan.pod.meta.namespace:
-                self._backlog.pods.add((plan.key,))
+        if namespace is not None:
+            pods = [key for key in self._core.deps.inventory.pods if key.startswith(f"{namespace}/")]
+            self._core.plans.regroup(pods)
+            self._backlog.pods.add(pods)
         return self.begin()
 
     def follow_windows(self, position: int) -> bool:
@@ -324,18 +327,25 @@ class Planner:
         if isinstance(step, NoAction):
             core.queue.forget(item)
             if step.reason is StepReason.OBSERVED:
-                core.recorder.record_pod_event(PodEventKind.SCHEDULED, plan)
+                core.recorder.record_pod_event(PodEventKind.SCHEDULED, plan, when_text(core, plan, step, now))
             return
-        if step.reason is StepReason.HELD:
-            core.recorder.record_pod_event(PodEventKind.HELD, plan, hold_of(core, plan) or "")
+        if StepReason.HELD in (step.reason, step.cause):
+            core.recorder.record_pod_event(PodEventKind.HELD, plan, _hold_text(core, plan, step.other))
             core.queue.add_after(item, min(step.seconds, RENEW_SECONDS))
             return
         if step.reason is StepReason.WINDOW and not state_of(plan.profile.settings.windows, now).open:
             self._await_windows(plan, now)
         else:
             core.queue.add_after(item, step.seconds)
-        if step.seconds > core.deps.settings.announce_after_seconds:
+        if step.reason is not StepReason.FAILED and step.seconds > core.deps.settings.announce_after_seconds:
             core.recorder.record_pod_event(PodEventKind.SCHEDULED, plan, when_text(core, plan, step, now))
+
+
+def _hold_text(core: Core, plan: PodPlan, other: PodPlan | None) -> str:
+    """The text of the hold on the pod, or on the `other` one that it waits for."""
+    if other is None:
+        return hold_of(core, plan) or ""
+    return f"{together_with(other.key)}, is on hold: {hold_of(core, other) or ''}"
 
 
 def _without_status(rule: DeviceTaintRule) -> tuple[object, ...]:

@@ -157,7 +157,7 @@ class Plans:
         self.owners = Owners(self.freed)
         self._terminating: set[str] = set()
         self.put_off: dict[str, StepReason] = {}
-        """Planned pods, by uid, that are due and are kept by a hold, a closed window, or until they complete."""
+        """Planned pods, by uid, that are due and kept: by a hold, a window, their end, or others of their unit."""
         self.stuck: dict[str, StuckPod] = {}
         """Pods, by uid, that are terminating for too long to be counted any longer."""
 

@@ -316,7 +316,7 @@ class RateLimiter:
         return (plan.gang or plan.uid) if unit is None else unit.place
 
     def _place_of_owner(self, plan: PodPlan, place: str) -> str:
-        """The place that the pod takes of its owner's: that of its gang, else `place`, or what others of it still take."""
+        """The place of its owner that it takes: its gang, else `place`, or the one that others of it still take."""
         if plan.gang or not plan.place or not self._plans.owners.is_unavailable(plan.owner, plan.place):
             return plan.gang or place
         return plan.place

@@ -38,9 +38,9 @@ class Unit(msgspec.Struct, eq=False, gc=False):
     alike: bool
     """Whether what one pod waits for, apart from its due time, is what all wait for."""
     failed: PodPlan | None = None
-    """The pod whose request failed, if any, and for which the others wait."""
+    """The pod whose request failed last, if any."""
     retry_at: float = 0.0
-    """When that pod is tried again, in monotonic seconds."""
+    """When that pod is tried again, and the others with it, in monotonic seconds."""
 
 
 class Units:
@@ -123,7 +123,7 @@ class Units:
                     self.dissolved.add(uid)
 
     def retry_later(self, plan: PodPlan, at: float) -> None:
-        """The request for a planned pod failed, and is sent again at this time, in monotonic seconds: its unit waits."""
+        """The request for a planned pod failed. Its unit waits until this time, in monotonic seconds, to try again."""
         unit = self.of(plan)
         if unit is not None and at > unit.retry_at:
             unit.failed, unit.retry_at = plan, at

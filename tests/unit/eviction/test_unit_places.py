@@ -13,6 +13,7 @@ from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.policy.model import NamespaceMatch, Share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -191,3 +192,24 @@ def test_refused_pod_of_a_gang_counts_as_its_gang() -> None:
     alone(world, "b", "one", "job")
     world.settle()
     assert "b" in world.evicted
+
+
+@pytest.mark.parametrize("labels_first", [True, False])
+def test_gangs_that_labels_of_the_namespace_make_take_one_place_each_of_their_owner(*, labels_first: bool) -> None:
+    """They choose another profile: 25 % of eight rings is two, and of 16 pods four. `ml-2` is another namespace."""
+    plain = structs.replace(FREE, per_owner_unavailable=Share(25))
+    trains = structs.replace(plain, namespaces=NamespaceMatch(labels=(("kind", "train"),)), gang_labels=("ring",))
+    world = World(Mode.REPLACEMENT, trains, plain)
+    if labels_first:
+        world.relabel("ml", kind="train")
+    for number in range(16):
+        name, labels = f"rank-{number:02}", (("ring", f"ring-{number // 2}"),)
+        for namespace in ("ml", "ml-2"):
+            fields: dict[str, Any] = {"namespace": namespace, "uid": f"{namespace}-{name}", "ready": number > 5}
+            world.add(claim(name, namespace=namespace), owned(name, by=f"rs-{namespace}", labels=labels, **fields))
+    world.settle()
+    if not labels_first:
+        world.relabel("ml", kind="train")
+    owners = world.worker.plans.owners
+    assert {owner: owners.place_count(owner) for owner in owners._pods} == {"uid-rs-ml": 8, "uid-rs-ml-2": 16}
+    assert (owners.unavailable("uid-rs-ml"), owners.unavailable("uid-rs-ml-2")) == (3, 6)
