@@ -260,9 +260,9 @@ class Planner:
             core.queue.add_after(WorkItem(ItemKind.RULE, name), seconds)
         if core.acts:
             self._record_holders(planned)
-        now = core.deps.clock.now()
+        now, in_flight = core.deps.clock.now(), core.limiter.in_flight
         for plan in planned:
-            if self._is_due(plan, now):
+            if not in_flight(plan.uid) and isinstance(recheck(core, plan, now), Evict):
                 self._backlog.due[plan.uid] = plan
             else:
                 self._backlog.due.pop(plan.uid, None)
@@ -303,18 +303,15 @@ class Planner:
         """Puts a pod into the ready queue."""
         self._core.plans.put_off.pop(plan.uid, None)
         self._core.ready.push(self._core.limiter.ready_pod(plan))
-        self._await_windows(plan, now)
+        if plan.profile.settings.windows:
+            self._await_windows(plan, now)
 
     def _await_windows(self, plan: PodPlan, now: datetime) -> None:
         """All pods of a profile are queued again when its windows open or close."""
-        windows = plan.profile.settings.windows
-        until = state_of(windows, now).until if windows else None
+        until = state_of(plan.profile.settings.windows, now).until
         if until is not None:
             item = WorkItem(ItemKind.WINDOW, str(plan.profile.position))
             self._core.queue.add_after(item, (until - now).total_seconds())
-
-    def _is_due(self, plan: PodPlan, now: datetime) -> bool:
-        return not self._core.limiter.in_flight(plan.uid) and isinstance(recheck(self._core, plan, now), Evict)
 
     def _delay(self, step: NoAction | Wait, plan: PodPlan, now: datetime) -> None:
         """Removes a pod from the ready queue and, if it has to wait, adds it to the work queue with that delay."""

@@ -317,7 +317,7 @@ class RateLimiter:
 
     def _place_of_owner(self, plan: PodPlan, place: str) -> str:
         """The place of its owner that it takes: its gang, else `place`, or the one that others of it still take."""
-        if plan.gang or not plan.place or not self._plans.owners.is_unavailable(plan.owner, plan.place):
+        if plan.gang or not self._plans.owners.is_unavailable(plan.owner, plan.place):
             return plan.gang or place
         return plan.place
 

@@ -134,13 +134,13 @@ def request_to_send(core: Core, plan: PodPlan) -> Evict | None:
 
 def facts_of(core: Core, plan: PodPlan) -> Facts:
     """The current facts that the next step of a pod depends on."""
-    evicted = plan.uid in core.plans.evicted
-    hold, profile = hold_of(core, plan), plan.profile.settings
+    pod, profile, evicted = plan.pod, plan.profile.settings, plan.uid in core.plans.evicted
+    hold = pod.hold if pod.hold is not None else core.deps.namespaces.hold_of(pod.meta.namespace)
     overdue = profile.delete_after_deadline and core.gate.overdue(
         plan, profile.deadline_seconds, core.deps.clock.seconds()
     )
-    returns = core.returns.claim_of(plan.pod)
-    return Facts(plan.pod, plan.eviction, profile, hold, plan.held_by, returns, overdue, evicted, core.acts)
+    returns = core.returns.claim_of(pod)
+    return Facts(pod, plan.eviction, profile, hold, plan.held_by, returns, overdue, evicted, core.acts)
 
 
 def hold_of(core: Core, plan: PodPlan) -> str | None:

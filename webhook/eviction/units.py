@@ -86,6 +86,8 @@ class Units:
         """A pod was planned, or planned in another way after `remove`."""
         if plan.gang:
             self._gangs.setdefault(plan.gang, {})[plan.uid] = None
+        elif not self._inventory.shares(plan.key):
+            return  # as for most pods
         self.dissolve(plan)
 
     def remove(self, plan: PodPlan) -> None:
@@ -135,7 +137,7 @@ class Units:
         if tight:
             return self._register(members, links)
         formed: Unit | None = None
-        for wave in _waves([each for each in members if each.uid not in self._units], plan):
+        for wave in _waves(tuple([each for each in members if each.uid not in self._units]), plan):
             unit = self._register(wave, links)
             formed = unit if plan in wave else formed
         assert formed is not None
@@ -214,7 +216,7 @@ def _deciding(members: Iterable[PodPlan]) -> tuple[PodPlan, ...]:
     for each in members:
         kind = each.profile.position, each.pod.hold is not None, _completes(each)
         known = kinds.get(kind)
-        if known is None or due_of(known) < due_of(each):
+        if known is None or (known.eviction is not each.eviction and due_of(known) < due_of(each)):
             kinds[kind] = each
     return tuple(kinds.values())
 
@@ -225,15 +227,20 @@ def _by_name(plan: PodPlan) -> str:
 
 def due_of(plan: PodPlan) -> datetime:
     """When a pod may be evicted, as far as its taints and the grace time of its profile are concerned."""
-    return later(plan.eviction.due, plan.profile.settings.grace_seconds)
+    grace = plan.profile.settings.grace_seconds
+    return later(plan.eviction.due, grace) if grace else plan.eviction.due
 
 
-def _waves(members: Iterable[PodPlan], plan: PodPlan) -> Iterator[tuple[PodPlan, ...]]:
-    """The members by what waits for each other: each wave is due within the gang's window after its first pod.
+def _waves(members: tuple[PodPlan, ...], plan: PodPlan) -> Iterator[tuple[PodPlan, ...]]:
+    """The members, which are in order, by what waits for each other: each wave is due within the gang's window.
 
-    The window is that of the profile of `plan`.
+    The window is that of the profile of `plan`, and begins when the first pod of the wave is due.
     """
     window = timedelta(seconds=plan.profile.settings.gang_window_seconds)
+    dues = [due_of(each) for each in members]
+    if max(dues) - min(dues) <= window:  # as in most gangs
+        yield members
+        return
     wave: list[PodPlan] = []
     for each in sorted(members, key=due_of):
         if wave and due_of(each) - due_of(wave[0]) > window:
