@@ -51,6 +51,22 @@ def taken(world: World) -> tuple[int, int]:
 
 
 @LIMITS
+def test_gang_takes_one_place_until_its_last_pod_is_gone(limits: dict[str, int]) -> None:
+    world = world_of(**limits)
+    for name, gang in {"a0": "one", "a1": "one", "b0": "two", "b1": "two"}.items():
+        alone(world, name, gang)
+    world.add(rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a0", "a1"]
+    world.remove(world.pod("a0"))
+    world.settle()
+    assert len(world.evicted) == 2
+    world.remove(world.pod("a1"))
+    world.settle()
+    assert sorted(world.evicted) == ["a0", "a1", "b0", "b1"]
+
+
+@LIMITS
 @pytest.mark.parametrize("other", ["", "ring"], ids=["a gang and a pod", "two gangs"])
 def test_gang_and_what_shares_a_claim_with_it_take_one_place(limits: dict[str, int], other: str) -> None:
     world = world_of(**limits)
@@ -213,3 +229,24 @@ def test_gangs_that_labels_of_the_namespace_make_take_one_place_each_of_their_ow
     owners = world.worker.plans.owners
     assert {owner: owners.place_count(owner) for owner in owners._pods} == {"uid-rs-ml": 8, "uid-rs-ml-2": 16}
     assert (owners.unavailable("uid-rs-ml"), owners.unavailable("uid-rs-ml-2")) == (3, 6)
+
+
+@pytest.mark.parametrize("labels_first", [True, False])
+def test_gangs_that_a_changed_policy_makes_take_one_place_each_of_their_owner(*, labels_first: bool) -> None:
+    """25 % of eight rings is two."""
+    plain = structs.replace(FREE, per_owner_unavailable=Share(25))
+    rings = structs.replace(plain, gang_labels=("example.com/ring",))
+    world = World(Mode.REPLACEMENT, rings if labels_first else plain)
+    world.cluster.lingering = True
+    for number in range(16):
+        name, labels = f"rank-{number:02}", (("example.com/ring", f"ring-{number // 2}"),)
+        world.add(claim(name, devices=(f"gpu-{name}",)), owned(name, labels=labels))
+    if not labels_first:
+        world.change_policy(rings)
+    world.add(rule())
+    world.advance(30)
+    assert len(world.evicted) == 4
+    if not labels_first:
+        world.change_policy(plain)  # 25 % of 16 pods, of which as many are missing
+        world.advance(30)
+        assert len(world.evicted) == 4
