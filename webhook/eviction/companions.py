@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from webhook.inventory.pod_groups import goes_with_all, group_key, is_leaving, may_go_along
@@ -48,17 +48,15 @@ class _Causes:
 
     def set(self, pod: Pod, eviction: Eviction) -> None:
         """A taint evicts the pod."""
-        uid, known = pod.meta.uid, self.evictions.get(pod.meta.uid)
-        if known == eviction:
+        uid = pod.meta.uid
+        if self.evictions.get(uid) == eviction:
             return
-        if known is None:
-            self._left[uid] = f"{pod.meta.namespace}/{pod.meta.name}"
+        self._left[uid] = f"{pod.meta.namespace}/{pod.meta.name}"
         self.evictions[uid] = eviction
         self._count += 1
         heappush(self._by_due, (eviction.due, self._count, uid, eviction))
         if len(self._by_due) > _STALE_MOST * len(self.evictions):
-            self._by_due = [each for each in self._by_due if self.evictions.get(each[2]) is each[3]]
-            heapify(self._by_due)
+            self._by_due = sorted([each for each in self._by_due if self.evictions.get(each[2]) is each[3]])
 
     def discard(self, uid: str) -> None:
         """No taint evicts the pod, or it no longer exists."""

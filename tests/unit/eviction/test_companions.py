@@ -152,6 +152,33 @@ def test_pod_that_was_hit_before_and_is_hit_again_is_left() -> None:
     assert ring.goes_after("z") == 20
 
 
+def test_pod_that_no_taint_evicts_any_longer_is_not_left() -> None:
+    ring = Ring(*"abz")
+    ring.hits("a", 10)
+    ring.hits("b", 20)
+    ring.hits("a", None)
+    ring.leaves("b")
+    assert ring.goes_after("z") is None
+
+
+def test_pod_that_took_the_name_of_another_one_is_not_left() -> None:
+    ring = Ring(*"az")
+    ring.hits("a", 10)
+    ring.inventory.apply(ring.pod("a"), None)
+    ring.inventory.apply(None, pod("a", pod_group="ring", claims=(), uid="uid-again"))
+    assert ring.goes_after("z") is None
+
+
+def test_pods_that_were_spared_meanwhile_do_not_go_with_those_on_their_way_out() -> None:
+    ring = Ring(*"az")
+    ring.hits("a", 10)
+    assert ring.goes_after("z") == 10
+    ring.hits("a", None)
+    ring.hits("a", 20)
+    ring.leaves("a")
+    assert ring.goes_after("z") is None
+
+
 def test_pods_whose_taints_change_all_the_time_take_no_more_room() -> None:
     ring = Ring(*"abz")
     for after in range(100):

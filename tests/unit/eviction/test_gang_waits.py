@@ -12,12 +12,15 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.rules import DeviceSelector
+from webhook.eviction.exemptions import StepReason
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
+from webhook.eviction.step import Evict, NoAction, Wait, unit_wait
 from webhook.policy.model import EvictionProfile, EvictionWindow, Pause
 
 if TYPE_CHECKING:
     from webhook.api.pods import Pod
+    from webhook.eviction.step import Step
 
 FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
 HOUR = 3600.0
@@ -147,6 +150,51 @@ def test_pod_that_is_due_before_the_others_waits_for_the_last_and_its_event_says
     assert sorted(world.evicted) == ["a", "b", "c"]
 
 
+def test_pod_that_is_due_last_is_named_whatever_else_the_others_wait_for() -> None:
+    world = world_of()
+    gang(world, "a", after=5)
+    gang(world, "b", after=500)
+    gang(world, "c", after=490, hold="x")
+    world.change_policy(structs.replace(FREE, gang_window_seconds=1000.0))
+    world.add(rule())
+    world.advance(20)
+    assert "1 waiting for ml/b, which is not due yet" in said(world)[1]
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ({"b": Wait(5, StepReason.HELD), "c": Wait(9, StepReason.COMPLETING)}, (9, "GANG", "ml/c", "COMPLETING")),
+        ({"b": Wait(9, StepReason.HELD), "c": Wait(5, StepReason.COMPLETING)}, (9, "GANG", "ml/b", "HELD")),
+        ({"b": Wait(9, StepReason.HELD), "c": Wait(5, StepReason.WINDOW)}, (9, "WINDOW", "ml/c", "WINDOW")),
+        ({"b": Wait(7, StepReason.WINDOW), "c": Wait(8, StepReason.WINDOW)}, (8, "WINDOW", "ml/c", "WINDOW")),
+        ({"b": Wait(7, StepReason.HELD), "c": Evict()}, (7, "GANG", "ml/b", "HELD")),
+        ({"b": NoAction(StepReason.DONE), "c": Evict()}, None),
+    ],
+)
+def test_longest_wait_counts_and_windows_come_first(
+    steps: dict[str, Step], expected: tuple[float, str, str, str] | None
+) -> None:
+    world = world_of(profile=structs.replace(FREE, wait_for_completion_seconds=600.0))
+    world.pause = Pause(NOW + timedelta(hours=1))
+    gang(world, "a")
+    gang(world, "b", hold="x")
+    gang(world, "c", completes=True)
+    world.add(rule())
+    plans = world.worker.plans
+    plan = plans.scheduled["uid-a"]
+    unit = plans.units.of(plan)
+    assert unit is not None
+    found = unit_wait(unit, plan, NOW, lambda other: steps[other.pod.meta.name])
+    if expected is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.other is not None
+        assert found.cause is not None
+        assert (found.seconds, found.reason.name, found.other.key, found.cause.name) == expected
+
+
 def test_grace_of_the_profile_counts_in_the_event() -> None:
     world = world_of(profile=structs.replace(FREE, grace_seconds=20.0))
     world.add(claim("a"), pod("a"), rule())
@@ -272,6 +320,7 @@ def test_pod_that_is_retried_is_not_tried_sooner_because_of_other_news() -> None
         world.relabel("ml", team="a")
         world.relabel("ml", team="b")
     assert len(world.cluster.dry_runs) <= asked + 1
+    assert "a" not in events(world), "the log says it"
     world.advance(30)
     assert len(world.cluster.dry_runs) <= asked + 4
 
