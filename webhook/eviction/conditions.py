@@ -90,6 +90,14 @@ class ClosedWindow(NamedTuple):
     pods: int
 
 
+class WaitingForPod(NamedTuple):
+    """Pods that wait for another one that they go together with, by `namespace/name`; `state`: what that is."""
+
+    pod: str
+    state: str
+    pods: int
+
+
 class HeldByPodGroup(NamedTuple):
     """Pods that are not evicted, because a PodGroup, by `namespace/name`, keeps their claims reserved."""
 
@@ -113,6 +121,7 @@ class Progress(NamedTuple):
     `blocked`: a disruption budget, or another error of the API server, refused the last attempt. `skipped`: pods that
     are never evicted, such as those of DaemonSets. `closed` and `completing`: pods that wait for a window, or are left
     to complete; neither is due. `next_due`: the earliest due time of the pods not due yet.
+    `waiting_for`: pods that wait for another one of their unit; `held_back`: how many of them because that is on hold.
     `held_by` and `returning`: pods that are not evicted, since that would free no device; they are not pending.
     `settled`: enough time has passed since the rule appeared for the caches to know every allocation made before it.
     """
@@ -126,6 +135,8 @@ class Progress(NamedTuple):
     stalled: bool = False
     closed: tuple[ClosedWindow, ...] = ()
     completing: int = 0
+    waiting_for: tuple[WaitingForPod, ...] = ()
+    held_back: int = 0
     stuck: tuple[str, ...] = ()
     paused: tuple[datetime, str] | None = None
     evicted: int = 0
@@ -157,15 +168,16 @@ def _state(progress: Progress, *, acts: bool, stopped: str) -> ConditionReason:
 
 
 def _state_of_pending(progress: Progress) -> ConditionReason:
-    if progress.paused is not None and progress.due > progress.held:
+    held = progress.held + progress.held_back
+    if progress.paused is not None and progress.due > held:
         return ConditionReason.PAUSED
     limited = sum(each.pods for each in progress.limited) if progress.stalled else 0
-    if progress.due > progress.blocked + progress.held + limited:
+    if progress.due > progress.blocked + held + limited:
         return ConditionReason.EVICTING
     causes = {
         ConditionReason.LIMITED: limited,
         ConditionReason.BLOCKED: progress.blocked,
-        ConditionReason.HELD: progress.held,
+        ConditionReason.HELD: held,
     }
     return next((reason for reason, pods in causes.items() if pods), ConditionReason.WAITING)
 
@@ -221,6 +233,8 @@ def _causes(progress: Progress) -> Iterable[str]:
         yield f"{more} more waiting for other windows"
     if progress.completing:
         yield f"{progress.completing} left to complete"
+    for pod, state, pods in progress.waiting_for[:_NAMED_MOST]:
+        yield f"{pods} waiting for {pod}, which is {state}"
     if progress.paused is not None:
         until, why = progress.paused
         yield f"paused until {format_time(until)}" + (f": {why}" if why else "")
