@@ -316,6 +316,7 @@ def test_unit_one_of_whose_pods_is_refused_is_retried_with_a_backoff() -> None:
         "3 pods pending in 1 namespace; 2 waiting for ml/a, which is retried after an error",
     )
     assert causes(world) == {"failed": 1, "gang": 2}
+    assert progress(world).due == 3
     world.cluster.pods = ()  # type: ignore[attr-defined]
     world.advance(10)
     assert sorted(world.evicted) == ["a", "b", "c"]
