@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,13 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
+from tests.unit.eviction.test_progress import progress
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.exemptions import StepReason
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
+from webhook.eviction.progress import ProgressCount
 from webhook.eviction.step import Evict, NoAction, Wait, unit_wait
 from webhook.policy.model import EvictionProfile, EvictionWindow, Pause
 
@@ -114,6 +117,23 @@ def test_rule_all_of_whose_pods_wait_for_one_on_hold_is_held() -> None:
     world.pause = Pause(NOW + timedelta(hours=1))
     world.advance(20)
     assert said(world)[0] == "Held", "the pause keeps no pod back that could go"
+
+
+def test_rule_counts_its_own_pod_that_waits_for_one_of_another_rule() -> None:
+    """As due while that one is on hold, and with the due time of the unit while that one is not due."""
+    world = world_of()
+    gang(world, "a", hold="x")
+    gang(world, "b")
+    world.add(claim("c", tolerates(50), devices=("gpu-c",)), pod("c", gang="other"))
+    world.add(claim("d", devices=("gpu-d",)), pod("d", gang="other"))
+    for name in "abcd":
+        selector = DeviceSelector(driver="gpu.example.com", device=f"gpu-{name}")
+        world.add(rule("rule" if name == "b" else f"rule-{name}", selector=selector))
+    found = progress(world)
+    assert (found.pending, found.due, found.held, found.held_back, found.next_due) == (1, 1, 0, 1, None)
+    found = asyncio.run(ProgressCount(world.worker._core).count("uid-rule-d"))
+    assert (found.pending, found.due, found.held_back) == (1, 0, 0)
+    assert found.next_due == NOW + timedelta(seconds=50)
 
 
 def test_namespace_on_hold_holds_all_pods_themselves() -> None:
@@ -296,6 +316,7 @@ def test_unit_one_of_whose_pods_is_refused_is_retried_with_a_backoff() -> None:
         "3 pods pending in 1 namespace; 2 waiting for ml/a, which is retried after an error",
     )
     assert causes(world) == {"failed": 1, "gang": 2}
+    assert progress(world).due == 3
     world.cluster.pods = ()  # type: ignore[attr-defined]
     world.advance(10)
     assert sorted(world.evicted) == ["a", "b", "c"]

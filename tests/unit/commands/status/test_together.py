@@ -130,8 +130,7 @@ def test_pod_that_is_deleted_at_once_needs_nothing_of_a_budget() -> None:
 
 
 def test_pods_that_are_never_evicted_are_skipped_and_not_waited_for() -> None:
-    given = [each for name in "ab" for each in member(name)]
-    given += member("mirror", 50, mirror=True)
+    given = [*member("mirror", 50, mirror=True), *[each for name in "ab" for each in member(name)]]
     assert sum(isinstance(each, Pod) for each in given) == 3
     found = statuses(rule(), *given)
     assert {name: each.state for name, each in found.items()} == {
