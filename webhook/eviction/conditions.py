@@ -225,23 +225,35 @@ def _causes(progress: Progress) -> Iterable[str]:
         yield f"{progress.held} held"
     for limit, pods, first in progress.limited:
         yield f"{pods} limited by {limit} ({_names(first, pods)})"
-    closed = sorted(progress.closed, key=_first_to_open)
-    for opens, pods in closed[:_NAMED_MOST]:
-        yield f"{pods} waiting for a window" + (f" that opens at {opens}" if opens else "")
-    more = sum(each.pods for each in closed[_NAMED_MOST:])
-    if more:
-        yield f"{more} more waiting for other windows"
+    yield from _waiting_for_windows(progress.closed)
     if progress.completing:
         yield f"{progress.completing} left to complete"
-    for pod, state, pods in progress.waiting_for[:_NAMED_MOST]:
-        yield f"{pods} waiting for {pod}, which is {state}"
+    yield from _waiting_for_pods(progress.waiting_for)
     if progress.paused is not None:
         until, why = progress.paused
         yield f"paused until {format_time(until)}" + (f": {why}" if why else "")
 
 
-def _most_first(vain: HeldByPodGroup | ReturningPods) -> int:
-    return -vain.pods
+def _waiting_for_windows(windows: Iterable[ClosedWindow]) -> Iterable[str]:
+    closed = sorted(windows, key=_first_to_open)
+    for opens, pods in closed[:_NAMED_MOST]:
+        yield f"{pods} waiting for a window" + (f" that opens at {opens}" if opens else "")
+    more = sum(each.pods for each in closed[_NAMED_MOST:])
+    if more:
+        yield f"{more} more waiting for other windows"
+
+
+def _waiting_for_pods(waiting: Iterable[WaitingForPod]) -> Iterable[str]:
+    others = sorted(waiting, key=_most_first)
+    for pod, state, pods in others[:_NAMED_MOST]:
+        yield f"{pods} waiting for {pod}, which is {state}"
+    more = sum(each.pods for each in others[_NAMED_MOST:])
+    if more:
+        yield f"{more} more waiting for other pods"
+
+
+def _most_first(each: HeldByPodGroup | ReturningPods | WaitingForPod) -> int:
+    return -each.pods
 
 
 def _first_to_open(window: ClosedWindow) -> tuple[bool, datetime]:

@@ -23,6 +23,7 @@ from webhook.eviction.conditions import (
     LimitedPods,
     Progress,
     ReturningPods,
+    WaitingForPod,
     evicted_pods,
     evicted_pods_condition,
     eviction_condition,
@@ -202,6 +203,18 @@ def test_message_names_the_windows_that_open_first_and_counts_the_others() -> No
     late = opening(23, "+00", 5)
     assert windows(late, ClosedWindow("", 4), third, first, second) == [*named, "9 more waiting for other windows"]
     assert windows(ClosedWindow("", 4), first) == [named[0], "4 waiting for a window"]
+
+
+def test_message_names_the_pods_that_most_others_wait_for_and_counts_the_rest() -> None:
+    waiting = tuple(WaitingForPod(f"ml/p{number}", "on hold", number) for number in range(1, 6))
+
+    def named(*others: WaitingForPod) -> list[str]:
+        message = eviction_condition(Progress(pending=15, waiting_for=others), acts=True)[2]
+        return [part for part in message.split("; ") if "waiting" in part]
+
+    first = [f"{number} waiting for ml/p{number}, which is on hold" for number in (5, 4, 3)]
+    assert named(*waiting) == [*first, "3 more waiting for other pods"]
+    assert named(*waiting[2:]) == first
 
 
 def test_message_names_the_claims_and_pod_groups_of_most_pods() -> None:
