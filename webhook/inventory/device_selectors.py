@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 from webhook.expressions.selectors.device import SelectedDevice
 from webhook.expressions.selectors.frame import StepBudget
 from webhook.expressions.selectors.selector import EvaluationError, SelectorFault, compile_selector
-from webhook.inventory.patching import CannotCompileError, CannotMatchError
+from webhook.inventory.device_filter import CannotCompileError, CannotMatchError
 
 if TYPE_CHECKING:
     from webhook.expressions.selectors.selector import Selector
-    from webhook.inventory.patching import DeviceTest
+    from webhook.inventory.device_filter import DeviceTest
     from webhook.inventory.published import DeviceId, PublishedDevice
 
 
