@@ -42,8 +42,6 @@ FIRST_RETRY_SECONDS: Final = 0.5
 MOST_RETRY_SECONDS: Final = 60.0
 REFUSED_SECONDS: Final = 60.0
 """Until what was refused is tried again: policies change, and nothing reports it."""
-HELD_SECONDS: Final = 10.0
-"""Until rules that wait for their pool are looked at again, should nothing else change."""
 _LOOK_SECONDS: Final = 0.2
 _AT_ONCE: Final = 8
 """Requests to write rules of one owner in flight."""
@@ -239,8 +237,6 @@ class PatchController:
     async def _delete(self, uid: str) -> tuple[str, str]:
         """Deletes what is too much; returns likewise."""
         plan = await self._plan(uid)
-        if plan.held:
-            self._queue.add_after(uid, HELD_SECONDS)
         refused = failed = ""
         for stored in plan.writes.deletes:
             answer = await self._parts.writer.delete_rule(stored)
@@ -262,7 +258,7 @@ class PatchController:
             self._forget(uid)
             await self._warn_of_siblings(uid, plan)
         else:
-            failed = failed or await self._report_patch(plan.patch, plan.standing, refused, failed)
+            failed = await self._report_patch(plan.patch, plan.standing, refused, failed) or failed
         if failed:
             self._queue.add_rate_limited(uid)
             return
