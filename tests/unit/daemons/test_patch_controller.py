@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from msgspec import structs
@@ -14,9 +15,6 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DATA, HARDWARE_LABEL, PATCH_LABEL, SCOPE, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint, TaintExtras
 from webhook.patches.stored import Owner
-
-if TYPE_CHECKING:
-    from webhook.patches.writes import RuleApply
 
 CLOSED: Final = DeviceTaint("example.com/closed", "", "NoSchedule")
 BIG: Final = 'device.attributes["gpu.example.com"].memory > 40'
@@ -134,7 +132,12 @@ def test_rule_that_was_edited_is_put_back(fields: dict[str, Any]) -> None:
 def test_rule_that_lost_its_label_is_put_back() -> None:
     cluster = two_pools()
     cluster.patch("one", driver=DRIVER, taints=[CLOSED])
-    play(cluster, lambda: cluster.rule(*[(name, each.rule) for name, each in cluster.rules.items()][0]))
+
+    def unlabel() -> None:
+        [(name, stored)] = cluster.rules.items()
+        cluster.rule(name, stored.rule)
+
+    play(cluster, unlabel)
     [stored] = cluster.rules.values()
     assert stored.labels == {PATCH_LABEL: "uid-one"}
 
@@ -301,8 +304,6 @@ def test_failure_is_tried_again() -> None:
 
 
 def _a_moment() -> None:
-    import time
-
     time.sleep(0.6)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from datetime import UTC, datetime
 from itertools import count
@@ -188,7 +189,7 @@ class FakeCluster:
 
     def selectors(self) -> set[tuple[str | None, ...]]:
         """Driver, pool and device of all rules, with the taint's value."""
-        found = set()
+        found: set[tuple[str | None, ...]] = set()
         for each in self.rules.values():
             selector = each.rule.selector
             assert selector is not None
@@ -207,7 +208,7 @@ def _in_loop() -> bool:
     return True
 
 
-def play(cluster: FakeCluster, *scenes: Callable[[], None] | None) -> None:
+def play(cluster: FakeCluster, *scenes: Callable[[], object] | None) -> None:
     """Lets the controller work until nothing is left, after each scene."""
 
     async def run() -> None:
@@ -219,10 +220,8 @@ def play(cluster: FakeCluster, *scenes: Callable[[], None] | None) -> None:
             if work.done():
                 break
         work.cancel()
-        try:
+        with contextlib.suppress(asyncio.CancelledError):
             await work
-        except asyncio.CancelledError:
-            pass
 
     asyncio.run(asyncio.wait_for(run(), _PATIENCE_SECONDS))
 
