@@ -230,9 +230,12 @@ class PatchController:
                 break
         return refused, failed
 
-    def _taken_down(self, name: str, stored: StoredRule | None) -> list[str]:
-        """What this process wrote; the owner itself need not be looked at again for it."""
-        return [uid for uid in self.book.put_rule(name, stored) if stored is None or uid not in stored.owner_uids]
+    def _taken_down(self, name: str, stored: StoredRule) -> list[str]:
+        """What this process wrote, unless a watch was faster; its owner need not be looked at again for it."""
+        known = self.book.rules.get(name)
+        if known is not None and not _is_news(known, stored):
+            return []
+        return [uid for uid in self.book.put_rule(name, stored) if uid not in stored.owner_uids]
 
     async def _delete(self, uid: str) -> tuple[str, str]:
         """Deletes what is too much; returns likewise."""

@@ -197,6 +197,15 @@ def test_nothing_is_written_twice_while_the_watch_lags_behind() -> None:
     assert len([line for line in cluster.log if not line.startswith("status")]) == 2
 
 
+def test_watch_may_be_faster_than_the_answer_to_a_write() -> None:
+    """Another controller writes the status of a rule as soon as it is there; what was read last counts."""
+    cluster = two_pools()
+    cluster.after_apply = lambda name: cluster.edit(name, generation=7)
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+    play(cluster, lambda: cluster.drop_patch("one"))
+    assert not cluster.rules
+
+
 @pytest.mark.parametrize("why", ["leads", "current"])
 def test_process_that_may_not_write_writes_nothing(why: str) -> None:
     cluster = two_pools()

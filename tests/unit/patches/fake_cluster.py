@@ -46,6 +46,8 @@ class FakeCluster:
         self.events: list[tuple[str, str, str]] = []
         self.refuses: Callable[[RuleApply], str] = lambda _: ""
         self.fails: Callable[[RuleApply], str] = lambda _: ""
+        self.after_apply: Callable[[str], None] = lambda _: None
+        """Called with a rule's name when it was written, before the controller has the answer."""
         self.leads = True
         self.current = True
         self.now = NOW
@@ -144,6 +146,7 @@ class FakeCluster:
         rule = DeviceTaintRule(meta, write.selector, write.taint)
         stored = self.rules[write.name] = StoredRule(rule, {write.owner.label: write.owner.uid}, write.owner)
         self._report(lambda: self.controller.observe_rule(write.name, stored))
+        self.after_apply(write.name)
         return WriteAnswer(stored)
 
     async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
