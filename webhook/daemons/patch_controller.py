@@ -21,7 +21,7 @@ from webhook.patches.book import RuleBook
 from webhook.patches.index import PatchIndex
 from webhook.patches.notes import FaultNotes
 from webhook.patches.plans import OwnerPlan, plan_of
-from webhook.patches.status import SELECTOR_FAILED, TOO_MANY_RULES, Outcome, reason_of, status_of
+from webhook.patches.status import SELECTOR_FAILED, TOO_MANY_RULES, ExpansionOutcome, reason_of, status_of
 from webhook.patches.stored import StoredRule
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
     from webhook.cluster.patch_writer import WriteAnswer
     from webhook.patches.standing import Standing
-    from webhook.patches.stored import Owner, PatchStatus, StoredPatch
+    from webhook.patches.stored import PatchStatus, RuleOwner, StoredPatch
     from webhook.patches.writes import RuleApply
     from webhook.telemetry.patches import PatchMetrics
 
@@ -59,13 +59,15 @@ class WritesRules(Protocol):
     async def write_status(self, stored: StoredPatch, status: PatchStatus) -> WriteAnswer:
         """Writes the status of a patch."""
 
-    async def warn(self, owner: Owner, reason: str, action: str, note: str) -> None:
+    async def warn(self, owner: RuleOwner, reason: str, action: str, note: str) -> None:
         """Writes an Event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerParts:
     """What the controller needs. `leads` and `current`: whether this process may write, and knows enough to.
+
+    `patches_served`: whether a patch that is not known is gone.
 
     `random` returns numbers in [0, 1), `seconds` seconds that only go forward, `now` the time in UTC.
     """
@@ -75,6 +77,7 @@ class ControllerParts:
     ceiling: int
     leads: Callable[[], bool]
     current: Callable[[], bool]
+    patches_served: Callable[[], bool]
     now: Callable[[], datetime]
     seconds: Callable[[], float]
     random: Callable[[], float]
@@ -202,7 +205,8 @@ class PatchController:
                 await asyncio.sleep(_LOOK_SECONDS)
         await self._timeslice.pause()
         parts = self._parts
-        return plan_of(uid, self.book, self.index, parts.ceiling, parts.now())
+        served = parts.patches_served()
+        return plan_of(uid, self.book, self.index, parts.ceiling, parts.now(), patches_served=served)
 
     async def _apply(self, uid: str) -> tuple[str, str]:
         """Creates and changes; returns why something was refused, and why something failed."""
@@ -266,13 +270,13 @@ class PatchController:
             self._queue.add_rate_limited(uid)
             return
         self._queue.forget(uid)
-        if refused:
+        if refused or plan.waits:
             self._queue.add_after(uid, REFUSED_SECONDS)
 
     async def _report_patch(self, stored: StoredPatch, standing: Standing, refused: str, failed: str) -> str:
         """Writes the status if it has changed, and Events about faults; returns why the status was not written."""
         uid = stored.meta.uid
-        outcome = Outcome(len(self.book.owned(uid)), refused, failed)
+        outcome = ExpansionOutcome(len(self.book.owned(uid)), refused, failed)
         status = status_of(stored, standing, self._parts.ceiling, outcome, self._parts.now())
         self._reasons[uid] = reason_of(status.conditions)
         self._faults[uid] = sum([each.devices for each in standing.faults])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from webhook.api.rules import PATCH_LABEL
 from webhook.patches.siblings import sibling_rules
 from webhook.patches.standing import Standing, standing_of
-from webhook.patches.stored import PATCH_KIND, Owner, StoredPatch, StoredRule
+from webhook.patches.stored import PATCH_KIND, RuleOwner, StoredPatch, StoredRule
 from webhook.patches.writes import RuleWrites, kept_over_ceiling, writes_for
 
 if TYPE_CHECKING:
@@ -28,10 +29,18 @@ class OwnerPlan(NamedTuple):
     patch: StoredPatch | None = None
     standing: Standing | None = None
     needed: int = 0
+    waits: bool = False
+    """There is more to delete, once the server serves patches."""
 
 
-def plan_of(uid: str, book: RuleBook, index: PatchIndex, ceiling: int, now: datetime) -> OwnerPlan:
-    """The plan of an owner, once the index has nothing left to do."""
+def plan_of(
+    uid: str, book: RuleBook, index: PatchIndex, ceiling: int, now: datetime, *, patches_served: bool = True
+) -> OwnerPlan:
+    """The plan of an owner, once the index has nothing left to do.
+
+    Where the server does not serve patches, for the moment or any more, it is not known which are gone: their rules stay.
+    An API server that is starting has no kinds of ours for a few seconds.
+    """
     match book.owner(uid):
         case StoredPatch(deleting=False) as stored:
             return _of_patch(stored, book, index, ceiling, now)
@@ -40,7 +49,11 @@ def plan_of(uid: str, book: RuleBook, index: PatchIndex, ceiling: int, now: date
             writes = _writes(stored.owner, found.rules, book, now)
             return OwnerPlan(_limited(writes, [stored.rule.taint], found.needed, ceiling), needed=found.needed)
         case _:
-            return OwnerPlan(_writes(Owner(PATCH_KIND, "", uid), (), book, now))
+            writes = _writes(RuleOwner(PATCH_KIND, "", uid), (), book, now)
+            if patches_served:
+                return OwnerPlan(writes)
+            left = tuple([each for each in writes.deletes if PATCH_LABEL not in each.labels])
+            return OwnerPlan(writes._replace(deletes=left), waits=left != writes.deletes)
 
 
 def _of_patch(stored: StoredPatch, book: RuleBook, index: PatchIndex, ceiling: int, now: datetime) -> OwnerPlan:
@@ -50,7 +63,7 @@ def _of_patch(stored: StoredPatch, book: RuleBook, index: PatchIndex, ceiling: i
     return OwnerPlan(_limited(writes, taints, standing.needed, ceiling), stored, standing, standing.needed)
 
 
-def _writes(owner: Owner, rules: Sequence[ExpandedRule], book: RuleBook, now: datetime) -> RuleWrites:
+def _writes(owner: RuleOwner, rules: Sequence[ExpandedRule], book: RuleBook, now: datetime) -> RuleWrites:
     return writes_for(owner, rules, book.rules, book.owned(owner.uid), now)
 
 

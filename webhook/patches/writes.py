@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from webhook.api.taints import DeviceTaint
     from webhook.inventory.expansion import ExpandedRule
-    from webhook.patches.stored import Owner, StoredRule
+    from webhook.patches.stored import RuleOwner, StoredRule
 
 OWN_ANNOTATIONS: Final = (DATA, DESCRIPTION, EVICTIONS_PER_SECOND)
 
@@ -30,7 +30,7 @@ class RuleApply(NamedTuple):
     apply leaves alone what another manager added, so such a rule is written by a patch that removes them.
     """
 
-    owner: Owner
+    owner: RuleOwner
     name: str
     selector: DeviceSelector
     taint: DeviceTaint
@@ -51,7 +51,7 @@ class RuleWrites(NamedTuple):
 
 
 def writes_for(
-    owner: Owner,
+    owner: RuleOwner,
     desired: Iterable[ExpandedRule],
     stored: Mapping[str, StoredRule],
     owned: Collection[StoredRule],

@@ -14,7 +14,7 @@ from tests.unit.patches.fake_cluster import NOW, START, FakeCluster, play
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DATA, HARDWARE_LABEL, PATCH_LABEL, SCOPE, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint, TaintExtras
-from webhook.patches.stored import Owner
+from webhook.patches.stored import RuleOwner
 
 CLOSED: Final = DeviceTaint("example.com/closed", "", "NoSchedule")
 BIG: Final = 'device.attributes["gpu.example.com"].memory > 40'
@@ -43,7 +43,7 @@ def test_filter_of_names_is_one_rule_with_these_names() -> None:
     assert stored.rule.selector == DeviceSelector(DRIVER, "p")
     assert stored.rule.taint == structs.replace(CLOSED, time_added=START)
     assert stored.labels == {PATCH_LABEL: "uid-one"}
-    assert stored.controller == Owner("ResourceSlicePatch", "one", "uid-one")
+    assert stored.controller == RuleOwner("ResourceSlicePatch", "one", "uid-one")
     assert stored.meta.annotations[DATA] == '{"at":1}'
     status = cluster.patches["one"].status
     assert (status.observed_generation, status.selected_devices, status.tainted_devices, status.rules) == (1, 2, 2, 1)
@@ -175,6 +175,19 @@ def test_patch_that_went_while_the_controller_was_down_leaves_no_rules() -> None
     play(cluster)
     assert [each.labels for each in cluster.rules.values()] == [{PATCH_LABEL: "uid-other"}]
     assert len(cluster.log) == 1
+
+
+def test_rules_stay_while_patches_are_not_served() -> None:
+    """An API server that is starting knows the kind a few seconds later."""
+    cluster = two_pools()
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+    cluster.rule("other", scoped(), labels={HARDWARE_LABEL: "uid-gone"})
+    play(cluster)
+    cluster.drop_patch("one", tell=False)
+    cluster.patches_served = False
+    cluster.restart()
+    play(cluster)
+    assert len(cluster.rules) == 1, "a rule is no patch"
 
 
 def test_restart_writes_nothing() -> None:
@@ -365,7 +378,7 @@ def test_hardware_scope_adds_rules_for_the_siblings() -> None:
     for each in added:
         assert each.rule.taint == scoped().taint
         assert each.labels == {HARDWARE_LABEL: "uid-faulty"}
-        assert each.controller == Owner("DeviceTaintRule", "faulty", "uid-faulty")
+        assert each.controller == RuleOwner("DeviceTaintRule", "faulty", "uid-faulty")
         assert dict(each.meta.annotations) == {DATA: "{}"}
 
 

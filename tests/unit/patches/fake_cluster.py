@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.slices import ResourceSlice
-    from webhook.patches.stored import Owner, PatchStatus
+    from webhook.patches.stored import PatchStatus, RuleOwner
     from webhook.patches.writes import RuleApply
 
 NOW: Final = datetime(2026, 7, 1, 12, 0, 0, 500_000, tzinfo=UTC)
@@ -50,6 +50,7 @@ class FakeCluster:
         """Called with a rule's name when it was written, before the controller has the answer."""
         self.leads = True
         self.current = True
+        self.patches_served = True
         self.now = NOW
         self._numbers = count(1)
         self._late: deque[Callable[[], None]] = deque()
@@ -66,6 +67,7 @@ class FakeCluster:
             ceiling=ceiling,
             leads=lambda: self.leads,
             current=lambda: self.current,
+            patches_served=lambda: self.patches_served,
             now=lambda: self.now,
             seconds=lambda: asyncio.get_running_loop().time() if _in_loop() else 0.0,
             random=lambda: 0.999,
@@ -171,7 +173,7 @@ class FakeCluster:
             self._put_patch(structs.replace(known, patch=structs.replace(known.patch, meta=meta), status=status))
         return WriteAnswer()
 
-    async def warn(self, owner: Owner, reason: str, action: str, note: str) -> None:
+    async def warn(self, owner: RuleOwner, reason: str, action: str, note: str) -> None:
         self.events.append((owner.name, f"{reason} {action}", note))
 
     # --- the test's side -------------------------------------------------------------------------
