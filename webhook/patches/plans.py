@@ -38,8 +38,8 @@ def plan_of(
 ) -> OwnerPlan:
     """The plan of an owner, once the index has nothing left to do.
 
-    Where the server does not serve patches, for the moment or any more, it is not known which are gone: their rules stay.
-    An API server that is starting has no kinds of ours for a few seconds.
+    Where the server does not serve patches, for the moment or any more, it is not known which are gone, and their rules
+    stay: an API server that is starting has no kinds of ours for a few seconds.
     """
     match book.owner(uid):
         case StoredPatch(deleting=False) as stored:
