@@ -13,6 +13,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
+from msgspec import structs
+
 from webhook.cluster.cache.wire import is_newer
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
@@ -88,6 +90,12 @@ def _is_news(known: StoredRule, new: StoredRule) -> bool:
     return known.meta.uid != new.meta.uid or is_newer(new.meta.resource_version, known.meta.resource_version)
 
 
+def _in_question(stored: StoredRule) -> StoredRule:
+    """A rule without what changes all the time: the evictors write its status."""
+    meta = structs.replace(stored.rule.meta, resource_version="")
+    return structs.replace(stored, rule=structs.replace(stored.rule, meta=meta, conditions=()))
+
+
 class PatchController:
     """One event loop calls `observe_...`, `run` works."""
 
@@ -139,7 +147,9 @@ class PatchController:
         known = self.book.rules.get(name)
         if known is not None and new is not None and not _is_news(known, new):
             return
-        self._look_at(self.book.put_rule(name, new))
+        concerned = self.book.put_rule(name, new)
+        if known is None or new is None or _in_question(known) != _in_question(new):
+            self._look_at(concerned)
 
     def _look_at(self, uids: Iterable[str]) -> None:
         for uid in uids:

@@ -99,7 +99,7 @@ def test_patches_with_the_same_filter_share_the_work() -> None:
     index.apply_patch("x", None)
     index.apply_slice(None, numbered(1, 1, pool="p0", generation=2))
     drained(index)
-    assert places(index, "y") == [(None, "d1"), ("p0", "d0")]
+    assert places(index, "y") == [("p0", None), (None, "d1")]
     index.apply_patch("y", None)
     index.apply_slice(None, numbered(0, 1, pool="p0", generation=3))
     assert drained(index) == 1, "no filter is left"
