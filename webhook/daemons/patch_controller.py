@@ -110,6 +110,8 @@ class PatchController:
             first_seconds=FIRST_RETRY_SECONDS,
             most_seconds=MOST_RETRY_SECONDS,
         )
+        self._under_way = 0
+        """Owners in this round."""
         self._timeslice = TimeSlice()
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()
@@ -119,10 +121,15 @@ class PatchController:
         self._crowded: set[str] = set()
         """Uids of rules with too many siblings, about which an Event was written."""
         parts.metrics.watch(
-            lambda: self.index.pending + len(self._queue),
+            lambda: self.index.pending + self.waiting,
             lambda: sum(self._faults.values()),
             lambda: Counter(self._reasons.values()),
         )
+
+    @property
+    def waiting(self) -> int:
+        """Owners of rules that are to be looked at, or are; those that wait after a failure are not among them."""
+        return len(self._queue) + self._under_way
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -199,6 +206,7 @@ class PatchController:
         uids = [await self._queue.get()]
         while len(self._queue):
             uids.append(await self._queue.get())
+        self._under_way = len(uids)
         outcomes = {uid: await self._apply(uid) for uid in uids}
         for uid, (refused, failed) in outcomes.items():
             if not refused and not failed:
@@ -206,6 +214,7 @@ class PatchController:
         for uid, (refused, failed) in outcomes.items():
             await self._report(uid, refused, failed)
             self._queue.done(uid)
+            self._under_way -= 1
 
     async def _plan(self, uid: str) -> OwnerPlan:
         """The plan of an owner as things are now."""
