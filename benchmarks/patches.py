@@ -174,7 +174,6 @@ class Measured:
         new = structs.replace(patch_of(3), patch=structs.replace(patch_of(3).patch, meta=ObjectMeta("new", uid="new")))
         await self._measure("a patch comes", lambda: self.controller.observe_patch("new", new))
         await self._measure("it goes", lambda: self.controller.observe_patch("new", None))
-        await self._measure("a class changes", lambda: self._class("true"))
         for task in (work, watch):
             task.cancel()
 

@@ -249,8 +249,8 @@ class PatchIndex:
         match, identity = current.match, current.pool
         if self._matches.get(match.selector) is not match:
             return
-        if match.version != current.version or identity in self._to_read:
-            self._queue(identity, match.selector)  # it changed meanwhile
+        if match.version != current.version:
+            self._queue(identity, match.selector)  # its class changed meanwhile
             return
         other, other_faults = match.put(identity, names, current.tally.counted())
         if other:

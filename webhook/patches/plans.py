@@ -34,7 +34,7 @@ class OwnerPlan(NamedTuple):
 
 
 def plan_of(
-    uid: str, book: RuleBook, index: PatchIndex, ceiling: int, now: datetime, *, patches_served: bool = True
+    uid: str, book: RuleBook, index: PatchIndex, ceiling: int, now: datetime, *, patches_served: bool
 ) -> OwnerPlan:
     """The plan of an owner, once the index has nothing left to do.
 

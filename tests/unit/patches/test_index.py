@@ -17,6 +17,7 @@ from webhook.inventory.pools import Pool
 from webhook.inventory.published import published_devices
 from webhook.patches.faults import FaultTally
 from webhook.patches.filter_match import FilterMatch
+from webhook.patches.fleet import Fleet
 from webhook.patches.index import PatchIndex
 from webhook.patches.standing import standing_of
 
@@ -147,6 +148,57 @@ def test_class_that_changes_in_the_middle_of_a_match_counts() -> None:
     index.apply_class("c", class_of("c", "n > 0")["c"])
     drained(index)
     assert places(index) == [(None, "d1")]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 99])
+def test_class_that_is_another_drivers_by_now_selects_nothing_here(steps: int) -> None:
+    """Before the pool was matched with what the class was, in the middle of it, and afterwards."""
+    index = PatchIndex(SharedSelectors())
+    index.apply_slice(None, numbered(*[1] * 40))
+    index.apply_patch("patch", patch_of(device_class_name="c", taints=[TAINT]))
+    index.step()
+    index.apply_class("c", class_of("c", f'device.driver == "{DRIVER}"')["c"])
+    for _ in range(steps):
+        index.step()
+    index.apply_class("c", class_of("c", 'device.driver == "b.example"')["c"])
+    drained(index)
+    assert standing_of(index, "patch", 100).selected == 0
+
+
+def test_pending_counts_everything_that_is_left() -> None:
+    index = PatchIndex(ByNumber())
+    for pool in ("p", "q"):
+        index.apply_slice(None, numbered(1, pool=pool))
+    for name in ("x", "y"):
+        index.apply_patch(name, patch_of(name, cel=[f"n > {name == 'y':d}"], taints=[TAINT]))
+    index.apply_patch("z", patch_of("z", taints=[TAINT]))
+    seen = [index.pending]
+    while index.step():
+        seen.append(index.pending)
+    # two pools to read; each with two filters to match, and a contest; "n > 1" selects nothing, so it is in none
+    assert seen[0] == 2
+    assert max(seen) == 6
+    assert seen[-3:] == [2, 1, 0]
+
+
+def test_fleet_counts_pools_that_are_alike() -> None:
+    fleet = Fleet()
+    ab, a = frozenset("ab"), frozenset("a")
+    for pool in ("p", "q", "r"):
+        assert fleet.put(("d", pool), ab)
+        assert not fleet.put(("d", pool), ab)
+    assert fleet.put(("d", "r"), a)
+    assert fleet.cover("d", {"p": ab, "q": ab}).needed == 2
+    assert fleet.cover("d", {"p": ab, "q": ab, "r": a}).everything
+    assert fleet.put(("d", "q"), None)
+    assert not fleet.put(("d", "q"), None)
+    fleet.forget_unused()
+    assert fleet.cover("d", {"p": ab, "r": a}).everything
+    assert fleet.of(("d", "p")) == ab
+    assert (fleet.of(("d", "q")), fleet.of(("e", "p"))) == (frozenset(), frozenset())
+    assert list(fleet.named(DeviceSelector(pool="p", device="b"))) == [(("d", "p"), frozenset("b"))]
+    assert list(fleet.named(DeviceSelector("d", device="b"))) == [(("d", "p"), frozenset("b"))]
+    assert list(fleet.named(DeviceSelector("e"))) == []
 
 
 def test_class_that_says_the_same_is_no_work() -> None:

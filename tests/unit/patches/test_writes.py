@@ -47,6 +47,12 @@ def test_rule_that_is_as_it_should_be_is_left_alone() -> None:
     assert not writes([wanted(taint=structs.replace(TAINT, time_added=WHOLE))], stored())
 
 
+def test_either_sort_of_writes_is_something_to_write() -> None:
+    assert bool(writes([wanted()]))
+    assert bool(writes([], stored()))
+    assert not RuleWrites((), ())
+
+
 def test_missing_rule_is_created_with_the_time_of_now_in_full_seconds() -> None:
     [write] = writes([wanted()]).applies
     assert (write.name, write.creates, write.surplus, write.owner) == ("r", True, False, OWNER)
