@@ -69,6 +69,7 @@ class PatchIndex:
         self._pools = Pools()
         self._views: dict[PoolId, tuple[ResourceSlice, ...]] = {}
         self._to_read: dict[PoolId, None] = {}
+        self._to_rematch: dict[DeviceSelector, None] = {}
         self._to_match: dict[PoolId, dict[DeviceSelector, None]] = {}
         self._passes = 0
         self._current: _Pass | None = None
@@ -83,9 +84,11 @@ class PatchIndex:
 
     @property
     def pending(self) -> int:
-        """Pools that are to be read, to be matched with a filter, or fought for."""
+        """Pools to read, filters to match again, pools to match with a filter, and contests in pools."""
         matches = sum([len(filters) for filters in self._to_match.values()])
-        return len(self._to_read) + matches + self._contests.pending + (self._current is not None)
+        return (
+            len(self._to_read) + len(self._to_rematch) + matches + self._contests.pending + (self._current is not None)
+        )
 
     def take_changed(self) -> set[str]:
         """The patches, by name, whose standing may have changed since the last time; also those that are gone."""
@@ -125,7 +128,8 @@ class PatchIndex:
             self._classes[name] = new
         for match in self._matches.values():
             if match.selector.device_class_name == name and match.compile(self._classes):
-                self._rematch(match)
+                self._changed |= match.patches
+                self._to_rematch[match.selector] = None
 
     def apply_patch(self, name: str, new: ResourceSlicePatch | None) -> None:
         """A patch came, changed or, if it is None, went."""
@@ -150,7 +154,7 @@ class PatchIndex:
         if match is None:
             match = self._matches[selector] = FilterMatch(selector, self._selectors.make())
             match.compile(self._classes)
-            self._rematch(match)
+            self._to_rematch[selector] = None
         match.patches.add(patch.meta.name)
         return match
 
@@ -163,9 +167,12 @@ class PatchIndex:
         if not match.patches:
             del self._matches[match.selector]
 
-    def _rematch(self, match: FilterMatch) -> None:
-        """It was compiled: every pool is matched with it again."""
-        self._changed |= match.patches
+    def _rematch(self, selector: DeviceSelector) -> None:
+        """A filter was compiled: every pool is matched with it again."""
+        del self._to_rematch[selector]
+        match = self._matches.get(selector)
+        if match is None:
+            return
         for pool in match.known():
             self._queue(pool, match.selector)
         if not match.plain and not match.unusable:
@@ -184,6 +191,8 @@ class PatchIndex:
             self._go_on(self._current)
         elif self._to_read:
             self._read(next(iter(self._to_read)))
+        elif self._to_rematch:
+            self._rematch(next(iter(self._to_rematch)))
         elif self._to_match:
             self._match(next(iter(self._to_match)))
         elif self._contests.pending:

@@ -175,10 +175,11 @@ def test_pending_counts_everything_that_is_left() -> None:
     seen = [index.pending]
     while index.step():
         seen.append(index.pending)
-    # two pools to read; each with two filters to match, and a contest; "n > 1" selects nothing, so it is in none
-    assert seen[0] == 2
-    assert max(seen) == 6
-    assert seen[-3:] == [2, 1, 0]
+    assert seen[0] == 5, "two pools to read, and three filters"
+    # A pool that was read is to be matched with two filters, and there is a contest in it.
+    assert seen[1:3] == [7, 9]
+    assert seen[3:6] == [8, 7, 6], "the filters have nothing more to match"
+    assert seen[6:] == [5, 4, 3, 2, 1, 0]
 
 
 def test_fleet_counts_pools_that_are_alike() -> None:
