@@ -47,7 +47,7 @@ POOLS: Final = 2000
 DEVICES: Final = 64
 PATCHES: Final = 500
 DRIVER: Final = "gpu.example.com"
-CHANGED_SECONDS: Final = 1.0
+CHANGED_SECONDS: Final = 5.0
 """From a slice that changes, or a node that comes, to the last write."""
 LOOP_SECONDS: Final = 0.15
 """The longest that anything else waits for the loop."""
