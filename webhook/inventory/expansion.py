@@ -99,18 +99,24 @@ def _rules(
             if devices not in covers:
                 covers[devices] = covering_selectors(pools, devices)
             selectors = covers[devices]
-        for each in selectors:
-            bare = structs.replace(taint, extras=None)
-            yield ExpandedRule(_name(patch.meta.name, taint, each), each, bare, _annotations(taint))
+        yield from rules_of_taint(patch.meta.name, taint, selectors)
 
 
-def _name(patch: str, taint: DeviceTaint, selector: DeviceSelector) -> str:
-    identity = [patch, taint.key, taint.effect, selector.driver, selector.pool, selector.device]
+def rules_of_taint(patch: str, taint: DeviceTaint, selectors: Iterable[DeviceSelector]) -> Iterator[ExpandedRule]:
+    """The rules that put a taint of a patch, given by name, on what the selectors select."""
+    bare, annotations = structs.replace(taint, extras=None), annotations_of(taint)
+    for each in selectors:
+        yield ExpandedRule(rule_name(patch, taint, each), each, bare, annotations)
+
+
+def rule_name(owner: str, taint: DeviceTaint, selector: DeviceSelector) -> str:
+    """A name that starts with the owner's, the same wherever it puts the same taint on the same selector."""
+    identity = [owner, taint.key, taint.effect, selector.driver, selector.pool, selector.device]
     digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=_DIGEST_BYTES).hexdigest()
-    return f"{patch[:_NAME_MAX].rstrip('-.')}-{digest}"
+    return f"{owner[:_NAME_MAX].rstrip('-.')}-{digest}"
 
 
-def _annotations(taint: DeviceTaint) -> dict[str, str]:
+def annotations_of(taint: DeviceTaint) -> dict[str, str]:
     """Data, description and rate of a taint, where our own evictor finds them on a rule (N-9 to N-12)."""
     extras = taint.extras
     if extras is None:

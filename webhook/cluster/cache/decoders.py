@@ -244,19 +244,47 @@ class SliceWire(msgspec.Struct, frozen=True, gc=False):
 
     def to_value(self) -> ResourceSlice:
         """As `api.slices.decode_slice` returns it, of devices only names, taints and counter sets."""
-        spec = self.spec
-        return ResourceSlice(
-            meta=object_meta(self.metadata),
-            driver=intern(spec.driver),
-            pool=intern(spec.pool.name),
-            pool_generation=spec.pool.generation or 0,
-            slice_count=spec.pool.resource_slice_count or 0,
-            node_name=None if spec.node_name is None else intern(spec.node_name),
-            devices=tuple([each.to_value() for each in spec.devices or ()]),
-            has_devices=spec.devices is not None,
-            counter_sets=_shared_names([each.name if each else "" for each in spec.shared_counters or ()]),
-            slice_taints=_slice_taints.of(spec.taints),
-        )
+        return _slice(self.metadata, self.spec)
+
+
+def _slice(metadata: ObjectIdentity, spec: _SliceSpec, raw_devices: bytes | None = None) -> ResourceSlice:
+    return ResourceSlice(
+        meta=object_meta(metadata),
+        driver=intern(spec.driver),
+        pool=intern(spec.pool.name),
+        pool_generation=spec.pool.generation or 0,
+        slice_count=spec.pool.resource_slice_count or 0,
+        node_name=None if spec.node_name is None else intern(spec.node_name),
+        devices=tuple([each.to_value() for each in spec.devices or ()]),
+        has_devices=spec.devices is not None,
+        counter_sets=_shared_names([each.name if each else "" for each in spec.shared_counters or ()]),
+        slice_taints=_slice_taints.of(spec.taints),
+        raw_devices=raw_devices,
+    )
+
+
+class _Contents(msgspec.Struct, frozen=True, gc=False):
+    devices: msgspec.Raw = _NOTHING
+
+
+_SLICE_SPEC: Final = msgspec.json.Decoder(_SliceSpec)
+_CONTENTS: Final = msgspec.json.Decoder(_Contents)
+
+
+class WholeSliceWire(msgspec.Struct, frozen=True, gc=False):
+    """A ResourceSlice of any version, for those who look at attributes and capacity."""
+
+    metadata: ObjectIdentity
+    spec: msgspec.Raw = _NOTHING
+
+    def to_value(self) -> ResourceSlice:
+        """As SliceWire's; `raw_devices` are the bytes, a tenth of what the values would take.
+
+        Raises: msgspec.DecodeError.
+        """
+        if not bytes(self.spec):
+            return _slice(self.metadata, _SliceSpec())
+        return _slice(self.metadata, _SLICE_SPEC.decode(self.spec), bytes(_CONTENTS.decode(self.spec).devices) or None)
 
 
 # --- rules --------------------------------------------------------------------------------------
