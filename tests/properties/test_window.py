@@ -188,8 +188,8 @@ def test_rules_close_no_more_devices_than_the_limit_in_whatever_order(
         # A device that stays closed is not closed again, unless two devices alone are too many.
         assert decision.allowed is (fits or (number in standing and most >= 2))
         if decision.assumed is not None:
-            remembered.append(names_of(decision.assumed.rule.selector))
+            remembered.append(names_of(decision.assumed.rules[0].selector))
             used.add(number)
             if not deleted:
-                cluster.apply(None, decision.assumed.rule)
+                cluster.apply(None, decision.assumed.rules[0])
                 standing.add(number)

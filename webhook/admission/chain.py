@@ -26,6 +26,7 @@ from webhook.admission.guard import GuardFindings, guard
 from webhook.admission.impact_text import IMPACT
 from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
+from webhook.admission.patch_guard import guard_patch
 from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findings
 from webhook.admission.slice_guard import guard_slice
 from webhook.admission.softening import UNTOUCHED, softening_of
@@ -33,6 +34,7 @@ from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader
 from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, not_supported
 from webhook.api.meta import OWN_GROUP, GroupVersionKind
+from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.policy.model import PolicyMode
@@ -156,6 +158,8 @@ def _advised(
 def _guarded(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> GuardFindings:
     if isinstance(subject.new, DeviceTaintRule):
         return guard(subject.new, subject.old, request, context)
+    if isinstance(subject.new, ResourceSlicePatch):
+        return guard_patch(subject.new, subject.old, request, context)
     if isinstance(subject.new, ResourceSlice):
         return guard_slice(subject.new, subject.old, context)
     return UNGUARDED

@@ -148,9 +148,8 @@ class LimitCheck:
     def reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> Iterator[LimitReason]:
         """Why the rule is over the limit."""
         yield from self.reasons_known()
-        limits = self.limits
-        ceiling = limits_in_numbers(limits, inventory, self.in_time)
-        alone = closed_alone(limits.devices, self._new, inventory, self.in_time)
+        ceiling = limits_in_numbers(self.limits, inventory, self.in_time)
+        alone = self._closed_alone(inventory)
         over = _over(hit.numbers, ceiling, alone)
         if over:
             text = f"the limit is {_limits_text(over)}"
@@ -160,7 +159,7 @@ class LimitCheck:
                 f"limit:{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT, waits=True
             )
         elif self._settings.window_seconds:
-            yield from self._in_window(inventory, impact, limits, ceiling)
+            yield from self._in_window(inventory, impact, ceiling)
         if hit.protected:
             subject, verb = ("namespaces", "are") if len(hit.protected) > 1 else ("namespace", "is")
             text = f"{subject} {first_names(hit.protected)} {verb} protected"
@@ -169,13 +168,13 @@ class LimitCheck:
             yield from _not_counted(impact)
 
     def _in_window(
-        self, inventory: Inventory, impact: Impact, limits: ImpactLimits, ceiling: Mapping[str, int | None]
+        self, inventory: Inventory, impact: Impact, ceiling: Mapping[str, int | None]
     ) -> Iterator[LimitReason]:
         """Many small rules are one large one."""
         together = Numbers(0, 0, 0, 0)
         if impact.pods or impact.pod_groups:
             together = hit_with_recent(impact, inventory, self._context, in_tree=self.in_tree)
-        closed = closed_with_recent(limits.devices, self._new, inventory, self._context) if impact.devices else None
+        closed = self._closed_with_recent(inventory) if impact.devices else None
         over = _over(together, ceiling, closed)
         if over:
             minutes = self._settings.window_seconds / 60
@@ -184,6 +183,12 @@ class LimitCheck:
             text = f"with all other taints of the last {minutes:g} min{later} it hits {hits}, and the limit is"
             text = f"{text} {_limits_text(over)}"
             yield LimitReason(f"{_WINDOW}{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT)
+
+    def _closed_alone(self, inventory: Inventory) -> ClosedDevices | None:
+        return closed_alone(self.limits.devices, self._new, inventory, self.in_time)
+
+    def _closed_with_recent(self, inventory: Inventory) -> ClosedDevices | None:
+        return closed_with_recent(self.limits.devices, self._new, inventory, self._context)
 
     def may_soften(self, reasons: Iterable[LimitReason]) -> bool:
         """Whether /mutate softens a NoExecute rule that is over the limit for these reasons."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import structs
 
-from webhook.api.rules import DATA, DESCRIPTION, EVICTIONS_PER_SECOND, DeviceSelector
-from webhook.api.taints import DeviceTaint
+from webhook.api.rules import DATA, DESCRIPTION, EVICT, EVICTIONS_PER_SECOND, SOFTENED_FROM, DeviceSelector
+from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.covering import covering_selectors
 from webhook.inventory.patching import Origin, taints_of_patch
 
@@ -32,6 +32,7 @@ RULES_MAX: Final = 100
 """Rules of one patch, unless the caller sets another ceiling: each is an object that every scheduler looks at."""
 _NAME_MAX: Final = 200
 _DIGEST_BYTES: Final = 8
+_SOFTENED: Final = {EVICT: "true", SOFTENED_FROM: NO_EXECUTE}
 
 
 class ExpandedRule(msgspec.Struct, frozen=True):
@@ -101,7 +102,8 @@ def _rules(
             selectors = covers[devices]
         for each in selectors:
             bare = structs.replace(taint, extras=None)
-            yield ExpandedRule(_name(patch.meta.name, taint, each), each, bare, _annotations(taint))
+            marks = _SOFTENED if patch.is_softened(taint) else {}
+            yield ExpandedRule(_name(patch.meta.name, taint, each), each, bare, _annotations(taint) | marks)
 
 
 def _name(patch: str, taint: DeviceTaint, selector: DeviceSelector) -> str:
