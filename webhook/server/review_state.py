@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from webhook.admission.context import AdmissionContext
 from webhook.inventory.patch_reach import KnownPatches
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from webhook.policy.document import Loaded
     from webhook.policy.model import Policy
 
+UNFOLLOWED: Final = KnownPatches(unknown="this webhook does not follow patches (serve --watch-patches)")
 LookUp = Callable[[frozenset[str], frozenset[str], float], Awaitable[bool]]
 """Asks the cluster for namespaces and device classes, for at most that many seconds; returns whether it found any.
 
@@ -74,7 +75,7 @@ class ReviewState:
     names: ClusterNames = NO_NAMES
     sight: Callable[[], Sight] | None = None
     """The inventory now; None without a cluster."""
-    patches: Callable[[], KnownPatches] = KnownPatches
+    patches: Callable[[], KnownPatches] = lambda: UNFOLLOWED
     """The patches and device classes now."""
     patch_account: str = ""
     """The user name of the patch controller; empty if there is none."""

@@ -259,6 +259,61 @@ class SliceWire(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+class _AttributedBasic(_Basic, frozen=True, gc=False, rename="camel"):
+    attributes: dict[str, msgspec.Raw] | None = None
+    capacity: dict[str, msgspec.Raw] | None = None
+    allow_multiple_allocations: bool | None = None
+
+
+class _AttributedDevice(_Device, frozen=True, gc=False, rename="camel"):
+    basic: _AttributedBasic | None = None
+    attributes: dict[str, msgspec.Raw] | None = None
+    capacity: dict[str, msgspec.Raw] | None = None
+    allow_multiple_allocations: bool | None = None
+
+    def to_raw(self) -> dict[str, Any]:
+        """What selectors see of it, written as in v1."""
+        content = self.basic or self
+        raw: dict[str, Any] = {"attributes": _read_each(content.attributes), "capacity": _read_each(content.capacity)}
+        if content.allow_multiple_allocations:
+            raw["allowMultipleAllocations"] = True
+        return raw
+
+
+class _AttributedSpec(_SliceSpec, frozen=True, gc=False, rename="camel"):
+    devices: tuple[_AttributedDevice, ...] | None = None
+
+
+class AttributedSliceWire(SliceWire, frozen=True, gc=False):
+    """A ResourceSlice with attributes and capacity of its devices: about a kilobyte for each device."""
+
+    spec: _AttributedSpec = _AttributedSpec()
+
+    def to_value(self) -> ResourceSlice:
+        """Likewise; `raw_devices` has what `inventory.published` reads."""
+        raw = [each.to_raw() for each in self.spec.devices or ()]
+        return msgspec.structs.replace(super().to_value(), raw_devices=raw)
+
+
+_NO_ENTRIES: Final[dict[str, Any]] = {}
+_values: Final[dict[bytes, Any]] = {}
+"""Values of attributes and capacities by their JSON: most devices of a model have the same."""
+
+
+def _read_each(entries: dict[str, msgspec.Raw] | None) -> dict[str, Any]:
+    return {intern(name): _read_value(raw) for name, raw in entries.items()} if entries else _NO_ENTRIES
+
+
+def _read_value(raw: msgspec.Raw) -> Any:
+    text = bytes(raw)
+    known = _values.get(text)
+    if known is None:
+        if len(_values) >= REMEMBERED_ENTRIES:
+            _values.clear()
+        known = _values[text] = msgspec.json.decode(text)
+    return known
+
+
 # --- rules --------------------------------------------------------------------------------------
 
 
