@@ -30,6 +30,7 @@ from webhook.admission.patch_guard import guard_patch
 from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findings
 from webhook.admission.slice_guard import guard_slice
 from webhook.admission.softening import UNTOUCHED, softening_of
+from webhook.admission.written_rules import guard_written, is_written
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader
 from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, not_supported
@@ -97,6 +98,8 @@ def policy_part(request: AdmissionRequest, context: AdmissionContext) -> PolicyF
         subject = _subject(request)
         if isinstance(subject, Decision) or subject.errors or request.sub_resource:
             return SILENT
+        if is_written(subject.new, request, context):
+            return SILENT
         return policy_findings(subject.new, subject.old, request, context, subject.excess)
     except RecursionError:
         return SILENT
@@ -139,13 +142,14 @@ def _advised(
         if findings and any(map(_is_limit, findings)):
             return _decision(findings)
     context.budget.check("policy")
-    policy = ruled
+    written = is_written(subject.new, request, context)
+    policy = SILENT if written else ruled  # the patch was judged, and who wrote it
     if policy is None:
         policy = policy_findings(subject.new, subject.old, request, context, subject.excess)
     findings += policy.findings
     guarded = _guarded(subject, request, context)
     findings += guarded.findings
-    if not by_controller and not subject.cut:
+    if not by_controller and not written and not subject.cut:
         context.budget.check("lint")
         findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
         findings += islice(cluster_lint(subject.new, subject.old, context, guarded.siblings), MAX_FINDINGS)
@@ -157,6 +161,8 @@ def _advised(
 
 def _guarded(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> GuardFindings:
     if isinstance(subject.new, DeviceTaintRule):
+        if is_written(subject.new, request, context):
+            return guard_written(subject.new, subject.old, request, context)
         return guard(subject.new, subject.old, request, context)
     if isinstance(subject.new, ResourceSlicePatch):
         return guard_patch(subject.new, subject.old, request, context)
@@ -180,7 +186,7 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     if isinstance(subject, Decision) or subject.errors or request.sub_resource or subject.cut:
         return ALLOWED
     context.budget.check("defaulting")
-    if isinstance(subject.new, DeviceTaintRule):
+    if isinstance(subject.new, DeviceTaintRule) and not is_written(subject.new, request, context):
         softening = softening_of(subject.new, subject.old, request, context)
         if softening is not UNTOUCHED:
             return _softened(subject, request, context, softening)
