@@ -17,12 +17,17 @@ from webhook.api.rules import (
     EVICT,
     EVICTIONS_PER_SECOND,
     EXPIRES_AT,
+    HARDWARE,
+    HARDWARE_LABEL,
     NOT_BEFORE,
+    PATCH_LABEL,
+    SCOPE,
     SOFTENED_FROM,
     DeviceSelector,
     DeviceTaintRule,
 )
-from webhook.api.written_rules import HARDWARE, HARDWARE_OF, OF_PATCH, SCOPE, decode_origin
+from webhook.api.taints import NO_EXECUTE
+from webhook.api.written_rules import decode_origin
 from webhook.inventory.extent import names_of
 from webhook.inventory.hardware import siblings_in
 from webhook.inventory.patch_reach import nominal_rules, patch_reach
@@ -114,7 +119,7 @@ class _Written:
             yield deny(_OWNERS, f"there is no ResourceSlicePatch {origin.name} with that UID")
             return
         if origin.of_patch != origin.uid:
-            yield deny(_LABELS.key(OF_PATCH), "must be the UID of the patch")
+            yield deny(_LABELS.key(PATCH_LABEL), "must be the UID of the patch")
         taint = self._new.taint
         like = next(
             (
@@ -150,7 +155,7 @@ class _Written:
         selected = list(self._selected(selector))
         beyond = next((each for each in selected if each not in won), None)
         if beyond is not None:
-            text = f"device {beyond} does not have the taint by patch {name}: the filter leaves it out, or another patch wins"
+            text = f"device {beyond} has no such taint by patch {name}: its filter leaves it out, or another patch wins"
             yield deny(SELECTOR, text)
         elif not selected and not inside:
             yield deny(SELECTOR, f"selects no published device, and is not within the names of patch {name}")
@@ -175,7 +180,7 @@ class _Written:
         if owner.meta.annotations.get(SCOPE) != HARDWARE:
             yield deny(_OWNERS, f"DeviceTaintRule {origin.name} has no annotation {SCOPE}: {HARDWARE}")
         if origin.hardware_of != origin.uid:
-            yield deny(_LABELS.key(HARDWARE_OF), "must be the UID of the rule")
+            yield deny(_LABELS.key(HARDWARE_LABEL), "must be the UID of the rule")
         of_rule = {name: text for name, text in owner.meta.annotations.items() if name not in {SCOPE, CONFIRM_IMPACT}}
         yield from self._like(owner, f"DeviceTaintRule {origin.name}", of_rule)
         selector = self._new.selector
@@ -211,6 +216,8 @@ class _Written:
         given = like.meta.annotations if annotations is None else annotations
         for name in _ACTING:
             text = new.meta.annotations.get(name)
+            if text is None and (name == EXPIRES_AT or new.effective_effect != NO_EXECUTE):
+                continue  # it does less
             stored = old is not None and text == old.meta.annotations.get(name)
             if text != given.get(name) and not stored:
                 yield deny(_ANNOTATIONS.key(name), f"must be as {what} has it, or as it was stored")

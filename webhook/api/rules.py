@@ -27,10 +27,17 @@ NOT_BEFORE: Final = f"{OWN_GROUP}/not-before"
 CONFIRM_IMPACT: Final = f"{OWN_GROUP}/confirm-impact"
 SOFTENED_FROM: Final = f"{OWN_GROUP}/softened-from"
 """The effect that the author asked for, on a rule that `/mutate` softened. It only makes the worker stricter."""
+SCOPE: Final = f"{OWN_GROUP}/scope"
+HARDWARE: Final = "hardware"
+"""Value of `/scope`: the patch controller adds rules for the other devices of the same hardware."""
+PATCH_LABEL: Final = f"{OWN_GROUP}/patch"
+"""Label of a rule that a patch was expanded into: the patch's uid."""
+HARDWARE_LABEL: Final = f"{OWN_GROUP}/hardware-of"
+"""Label of a rule that `/scope: hardware` of another rule added: that rule's uid."""
 RULE_ANNOTATIONS: Final = frozenset(
     {
         *(DATA, DESCRIPTION, EVICTIONS_PER_SECOND, EVICT, EXPIRES_AT, OWNER, TICKET, CONFIRM_IMPACT, SOFTENED_FROM),
-        NOT_BEFORE,
+        *(NOT_BEFORE, SCOPE),
     }
 )
 NEVER: Final = datetime.max.replace(tzinfo=UTC)
@@ -129,7 +136,7 @@ def decode_rule(reader: Reader) -> DeviceTaintRule:
         reader.meta(),
         None if selector is None else decode_selector(selector),
         decode_taint(spec.child_or_empty("taint")),
-        tuple([_decode_condition(each) for each in reader.child_or_empty("status").each("conditions")]),
+        tuple([decode_condition(each) for each in reader.child_or_empty("status").each("conditions")]),
         metadata.integer("generation") or 0,
         metadata.has("deletionTimestamp"),
     )
@@ -166,7 +173,8 @@ def _decode_cel(reader: Reader) -> CELSelector:
     return CELSelector(None if cel is None else cel.text("expression"))
 
 
-def _decode_condition(reader: Reader) -> Condition:
+def decode_condition(reader: Reader) -> Condition:
+    """A condition of a status, of whatever kind."""
     return Condition(
         reader.text("type"),
         reader.text("status"),

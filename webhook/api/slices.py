@@ -65,8 +65,8 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False):
     slice_taints: tuple[SliceTaint, ...] = ()
     distinct_taints: tuple[DeviceTaint, ...] = ()
     """Every taint of a device, once: what holds for these holds for the hundreds that repeat them."""
-    raw_devices: JSON = None
-    """All of the devices as they were written, for comparison only."""
+    raw_devices: JSON | bytes = None
+    """All of the devices as they were written; bytes are JSON that is not read yet."""
 
 
 def decode_slice(reader: Reader) -> ResourceSlice:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
+from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL
 
 if TYPE_CHECKING:
     from webhook.api.decode import Reader
-
-OF_PATCH: Final = f"{OWN_GROUP}/patch"
-"""Label: the UID of the patch that the rule says a part of."""
-HARDWARE_OF: Final = f"{OWN_GROUP}/hardware-of"
-"""Label: the UID of the rule on whose hardware the rule's device is."""
-SCOPE: Final = f"{OWN_GROUP}/scope"
-"""Annotation of a rule: with `hardware` its taint is for all devices of the same hardware."""
-HARDWARE: Final = "hardware"
 
 
 class RuleOrigin(msgspec.Struct, frozen=True):
@@ -38,7 +31,7 @@ def decode_origin(reader: Reader) -> RuleOrigin:
     """The origin of a DeviceTaintRule of any version."""
     metadata = reader.child_or_empty("metadata")
     labels = metadata.text_map("labels")
-    found = RuleOrigin(of_patch=labels.get(OF_PATCH, ""), hardware_of=labels.get(HARDWARE_OF, ""))
+    found = RuleOrigin(of_patch=labels.get(PATCH_LABEL, ""), hardware_of=labels.get(HARDWARE_LABEL, ""))
     owner = next((each for each in metadata.each("ownerReferences") if each.boolean("controller")), None)
     if owner is None:
         return found

@@ -130,9 +130,9 @@ def _cluster_stages(
 
 def _patch_stage(cluster: Cluster, names: ClusterCache, state: ReviewState, metrics: Metrics, checks: Checks) -> Stage:
     """The patches. No stage waits for them: until they are known, reviews that need them say so."""
-    from webhook.cluster.cache.patches import PatchCache  # noqa: PLC0415 -- for --watch-patches alone
+    from webhook.cluster.cache.known_patches import PatchesInForce  # noqa: PLC0415 -- for --watch-patches alone
 
-    patches = PatchCache(cluster, names, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
+    patches = PatchesInForce(cluster, names, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
     state.patches = patches.known
     checks.inform("patches", lambda: patches.problem)
     return Stage(name="patches", work=patches.run)

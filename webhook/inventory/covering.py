@@ -5,12 +5,16 @@ for each device name, selectors are rows, columns and single cells. A row or col
 Where it has a cell that nothing but itself or a single selector covers, using it is never worse. What is left are cells
 in a usable row and in a usable column: the fewest lines through all of them are as many as the greatest number of cells
 no two of which share a line (König's theorem), which is found by augmenting paths.
+
+Clusters have thousands of pools, most of them alike, so pools that have the same devices and of which the same are
+wanted are looked at once. Of alike rows in a crossing one more than they have columns is enough: if there are more,
+the columns are chosen anyway.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from webhook.api.rules import DeviceSelector
 
@@ -20,8 +24,8 @@ if TYPE_CHECKING:
     from webhook.inventory.pools import Pools
     from webhook.inventory.published import DeviceId
 
-_Cell = tuple[str, str]
-"""Pool and device."""
+DeviceNameSet: TypeAlias = frozenset[str]
+"""Names of devices of one pool."""
 
 
 def covering_selectors(pools: Pools, devices: Iterable[DeviceId]) -> tuple[DeviceSelector, ...]:
@@ -29,45 +33,108 @@ def covering_selectors(pools: Pools, devices: Iterable[DeviceId]) -> tuple[Devic
 
     Each names its driver, so that no device of another driver is ever selected.
     """
-    wanted: dict[str, set[_Cell]] = defaultdict(set)
+    wanted: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for address in devices:
-        wanted[address.driver].add((address.pool, address.device))
-    return tuple([each for driver in sorted(wanted) for each in _of_driver(pools, driver, wanted[driver])])
+        wanted[address.driver][address.pool].add(address.device)
+    found: list[DeviceSelector] = []
+    for driver in sorted(wanted):
+        published = {name: frozenset(pool.devices) for (_, name), pool in pools.selected(driver, None)}
+        of_driver = {pool: frozenset(names) for pool, names in wanted[driver].items()}
+        found += cover_of(driver, published, Counter(published.values()), of_driver).selectors()
+    return tuple(found)
 
 
-def _of_driver(pools: Pools, driver: str, cells: set[_Cell]) -> Iterator[DeviceSelector]:
-    if len(cells) == pools.device_count(driver):
-        yield DeviceSelector(driver)
-        return
-    rows, columns = _whole_lines(pools, driver, cells)
-    forced_rows = {pool for pool, device in cells if pool in rows and device not in columns}
-    forced_columns = {device for pool, device in cells if device in columns and pool not in rows}
-    crossing: dict[str, list[str]] = defaultdict(list)
-    for pool, device in sorted(cells):
-        if pool in rows and device in columns and pool not in forced_rows and device not in forced_columns:
-            crossing[pool].append(device)
-    more_rows, more_columns = _fewest_lines(crossing)
-    chosen_rows, chosen_columns = forced_rows | more_rows, forced_columns | more_columns
-    for pool in sorted(chosen_rows):
-        yield DeviceSelector(driver, pool)
-    for device in sorted(chosen_columns):
-        yield DeviceSelector(driver, device=device)
-    for pool, device in sorted(cells):
-        if pool not in chosen_rows and device not in chosen_columns:
-            yield DeviceSelector(driver, pool, device)
+class Cover(NamedTuple):
+    """The fewest selectors for devices of one driver."""
+
+    driver: str
+    everything: bool
+    """The driver alone will do."""
+    rows: tuple[str, ...] = ()
+    """Whole pools, by name."""
+    columns: tuple[str, ...] = ()
+    """Device names that are wanted in all pools, by name."""
+    rest: tuple[tuple[str, DeviceNameSet], ...] = ()
+    """Single devices, by pool."""
+
+    @property
+    def needed(self) -> int:
+        """How many selectors there are."""
+        if self.everything:
+            return 1
+        return len(self.rows) + len(self.columns) + sum([len(names) for _, names in self.rest])
+
+    def selectors(self) -> Iterator[DeviceSelector]:
+        """All of them: pools, device names, single devices; each by name."""
+        if self.everything:
+            yield DeviceSelector(self.driver)
+        for pool in self.rows:
+            yield DeviceSelector(self.driver, pool)
+        for device in self.columns:
+            yield DeviceSelector(self.driver, device=device)
+        for pool, names in self.rest:
+            for device in sorted(names):
+                yield DeviceSelector(self.driver, pool, device)
 
 
-def _whole_lines(pools: Pools, driver: str, cells: set[_Cell]) -> tuple[set[str], set[str]]:
-    """The pools all of whose devices are wanted, and the device names that are wanted in each pool that has them."""
-    partial_rows: set[str] = set()
-    partial_columns: set[str] = set()
-    for (_, name), pool in pools.selected(driver, None):
-        for device in pool.devices:
-            if (name, device) not in cells:
-                partial_rows.add(name)
-                partial_columns.add(device)
-    rows = {pool for pool, _ in cells if pool not in partial_rows}
-    return rows, {device for _, device in cells if device not in partial_columns}
+def cover_of(
+    driver: str,
+    published: Mapping[str, DeviceNameSet],
+    shapes: Mapping[DeviceNameSet, int],
+    wanted: Mapping[str, DeviceNameSet],
+) -> Cover:
+    """The fewest selectors for the devices that are wanted, by pool; pools of which none are may be left out.
+
+    `published` are the devices of each pool of the driver, `shapes` how many pools have just these devices.
+    """
+    groups: dict[tuple[DeviceNameSet, DeviceNameSet], list[str]] = defaultdict(list)
+    for pool, names in wanted.items():
+        if names:
+            groups[published[pool], names].append(pool)
+    if groups and sum([len(names) * len(found) for (_, names), found in groups.items()]) == _device_count(shapes):
+        return Cover(driver, everything=True)
+    whole = _whole_columns(groups, shapes)
+    rows = [pool for (names, own), found in groups.items() if own == names and not own <= whole for pool in found]
+    columns = {name for (names, own) in groups if own != names for name in own & whole}
+    crossing: dict[DeviceNameSet, list[str]] = defaultdict(list)
+    for (names, own), found in groups.items():
+        if own == names and own <= whole and own - columns:
+            crossing[own - columns] += found
+    more_rows, more_columns = _through(crossing)
+    chosen, lines = {*rows, *more_rows}, columns | more_columns
+    rest = [(pool, own - lines) for (_, own), found in groups.items() if own - lines for pool in found]
+    return Cover(
+        driver,
+        everything=False,
+        rows=tuple(sorted(chosen)),
+        columns=tuple(sorted(lines)),
+        rest=tuple(sorted([each for each in rest if each[0] not in chosen], key=lambda each: each[0])),
+    )
+
+
+def _device_count(shapes: Mapping[DeviceNameSet, int]) -> int:
+    return sum([len(names) * count for names, count in shapes.items()])
+
+
+def _whole_columns(
+    groups: Mapping[tuple[DeviceNameSet, DeviceNameSet], Sequence[str]], shapes: Mapping[DeviceNameSet, int]
+) -> set[str]:
+    """The device names that are wanted in each pool that has them."""
+    left = Counter(shapes)
+    partial: set[str] = set()
+    for (names, own), found in groups.items():
+        left[names] -= len(found)
+        partial |= names - own
+    for names, count in left.items():
+        if count > 0:
+            partial |= names
+    return {name for _, own in groups for name in own if name not in partial}
+
+
+def _through(crossing: Mapping[DeviceNameSet, Sequence[str]]) -> tuple[set[str], set[str]]:
+    """The fewest pools and device names through all cells, given as the pools that have a set of columns each."""
+    few = {pool: sorted(names) for names, found in crossing.items() for pool in sorted(found)[: len(names) + 1]}
+    return _fewest_lines(few)
 
 
 def _fewest_lines(crossing: Mapping[str, Sequence[str]]) -> tuple[set[str], set[str]]:

@@ -32,7 +32,6 @@ RULES_MAX: Final = 100
 """Rules of one patch, unless the caller sets another ceiling: each is an object that every scheduler looks at."""
 _NAME_MAX: Final = 200
 _DIGEST_BYTES: Final = 8
-_SOFTENED: Final = {EVICT: "true", SOFTENED_FROM: NO_EXECUTE}
 
 
 class ExpandedRule(msgspec.Struct, frozen=True):
@@ -100,19 +99,31 @@ def _rules(
             if devices not in covers:
                 covers[devices] = covering_selectors(pools, devices)
             selectors = covers[devices]
-        for each in selectors:
-            bare = structs.replace(taint, extras=None)
-            marks = _SOFTENED if patch.is_softened(taint) else {}
-            yield ExpandedRule(_name(patch.meta.name, taint, each), each, bare, _annotations(taint) | marks)
+        yield from rules_of_taint(patch.meta.name, taint, selectors, softened=patch.is_softened(taint))
 
 
-def _name(patch: str, taint: DeviceTaint, selector: DeviceSelector) -> str:
-    identity = [patch, taint.key, taint.effect, selector.driver, selector.pool, selector.device]
+def rules_of_taint(
+    patch: str, taint: DeviceTaint, selectors: Iterable[DeviceSelector], *, softened: bool = False
+) -> Iterator[ExpandedRule]:
+    """The rules that put a taint of a patch, given by name, on what the selectors select.
+
+    `softened`: our worker evicts pods for them, as it does for rules that were softened.
+    """
+    bare, annotations = structs.replace(taint, extras=None), annotations_of(taint)
+    if softened:
+        annotations |= {EVICT: "true", SOFTENED_FROM: NO_EXECUTE}
+    for each in selectors:
+        yield ExpandedRule(rule_name(patch, taint, each), each, bare, annotations)
+
+
+def rule_name(owner: str, taint: DeviceTaint, selector: DeviceSelector) -> str:
+    """A name that starts with the owner's, the same wherever it puts the same taint on the same selector."""
+    identity = [owner, taint.key, taint.effect, selector.driver, selector.pool, selector.device]
     digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=_DIGEST_BYTES).hexdigest()
-    return f"{patch[:_NAME_MAX].rstrip('-.')}-{digest}"
+    return f"{owner[:_NAME_MAX].rstrip('-.')}-{digest}"
 
 
-def _annotations(taint: DeviceTaint) -> dict[str, str]:
+def annotations_of(taint: DeviceTaint) -> dict[str, str]:
     """Data, description and rate of a taint, where our own evictor finds them on a rule (N-9 to N-12)."""
     extras = taint.extras
     if extras is None:

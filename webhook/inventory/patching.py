@@ -8,49 +8,31 @@ same devices whatever other patches there are, and the order of patches does not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from webhook.api.field import JSON
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
+from webhook.inventory.device_filter import CannotFilterError, FailedSelectorError, satisfies, tests_of
 from webhook.inventory.published import DeviceId, PublishedDevice, published_devices
 from webhook.inventory.steps import in_steps, unchecked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.rules import CELSelector
+    from webhook.inventory.device_filter import CompilesSelectors, DeviceTest
     from webhook.inventory.pools import PoolId, Pools
     from webhook.inventory.steps import Check
 
 NULL: Final = "null"
 _YOUNGEST: Final = datetime.max.replace(tzinfo=UTC)
 _NO_FILTER: Final = DeviceSelector()
-
-
-class CannotCompileError(Exception):
-    """A CEL expression cannot be used for any device."""
-
-
-class CannotMatchError(Exception):
-    """A CEL expression has no answer for a device: a runtime error, or a result that is neither true nor false."""
-
-
-DeviceTest: TypeAlias = Callable[[PublishedDevice], bool]
-"""Whether a CEL expression selects a device. Raises: CannotMatchError."""
-
-
-class CompilesSelectors(Protocol):
-    """Makes tests of devices from CEL expressions; each expression of a patch or class is compiled once a pass."""
-
-    def __call__(self, expression: str) -> DeviceTest:
-        """Raises: CannotCompileError."""
 
 
 class PatchFault(NamedTuple):
@@ -211,12 +193,17 @@ class _Matching:
     def devices(self, patch: ResourceSlicePatch) -> Iterator[PublishedDevice]:
         """The devices for which all that the filter names holds (P-2)."""
         selector = patch.filter or _NO_FILTER
-        selectors = self._selectors(patch, selector)
-        if selectors is None:
+        try:
+            tests = tests_of(selector, self._classes, self._compile)
+        except CannotFilterError as error:
+            self.inapplicable[patch.meta.name] = str(error)
             return
         for device in self._named(selector):
-            if self._satisfies(patch.meta.name, device, selectors):
-                yield device
+            try:
+                if satisfies(device, tests):
+                    yield device
+            except FailedSelectorError as error:
+                self.faults.append(PatchFault(patch.meta.name, device.address, error.where, error.detail))
 
     def _named(self, selector: DeviceSelector) -> Iterator[PublishedDevice]:
         for identity, pool in self._pools.selected(selector.driver, selector.pool):
@@ -228,46 +215,7 @@ class _Matching:
             known = self._published[identity]
             yield from known.values() if selector.device is None else (known[selector.device],)
 
-    def _selectors(
-        self, patch: ResourceSlicePatch, selector: DeviceSelector
-    ) -> Sequence[tuple[str, DeviceTest]] | None:
-        """Where each expression stands, and what it tests: those of the class first; None if it cannot be judged."""
-        name, wanted = patch.meta.name, selector.device_class_name
-        if selector.unknown:
-            fields = ", ".join(field for field, _ in selector.unknown)
-            self.inapplicable[name] = f"the filter has fields that are not known: {fields}"
-            return None
-        if wanted is not None and wanted not in self._classes:
-            self.inapplicable[name] = f"device class {wanted} does not exist"
-            return None
-        of_class = self._classes[wanted].selectors if wanted is not None else ()
-        placed = [
-            *[(f"selector #{at} of device class {wanted}", each) for at, each in enumerate(of_class)],
-            *[(f"selector #{at}", each) for at, each in enumerate(selector.selectors)],
-        ]
-        found: list[tuple[str, DeviceTest]] = []
-        for where, each in placed:
-            try:
-                found.append((where, self._test(each)))
-            except CannotCompileError as error:
-                self.inapplicable[name] = f"{where} cannot be used: {error}"
-                return None
-        return found
-
-    def _test(self, selector: CELSelector) -> DeviceTest:
-        expression = selector.expression
-        if expression is None:
-            raise CannotCompileError("it has no CEL expression")
+    def _compile(self, expression: str) -> DeviceTest:
         if expression not in self._tests:
             self._tests[expression] = self._compiles(expression)
         return self._tests[expression]
-
-    def _satisfies(self, patch: str, device: PublishedDevice, selectors: Sequence[tuple[str, DeviceTest]]) -> bool:
-        for where, test in selectors:
-            try:
-                if not test(device):
-                    return False
-            except CannotMatchError as error:
-                self.faults.append(PatchFault(patch, device.address, where, str(error)))
-                return False
-        return True

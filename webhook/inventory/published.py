@@ -62,8 +62,10 @@ def published_devices(identity: PoolId, pool: Pool) -> Iterator[PublishedDevice]
 
 def _contents(value: ResourceSlice) -> Iterator[tuple[str, dict[str, JSON]]]:
     """Each device's name and what stands in it, a level deeper in v1beta1; nothing where that was not kept."""
-    raw = value.raw_devices if isinstance(value.raw_devices, list) else []
-    for device, entry in zip(value.devices, raw, strict=False):
+    raw = value.raw_devices
+    if isinstance(raw, bytes):  # kept as it came, which takes a tenth of the memory
+        raw = msgspec.json.decode(raw)
+    for device, entry in zip(value.devices, raw if isinstance(raw, list) else [], strict=False):
         content = entry.get("basic", entry) if isinstance(entry, dict) else None
         yield device.name, content if isinstance(content, dict) else {}
 

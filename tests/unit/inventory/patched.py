@@ -11,7 +11,8 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.patches import PatchedAttribute, PatchedCapacity, ResourceSlicePatch
 from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.slices import ResourceSlice, decode_slice
-from webhook.inventory.patching import CannotCompileError, CannotMatchError, EffectiveDevices, effective_devices
+from webhook.inventory.device_filter import CannotCompileError, CannotMatchError
+from webhook.inventory.patching import EffectiveDevices, effective_devices
 from webhook.inventory.pools import Pools
 from webhook.inventory.published import DeviceId
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from webhook.api.taints import DeviceTaint
-    from webhook.inventory.patching import DeviceTest
+    from webhook.inventory.device_filter import DeviceTest
     from webhook.inventory.published import PublishedDevice
 
 DRIVER: Final = "gpu.example.com"

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.unit.inventory.patched import DRIVER, at, class_of, patch_of, pools_of, slice_of
+from webhook.inventory.device_filter import CannotCompileError, CannotMatchError
 from webhook.inventory.device_selectors import PASS_STEPS, DeviceSelectors
-from webhook.inventory.patching import CannotCompileError, CannotMatchError, effective_devices
+from webhook.inventory.patching import effective_devices
 from webhook.inventory.published import PublishedDevice
 
 DEVICE = PublishedDevice(

@@ -33,7 +33,7 @@ from webhook.inventory.patching import (
 )
 
 if TYPE_CHECKING:
-    from webhook.inventory.patching import DeviceTest
+    from webhook.inventory.device_filter import DeviceTest
     from webhook.inventory.pools import Pools
     from webhook.inventory.published import DeviceId
 

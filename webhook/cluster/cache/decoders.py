@@ -244,74 +244,47 @@ class SliceWire(msgspec.Struct, frozen=True, gc=False):
 
     def to_value(self) -> ResourceSlice:
         """As `api.slices.decode_slice` returns it, of devices only names, taints and counter sets."""
-        spec = self.spec
-        return ResourceSlice(
-            meta=object_meta(self.metadata),
-            driver=intern(spec.driver),
-            pool=intern(spec.pool.name),
-            pool_generation=spec.pool.generation or 0,
-            slice_count=spec.pool.resource_slice_count or 0,
-            node_name=None if spec.node_name is None else intern(spec.node_name),
-            devices=tuple([each.to_value() for each in spec.devices or ()]),
-            has_devices=spec.devices is not None,
-            counter_sets=_shared_names([each.name if each else "" for each in spec.shared_counters or ()]),
-            slice_taints=_slice_taints.of(spec.taints),
-        )
+        return _slice(self.metadata, self.spec)
 
 
-class _AttributedBasic(_Basic, frozen=True, gc=False, rename="camel"):
-    attributes: dict[str, msgspec.Raw] | None = None
-    capacity: dict[str, msgspec.Raw] | None = None
-    allow_multiple_allocations: bool | None = None
+def _slice(metadata: ObjectIdentity, spec: _SliceSpec, raw_devices: bytes | None = None) -> ResourceSlice:
+    return ResourceSlice(
+        meta=object_meta(metadata),
+        driver=intern(spec.driver),
+        pool=intern(spec.pool.name),
+        pool_generation=spec.pool.generation or 0,
+        slice_count=spec.pool.resource_slice_count or 0,
+        node_name=None if spec.node_name is None else intern(spec.node_name),
+        devices=tuple([each.to_value() for each in spec.devices or ()]),
+        has_devices=spec.devices is not None,
+        counter_sets=_shared_names([each.name if each else "" for each in spec.shared_counters or ()]),
+        slice_taints=_slice_taints.of(spec.taints),
+        raw_devices=raw_devices,
+    )
 
 
-class _AttributedDevice(_Device, frozen=True, gc=False, rename="camel"):
-    basic: _AttributedBasic | None = None
-    attributes: dict[str, msgspec.Raw] | None = None
-    capacity: dict[str, msgspec.Raw] | None = None
-    allow_multiple_allocations: bool | None = None
-
-    def to_raw(self) -> dict[str, Any]:
-        """What selectors see of it, written as in v1."""
-        content = self.basic or self
-        raw: dict[str, Any] = {"attributes": _read_each(content.attributes), "capacity": _read_each(content.capacity)}
-        if content.allow_multiple_allocations:
-            raw["allowMultipleAllocations"] = True
-        return raw
+class _Contents(msgspec.Struct, frozen=True, gc=False):
+    devices: msgspec.Raw = _NOTHING
 
 
-class _AttributedSpec(_SliceSpec, frozen=True, gc=False, rename="camel"):
-    devices: tuple[_AttributedDevice, ...] | None = None
+_SLICE_SPEC: Final = msgspec.json.Decoder(_SliceSpec)
+_CONTENTS: Final = msgspec.json.Decoder(_Contents)
 
 
-class AttributedSliceWire(SliceWire, frozen=True, gc=False):
-    """A ResourceSlice with attributes and capacity of its devices: about a kilobyte for each device."""
+class WholeSliceWire(msgspec.Struct, frozen=True, gc=False):
+    """A ResourceSlice of any version, for those who look at attributes and capacity."""
 
-    spec: _AttributedSpec = _AttributedSpec()
+    metadata: ObjectIdentity
+    spec: msgspec.Raw = _NOTHING
 
     def to_value(self) -> ResourceSlice:
-        """Likewise; `raw_devices` has what `inventory.published` reads."""
-        raw = [each.to_raw() for each in self.spec.devices or ()]
-        return msgspec.structs.replace(super().to_value(), raw_devices=raw)
+        """As SliceWire's; `raw_devices` are the bytes, a tenth of what the values would take.
 
-
-_NO_ENTRIES: Final[dict[str, Any]] = {}
-_values: Final[dict[bytes, Any]] = {}
-"""Values of attributes and capacities by their JSON: most devices of a model have the same."""
-
-
-def _read_each(entries: dict[str, msgspec.Raw] | None) -> dict[str, Any]:
-    return {intern(name): _read_value(raw) for name, raw in entries.items()} if entries else _NO_ENTRIES
-
-
-def _read_value(raw: msgspec.Raw) -> Any:
-    text = bytes(raw)
-    known = _values.get(text)
-    if known is None:
-        if len(_values) >= REMEMBERED_ENTRIES:
-            _values.clear()
-        known = _values[text] = msgspec.json.decode(text)
-    return known
+        Raises: msgspec.DecodeError.
+        """
+        if not bytes(self.spec):
+            return _slice(self.metadata, _SliceSpec())
+        return _slice(self.metadata, _SLICE_SPEC.decode(self.spec), bytes(_CONTENTS.decode(self.spec).devices) or None)
 
 
 # --- rules --------------------------------------------------------------------------------------

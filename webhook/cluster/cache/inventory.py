@@ -15,7 +15,7 @@ from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.owners import POD_GROUPS
 from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.api.pods import Pod
-from webhook.cluster.cache.decoders import AttributedSliceWire, ClaimWire, ClassedClaimWire, RuleWire, SliceWire
+from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire, WholeSliceWire
 from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
 from webhook.cluster.cache.freshness import doubt
 from webhook.cluster.cache.pods import PodGroupWire, PodWire
@@ -68,7 +68,7 @@ class InventoryCache:
         self._rules = follow(rules, RuleWire, items=held.rules, settings=common, optional=True)
         self._claims = follow(claims, ClassedClaimWire if pods else ClaimWire, items=held.claims, settings=common)
         self._reflectors = [
-            follow(slices, AttributedSliceWire if attributes else SliceWire, items=held.slices, settings=small),
+            follow(slices, WholeSliceWire if attributes else SliceWire, items=held.slices, settings=small),
             self._rules,
             self._claims,
         ]

@@ -1,54 +1,110 @@
-"""ResourceSlicePatches, followed for the guard of patches and of the rules that come of them."""
+"""What the controller of patches follows by watches: slices with attributes, device classes, patches and rules."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
 from webhook.api.decode import Reader
-from webhook.api.meta import OWN_GROUP
+from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
+from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, ObjectMeta
 from webhook.api.patches import decode_patch
-from webhook.cluster.cache.discovery import ServedCollection
-from webhook.cluster.cache.freshness import doubt
+from webhook.api.rules import decode_condition, decode_rule
+from webhook.cluster.cache.decoders import WholeSliceWire
+from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import InventorySettings
-from webhook.inventory.patch_reach import KnownPatches
+from webhook.patches.stored import (
+    PATCH_VERSION,
+    Owner,
+    PatchStatus,
+    StoredPatch,
+    StoredRule,
+    own_labels,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.cluster.cache.names import ClusterCache
+    from webhook.api.slices import ResourceSlice
     from webhook.cluster.client.rest import Cluster
     from webhook.telemetry.metrics import Metrics
 
-PATCH_VERSIONS = ("v1alpha1",)
-"""Versions of our group in which patches are served."""
+PATCHES: Final = "resourceslicepatches"
 
 
-class PatchWire(msgspec.Struct, frozen=True):
-    """A ResourceSlicePatch, whole: there are few, and a filter with unknown fields must be recognized as one."""
+class StoredClass(msgspec.Struct, frozen=True):
+    """A DeviceClass in the cluster."""
+
+    meta: ObjectMeta
+    selectors: DeviceClassSelectors
+
+
+class DeviceClassWire(msgspec.Struct, frozen=True):
+    """A DeviceClass of any version."""
 
     metadata: dict[str, Any]
     spec: dict[str, Any] | None = None
 
-    def to_value(self) -> ResourceSlicePatch:
-        """As `api.patches.decode_patch` returns it."""
-        return decode_patch(Reader({"metadata": self.metadata, "spec": self.spec}, []))
+    def to_value(self) -> StoredClass:
+        """As `api.device_classes.decode_device_class` returns it."""
+        reader = Reader({"metadata": self.metadata, "spec": self.spec}, [])
+        return StoredClass(reader.meta(), decode_device_class(reader))
+
+
+class PatchWire(msgspec.Struct, frozen=True):
+    """A ResourceSlicePatch."""
+
+    metadata: dict[str, Any]
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+    def to_value(self) -> StoredPatch:
+        """As `api.patches.decode_patch` returns it, with its status."""
+        reader = Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, [])
+        metadata, status = reader.child_or_empty("metadata"), reader.child_or_empty("status")
+        return StoredPatch(
+            decode_patch(reader),
+            metadata.integer("generation") or 0,
+            metadata.has("deletionTimestamp"),
+            PatchStatus(
+                status.integer("observedGeneration") or 0,
+                status.integer("selectedDevices") or 0,
+                status.integer("taintedDevices") or 0,
+                status.integer("rules") or 0,
+                tuple([decode_condition(each) for each in status.each("conditions")]),
+            ),
+        )
+
+
+class OwnedRuleWire(msgspec.Struct, frozen=True):
+    """A DeviceTaintRule of any version, with what says to which patch or rule it belongs."""
+
+    metadata: dict[str, Any]
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+    def to_value(self) -> StoredRule:
+        """As `api.rules.decode_rule` returns it, with its labels and its owner."""
+        reader = Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, [])
+        metadata = reader.child_or_empty("metadata")
+        labels = {name: value for name, value in metadata.map("labels").items() if isinstance(value, str)}
+        controllers = [each for each in metadata.each("ownerReferences") if each.boolean("controller")]
+        owners = [Owner(each.text("kind"), each.text("name"), each.text("uid")) for each in controllers]
+        return StoredRule(decode_rule(reader), own_labels(labels), owners[0] if owners else None)
 
 
 class PatchCache:
-    """A watch of patches, beside the one of device classes that `names` has.
-
-    Where the kind is not served there are no patches, and discovery is repeated every few seconds.
-    """
+    """Four watches. Where rules or patches are not served there are none, until they are."""
 
     def __init__(
         self,
         cluster: Cluster,
-        names: ClusterCache,
         *,
         random: Callable[[], float],
         metrics: Metrics | None = None,
@@ -56,35 +112,52 @@ class PatchCache:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`random` returns numbers in [0, 1), `clock` seconds that only go forward."""
-        self._names = names
         self._stale_seconds = settings.stale_seconds
-        self.reflector = Reflector(
-            cluster,
-            ServedCollection(cluster, OWN_GROUP, PATCH_VERSIONS, "resourceslicepatches"),
-            PatchWire,
-            random=random,
-            optional=True,
-            settings=settings.reflector,
-            metrics=metrics,
-            clock=clock,
-        )
+        common = settings.reflector
 
-    def known(self) -> KnownPatches:
-        """The patches and classes, or why they are not known. Cheap enough for each review."""
-        unknown = self._doubt()
-        return KnownPatches(self.reflector.items, self._names.selectors, unknown)
+        def follow(collection: Any, wire: Any, **options: Any) -> Reflector[Any]:
+            options = {"settings": common, **options}
+            return Reflector(cluster, collection, wire, random=random, metrics=metrics, clock=clock, **options)
+
+        small = replace(common, page_size=settings.slice_page_size)
+        self.rule_collection = ServedCollection(cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
+        self.slices: Reflector[ResourceSlice] = follow(
+            ServedCollection(cluster, GROUP, SERVED_VERSIONS, "resourceslices"), WholeSliceWire, settings=small
+        )
+        self.classes: Reflector[StoredClass] = follow(
+            ServedCollection(cluster, GROUP, SERVED_VERSIONS, "deviceclasses"), DeviceClassWire
+        )
+        self.patches: Reflector[StoredPatch] = follow(
+            FixedCollection(OWN_GROUP, PATCH_VERSION, PATCHES), PatchWire, optional=True
+        )
+        self.rules: Reflector[StoredRule] = follow(self.rule_collection, OwnedRuleWire, optional=True)
+        self._all: tuple[Reflector[Any], ...] = (self.slices, self.classes, self.patches, self.rules)
 
     @property
     def problem(self) -> str | None:
-        """Why patches are not current, with the server's error, or None."""
-        unknown, error = self._doubt(), self.reflector.error
-        return (f"{unknown} ({error})" if error else unknown) or None
+        """Why what is known is not current, or None."""
+        found = [text for each in self._all if (text := self._doubt(each))]
+        return "; ".join(found) or None
+
+    async def synced(self) -> None:
+        """Returns once each was read in full, or found not to be served; waits for ever if they never are."""
+        for each in self._all:
+            await each.synced.wait()
 
     async def run(self) -> NoReturn:
-        """Follows them; returns only when cancelled."""
-        await self.reflector.run()
+        """Follows all of them; returns only when cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for each in self._all:
+                group.create_task(each.run())
+        raise AssertionError("reflectors do not return")
 
-    def _doubt(self) -> str:
-        classes = self._names.class_reflector
-        of_classes = doubt(classes, self._stale_seconds)
-        return doubt(self.reflector, self._stale_seconds, optional=True) or of_classes
+    def _doubt(self, reflector: Reflector[Any]) -> str:
+        error = f" ({reflector.error})" if reflector.error else ""
+        if not reflector.synced.is_set():
+            return f"{reflector.resource} not read yet{error}"
+        if reflector.unserved:
+            return ""
+        if not reflector.settled or reflector.lost_seconds == inf:
+            return f"{reflector.resource} being listed again{error}"
+        lost = reflector.lost_seconds
+        return f"{reflector.resource} not watched for {lost:.0f} s{error}" if lost > self._stale_seconds else ""

@@ -37,7 +37,7 @@ class ThrottledCluster(Cluster):
         body = {"apiVersion": "v1", "kind": "DeleteOptions", **(options or {})}
         return await self.request("DELETE", path, body=body, reserved=reserved)
 
-    async def apply(self, path: str, obj: Any) -> bytes:
+    async def apply(self, path: str, obj: Any, *, manager: str = FIELD_MANAGER) -> bytes:
         """Server-side apply of our own fields, by force where another manager has them."""
-        query = urlencode({"fieldManager": FIELD_MANAGER, "force": "true"})
+        query = urlencode({"fieldManager": manager, "force": "true"})
         return await self.patch(f"{path}?{query}", obj, content_type=APPLY)

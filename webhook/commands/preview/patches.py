@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from webhook.api.field import JSON
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.taints import DeviceTaint
+    from webhook.inventory.device_filter import CompilesSelectors
     from webhook.inventory.expansion import ExpandedRule
-    from webhook.inventory.patching import CompilesSelectors, EffectiveDevices
+    from webhook.inventory.patching import EffectiveDevices
     from webhook.inventory.preview import Preview
     from webhook.inventory.state import Inventory
 

@@ -1,0 +1,189 @@
+"""What the controller of patches writes: rules, the status of patches, and Events about them."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from webhook.api.meta import GROUP, OWN_GROUP, format_time
+from webhook.api.names import PATCHER
+from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL
+from webhook.cluster.cache.patches import PATCHES, OwnedRuleWire
+from webhook.cluster.client.answers import decode
+from webhook.cluster.client.errors import ClusterError, NotFound, Refused, is_admission_refusal
+from webhook.cluster.client.rest import path_of
+from webhook.cluster.events import EventType, ObjectReference
+from webhook.patches.stored import PATCH_API_VERSION, PATCH_KIND, PATCH_VERSION, RULE_KIND, Owner, StoredRule
+from webhook.patches.writes import OWN_ANNOTATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from webhook.api.rules import Condition
+    from webhook.cluster.cache.discovery import Collection
+    from webhook.cluster.client.throttled import ThrottledCluster
+    from webhook.cluster.events import EventWriter
+    from webhook.patches.stored import PatchStatus, StoredPatch
+    from webhook.patches.writes import RuleApply
+
+_RULE: Final = msgspec.json.Decoder(OwnedRuleWire)
+_NOT_SET: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
+
+
+class WriteAnswer(NamedTuple):
+    """What became of a write: the rule as it is stored, or why it is not; both empty for what is gone."""
+
+    stored: StoredRule | None = None
+    refused: str = ""
+    """The message of a webhook, of a policy or of the server: the same again would be refused again."""
+    failed: str = ""
+    """An error that may pass."""
+    retry_after_seconds: float = 0.0
+
+
+class PatchWriter:
+    """Writes as field manager PATCHER."""
+
+    def __init__(self, cluster: ThrottledCluster, rules: Collection, events: EventWriter) -> None:
+        """`rules` finds the served version of DeviceTaintRules."""
+        self._cluster = cluster
+        self._rules = rules
+        self._events = events
+
+    async def apply_rule(self, write: RuleApply) -> WriteAnswer:
+        """Creates or changes a rule."""
+        try:
+            collection = await self._rules.path()
+            version = collection.split("/")[3]
+            path = f"{collection}/{quote(write.name, safe='')}"
+            if write.surplus:
+                query = urlencode({"fieldManager": PATCHER})
+                answer = await self._cluster.patch(f"{path}?{query}", _replacement(write, version))
+            else:
+                answer = await self._cluster.apply(path, _rule(write, version), manager=PATCHER)
+            return WriteAnswer(decode(_RULE, answer).to_value())
+        except NotFound as error:
+            self._rules.forget()
+            return WriteAnswer(failed=str(error))
+        except ClusterError as error:
+            return _answer(error)
+        except msgspec.DecodeError as error:
+            return WriteAnswer(failed=f"the answer to writing rule {write.name} cannot be read: {error}")
+
+    async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
+        """Deletes a rule in the version that was read; one that is gone or changed is left alone."""
+        meta = stored.meta
+        identity = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        try:
+            path = f"{await self._rules.path()}/{quote(meta.name, safe='')}"
+            await self._cluster.delete(path, {"preconditions": identity})
+        except ClusterError as error:
+            return WriteAnswer() if isinstance(error, NotFound) and error.has_status else _answer(error)
+        return WriteAnswer()
+
+    async def write_status(self, stored: StoredPatch, status: PatchStatus) -> WriteAnswer:
+        """Server-side apply to the status of a patch; one that is gone is no error."""
+        meta = stored.meta
+        obj = {
+            "apiVersion": PATCH_API_VERSION,
+            "kind": PATCH_KIND,
+            "metadata": {"name": meta.name, "uid": meta.uid},
+            "status": {
+                "observedGeneration": status.observed_generation,
+                "selectedDevices": status.selected_devices,
+                "taintedDevices": status.tainted_devices,
+                "rules": status.rules,
+                "conditions": [_condition(each) for each in status.conditions],
+            },
+        }
+        path = path_of(OWN_GROUP, PATCH_VERSION, PATCHES, name=meta.name)
+        try:
+            await self._cluster.apply(f"{path}/status", obj, manager=PATCHER)
+        except ClusterError as error:
+            return WriteAnswer() if error.code in _NOT_SET else _answer(error)
+        return WriteAnswer()
+
+    async def warn(self, owner: Owner, reason: str, action: str, note: str) -> None:
+        """An Event of type Warning about a patch or a rule; the EventWriter logs a failure."""
+        version = PATCH_API_VERSION if owner.kind == PATCH_KIND else f"{GROUP}/v1"
+        regarding = ObjectReference(version, owner.kind, "", owner.name, owner.uid)
+        await self._events.write(regarding, EventType.WARNING, reason=reason, action=action, note=note)
+
+
+def _answer(error: ClusterError) -> WriteAnswer:
+    if isinstance(error, Refused) or is_admission_refusal(error):
+        return WriteAnswer(refused=error.server_message or str(error))
+    return WriteAnswer(failed=str(error), retry_after_seconds=error.retry_after_seconds)
+
+
+def _reference(owner: Owner, version: str) -> dict[str, Any]:
+    api_version = PATCH_API_VERSION if owner.kind == PATCH_KIND else f"{GROUP}/{version}"
+    return {
+        "apiVersion": api_version,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def _rule(write: RuleApply, version: str) -> dict[str, Any]:
+    """The rule as it is applied: what is None in the selector is not there."""
+    taint = write.taint
+    assert taint.time_added is not None
+    value = {"value": taint.value} if taint.value else {}
+    return {
+        "apiVersion": f"{GROUP}/{version}",
+        "kind": RULE_KIND,
+        "metadata": {
+            "name": write.name,
+            "labels": {write.owner.label: write.owner.uid},
+            "annotations": dict(write.annotations),
+            "ownerReferences": [_reference(write.owner, version)],
+        },
+        "spec": {
+            "deviceSelector": {name: text for name, text in _names(write).items() if text is not None},
+            "taint": {"key": taint.key, **value, "effect": taint.effect, "timeAdded": format_time(taint.time_added)},
+        },
+    }
+
+
+def _replacement(write: RuleApply, version: str) -> dict[str, Any]:
+    """The rule as a merge patch, with null for everything that it should not have."""
+    rule = _rule(write, version)
+    metadata, spec = rule["metadata"], rule["spec"]
+    retired = {"deviceClassName": None, "selectors": None}
+    others = dict.fromkeys((PATCH_LABEL, HARDWARE_LABEL))
+    no_annotations = dict.fromkeys(OWN_ANNOTATIONS)
+    return {
+        "metadata": {
+            "labels": {**others, **metadata["labels"]},
+            "annotations": {**no_annotations, **metadata["annotations"]},
+            "ownerReferences": metadata["ownerReferences"],
+        },
+        "spec": {
+            "deviceSelector": {**retired, **_names(write)},
+            "taint": {"value": None, **spec["taint"]},
+        },
+    }
+
+
+def _names(write: RuleApply) -> Mapping[str, str | None]:
+    selector = write.selector
+    return {"driver": selector.driver, "pool": selector.pool, "device": selector.device}
+
+
+def _condition(condition: Condition) -> dict[str, Any]:
+    assert condition.last_transition_time is not None
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "observedGeneration": condition.observed_generation,
+        "lastTransitionTime": format_time(condition.last_transition_time),
+    }

@@ -1,0 +1,191 @@
+"""`patch`: the controller of ResourceSlicePatches. Everything of this process is built here, and only here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from webhook import __version__, runtime
+from webhook.api.names import PATCHER
+from webhook.cluster.cache.patches import PatchCache, StoredClass
+from webhook.cluster.client.errors import NoCredentials
+from webhook.cluster.client.rest import Cluster
+from webhook.cluster.client.throttled import ThrottledCluster
+from webhook.cluster.events import EventWriter
+from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
+from webhook.cluster.patch_writer import PatchWriter
+from webhook.config.command_line import program
+from webhook.config.flags import ConfigError
+from webhook.config.patch import PatchSettings, parse_patch
+from webhook.daemons.patch_controller import ControllerParts, PatchController
+from webhook.daemons.wiring import cluster_credentials
+from webhook.flowcontrol.clock import boottime_seconds
+from webhook.flowcontrol.throttle import Throttle
+from webhook.patches.status import REASONS
+from webhook.runtime import Stage, Stages
+from webhook.server.listener import Listener
+from webhook.server.probes import Checks, exposition, health
+from webhook.telemetry import logs
+from webhook.telemetry.metrics import Metrics
+from webhook.telemetry.patches import PatchMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from webhook.patches.stored import StoredPatch, StoredRule
+
+log = logging.getLogger(__name__)
+
+_USAGE: Final = 2
+_KNOWN: Final = (OSError, NoCredentials, LeadershipLost)
+"""Errors that are logged without a traceback."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs until a signal. Returns 2 for unusable flags and no cluster."""
+    try:
+        settings = parse_patch(program(), arguments, os.environ)
+    except ConfigError as error:
+        sys.stderr.write("".join(f"{program('patch')}: {line}\n" for line in str(error).splitlines()))
+        return _USAGE
+    logs.configure(settings.log_format, verbose=settings.verbose)
+    logs.warn_of_variables(settings.unknown_variables)
+    try:
+        runtime.run(Patcher(settings).stages())
+    except BaseExceptionGroup as group:
+        causes = runtime.causes(group)
+        for cause in causes:
+            known = isinstance(cause, _KNOWN)
+            log.error("stopped by an error", extra={"error": str(cause)}, exc_info=None if known else cause)  # noqa: TRY400 -- these need no traceback
+        return _USAGE if all(isinstance(cause, OSError | NoCredentials) for cause in causes) else 1
+    return 0
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 -- the shell's clock
+
+
+class Patcher:
+    """All parts of one process."""
+
+    def __init__(self, settings: PatchSettings) -> None:
+        self._settings = settings
+        self._metrics = Metrics(version=__version__, resources=(), serves=False)
+        self._patch_metrics = PatchMetrics(self._metrics.registry, REASONS)
+        credentials = cluster_credentials(settings.cluster)
+        throttle = Throttle(settings.requests_per_second, settings.request_burst)
+        self._cluster = ThrottledCluster(credentials, throttle, user_agent=PATCHER)
+        # The lease has a client of its own: it is renewed even while writes are throttled.
+        self._lease_cluster = Cluster(credentials, user_agent=PATCHER)
+        self._leader: Leadership | None = None
+        chance = random.random  # noqa: TID251 -- the shell's
+        self._cache = PatchCache(self._cluster, random=chance, metrics=self._metrics)
+        self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
+        events = EventWriter(self._cluster, instance=self._identity, now=_now)
+        self._controller = PatchController(
+            ControllerParts(
+                writer=PatchWriter(self._cluster, self._cache.rule_collection, events),
+                metrics=self._patch_metrics,
+                ceiling=settings.rules_per_patch,
+                leads=self._leads,
+                current=lambda: self._cache.problem is None,
+                now=_now,
+                seconds=boottime_seconds,
+                random=chance,
+            )
+        )
+        self._subscribe(self._controller)
+        self._checks = Checks()
+        self._started = asyncio.Event()
+
+    def stages(self) -> Stages:
+        """All stages in start order; only the leader starts the last one."""
+        self._checks.add("caches", lambda: self._cache.problem)
+        self._metrics.watch_readiness(self._checks.problems)
+        stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe), *self._listeners()]
+        stages.append(Stage(name="cluster", start=self._cluster.open, stop=self._cluster.close))
+        # Before the lease, so that a standby has its caches and begins at once.
+        stages.append(Stage(name="caches", work=self._cache.run, start=self._synced))
+        stages += self._leadership()
+        stages.append(Stage(name="controller", work=self._work, start=self._begin, stop=self._end))
+        return Stages(stages)
+
+    def _listeners(self) -> list[Stage]:
+        stages = []
+        for name, address, handler in (
+            ("health", self._settings.health_address, health(self._checks)),
+            ("metrics", self._settings.metrics_address, exposition(self._metrics.exposition)),
+        ):
+            if address is not None:
+                listener = Listener(name, address, handler, self._settings.listener)
+                stages.append(Stage(name=name, start=listener.start, stop=listener.stop))
+        return stages
+
+    def _leadership(self) -> list[Stage]:
+        lease = self._settings.lease
+        if lease is None:
+            return []
+        leadership = self._leader = Leadership(
+            self._lease_cluster,
+            LeaderSettings(namespace=lease.namespace, name=lease.name),
+            identity=self._identity,
+            now=_now,
+            random=random.random,  # noqa: TID251 -- the shell's
+        )
+
+        async def acquired() -> None:
+            await leadership.acquired.wait()
+
+        return [
+            Stage(name="lease", start=self._lease_cluster.open, stop=self._lease_cluster.close),
+            Stage(name="leader", work=leadership.run, start=acquired, stop=leadership.release),
+        ]
+
+    async def _synced(self) -> None:
+        await self._cache.synced()
+        log.info("ready", extra={"version": __version__})
+
+    async def _begin(self) -> None:
+        self._patch_metrics.set_leader(leads=True)
+        runtime.settle_memory()
+        self._started.set()
+        log.info("working", extra={"rulesPerPatch": self._settings.rules_per_patch})
+
+    async def _work(self) -> None:
+        # The work of a stage begins before its start.
+        await self._started.wait()
+        await self._controller.run()
+
+    async def _end(self) -> None:
+        self._patch_metrics.set_leader(leads=False)
+
+    def _leads(self) -> bool:
+        """Whether this process may write: it has the lease, or needs none."""
+        return self._leader is None or self._leader.holds
+
+    def _subscribe(self, controller: PatchController) -> None:
+        def on_class(old: StoredClass | None, new: StoredClass | None) -> None:
+            either = new or old
+            assert either is not None
+            controller.observe_class(either.meta.name, new.selectors if new else None)
+
+        def on_patch(old: StoredPatch | None, new: StoredPatch | None) -> None:
+            either = new or old
+            assert either is not None
+            controller.observe_patch(either.meta.name, new)
+
+        def on_rule(old: StoredRule | None, new: StoredRule | None) -> None:
+            either = new or old
+            assert either is not None
+            controller.observe_rule(either.meta.name, new)
+
+        self._cache.slices.subscribe(controller.observe_slice)
+        self._cache.classes.subscribe(on_class)
+        self._cache.patches.subscribe(on_patch)
+        self._cache.rules.subscribe(on_rule)

@@ -1,0 +1,315 @@
+"""Keeps the DeviceTaintRules of patches, and of rules with `/scope: hardware`, as they should be.
+
+Changes go into the index at once and are worked off in time slices. Owners of rules that may need other ones wait in a
+work queue, by uid; what is ready is done in rounds: first everything that creates or changes rules, then what deletes
+some, so that no device that goes from one patch to another is without its taint in between. Then statuses and Events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+
+from webhook.cluster.cache.wire import is_newer
+from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.flowcontrol.workqueue import WorkQueue
+from webhook.inventory.device_selectors import SharedSelectors
+from webhook.patches.book import RuleBook
+from webhook.patches.index import PatchIndex
+from webhook.patches.notes import FaultNotes
+from webhook.patches.plans import OwnerPlan, plan_of
+from webhook.patches.status import SELECTOR_FAILED, TOO_MANY_RULES, Outcome, reason_of, status_of
+from webhook.patches.stored import StoredRule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
+
+    from webhook.api.device_classes import DeviceClassSelectors
+    from webhook.api.slices import ResourceSlice
+    from webhook.cluster.patch_writer import WriteAnswer
+    from webhook.patches.standing import Standing
+    from webhook.patches.stored import Owner, PatchStatus, StoredPatch
+    from webhook.patches.writes import RuleApply
+    from webhook.telemetry.patches import PatchMetrics
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY_SECONDS: Final = 0.5
+MOST_RETRY_SECONDS: Final = 60.0
+REFUSED_SECONDS: Final = 60.0
+"""Until what was refused is tried again: policies change, and nothing reports it."""
+HELD_SECONDS: Final = 10.0
+"""Until rules that wait for their pool are looked at again, should nothing else change."""
+_LOOK_SECONDS: Final = 0.2
+_AT_ONCE: Final = 8
+"""Requests to write rules of one owner in flight."""
+
+
+class WritesRules(Protocol):
+    """The port to the cluster: `cluster.patch_writer`."""
+
+    async def apply_rule(self, write: RuleApply) -> WriteAnswer:
+        """Creates or changes a rule."""
+
+    async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
+        """Deletes a rule."""
+
+    async def write_status(self, stored: StoredPatch, status: PatchStatus) -> WriteAnswer:
+        """Writes the status of a patch."""
+
+    async def warn(self, owner: Owner, reason: str, action: str, note: str) -> None:
+        """Writes an Event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerParts:
+    """What the controller needs. `leads` and `current`: whether this process may write, and knows enough to.
+
+    `random` returns numbers in [0, 1), `seconds` seconds that only go forward, `now` the time in UTC.
+    """
+
+    writer: WritesRules
+    metrics: PatchMetrics
+    ceiling: int
+    leads: Callable[[], bool]
+    current: Callable[[], bool]
+    now: Callable[[], datetime]
+    seconds: Callable[[], float]
+    random: Callable[[], float]
+
+
+def _is_news(known: StoredRule, new: StoredRule) -> bool:
+    """Whether it is another rule of that name, or a later version."""
+    return known.meta.uid != new.meta.uid or is_newer(new.meta.resource_version, known.meta.resource_version)
+
+
+class PatchController:
+    """One event loop calls `observe_...`, `run` works."""
+
+    def __init__(self, parts: ControllerParts) -> None:
+        self._parts = parts
+        self._selectors = SharedSelectors()
+        self.index = PatchIndex(self._selectors)
+        self.book = RuleBook()
+        self._queue: WorkQueue[str] = WorkQueue(
+            clock=parts.seconds,
+            random=parts.random,
+            first_seconds=FIRST_RETRY_SECONDS,
+            most_seconds=MOST_RETRY_SECONDS,
+        )
+        self._timeslice = TimeSlice()
+        self._changed = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._notes = FaultNotes()
+        self._reasons: dict[str, str] = {}
+        self._faults: dict[str, int] = {}
+        self._crowded: set[str] = set()
+        """Uids of rules with too many siblings, about which an Event was written."""
+        parts.metrics.watch(
+            lambda: self.index.pending + len(self._queue),
+            lambda: sum(self._faults.values()),
+            lambda: Counter(self._reasons.values()),
+        )
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    def observe_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        """A slice came, changed or went."""
+        self.index.apply_slice(old, new)
+        self._wake()
+
+    def observe_class(self, name: str, new: DeviceClassSelectors | None) -> None:
+        """A DeviceClass came, changed or, if it is None, went."""
+        self.index.apply_class(name, new)
+        self._wake()
+
+    def observe_patch(self, name: str, new: StoredPatch | None) -> None:
+        """Likewise for a patch. One that is being deleted sets nothing any more."""
+        self._look_at(self.book.put_patch(name, new))
+        self.index.apply_patch(name, new.patch if new is not None and not new.deleting else None)
+        self._wake()
+
+    def observe_rule(self, name: str, new: StoredRule | None) -> None:
+        """Likewise for a rule; what this process wrote itself comes again, maybe after a later version."""
+        known = self.book.rules.get(name)
+        if known is not None and new is not None and not _is_news(known, new):
+            return
+        self._look_at(self.book.put_rule(name, new))
+
+    def _look_at(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            self._queue.add(uid)
+
+    def _wake(self) -> None:
+        self._idle.clear()
+        self._changed.set()
+
+    # --- the work --------------------------------------------------------------------------------
+
+    async def run(self) -> NoReturn:
+        """Works until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_index())
+            group.create_task(self._keep_rules())
+        raise AssertionError("the loops do not return")
+
+    async def _keep_index(self) -> NoReturn:
+        while True:
+            self._changed.clear()
+            began = self._parts.seconds()
+            self.index.begin_pass()
+            self._timeslice.begin()
+            any_step = False
+            while self.index.step():
+                any_step = True
+                await self._timeslice.pause()
+            self._look_at(self._changed_owners())
+            if any_step:
+                self._parts.metrics.observe_pass(self._parts.seconds() - began)
+            if not self._changed.is_set():
+                self._idle.set()
+            await self._changed.wait()
+
+    def _changed_owners(self) -> list[str]:
+        patches = self.book.patches
+        found = [patches[name].meta.uid for name in self.index.take_changed() if name in patches]
+        return found + list(self.book.scoped_in(self.index.take_changed_pools()))
+
+    async def _keep_rules(self) -> NoReturn:
+        while True:
+            await self._round()
+
+    async def _round(self) -> None:
+        """Everything that is ready."""
+        uids = [await self._queue.get()]
+        while len(self._queue):
+            uids.append(await self._queue.get())
+        outcomes = {uid: await self._apply(uid) for uid in uids}
+        for uid, (refused, failed) in outcomes.items():
+            if not refused and not failed:
+                outcomes[uid] = await self._delete(uid)
+        for uid, (refused, failed) in outcomes.items():
+            await self._report(uid, refused, failed)
+            self._queue.done(uid)
+
+    async def _plan(self, uid: str) -> OwnerPlan:
+        """The plan of an owner as things are now."""
+        while not (self._idle.is_set() and self._parts.current() and self._parts.leads()):
+            await self._idle.wait()
+            if not (self._parts.current() and self._parts.leads()):
+                await asyncio.sleep(_LOOK_SECONDS)
+        await self._timeslice.pause()
+        parts = self._parts
+        return plan_of(uid, self.book, self.index, parts.ceiling, parts.now())
+
+    async def _apply(self, uid: str) -> tuple[str, str]:
+        """Creates and changes; returns why something was refused, and why something failed."""
+        plan = await self._plan(uid)
+        creates = [each for each in plan.writes.applies if each.creates]
+        changes = [each for each in plan.writes.applies if not each.creates]
+        refused, failed = await self._apply_all(creates)
+        if not failed:
+            more_refused, failed = await self._apply_all(changes)
+            refused = refused or more_refused
+        return refused, failed
+
+    async def _apply_all(self, writes: list[RuleApply]) -> tuple[str, str]:
+        refused = failed = ""
+        for at in range(0, len(writes), _AT_ONCE):
+            some = writes[at : at + _AT_ONCE]
+            for write, answer in zip(
+                some, await asyncio.gather(*map(self._parts.writer.apply_rule, some)), strict=True
+            ):
+                self._count("create" if write.creates else "update", write.name, answer)
+                refused, failed = refused or answer.refused, failed or answer.failed
+                if answer.stored is not None:
+                    self._look_at(self._taken_down(write.name, answer.stored))
+            if failed:
+                break
+        return refused, failed
+
+    def _taken_down(self, name: str, stored: StoredRule | None) -> list[str]:
+        """What this process wrote; the owner itself need not be looked at again for it."""
+        return [uid for uid in self.book.put_rule(name, stored) if stored is None or uid not in stored.owner_uids]
+
+    async def _delete(self, uid: str) -> tuple[str, str]:
+        """Deletes what is too much; returns likewise."""
+        plan = await self._plan(uid)
+        if plan.held:
+            self._queue.add_after(uid, HELD_SECONDS)
+        refused = failed = ""
+        for stored in plan.writes.deletes:
+            answer = await self._parts.writer.delete_rule(stored)
+            self._count("delete", stored.meta.name, answer)
+            refused, failed = refused or answer.refused, failed or answer.failed
+            if not answer.refused and not answer.failed:
+                self.book.put_rule(stored.meta.name, None)
+        return refused, failed
+
+    # --- what users see --------------------------------------------------------------------------
+
+    async def _report(self, uid: str, refused: str, failed: str) -> None:
+        """Status, Events and figures; and when the owner is to be looked at again."""
+        plan = await self._plan(uid)
+        if plan.writes and not (refused or failed):
+            self._queue.add_rate_limited(uid)  # something changed meanwhile, or a webhook changes what is written
+            return
+        if plan.patch is None or plan.standing is None:
+            self._forget(uid)
+            await self._warn_of_siblings(uid, plan)
+        else:
+            failed = failed or await self._report_patch(plan.patch, plan.standing, refused, failed)
+        if failed:
+            self._queue.add_rate_limited(uid)
+            return
+        self._queue.forget(uid)
+        if refused:
+            self._queue.add_after(uid, REFUSED_SECONDS)
+
+    async def _report_patch(self, stored: StoredPatch, standing: Standing, refused: str, failed: str) -> str:
+        """Writes the status if it has changed, and Events about faults; returns why the status was not written."""
+        uid = stored.meta.uid
+        outcome = Outcome(len(self.book.owned(uid)), refused, failed)
+        status = status_of(stored, standing, self._parts.ceiling, outcome, self._parts.now())
+        self._reasons[uid] = reason_of(status.conditions)
+        self._faults[uid] = sum([each.devices for each in standing.faults])
+        for text in self._notes.due(uid, standing.faults):
+            await self._parts.writer.warn(stored.owner, SELECTOR_FAILED, "Evaluate", text)
+        if stored.status == status:
+            return ""
+        answer = await self._parts.writer.write_status(stored, status)
+        if answer.refused or answer.failed:
+            text = answer.refused or answer.failed
+            log.warning("status not written", extra={"patch": stored.meta.name, "error": text})
+            return text
+        return ""
+
+    async def _warn_of_siblings(self, uid: str, plan: OwnerPlan) -> None:
+        """An Event on a rule with more siblings than it may have rules for."""
+        stored = self.book.owner(uid)
+        over = isinstance(stored, StoredRule) and plan.needed > self._parts.ceiling
+        if not over:
+            self._crowded.discard(uid)
+        elif uid not in self._crowded and isinstance(stored, StoredRule):
+            self._crowded.add(uid)
+            text = f"/scope: hardware needs {plan.needed} DeviceTaintRules, more than the {self._parts.ceiling} allowed"
+            await self._parts.writer.warn(stored.owner, TOO_MANY_RULES, "Expand", text)
+
+    def _forget(self, uid: str) -> None:
+        self._reasons.pop(uid, None)
+        self._faults.pop(uid, None)
+        self._notes.due(uid, ())
+
+    def _count(self, verb: str, rule: str, answer: WriteAnswer) -> None:
+        result = "refused" if answer.refused else "failed" if answer.failed else "done"
+        self._parts.metrics.count_write(verb, result)
+        if result == "done":
+            log.info("rule written", extra={"verb": verb, "rule": rule})
+        else:
+            log.warning(
+                "rule not written", extra={"verb": verb, "rule": rule, "error": answer.refused or answer.failed}
+            )

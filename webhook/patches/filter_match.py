@@ -1,0 +1,154 @@
+"""What one filter selects, pool by pool. Patches with the same filter share it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from webhook.expressions.drivers import drivers_of
+from webhook.inventory.device_filter import (
+    CannotFilterError,
+    CompilesSelectors,
+    FailedSelectorError,
+    satisfies,
+    tests_of,
+)
+from webhook.patches.faults import FaultTally, summed_faults
+from webhook.patches.fleet import NO_DEVICES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from webhook.api.device_classes import DeviceClassSelectors
+    from webhook.api.rules import DeviceSelector
+    from webhook.inventory.covering import DeviceNameSet
+    from webhook.inventory.device_filter import PlacedTest
+    from webhook.inventory.pools import PoolId
+    from webhook.inventory.published import PublishedDevice
+    from webhook.patches.faults import SelectorFaults
+    from webhook.patches.fleet import Fleet
+
+_DEVICES_AT_ONCE: Final = 8
+"""One evaluation takes 0.3 s at most, which is when it costs as much as an API server allows; usual ones take 20 µs."""
+
+
+class RenewableSelectors(CompilesSelectors, Protocol):
+    """Compiles selectors; all evaluations of a pass together may take so many steps."""
+
+    def renew(self) -> None:
+        """A new pass begins."""
+
+
+class FilterMatch:
+    """One filter, and the devices that it selects."""
+
+    def __init__(self, selector: DeviceSelector, compiles: RenewableSelectors) -> None:
+        self.selector = selector
+        self.patches: set[str] = set()
+        """The patches that have this filter."""
+        self.unusable = ""
+        """Why it selects nothing at all; empty if it can be judged."""
+        self.version = 0
+        """Counts up when the class changes, so that what was found meanwhile is not used."""
+        self.plain = selector.device_class_name is None and not selector.selectors
+        """It has only names, so it selects whatever has them."""
+        self._compiles = compiles
+        self._pass = 0
+        self._tests: tuple[PlacedTest, ...] = ()
+        self._drivers: frozenset[str] | None = None
+        self._selected: dict[PoolId, DeviceNameSet] = {}
+        self._faults: dict[PoolId, tuple[SelectorFaults, ...]] = {}
+
+    def compile(self, classes: Mapping[str, DeviceClassSelectors]) -> bool:
+        """Reads the class and the selectors; returns whether something else may be selected than before."""
+        before = self.unusable, self._expressions
+        try:
+            self._tests, self.unusable = tests_of(self.selector, classes, self._compiles), ""
+        except CannotFilterError as error:
+            self._tests, self.unusable = (), str(error)
+        if self.version and before == (self.unusable, self._expressions):
+            return False
+        # Where the first selector rules a driver out, it is false for its devices, and no other is asked.
+        self._drivers = drivers_of([self._tests[0].expression]) if self._tests else None
+        self.version += 1
+        return True
+
+    @property
+    def _expressions(self) -> list[tuple[str, str]]:
+        return [(each.where, each.expression) for each in self._tests]
+
+    def begin_pass(self, number: int) -> None:
+        """Its evaluations of this pass may take all of their steps again."""
+        if number != self._pass:
+            self._pass = number
+            self._compiles.renew()
+
+    def concerns(self, pool: PoolId) -> bool:
+        """Whether it may select devices of a pool, by its names and by the driver that its first selector wants."""
+        driver, name = pool
+        return (
+            self.selector.driver in (None, driver)
+            and self.selector.pool in (None, name)
+            and (self._drivers is None or driver in self._drivers)
+        )
+
+    def concerns_driver(self, driver: str) -> bool:
+        """Whether it may select devices of a driver."""
+        return self.selector.driver in (None, driver)
+
+    # --- what it selects -------------------------------------------------------------------------
+
+    def selected_in(self, pool: PoolId, fleet: Fleet) -> DeviceNameSet:
+        """The devices that it selects in a pool, by name."""
+        if self.unusable:
+            return NO_DEVICES
+        if not self.plain:
+            return self._selected.get(pool, NO_DEVICES)
+        if not self.concerns(pool):
+            return NO_DEVICES
+        device, names = self.selector.device, fleet.of(pool)
+        return names if device is None else names & {device}
+
+    def selected(self, fleet: Fleet) -> Iterator[tuple[PoolId, DeviceNameSet]]:
+        """All pools of which it selects devices, and which."""
+        if self.unusable:
+            return iter(())
+        return fleet.named(self.selector) if self.plain else iter(list(self._selected.items()))
+
+    @property
+    def faults(self) -> tuple[SelectorFaults, ...]:
+        """The devices that it leaves out because a selector failed on them."""
+        return () if self.unusable else summed_faults([each for found in self._faults.values() for each in found])
+
+    def matched(self, devices: Mapping[str, PublishedDevice], tally: FaultTally) -> Iterator[DeviceNameSet | None]:
+        """What it selects of a pool's devices: None for each few that were looked at, and the names at the end."""
+        names = list(devices) if self.selector.device is None else [self.selector.device]
+        found: list[str] = []
+        for at, name in enumerate(names, 1):
+            device = devices.get(name)
+            if device is not None:
+                try:
+                    if satisfies(device, self._tests):
+                        found.append(name)
+                except FailedSelectorError as error:
+                    tally.add(error.where, device.address, error.detail)
+            if not at % _DEVICES_AT_ONCE:
+                yield None
+        yield frozenset(found)
+
+    def put(self, pool: PoolId, names: DeviceNameSet, faults: tuple[SelectorFaults, ...]) -> tuple[bool, bool]:
+        """It selects these devices of a pool; returns whether these are others, and whether the faults are."""
+        other = self._selected.get(pool, NO_DEVICES) != names
+        other_faults = self._faults.get(pool, ()) != faults
+        if other:
+            self._selected.pop(pool, None)
+            if names:
+                self._selected[pool] = names
+        if other_faults:
+            self._faults.pop(pool, None)
+            if faults:
+                self._faults[pool] = faults
+        return other, other_faults
+
+    def known(self) -> set[PoolId]:
+        """The pools of which something is kept."""
+        return self._selected.keys() | self._faults.keys()

@@ -1,0 +1,281 @@
+"""What all patches select and taint, kept up to date change by change: what `effective_devices` and `expansion` find.
+
+A change of a pool is matched against the filters that concern it, a new filter against the pools; nothing else is
+looked at again. The caller does the work in small steps (`step`), so that its event loop is never held for long, and
+asks for the standing of a patch when nothing is left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from webhook.api.rules import DeviceSelector
+from webhook.inventory.pools import Pools
+from webhook.inventory.published import published_devices
+from webhook.patches.contests import Contests, origins_of
+from webhook.patches.faults import FaultTally
+from webhook.patches.filter_match import FilterMatch
+from webhook.patches.fleet import NO_DEVICES, Fleet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from webhook.api.device_classes import DeviceClassSelectors
+    from webhook.api.field import JSON
+    from webhook.api.patches import ResourceSlicePatch
+    from webhook.api.slices import ResourceSlice
+    from webhook.inventory.covering import DeviceNameSet
+    from webhook.inventory.patching import Origin
+    from webhook.inventory.pools import PoolId
+    from webhook.inventory.published import PublishedDevice
+    from webhook.patches.filter_match import RenewableSelectors
+
+NO_FILTER: Final = DeviceSelector()
+
+
+class MakesSelectors(Protocol):
+    """Compilers of selectors, one for each filter, which share what they see of devices."""
+
+    def make(self) -> RenewableSelectors:
+        """One for a filter."""
+
+    def forget(self) -> None:
+        """Other devices come, maybe of the same names."""
+
+
+class _Pass(NamedTuple):
+    """A match of one filter against one pool, while it lasts."""
+
+    match: FilterMatch
+    version: int
+    pool: PoolId
+    tally: FaultTally
+    steps: Iterator[DeviceNameSet | None]
+
+
+class PatchIndex:
+    """Slices, classes and patches in; which patches may need other rules out."""
+
+    def __init__(self, selectors: MakesSelectors) -> None:
+        self.pools: Final = Pools()
+        self.fleet: Final = Fleet()
+        self._selectors = selectors
+        self._classes: dict[str, DeviceClassSelectors] = {}
+        self._patches: dict[str, ResourceSlicePatch] = {}
+        self._matches: dict[DeviceSelector, FilterMatch] = {}
+        self._contests = Contests()
+        self._contents: dict[PoolId, tuple[JSON | bytes, ...]] = {}
+        self._to_read: dict[PoolId, None] = {}
+        self._to_match: dict[PoolId, dict[DeviceSelector, None]] = {}
+        self._passes = 0
+        self._current: _Pass | None = None
+        self._open: tuple[PoolId, Mapping[str, PublishedDevice]] | None = None
+        self._changed: set[str] = set()
+        self._changed_pools: set[PoolId] = set()
+
+    @property
+    def patches(self) -> Mapping[str, ResourceSlicePatch]:
+        """By name."""
+        return self._patches
+
+    @property
+    def pending(self) -> int:
+        """Pools that are to be read, to be matched with a filter, or fought for."""
+        matches = sum([len(filters) for filters in self._to_match.values()])
+        return len(self._to_read) + matches + self._contests.pending + (self._current is not None)
+
+    def take_changed(self) -> set[str]:
+        """The patches, by name, whose standing may have changed since the last time; also those that are gone."""
+        found, self._changed = self._changed, set()
+        return found
+
+    def take_changed_pools(self) -> set[PoolId]:
+        """Likewise the pools."""
+        found, self._changed_pools = self._changed_pools, set()
+        return found
+
+    def match_of(self, patch: str) -> FilterMatch:
+        """What the filter of a patch selects. Raises: KeyError."""
+        return self._matches[self._patches[patch].filter or NO_FILTER]
+
+    def left_of(self, origin: Origin, patch: str) -> Mapping[PoolId, DeviceNameSet]:
+        """As `Contests.left_of`."""
+        return self._contests.left_of(origin, patch)
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    def apply_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        """A slice came, changed or went."""
+        self.pools.apply(old, new)
+        for each in (old, new):
+            if each is not None:
+                self._to_read[each.driver, each.pool] = None
+
+    def apply_class(self, name: str, new: DeviceClassSelectors | None) -> None:
+        """A DeviceClass came, changed or, if it is None, went."""
+        self._classes.pop(name, None)
+        if new is not None:
+            self._classes[name] = new
+        for match in self._matches.values():
+            if match.selector.device_class_name == name and match.compile(self._classes):
+                self._rematch(match)
+
+    def apply_patch(self, name: str, new: ResourceSlicePatch | None) -> None:
+        """A patch came, changed or, if it is None, went."""
+        old = self._patches.get(name)
+        if old is not None and new is not None and _same_meaning(old, new):
+            self._patches[name] = new
+            return
+        self._changed.add(name)
+        match = self._acquired(new) if new is not None else None
+        if old is not None:
+            self._contests.leave(old)
+            self._release(old, keep=match)
+            del self._patches[name]
+        if new is not None and match is not None:
+            self._patches[name] = new
+            self._contests.enter(new)
+            self._contests.mark(origins_of(new), [pool for pool, _ in match.selected(self.fleet)])
+
+    def _acquired(self, patch: ResourceSlicePatch) -> FilterMatch:
+        selector = patch.filter or NO_FILTER
+        match = self._matches.get(selector)
+        if match is None:
+            match = self._matches[selector] = FilterMatch(selector, self._selectors.make())
+            match.compile(self._classes)
+            self._rematch(match)
+        match.patches.add(patch.meta.name)
+        return match
+
+    def _release(self, patch: ResourceSlicePatch, keep: FilterMatch | None) -> None:
+        match = self._matches[patch.filter or NO_FILTER]
+        self._contests.mark(origins_of(patch), [pool for pool, _ in match.selected(self.fleet)])
+        if match is keep:
+            return
+        match.patches.discard(patch.meta.name)
+        if not match.patches:
+            del self._matches[match.selector]
+
+    def _rematch(self, match: FilterMatch) -> None:
+        """It was compiled: every pool is matched with it again."""
+        self._changed |= match.patches
+        for pool in match.known():
+            self._queue(pool, match.selector)
+        if not match.plain and not match.unusable:
+            for pool, _ in self.pools.selected(match.selector.driver, match.selector.pool):
+                if match.concerns(pool):
+                    self._queue(pool, match.selector)
+
+    def _queue(self, pool: PoolId, selector: DeviceSelector) -> None:
+        self._to_match.setdefault(pool, {})[selector] = None
+
+    # --- the work --------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Does a little of what is left; returns whether there was anything. Usually takes far less than 1 ms."""
+        if self._current is not None:
+            self._go_on(self._current)
+        elif self._to_read:
+            self._read(next(iter(self._to_read)))
+        elif self._to_match:
+            self._match(next(iter(self._to_match)))
+        elif self._contests.pending:
+            self._changed |= self._contests.step(self._selected_in)
+        else:
+            return False
+        return True
+
+    def begin_pass(self) -> None:
+        """Evaluations may take all of their steps again."""
+        self._passes += 1
+        self.fleet.forget_unused()
+
+    def _selected_in(self, patch: str, pool: PoolId) -> DeviceNameSet:
+        return self.match_of(patch).selected_in(pool, self.fleet)
+
+    def _read(self, identity: PoolId) -> None:
+        """Finds out what a pool has now, and who has to look at it again."""
+        del self._to_read[identity]
+        if self._open is not None and self._open[0] == identity:
+            self._open = None
+        pool = self.pools.get(identity)
+        contents = () if pool is None else tuple([each.raw_devices for each in pool.newest])
+        names = None if pool is None else frozenset(pool.devices)
+        other_names = self.fleet.put(identity, names)
+        if not other_names and self._contents.get(identity, ()) == contents:
+            return
+        self._contents.pop(identity, None)
+        if pool is not None:
+            self._contents[identity] = contents
+        self._changed_pools.add(identity)
+        for match in self._matches.values():
+            if other_names and match.concerns_driver(identity[0]):
+                self._changed |= match.patches  # other names make other covers
+                if match.plain:
+                    self._mark(match, identity)
+            if not match.plain and match.concerns(identity):
+                self._queue(identity, match.selector)
+
+    def _match(self, identity: PoolId) -> None:
+        """Begins to match a pool with the next filter that has to be."""
+        filters = self._to_match[identity]
+        selector = next(iter(filters))
+        del filters[selector]
+        if not filters:
+            del self._to_match[identity]
+        match = self._matches.get(selector)
+        if match is None:
+            return
+        match.begin_pass(self._passes)
+        tally = FaultTally()
+        wanted = not match.unusable and match.concerns(identity)
+        steps = match.matched(self._devices(identity), tally) if wanted else iter((NO_DEVICES,))
+        self._go_on(_Pass(match, match.version, identity, tally, steps))
+
+    def _go_on(self, current: _Pass) -> None:
+        names = next(current.steps)
+        if names is None:
+            self._current = current
+            return
+        self._current = None
+        match, identity = current.match, current.pool
+        if self._matches.get(match.selector) is not match:
+            return
+        if match.version != current.version or identity in self._to_read:
+            self._queue(identity, match.selector)  # it changed meanwhile
+            return
+        other, other_faults = match.put(identity, names, current.tally.counted())
+        if other:
+            self._mark(match, identity)
+        if other or other_faults:
+            self._changed |= match.patches
+
+    def _devices(self, identity: PoolId) -> Mapping[str, PublishedDevice]:
+        if self._open is None or self._open[0] != identity:
+            self._selectors.forget()
+            pool = self.pools.get(identity)
+            found = () if pool is None else published_devices(identity, pool)
+            self._open = identity, {device.address.device: device for device in found}
+        return self._open[1]
+
+    def _mark(self, match: FilterMatch, pool: PoolId) -> None:
+        for name in match.patches:
+            self._contests.mark(origins_of(self._patches[name]), (pool,))
+
+
+def _same_meaning(old: ResourceSlicePatch, new: ResourceSlicePatch) -> bool:
+    """Whether they differ in nothing but their metadata, such as the version that a written status leaves."""
+    return _meaning(old) == _meaning(new)
+
+
+def _meaning(patch: ResourceSlicePatch) -> Iterable[object]:
+    return (
+        patch.meta.uid,
+        patch.filter,
+        patch.priority,
+        patch.attributes,
+        patch.capacity,
+        patch.taints,
+        patch.softened_keys,
+        patch.created,
+    )

@@ -1,0 +1,71 @@
+"""The rules that `/scope: hardware` of a rule adds: one for each device beside a selected one.
+
+Rules that the controller made never expand again, and only a rule for devices by name can select one part of a piece of
+hardware and not the other. A rule that does not act has none either.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from webhook.api.rules import (
+    DATA,
+    DESCRIPTION,
+    EVICTIONS_PER_SECOND,
+    HARDWARE,
+    SCOPE,
+    DeviceSelector,
+)
+from webhook.inventory.expansion import ExpandedRule, PatchExpansion, rule_name
+from webhook.inventory.hardware import siblings_in
+from webhook.inventory.rule_delta import EFFECT_RANK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from webhook.inventory.pools import PoolId, Pools
+    from webhook.patches.stored import StoredRule
+
+
+def has_hardware_scope(stored: StoredRule) -> bool:
+    """Whether a rule asks for its siblings, and may."""
+    rule = stored.rule
+    return (
+        rule.meta.annotations.get(SCOPE) == HARDWARE
+        and not stored.labels
+        and not rule.deleting
+        and rule.selector is not None
+        and not (rule.selector.unknown or rule.selector.selectors or rule.selector.device_class_name)
+        and rule.selector.device is not None
+        and rule.taint.effect in EFFECT_RANK
+    )
+
+
+def looks_at(stored: StoredRule, pool: PoolId) -> bool:
+    """Whether the siblings of a rule depend on a pool."""
+    selector = stored.rule.selector
+    return selector is not None and selector.driver in (None, pool[0]) and selector.pool in (None, pool[1])
+
+
+def sibling_rules(stored: StoredRule, pools: Pools, ceiling: int) -> PatchExpansion:
+    """The rules for the siblings of what a rule selects; none if there would be more than the ceiling."""
+    rules = tuple(_rules(stored, pools)) if has_hardware_scope(stored) else ()
+    return PatchExpansion(rules if len(rules) <= ceiling else (), len(rules))
+
+
+def _rules(stored: StoredRule, pools: Pools) -> Iterator[ExpandedRule]:
+    rule = stored.rule
+    selector = rule.selector
+    assert selector is not None
+    assert selector.device is not None
+    kept = (DATA, DESCRIPTION, EVICTIONS_PER_SECOND)
+    annotations = {name: text for name, text in rule.meta.annotations.items() if name in kept}
+    taint = structs.replace(rule.taint, extras=None)
+    for (driver, name), pool in sorted(pools.selected(selector.driver, selector.pool), key=lambda each: each[0]):
+        if selector.device in pool.devices:
+            for device in sorted(siblings_in(pool.newest, {selector.device: 1})):
+                if device != selector.device:
+                    at = DeviceSelector(driver, name, device)
+                    yield ExpandedRule(rule_name(rule.meta.name, taint, at), at, taint, annotations)

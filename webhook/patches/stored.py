@@ -1,0 +1,91 @@
+"""Patches and rules as they are stored, with what says whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from webhook.api.meta import OWN_GROUP, ObjectMeta
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL, Condition, DeviceTaintRule
+
+PATCH_VERSION: Final = "v1alpha1"
+PATCH_KIND: Final = "ResourceSlicePatch"
+RULE_KIND: Final = "DeviceTaintRule"
+
+
+class Owner(NamedTuple):
+    """A patch or a rule that other rules belong to."""
+
+    kind: str
+    name: str
+    uid: str
+
+    @property
+    def label(self) -> str:
+        """The label that its rules have, with its uid as value."""
+        return PATCH_LABEL if self.kind == PATCH_KIND else HARDWARE_LABEL
+
+
+class PatchStatus(msgspec.Struct, frozen=True):
+    """What the status of a patch says; `rules` are those that exist."""
+
+    observed_generation: int = 0
+    selected_devices: int = 0
+    tainted_devices: int = 0
+    rules: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class StoredPatch(msgspec.Struct, frozen=True):
+    """A patch in the cluster."""
+
+    patch: ResourceSlicePatch
+    generation: int = 0
+    deleting: bool = False
+    status: PatchStatus = PatchStatus()
+
+    @property
+    def meta(self) -> ObjectMeta:
+        """Of the patch."""
+        return self.patch.meta
+
+    @property
+    def owner(self) -> Owner:
+        """As owner of its rules."""
+        return Owner(PATCH_KIND, self.meta.name, self.meta.uid)
+
+
+class StoredRule(msgspec.Struct, frozen=True):
+    """A rule in the cluster."""
+
+    rule: DeviceTaintRule
+    labels: Mapping[str, str] = {}
+    """Only those that say to which patch or rule it belongs."""
+    controller: Owner | None = None
+    """The owner reference that controls it."""
+
+    @property
+    def meta(self) -> ObjectMeta:
+        """Of the rule."""
+        return self.rule.meta
+
+    @property
+    def owner(self) -> Owner:
+        """As owner of the rules for its siblings."""
+        return Owner(RULE_KIND, self.meta.name, self.meta.uid)
+
+    @property
+    def owner_uids(self) -> tuple[str, ...]:
+        """The uids of the patches and rules that it belongs to, which is one at most unless somebody wrote more."""
+        return tuple(self.labels.values())
+
+
+def own_labels(labels: Mapping[str, str] | None) -> dict[str, str]:
+    """Those that a StoredRule keeps."""
+    return {name: value for name, value in (labels or {}).items() if name in (PATCH_LABEL, HARDWARE_LABEL)}
+
+
+PATCH_API_VERSION: Final = f"{OWN_GROUP}/{PATCH_VERSION}"

@@ -1,0 +1,147 @@
+"""What has to be written so that the rules of one owner are as they should be.
+
+What is missing comes first, then what is to change, then what is too much: where other selectors cover the same
+devices, no device is without its taint in between. The time of a taint stays as long as the taint does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import structs
+
+from webhook.api.rules import DATA, DESCRIPTION, EVICTIONS_PER_SECOND, DeviceSelector
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from datetime import datetime
+
+    from webhook.api.taints import DeviceTaint
+    from webhook.inventory.expansion import ExpandedRule
+    from webhook.inventory.pools import PoolId
+    from webhook.patches.stored import Owner, StoredRule
+
+OWN_ANNOTATIONS: Final = (DATA, DESCRIPTION, EVICTIONS_PER_SECOND)
+
+
+class RuleApply(NamedTuple):
+    """A rule to create or to change.
+
+    `surplus`: the stored rule has fields of the selector, a value or annotations that it should not have. Server-side
+    apply leaves alone what another manager added, so such a rule is written by a patch that removes them.
+    """
+
+    owner: Owner
+    name: str
+    selector: DeviceSelector
+    taint: DeviceTaint
+    annotations: Mapping[str, str]
+    creates: bool
+    surplus: bool = False
+
+
+class RuleWrites(NamedTuple):
+    """For one owner, in this order."""
+
+    applies: tuple[RuleApply, ...]
+    """Those that create first."""
+    deletes: tuple[StoredRule, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.applies or self.deletes)
+
+
+def writes_for(
+    owner: Owner,
+    desired: Iterable[ExpandedRule],
+    stored: Mapping[str, StoredRule],
+    owned: Collection[StoredRule],
+    now: datetime,
+) -> RuleWrites:
+    """`stored` are all rules by name, `owned` those that have the owner's label."""
+    times = _times(owned)
+    applies: list[RuleApply] = []
+    names: set[str] = set()
+    for each in desired:
+        names.add(each.name)
+        taint = each.taint
+        added = taint.time_added or times.get((taint.key, taint.value, taint.effect)) or now.replace(microsecond=0)
+        wanted = RuleApply(
+            owner, each.name, each.selector, structs.replace(taint, time_added=added), each.annotations, creates=True
+        )
+        known = stored.get(each.name)
+        if known is None or known.rule.deleting:
+            applies.append(wanted)
+        elif not _is_as(known, wanted):
+            applies.append(wanted._replace(creates=False, surplus=_has_surplus(known, wanted)))
+    applies.sort(key=lambda each: (not each.creates, each.name))
+    deletes = [each for each in owned if each.meta.name not in names and not each.rule.deleting]
+    return RuleWrites(tuple(applies), tuple(sorted(deletes, key=lambda each: each.meta.name)))
+
+
+def _times(owned: Collection[StoredRule]) -> dict[tuple[str, str, str], datetime]:
+    """Since when devices have each taint: the oldest rule says."""
+    found: dict[tuple[str, str, str], datetime] = {}
+    for each in owned:
+        taint = each.rule.taint
+        if taint.time_added is not None:
+            key = taint.key, taint.value, taint.effect
+            found[key] = min(taint.time_added, found.get(key, taint.time_added))
+    return found
+
+
+def _is_as(known: StoredRule, wanted: RuleApply) -> bool:
+    rule = known.rule
+    return (
+        rule.selector == wanted.selector
+        and structs.replace(rule.taint, extras=None) == wanted.taint
+        and known.labels == {wanted.owner.label: wanted.owner.uid}
+        and known.controller == wanted.owner
+        and all(rule.meta.annotations.get(name) == wanted.annotations.get(name) for name in OWN_ANNOTATIONS)
+    )
+
+
+def _has_surplus(known: StoredRule, wanted: RuleApply) -> bool:
+    rule, selector = known.rule, known.rule.selector or DeviceSelector()
+    fields = ("driver", "pool", "device", "device_class_name")
+    return (
+        any(getattr(selector, field) is not None and getattr(wanted.selector, field) is None for field in fields)
+        or bool(selector.selectors or selector.unknown)
+        or bool(rule.taint.value and not wanted.taint.value)
+        or any(name in rule.meta.annotations and name not in wanted.annotations for name in OWN_ANNOTATIONS)
+        or known.labels.keys() - {wanted.owner.label} != set()
+    )
+
+
+def held_deletes(
+    writes: RuleWrites, taints: Iterable[DeviceTaint], incomplete: Collection[PoolId]
+) -> tuple[StoredRule, ...]:
+    """The rules that are too much only as long as a pool is being published, slice by slice.
+
+    Between the first and the last slice of a new generation the devices of the others are missing. A rule for them
+    would go and come again at once, and its taint would be a new one. `taints` are those that the owner still has.
+    """
+    wanted = {(taint.key, taint.value, taint.effect) for taint in taints}
+    return tuple(
+        [
+            each
+            for each in writes.deletes
+            if (each.rule.taint.key, each.rule.taint.value, each.rule.taint.effect) in wanted
+            and any(_reaches(each.rule.selector, pool) for pool in incomplete)
+        ]
+    )
+
+
+def _reaches(selector: DeviceSelector | None, pool: PoolId) -> bool:
+    return selector is not None and selector.driver in (None, pool[0]) and selector.pool in (None, pool[1])
+
+
+def kept_over_ceiling(deletes: Iterable[StoredRule], taints: Iterable[DeviceTaint]) -> tuple[StoredRule, ...]:
+    """The rules that stay where a patch needs more than it may have: those whose taint the patch still sets.
+
+    To delete them would open all devices of a patch because a few have been added to them.
+    """
+    wanted = {(taint.key, taint.value, taint.effect) for taint in taints}
+    return tuple(
+        [each for each in deletes if (each.rule.taint.key, each.rule.taint.value, each.rule.taint.effect) in wanted]
+    )
