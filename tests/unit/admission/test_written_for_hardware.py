@@ -1,0 +1,161 @@
+"""Rules of the patch controller for the other devices of the hardware that another rule is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.builders import DRIVER, NOW, make_rule, make_taint
+from tests.unit.admission.patch_guarding import CREATED_TEXT, evicting
+from tests.unit.admission.test_written_rules import faults, owner
+from tests.unit.inventory.patched import slice_of
+from tests.unit.inventory.values import claim, inventory_of, on
+from webhook.api.decode import Reader
+from webhook.api.meta import format_time
+from webhook.api.rules import CONFIRM_IMPACT, HARDWARE_LABEL, NOT_BEFORE, SCOPE, decode_rule
+
+if TYPE_CHECKING:
+    from webhook.inventory.state import Inventory
+
+
+def hardware(**options: Any) -> Inventory:
+    """A card with two partitions and another device, a rule for the card, and pods on all of them."""
+    card, other = ({"counterSet": name, "counters": {}} for name in ("card-0", "card-1"))
+    devices = [
+        {"name": "gpu-0", "consumesCounters": [card]},
+        {"name": "mig-0", "consumesCounters": [card]},
+        {"name": "mig-1", "consumesCounters": [card]},
+        {"name": "gpu-1", "consumesCounters": [other]},
+    ]
+    meta = {"name": "bad-card", "uid": "uid-of-rule", "annotations": options.pop("annotations", {SCOPE: "hardware"})}
+    fields = {"selector": {"driver": DRIVER, "pool": "node-0", "device": "gpu-0"}, "taint": evicting(), **options}
+    rule = make_rule(meta={**meta, **fields.pop("meta", {})}, **fields)
+    return inventory_of(
+        slice_of(*devices),
+        *[claim(f"c-{name}", on(name), users=[f"u-{name}"]) for name in ("mig-0", "mig-1")],
+        decode_rule(Reader.of(rule, [])),
+    )
+
+
+def sibling(device: str = "mig-0", taint: Any = None, **fields: Any) -> Any:
+    selector = fields.pop("selector", {"driver": DRIVER, "pool": "node-0", "device": device})
+    reference = owner("uid-of-rule", "bad-card", "DeviceTaintRule")
+    given = {"name": "bad-card-1", "labels": {HARDWARE_LABEL: "uid-of-rule"}, "ownerReferences": [reference], **fields}
+    return make_rule(selector=selector, taint=taint or evicting(), meta=given)
+
+
+@pytest.mark.parametrize("device", ["mig-0", "mig-1", "gpu-0"])
+def test_devices_of_the_same_hardware_are_admitted(device: str) -> None:
+    assert faults(sibling(device), cluster=hardware()) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "cluster", "fault"),
+    [
+        pytest.param(
+            sibling("gpu-1"),
+            hardware(),
+            "spec.deviceSelector: the device is on no hardware of which DeviceTaintRule bad-card selects a device",
+            id="other hardware",
+        ),
+        pytest.param(
+            sibling("mig-9"),
+            hardware(),
+            "spec.deviceSelector: the device is on no hardware of which DeviceTaintRule bad-card selects a device",
+            id="no such device",
+        ),
+        pytest.param(
+            sibling(),
+            hardware(selector={"driver": DRIVER, "pool": "node-7", "device": "gpu-0"}),
+            "spec.deviceSelector: the device is on no hardware of which DeviceTaintRule bad-card selects a device",
+            id="another pool",
+        ),
+        pytest.param(
+            sibling(),
+            hardware(selector={"driver": "other.example.com", "device": "gpu-0"}),
+            "spec.deviceSelector: the device is on no hardware of which DeviceTaintRule bad-card selects a device",
+            id="another driver",
+        ),
+        pytest.param(
+            sibling(selector={"driver": DRIVER, "pool": "node-0"}),
+            hardware(),
+            "spec.deviceSelector: must name a driver, a pool and a device",
+            id="a whole pool",
+        ),
+        pytest.param(
+            sibling(selector={"driver": DRIVER, "device": "mig-0"}),
+            hardware(),
+            "spec.deviceSelector: must name a driver, a pool and a device",
+            id="any pool",
+        ),
+        pytest.param(
+            sibling(selector={"pool": "node-0", "device": "mig-0"}),
+            hardware(),
+            "spec.deviceSelector: must name a driver, a pool and a device",
+            id="any driver",
+        ),
+        pytest.param(
+            sibling(selector={"driver": DRIVER, "pool": "node-0", "device": "mig-0", "other": 1}),
+            hardware(),
+            "spec.deviceSelector: must name a driver, a pool and a device",
+            id="an unknown field",
+        ),
+        pytest.param(
+            sibling(),
+            hardware(annotations={}),
+            f"metadata.ownerReferences: DeviceTaintRule bad-card has no annotation {SCOPE}: hardware",
+            id="no scope",
+        ),
+        pytest.param(
+            sibling(),
+            hardware(meta={"uid": "another"}),
+            "metadata.ownerReferences: there is no DeviceTaintRule bad-card with that UID",
+            id="another UID",
+        ),
+        pytest.param(
+            sibling(),
+            hardware(meta={"deletionTimestamp": CREATED_TEXT}),
+            "metadata.ownerReferences: there is no DeviceTaintRule bad-card with that UID",
+            id="being deleted",
+        ),
+        pytest.param(
+            sibling(labels={}),
+            hardware(),
+            f"metadata.labels[{HARDWARE_LABEL}]: must be the UID of the rule",
+            id="no label",
+        ),
+        pytest.param(
+            sibling(taint=make_taint(time_added=format_time(NOW))),
+            hardware(),
+            "spec.taint: must be that of DeviceTaintRule bad-card",
+            id="another effect",
+        ),
+        pytest.param(
+            sibling(taint=evicting(time_added="2026-06-01T11:00:00Z")),
+            hardware(),
+            "spec.taint.timeAdded: must not be before 2026-06-01T12:00:00Z, as DeviceTaintRule bad-card has it",
+            id="an earlier time",
+        ),
+        pytest.param(
+            sibling(annotations={SCOPE: "hardware"}),
+            hardware(),
+            f"metadata.annotations[{SCOPE}]: must be as DeviceTaintRule bad-card has it, or as it was stored",
+            id="a scope of its own",
+        ),
+        pytest.param(
+            sibling(),
+            hardware(annotations={SCOPE: "hardware", NOT_BEFORE: "2027-01-01T00:00:00Z"}),
+            f"metadata.annotations[{NOT_BEFORE}]: must be as DeviceTaintRule bad-card has it, or as it was stored",
+            id="earlier than its rule",
+        ),
+    ],
+)
+def test_rule_for_other_hardware_is_refused(rule: Any, cluster: Inventory, fault: str) -> None:
+    assert faults(rule, cluster=cluster) == [fault]
+
+
+def test_code_of_the_rule_is_none_for_its_siblings() -> None:
+    cluster = hardware(annotations={SCOPE: "hardware", CONFIRM_IMPACT: "v1.1.1.1.1.1.AAAA"})
+    assert faults(sibling(), cluster=cluster) == []
+    assert len(faults(sibling(annotations={CONFIRM_IMPACT: "v1.1.1.1.1.1.AAAA"}), cluster=cluster)) == 1
