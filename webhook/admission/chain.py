@@ -27,6 +27,7 @@ from webhook.admission.impact_text import IMPACT
 from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
 from webhook.admission.patch_guard import guard_patch
+from webhook.admission.patch_softening import softening_of_patch
 from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findings
 from webhook.admission.slice_guard import guard_slice
 from webhook.admission.softening import UNTOUCHED, softening_of
@@ -188,6 +189,10 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     context.budget.check("defaulting")
     if isinstance(subject.new, DeviceTaintRule) and not is_written(subject.new, request, context):
         softening = softening_of(subject.new, subject.old, request, context)
+        if softening is not UNTOUCHED:
+            return _softened(subject, request, context, softening)
+    if isinstance(subject.new, ResourceSlicePatch):
+        softening = softening_of_patch(subject.new, subject.old, request, context)
         if softening is not UNTOUCHED:
             return _softened(subject, request, context, softening)
     edits = list(edits_for(subject.new, subject.old, context))

@@ -15,8 +15,9 @@ from webhook.admission.guard import SILENT, GuardFindings, denied, deny, glass_h
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.over_limit import usual_rates
-from webhook.admission.patch_limits import PatchCheck
+from webhook.admission.patch_limits import PatchCheck, all_may_soften
 from webhook.admission.window_figures import window_figures
+from webhook.api.patches import SOFTENED_KEYS
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Taint
@@ -29,7 +30,7 @@ from webhook.validation.patches import DEVICES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from webhook.admission.confirmation import ImpactToConfirm
+    from webhook.admission.confirmation import CodeSubject, ImpactToConfirm
     from webhook.admission.context import AdmissionContext
     from webhook.admission.patch_limits import PartReason
     from webhook.admission.review import AdmissionRequest
@@ -52,6 +53,17 @@ def guard_patch(
     if context.policy.mode is PolicyMode.OFF:
         return SILENT
     return _PatchGuarding(new, old, request, context).result()
+
+
+def code_about(patch: ResourceSlicePatch, context: AdmissionContext) -> CodeSubject:
+    """What a code for the patch is bound to."""
+    acting = [each for each in nominal_rules(patch) if each.effective_effect in EFFECT_RANK]
+    return about_of_patch(patch, acting, context.now - CLOCK_SKEW)
+
+
+def breaks_glass(request: AdmissionRequest, context: AdmissionContext) -> bool:
+    """Whether the requester may do without confirmation."""
+    return not frozenset(context.policy.impact.break_glass_groups).isdisjoint(request.groups)
 
 
 class PatchAddition:
@@ -138,10 +150,9 @@ class _PatchGuarding:
         self._request = request
         self._context = context
         self._settings: ImpactSettings = context.policy.impact
-        acting = [each for each in nominal_rules(new) if each.effective_effect in EFFECT_RANK]
-        self._about = about_of_patch(new, acting, context.now - CLOCK_SKEW)
+        self._about = code_about(new, context)
         self._code = CarriedCode(new, old, self._about, request, context)
-        self._evicts = any(each.effective_effect == NO_EXECUTE for each in acting)
+        self._evicts = any(each.effective_effect == NO_EXECUTE for each in nominal_rules(new))
 
     def result(self) -> GuardFindings:
         """Findings, the figures for the audit log, and what later reviews must count."""
@@ -170,7 +181,7 @@ class _PatchGuarding:
         self, findings: list[Finding], annotations: dict[str, str], assumed: AssumedPatch | None = None
     ) -> GuardFindings:
         """The result, with refusals as warnings where the policy only warns or the glass may be broken; see `guard`."""
-        glass = not frozenset(self._settings.break_glass_groups).isdisjoint(self._request.groups)
+        glass = breaks_glass(self._request, self._context)
         enforced, forged = self._context.policy.mode is PolicyMode.ENFORCE, list(self._forged())
         broke = glass and denied([*forged, *(findings if enforced else ())])
         if broke:
@@ -236,10 +247,26 @@ class _PatchGuarding:
             annotations["impact"] += " softened"
             yield from figures
         else:
-            text = f"{summary_of(shown, check.leading)}: {'; '.join(each.reason.text for each in reasons)}"
-            yield deny(FILTER, f"{text}; {way_out(self._about, hit, self._request, self._context, 'filter')}")
-            if self._code.text and not self._code.forgery:
-                yield deny(_CONFIRM, fault)
+            yield from self._refused(reasons, summary_of(shown, check.leading), hit, fault)
+
+    def _refused(
+        self, reasons: Iterable[PartReason], summary: str, hit: ImpactToConfirm, fault: str
+    ) -> Iterator[Finding]:
+        text = f"{summary}: {'; '.join(dict.fromkeys([each.reason.text for each in reasons]))}"
+        twice = self._settings.two_step and self._old is None
+        if (
+            not twice
+            and not self._code.is_new
+            and all_may_soften(reasons)
+            and any(each.part.is_literal for each in reasons)
+        ):
+            if self._context.policy.mode is not PolicyMode.ENFORCE:
+                yield warn(FILTER, f"{text}; with mode enforce it would become NoSchedule with {SOFTENED_KEYS}")
+                return
+            text += "; /mutate softens such taints, but did not answer, or there is one of that key with NoSchedule"
+        yield deny(FILTER, f"{text}; {way_out(self._about, hit, self._request, self._context, 'filter')}")
+        if self._code.text and not self._code.forgery:
+            yield deny(_CONFIRM, fault)
 
     def _windows(self, check: PatchCheck, inventory: Inventory, impact: Impact) -> Iterator[str]:
         taint = Taint.of_rule(check.leading, in_tree=check.in_tree)

@@ -57,6 +57,16 @@ class PartCheck(LimitCheck):
         self._beside = beside
 
     @property
+    def key(self) -> str:
+        """The key of the taint."""
+        return self._new.taint.key
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether the taint has effect NoExecute, rather than a form that evicts pods."""
+        return self._new.taint.effect == NO_EXECUTE
+
+    @property
     def softened(self) -> bool:
         """Whether the taint has the form that softening gives to a NoExecute taint."""
         return self._new.softened
@@ -154,6 +164,11 @@ class PatchCheck:
     def reasons_unknown(self, why: str) -> tuple[PartReason, ...]:
         """Why it counts as over a limit while its impact is not known; `why` says why not."""
         return _each_once([PartReason(part, each) for part in self.parts for each in part.reasons_unknown(why)])
+
+
+def all_may_soften(reasons: Iterable[PartReason]) -> bool:
+    """Whether a patch that is over the limit for these reasons may be softened, by the entries that say so."""
+    return all(each.reason.softens and each.part.softens for each in reasons)
 
 
 def _each_once(reasons: Iterable[PartReason]) -> tuple[PartReason, ...]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def hardware(**options: Any) -> Inventory:
     """A card with two partitions and another device, a rule for the card, and pods on all of them."""
-    card, other = ({"counterSet": name, "counters": {}} for name in ("card-0", "card-1"))
+    card, other = (dict[str, Any](counterSet=name, counters={}) for name in ("card-0", "card-1"))
     devices = [
         {"name": "gpu-0", "consumesCounters": [card]},
         {"name": "mig-0", "consumesCounters": [card]},
