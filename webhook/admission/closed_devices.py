@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.admission.context import AdmissionContext
-    from webhook.api.rules import DeviceTaintRule
     from webhook.inventory.pools import Pools
     from webhook.inventory.state import Inventory
     from webhook.inventory.steps import Check
@@ -43,13 +42,6 @@ class ClosedDevices(NamedTuple):
         return self.devices > self.limit
 
 
-def closed_alone(
-    limit: int | Share | None, rule: DeviceTaintRule, inventory: Inventory, check: Check = unchecked
-) -> ClosedDevices | None:
-    """What a rule closes by itself; of several drivers the worst off. None if it has no limit, or closes nothing."""
-    return closed_together(limit, (names_of(rule.selector),), (), inventory, check)
-
-
 def closed_together(
     limit: int | Share | None,
     own: Sequence[DeviceNames],
@@ -57,21 +49,12 @@ def closed_together(
     inventory: Inventory,
     check: Check = unchecked,
 ) -> ClosedDevices | None:
-    """The same for devices of several names; those `beside` are closed as well, by what has a limit of its own."""
+    """What is closed by itself; of several drivers the worst off. None if it has no limit, or nothing is closed.
+
+    `own` are the devices that the limit is for; those `beside` are closed as well, by what has a limit of its own.
+    """
     pools, extent = inventory.pools, Extent([*own, *beside])
     return _worst(limit, _drivers_of(limit, own, pools, check), pools, partial(extent.count, pools), check)
-
-
-def closed_with_recent(
-    limit: int | Share | None, rule: DeviceTaintRule, inventory: Inventory, context: AdmissionContext
-) -> ClosedDevices | None:
-    """What a rule and all taints of the window closed together; of several drivers the worst off. Raises OutOfTime.
-
-    Only drivers count of which it closes further devices: those that no taint of the window keeps closed, stored and
-    acting as it is now. What a rule closed that is gone by now, or was never stored, is used up all the same. None if
-    there is no limit, or nothing further is closed.
-    """
-    return closed_together_with_recent(limit, (names_of(rule.selector),), (), inventory, context)
 
 
 def closed_together_with_recent(
@@ -81,7 +64,12 @@ def closed_together_with_recent(
     inventory: Inventory,
     context: AdmissionContext,
 ) -> ClosedDevices | None:
-    """The same for devices of several names; those `beside` are closed as well, by what has a limit of its own."""
+    """What that and all taints of the window closed together; of several drivers the worst off. Raises OutOfTime.
+
+    Only drivers count of which further devices of `own` are closed: those that no taint of the window keeps closed,
+    stored and acting as it is now. What a rule closed that is gone by now, or was never stored, is used up all the
+    same. None if there is no limit, or nothing further is closed.
+    """
     pools = inventory.pools
     since, check = window_start(context), partial(context.budget.check, PHASE)
     drivers = _drivers_of(limit, own, pools, check)

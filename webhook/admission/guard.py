@@ -20,7 +20,7 @@ from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, EXPIRES_AT, NOT_BEFORE, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.hardware import siblings_of_rule
+from webhook.inventory.hardware import NO_SIBLINGS, siblings_of_rule
 from webhook.inventory.impact import Impact
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, only_less
 from webhook.policy.model import PolicyMode
@@ -192,7 +192,9 @@ class _Guarding:
         if not check.acts:  # the rule does nothing yet, so show what it would do
             shown = check.impact(inventory, check.taint.as_if_evicting(in_tree=check.in_tree))
         shown = check.with_gangs(inventory, shown)
-        siblings = siblings_of_rule(inventory, new, "" if check.acts else NO_EXECUTE, check.in_time)
+        siblings = NO_SIBLINGS
+        if not check.beside(inventory):
+            siblings = siblings_of_rule(inventory, new, "" if check.acts else NO_EXECUTE, check.in_time)
         self._siblings = siblings if check.acts else None
         shown = structs.replace(shown, siblings=siblings)
         hit = check.to_confirm(impact)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.admission.closed_devices import closed_alone, closed_with_recent
+from webhook.admission.closed_devices import closed_together, closed_together_with_recent
 from webhook.admission.confirmation import ImpactToConfirm, Numbers
 from webhook.admission.impact_text import count, first_names
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.recent_impact import hit_with_recent, limits_in_numbers, yet_to_begin
 from webhook.api.meta import format_time
 from webhook.api.taints import NO_EXECUTE
+from webhook.inventory.extent import names_of
 from webhook.inventory.gang_impact import with_companions, with_gangs
+from webhook.inventory.hardware import selectors_in_scope
 from webhook.inventory.impact import Taint, impact_of
+from webhook.inventory.joint_impact import joint_impact
 from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide
 from webhook.policy.impact_limits import limits_for, protected_among
 from webhook.policy.model import Action, InTreeEvictor, Softening
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
     from webhook.admission.closed_devices import ClosedDevices
     from webhook.admission.context import AdmissionContext
     from webhook.admission.review import AdmissionRequest
-    from webhook.api.rules import DeviceTaintRule
+    from webhook.api.rules import DeviceSelector, DeviceTaintRule
+    from webhook.inventory.fates import DeviceNames
     from webhook.inventory.impact import Impact
     from webhook.inventory.state import Inventory
     from webhook.inventory.steps import Check
@@ -99,8 +103,19 @@ class LimitCheck:
     def impact(self, inventory: Inventory, taint: Taint | None = None) -> Impact:
         """What the rule hits, or what it would hit with another taint. Raises OutOfTime."""
         taint = taint or self.taint
-        impact = impact_of(inventory, self._new.selector, taint, self._context.now, self.in_time)
+        beside = self.beside(inventory)
+        if beside and self._new.selector is not None:
+            taints = [(each, taint) for each in (self._new.selector, *beside)]
+            impact = joint_impact(inventory, taints, self._context.now, self.in_time)
+        else:
+            impact = impact_of(inventory, self._new.selector, taint, self._context.now, self.in_time)
         return with_companions(inventory, impact, taint.evictor, self._context.pods, self.in_time)
+
+    def beside(self, inventory: Inventory) -> tuple[DeviceSelector, ...]:
+        """The other devices of the hardware for which the patch controller will add rules."""
+        if not self._context.patch_account:
+            return ()  # nothing reads /scope, or its rules are judged one by one
+        return selectors_in_scope(inventory, self._new, self.in_time)
 
     def with_gangs(self, inventory: Inventory, impact: Impact) -> Impact:
         """The same impact with the gangs that it breaks, where pods are known. Raises OutOfTime."""
@@ -185,10 +200,13 @@ class LimitCheck:
             yield LimitReason(f"{_WINDOW}{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT)
 
     def _closed_alone(self, inventory: Inventory) -> ClosedDevices | None:
-        return closed_alone(self.limits.devices, self._new, inventory, self.in_time)
+        return closed_together(self.limits.devices, self._names(inventory), (), inventory, self.in_time)
 
     def _closed_with_recent(self, inventory: Inventory) -> ClosedDevices | None:
-        return closed_with_recent(self.limits.devices, self._new, inventory, self._context)
+        return closed_together_with_recent(self.limits.devices, self._names(inventory), (), inventory, self._context)
+
+    def _names(self, inventory: Inventory) -> tuple[DeviceNames, ...]:
+        return tuple([names_of(each) for each in (self._new.selector, *self.beside(inventory))])
 
     def may_soften(self, reasons: Iterable[LimitReason]) -> bool:
         """Whether /mutate softens a NoExecute rule that is over the limit for these reasons."""

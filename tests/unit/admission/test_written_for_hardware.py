@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import DRIVER, NOW, make_rule, make_taint
+from tests.unit.admission.guarding import allowing, ask, over, tainting, told
 from tests.unit.admission.patch_guarding import CREATED_TEXT, evicting
-from tests.unit.admission.test_written_rules import faults, owner
+from tests.unit.admission.test_written_rules import ACCOUNT, faults, owner
 from tests.unit.inventory.patched import slice_of
 from tests.unit.inventory.values import claim, inventory_of, on
 from webhook.api.decode import Reader
 from webhook.api.meta import format_time
-from webhook.api.rules import CONFIRM_IMPACT, HARDWARE_LABEL, NOT_BEFORE, SCOPE, decode_rule
+from webhook.api.rules import CONFIRM_IMPACT, HARDWARE_LABEL, NOT_BEFORE, SCOPE, DeviceTaintRule, decode_rule
+from webhook.inventory.fates import DeviceNames
 
 if TYPE_CHECKING:
-    from webhook.inventory.state import Inventory
+    from webhook.inventory.state import Inventory, InventoryObject
 
 
-def hardware(**options: Any) -> Inventory:
+def hardware_objects(**options: Any) -> list[InventoryObject]:
     """A card with two partitions and another device, a rule for the card, and pods on all of them."""
     card, other = (dict[str, Any](counterSet=name, counters={}) for name in ("card-0", "card-1"))
     devices = [
@@ -31,11 +33,15 @@ def hardware(**options: Any) -> Inventory:
     meta = {"name": "bad-card", "uid": "uid-of-rule", "annotations": options.pop("annotations", {SCOPE: "hardware"})}
     fields = {"selector": {"driver": DRIVER, "pool": "node-0", "device": "gpu-0"}, "taint": evicting(), **options}
     rule = make_rule(meta={**meta, **fields.pop("meta", {})}, **fields)
-    return inventory_of(
+    return [
         slice_of(*devices),
         *[claim(f"c-{name}", on(name), users=[f"u-{name}"]) for name in ("mig-0", "mig-1")],
         decode_rule(Reader.of(rule, [])),
-    )
+    ]
+
+
+def hardware(**options: Any) -> Inventory:
+    return inventory_of(*hardware_objects(**options))
 
 
 def sibling(device: str = "mig-0", taint: Any = None, **fields: Any) -> Any:
@@ -159,3 +165,53 @@ def test_code_of_the_rule_is_none_for_its_siblings() -> None:
     cluster = hardware(annotations={SCOPE: "hardware", CONFIRM_IMPACT: "v1.1.1.1.1.1.AAAA"})
     assert faults(sibling(), cluster=cluster) == []
     assert len(faults(sibling(annotations={CONFIRM_IMPACT: "v1.1.1.1.1.1.AAAA"}), cluster=cluster)) == 1
+
+
+# --- the rule itself ------------------------------------------------------------------------------
+
+
+def card_rule(*, scope: str | None = "hardware", effect: str = "NoExecute", **selector: str) -> Any:
+    chosen = selector or {"driver": DRIVER, "pool": "node-0", "device": "gpu-0"}
+    return tainting(chosen, effect, name="bad-card", annotations={} if scope is None else {SCOPE: scope})
+
+
+def ask_card(rule: Any, old: Any = None, **options: Any) -> Any:
+    bare = inventory_of(*[each for each in hardware_objects() if not isinstance(each, DeviceTaintRule)])
+    return ask(rule, old, cluster=bare, **{"patch_account": ACCOUNT, **options})
+
+
+def test_rule_for_all_of_the_hardware_counts_all_of_it() -> None:
+    decision = ask_card(card_rule())
+    assert decision.allowed
+    assert told(decision) == [("warn", "selects 3 devices in 1 pool; evicts 2 pods in 1 namespace, all at once")]
+    assert over(ask_card(card_rule(), impact=allowing(pods=1))) == ["limit:pods"]
+    assert over(ask_card(card_rule(effect="NoSchedule"), impact=allowing(devices=2))) == ["limit:devices"]
+    assert ask_card(card_rule(effect="NoSchedule"), impact=allowing(devices=3)).allowed
+    closed = (DeviceNames(DRIVER, "node-0", "gpu-1"),)
+    crowded = ask_card(card_rule(effect="NoSchedule"), impact=allowing(devices=3), closed=closed)
+    assert over(crowded) == ["window:devices"]
+
+
+def test_no_other_device_stays_in_service_then() -> None:
+    assert "siblings=" not in ask_card(card_rule()).annotations["impact"]
+    assert "siblings=2" in ask_card(card_rule(scope=None)).annotations["impact"]
+
+
+def test_scope_without_a_controller_is_for_nothing() -> None:
+    for options in ({"patch_account": ""}, {}):
+        scope = "hardware" if options else "other"
+        decision = ask_card(card_rule(scope=scope), impact=allowing(pods=0), **options)
+        assert decision.allowed
+        assert decision.annotations["impact"].startswith("devices=1 ")
+
+
+def test_scope_of_a_rule_for_more_than_one_device_adds_nothing() -> None:
+    assert ask_card(card_rule(driver=DRIVER)).annotations["impact"].startswith("devices=4 ")
+
+
+def test_scope_that_is_added_is_judged() -> None:
+    added = ask_card(card_rule(), card_rule(scope=None), impact=allowing(pods=1))
+    assert over(added) == ["limit:pods"]
+    assert ask_card(card_rule(), card_rule(), impact=allowing(pods=1)).allowed
+    assert ask_card(card_rule(scope=None), card_rule(), impact=allowing(pods=1)).allowed
+    assert ask_card(card_rule(effect="None"), card_rule(scope=None, effect="None"), impact=allowing(pods=1)).allowed
