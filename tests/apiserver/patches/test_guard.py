@@ -223,7 +223,7 @@ def test_patch_that_others_outrank_hits_nothing(guarded: Stage) -> None:
     code = code_in(of(guarded).create(COLLECTION, make_patch({"driver": DRIVER})))
     assert of(guarded).create(COLLECTION, make_patch({"driver": DRIVER}, code=code)).ok
     wait_until(lambda: _is_known(guarded, "firmware"), "the patch is known")
-    below = of(guarded).create(COLLECTION, make_patch(USED, "below"))
+    below = of(guarded).create(COLLECTION, make_patch(USED, "later"))
     assert below.ok, below.message
     assert [text for text in below.warnings if "taints no device now" in text], below.warnings
     above = of(guarded).create(COLLECTION, make_patch(USED, "above", priority=1))
