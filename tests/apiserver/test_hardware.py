@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.apiserver.patching import PatchProcess
 from tests.apiserver.policy.stage import RestartablePlane, Stage, make_policy
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
@@ -16,6 +17,7 @@ from tests.controlplane.assets import EXAMPLE_DRIVER
 from tests.controlplane.client import path
 from tests.controlplane.processes import Process, wait_until
 from tests.controlplane.versions import GROUP
+from webhook.api.rules import HARDWARE_LABEL, SCOPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,24 +92,30 @@ def _use_partitions(stage: Stage) -> None:
         spec={"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
     )
     for number, name in enumerate(PODS):
-        own = f"device.attributes['{DRIVER}']"
-        wanted = f"{own}.index == 0 && 'partition' in {own} && {own}.partition == {number}"
-        request = {"deviceClassName": "partition", "selectors": [{"cel": {"expression": wanted}}]}
-        spec = {"devices": {"requests": [{"name": "gpu", "exactly": request}]}}
-        claim = {"apiVersion": f"{GROUP}/v1", "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
-        _ = client.create(path(f"{GROUP}/v1", "resourceclaims", namespace=NAMESPACE), claim).object
-        pod_spec = {
-            "containers": [{"name": "main", "image": "none"}],
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
-        }
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod_spec}
-        wait_until(lambda pod=pod: client.create(path("v1", "pods", namespace=NAMESPACE), pod).ok, f"pod {name}")  # type: ignore[misc]
+        _use_partition(stage, name, number)
     pods = path("v1", "pods", namespace=NAMESPACE)
     wait_until(
         lambda: all(each["status"].get("phase") == "Running" for each in client.get(pods).items), "pods on partitions"
     )
     rule = _rule("gpu-0-full")
     wait_until(lambda: "siblingPods=3" in _impact(stage, rule), "the webhook knows who uses them")
+
+
+def _use_partition(stage: Stage, name: str, number: int) -> None:
+    """A pod that wants a partition of the first GPU."""
+    client = stage.client
+    own = f"device.attributes['{DRIVER}']"
+    wanted = f"{own}.index == 0 && 'partition' in {own} && {own}.partition == {number}"
+    request = {"deviceClassName": "partition", "selectors": [{"cel": {"expression": wanted}}]}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": request}]}}
+    claim = {"apiVersion": f"{GROUP}/v1", "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
+    _ = client.create(path(f"{GROUP}/v1", "resourceclaims", namespace=NAMESPACE), claim).object
+    pod_spec = {
+        "containers": [{"name": "main", "image": "none"}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod_spec}
+    wait_until(lambda: client.create(path("v1", "pods", namespace=NAMESPACE), pod).ok, f"pod {name}")
 
 
 def _rule(device: str, effect: str = "NoExecute") -> Json:
@@ -170,3 +178,36 @@ def test_a_rule_that_stays_on_a_partition_takes_it_out_of_the_answer(stage: Stag
         wait_until(lambda: "siblings=3 siblingPods=2" in _impact(stage, _rule("gpu-0-full")), "the rule is known")
     finally:
         stage.client.delete(f"{rules}/first-partition")
+
+
+def test_hardware_scope_closes_the_partitions_and_opens_them_again(stage: Stage) -> None:
+    """A rule on the full device alone leaves the fourth partition open: the next pod is placed on it (8a)."""
+    client, rules = stage.client, path(f"{GROUP}/v1", "devicetaintrules")
+    pods = path("v1", "pods", namespace=NAMESPACE)
+
+    def added() -> set[str]:
+        labelled = [each for each in client.get(rules).items if HARDWARE_LABEL in each["metadata"].get("labels", {})]
+        return {each["spec"]["deviceSelector"]["device"] for each in labelled}
+
+    def is_unschedulable() -> bool:
+        conditions = client.get(f"{pods}/d").object["status"].get("conditions", ())
+        return any(each.get("reason") == "Unschedulable" for each in conditions)
+
+    with PatchProcess(stage.plane) as process:
+        process.wait_for("working")
+        rule = _rule("gpu-0-full", "NoSchedule")
+        rule["metadata"]["annotations"] = {SCOPE: "hardware"}
+        _ = client.create(rules, rule).object
+        try:
+            wait_until(lambda: len(added()) == 4, "the partitions are closed")
+            assert added() == {f"gpu-0-partition-{number}" for number in range(4)}
+            _use_partition(stage, "d", 3)
+            wait_until(is_unschedulable, "the fourth partition is closed")
+            _ = client.patch(f"{rules}/faulty", {"metadata": {"annotations": {SCOPE: None}}}).object
+            wait_until(lambda: not added(), "the partitions are open")
+            wait_until(lambda: client.get(f"{pods}/d").object["status"].get("phase") == "Running", "the pod runs")
+            _ = client.patch(f"{rules}/faulty", {"metadata": {"annotations": {SCOPE: "hardware"}}}).object
+            wait_until(lambda: len(added()) == 4, "they are closed again")
+        finally:
+            client.delete(f"{rules}/faulty")
+        wait_until(lambda: not added(), "they go with the rule")

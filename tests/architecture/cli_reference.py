@@ -37,19 +37,19 @@ _GENERAL: Final = f"""\
 - Exit codes: 0 fine, 1 findings, 2 wrong usage, unreadable input, nothing to judge or no cluster; 130 after an
   interrupt.
 - Verbs that ask a cluster find it as kubectl does: `--kubeconfig`, else `KUBECONFIG` (several paths are merged), else
-  `~/.kube/config`, else the pod's service account; `serve` and `evict` use the service account first. `--context`,
-  `--kubeconfig` and `-n` may stand before the verb.
-- Our own objects are in the namespace that `--namespace` of `doctor`, `export-vap`, `serve` and `evict` names, else in
-  that of `{VARIABLES[0]}` or `{VARIABLES[1]}`, else in the pod's own, else in
+  `~/.kube/config`, else the pod's service account; `serve`, `evict` and `patch` use the service account first.
+  `--context`, `--kubeconfig` and `-n` may stand before the verb.
+- Our own objects are in the namespace that `--namespace` of `doctor`, `export-vap`, `serve`, `evict` and `patch` names,
+  else in that of `{VARIABLES[0]}` or `{VARIABLES[1]}`, else in the pod's own, else in
   `{OWN_NAMESPACE}`. Defaults below are those of the last.
-- Each flag has one value unless it is called repeatable: given twice it is an error. Of `serve` and `evict` the last
-  one holds, so that an overlay can add to the flags of a Deployment. Flags are not abbreviated.
+- Each flag has one value unless it is called repeatable: given twice it is an error. Of `serve`, `evict` and
+  `patch` the last one holds, so that an overlay can add to the flags of a Deployment. Flags are not abbreviated.
 - Colors: text on a terminal has them. `NO_COLOR` (with any value but an empty one) turns them off, `FORCE_COLOR` on,
   also where standard output is a file or a pipe, as in the log of a CI job; `NO_COLOR` wins. `--color always` and
   `--color never` win over both.
 - `source <({PROGRAM} completion bash)` makes bash complete verbs, flags and values, for
   `kubectl-dtaint` as well.
-- The flags of `serve` and `evict` can be given in the environment. A flag on the command line wins."""
+- The flags of `serve`, `evict` and `patch` can be given in the environment. A flag on the command line wins."""
 
 
 def reference() -> str:

@@ -17,9 +17,11 @@ from webhook.commands import completion
 from webhook.commands.verbs import VERBS, command_line_of
 from webhook.config.evict import parse_evict
 from webhook.config.flags import ENVIRONMENT_PREFIX
+from webhook.config.patch import parse_patch
 from webhook.config.serve import parse_serve
 
 PAGE = REFERENCE.read_text()
+PARSERS: dict[str, Any] = {"serve": parse_serve, "evict": parse_evict, "patch": parse_patch}
 
 
 def test_page_is_what_the_command_lines_make_of_it() -> None:
@@ -35,7 +37,7 @@ def test_page_has_every_flag_of_a_verb(verb: str) -> None:
     assert names <= set(re.findall(r"--?[a-z][a-z-]*", own))
 
 
-@pytest.mark.parametrize("verb", ["serve", "evict"])
+@pytest.mark.parametrize("verb", PARSERS)
 def test_page_has_the_variable_of_each_flag_that_has_one(verb: str) -> None:
     flags = [action for action in command_line_of(verb)._actions if action.dest != "help"]
     expected = {f"{ENVIRONMENT_PREFIX}{flag.dest.upper().replace('-', '_')}" for flag in flags}
@@ -54,8 +56,8 @@ def test_example_of_the_help_is_a_command_line_of_the_verb(verb: str, example: s
     program, named, *words = shlex.split(own)
     assert (program, named) == (PROGRAM, verb)
     command_line_of(verb).parse_args(words)
-    if verb in {"serve", "evict"}:
-        (parse_serve if verb == "serve" else parse_evict)(PROGRAM, words, {})
+    if verb in PARSERS:
+        PARSERS[verb](PROGRAM, words, {})
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -15,8 +15,10 @@ from prometheus_client import generate_latest
 
 from tests.unit.eviction.world import World
 from webhook.eviction.modes import Mode
+from webhook.patches.status import REASONS
 from webhook.telemetry.audit import AuditMetrics
 from webhook.telemetry.metrics import Metrics
+from webhook.telemetry.patches import PatchMetrics
 
 ROOT: Final = Path(__file__).parents[2]
 MONITORING: Final = ROOT / "manifests" / "components" / "monitoring"
@@ -39,13 +41,14 @@ every_alert = pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["
 
 
 def _series() -> set[str]:
-    """Every series that `serve` or `evict` can have, as Prometheus names it."""
+    """Every series that `serve`, `evict` or `patch` can have, as Prometheus names it."""
     metrics = Metrics(version="0", resources=())
     metrics.watch_inventory(lambda: True, {"resourceslices": lambda: 0})
     metrics.watch_readiness(lambda: [("policy", None)])
     metrics.watch_key(lambda: True)
     metrics.policy.candidate_load_success = True
     AuditMetrics(metrics.registry)
+    PatchMetrics(metrics.registry, REASONS).watch(lambda: 0, lambda: 0, dict)
     # As text: families without a sample yet have their names there too.
     exposition = metrics.exposition("")[0].decode() + generate_latest(World(Mode.OBSERVE).registry).decode()
     names = set()

@@ -440,7 +440,12 @@ def test_pods_are_followed_only_if_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "watched", "account"),
-    [((), False, ""), (("--watch-patches",), True, ""), (("--patch-account=ops",), True, "ops")],
+    [
+        ((), False, ""),
+        (("--watch-patches",), True, ""),
+        (("--patch-account=ops:bot",), True, "ops:bot"),
+        (("--patch-account=bot", "--namespace=here"), True, "system:serviceaccount:here:bot"),
+    ],
 )
 def test_patches_are_followed_if_asked_for_or_if_there_is_a_controller(
     arguments: tuple[str, ...],

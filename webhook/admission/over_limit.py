@@ -102,10 +102,12 @@ class LimitCheck:
 
     def impact(self, inventory: Inventory, taint: Taint | None = None) -> Impact:
         """What the rule hits, or what it would hit with another taint. Raises OutOfTime."""
+        # The patch controller copies the taint alone, so siblings of a rule with /evict keep their pods.
+        of_siblings = taint or Taint.of_slice(self._new.taint, in_tree=self.in_tree)
         taint = taint or self.taint
         beside = self.beside(inventory)
         if beside and self._new.selector is not None:
-            taints = [(each, taint) for each in (self._new.selector, *beside)]
+            taints = [(self._new.selector, taint), *[(each, of_siblings) for each in beside]]
             impact = joint_impact(inventory, taints, self._context.now, self.in_time)
         else:
             impact = impact_of(inventory, self._new.selector, taint, self._context.now, self.in_time)

@@ -36,7 +36,7 @@ from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import narrower
 from webhook.inventory.scope import can_judge
 from webhook.inventory.steps import in_steps
-from webhook.policy.model import PolicyMode
+from webhook.policy.model import InTreeEvictor, PolicyMode
 from webhook.validation.meta import METADATA
 from webhook.validation.rules import SELECTOR, TAINT
 
@@ -199,6 +199,12 @@ class _Written:
         given = pool.devices if names.device is None else {names.device} & pool.devices.keys()
         return siblings_in(pool.newest, dict.fromkeys(given, 1), self._check)
 
+    @property
+    def _evicted_by_us(self) -> bool:
+        """Whether our worker is to evict pods for the rule, so that it goes by its annotations."""
+        in_tree = self._context.policy.in_tree_evictor is InTreeEvictor.ACTIVE
+        return EVICT in self._new.meta.annotations or (self._new.taint.effect == NO_EXECUTE and not in_tree)
+
     # --- both ------------------------------------------------------------------------------------
 
     def _like(
@@ -216,7 +222,7 @@ class _Written:
         given = like.meta.annotations if annotations is None else annotations
         for name in _ACTING:
             text = new.meta.annotations.get(name)
-            if text is None and (name == EXPIRES_AT or new.effective_effect != NO_EXECUTE):
+            if text is None and (name == EXPIRES_AT or not self._evicted_by_us):
                 continue  # it does less
             stored = old is not None and text == old.meta.annotations.get(name)
             if text != given.get(name) and not stored:

@@ -16,7 +16,7 @@ from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, is_admission_refusal
 from webhook.cluster.client.rest import path_of
 from webhook.cluster.events import EventType, ObjectReference
-from webhook.patches.stored import PATCH_API_VERSION, PATCH_KIND, PATCH_VERSION, RULE_KIND, Owner, StoredRule
+from webhook.patches.stored import PATCH_API_VERSION, PATCH_KIND, PATCH_VERSION, RULE_KIND, RuleOwner, StoredRule
 from webhook.patches.writes import OWN_ANNOTATIONS
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class PatchWriter:
             return WriteAnswer() if error.code in _NOT_SET else _answer(error)
         return WriteAnswer()
 
-    async def warn(self, owner: Owner, reason: str, action: str, note: str) -> None:
+    async def warn(self, owner: RuleOwner, reason: str, action: str, note: str) -> None:
         """An Event of type Warning about a patch or a rule; the EventWriter logs a failure."""
         version = PATCH_API_VERSION if owner.kind == PATCH_KIND else f"{GROUP}/v1"
         regarding = ObjectReference(version, owner.kind, "", owner.name, owner.uid)
@@ -119,7 +119,7 @@ def _answer(error: ClusterError) -> WriteAnswer:
     return WriteAnswer(failed=str(error), retry_after_seconds=error.retry_after_seconds)
 
 
-def _reference(owner: Owner, version: str) -> dict[str, Any]:
+def _reference(owner: RuleOwner, version: str) -> dict[str, Any]:
     api_version = PATCH_API_VERSION if owner.kind == PATCH_KIND else f"{GROUP}/{version}"
     return {
         "apiVersion": api_version,

@@ -80,10 +80,10 @@ _SERVE_FLAGS: Final = (
     ),
     Flag(
         "patch-account",
-        "user name of the patch controller, whose rules may only say what a patch says; implies --watch-patches",
+        "the patch controller: a ServiceAccount in --namespace, or a user name with a colon; implies --watch-patches",
         as_text,
         "",
-        "USER",
+        "ACCOUNT",
     ),
     *POLICY,
     Flag("key-file", "key that signs the authors of templates; instead of the Secret", as_file, None, "F"),
@@ -268,12 +268,17 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
         verbose=values["verbose"],
         watch_pods=values["watch-pods"],
         watch_patches=values["watch-patches"] or bool(values["patch-account"]),
-        patch_account=values["patch-account"],
+        patch_account=_user_name(values["patch-account"], namespace),
         client_names=client_names,
         trust_unauthenticated_callers=values["trust-unauthenticated-callers"],
         tls_min_version=values["tls-min-version"],
         unknown_variables=unknown_variables(environment, (flag.variable for flag in _SERVE_FLAGS)),
     )
+
+
+def _user_name(account: str, namespace: str) -> str:
+    """The user name of an account, which is one already if it has a colon; empty for none."""
+    return f"system:serviceaccount:{namespace}:{account}" if account and ":" not in account else account
 
 
 def _client_names(values: Mapping[str, Any], errors: list[FieldError]) -> tuple[str, ...]:

@@ -95,6 +95,7 @@ class Patcher:
                 ceiling=settings.rules_per_patch,
                 leads=self._leads,
                 current=lambda: self._cache.problem is None,
+                patches_served=lambda: self._cache.patches_served,
                 now=_now,
                 seconds=boottime_seconds,
                 random=chance,

@@ -21,7 +21,7 @@ from webhook.patches.book import RuleBook
 from webhook.patches.index import PatchIndex
 from webhook.patches.notes import FaultNotes
 from webhook.patches.plans import OwnerPlan, plan_of
-from webhook.patches.status import SELECTOR_FAILED, TOO_MANY_RULES, Outcome, reason_of, status_of
+from webhook.patches.status import SELECTOR_FAILED, TOO_MANY_RULES, ExpansionOutcome, reason_of, status_of
 from webhook.patches.stored import StoredRule
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
     from webhook.cluster.patch_writer import WriteAnswer
     from webhook.patches.standing import Standing
-    from webhook.patches.stored import Owner, PatchStatus, StoredPatch
+    from webhook.patches.stored import PatchStatus, RuleOwner, StoredPatch
     from webhook.patches.writes import RuleApply
     from webhook.telemetry.patches import PatchMetrics
 
@@ -42,8 +42,6 @@ FIRST_RETRY_SECONDS: Final = 0.5
 MOST_RETRY_SECONDS: Final = 60.0
 REFUSED_SECONDS: Final = 60.0
 """Until what was refused is tried again: policies change, and nothing reports it."""
-HELD_SECONDS: Final = 10.0
-"""Until rules that wait for their pool are looked at again, should nothing else change."""
 _LOOK_SECONDS: Final = 0.2
 _AT_ONCE: Final = 8
 """Requests to write rules of one owner in flight."""
@@ -61,13 +59,15 @@ class WritesRules(Protocol):
     async def write_status(self, stored: StoredPatch, status: PatchStatus) -> WriteAnswer:
         """Writes the status of a patch."""
 
-    async def warn(self, owner: Owner, reason: str, action: str, note: str) -> None:
+    async def warn(self, owner: RuleOwner, reason: str, action: str, note: str) -> None:
         """Writes an Event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerParts:
     """What the controller needs. `leads` and `current`: whether this process may write, and knows enough to.
+
+    `patches_served`: whether a patch that is not known is gone.
 
     `random` returns numbers in [0, 1), `seconds` seconds that only go forward, `now` the time in UTC.
     """
@@ -77,6 +77,7 @@ class ControllerParts:
     ceiling: int
     leads: Callable[[], bool]
     current: Callable[[], bool]
+    patches_served: Callable[[], bool]
     now: Callable[[], datetime]
     seconds: Callable[[], float]
     random: Callable[[], float]
@@ -204,7 +205,8 @@ class PatchController:
                 await asyncio.sleep(_LOOK_SECONDS)
         await self._timeslice.pause()
         parts = self._parts
-        return plan_of(uid, self.book, self.index, parts.ceiling, parts.now())
+        served = parts.patches_served()
+        return plan_of(uid, self.book, self.index, parts.ceiling, parts.now(), patches_served=served)
 
     async def _apply(self, uid: str) -> tuple[str, str]:
         """Creates and changes; returns why something was refused, and why something failed."""
@@ -232,15 +234,16 @@ class PatchController:
                 break
         return refused, failed
 
-    def _taken_down(self, name: str, stored: StoredRule | None) -> list[str]:
-        """What this process wrote; the owner itself need not be looked at again for it."""
-        return [uid for uid in self.book.put_rule(name, stored) if stored is None or uid not in stored.owner_uids]
+    def _taken_down(self, name: str, stored: StoredRule) -> list[str]:
+        """What this process wrote, unless a watch was faster; its owner need not be looked at again for it."""
+        known = self.book.rules.get(name)
+        if known is not None and not _is_news(known, stored):
+            return []
+        return [uid for uid in self.book.put_rule(name, stored) if uid not in stored.owner_uids]
 
     async def _delete(self, uid: str) -> tuple[str, str]:
         """Deletes what is too much; returns likewise."""
         plan = await self._plan(uid)
-        if plan.held:
-            self._queue.add_after(uid, HELD_SECONDS)
         refused = failed = ""
         for stored in plan.writes.deletes:
             answer = await self._parts.writer.delete_rule(stored)
@@ -262,18 +265,18 @@ class PatchController:
             self._forget(uid)
             await self._warn_of_siblings(uid, plan)
         else:
-            failed = failed or await self._report_patch(plan.patch, plan.standing, refused, failed)
+            failed = await self._report_patch(plan.patch, plan.standing, refused, failed) or failed
         if failed:
             self._queue.add_rate_limited(uid)
             return
         self._queue.forget(uid)
-        if refused:
+        if refused or plan.waits:
             self._queue.add_after(uid, REFUSED_SECONDS)
 
     async def _report_patch(self, stored: StoredPatch, standing: Standing, refused: str, failed: str) -> str:
         """Writes the status if it has changed, and Events about faults; returns why the status was not written."""
         uid = stored.meta.uid
-        outcome = Outcome(len(self.book.owned(uid)), refused, failed)
+        outcome = ExpansionOutcome(len(self.book.owned(uid)), refused, failed)
         status = status_of(stored, standing, self._parts.ceiling, outcome, self._parts.now())
         self._reasons[uid] = reason_of(status.conditions)
         self._faults[uid] = sum([each.devices for each in standing.faults])

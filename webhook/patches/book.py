@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from webhook.inventory.pools import PoolId
 
-RuleOwner: TypeAlias = StoredPatch | StoredRule
+OwningObject: TypeAlias = StoredPatch | StoredRule
 
 
 class RuleBook:
@@ -21,7 +21,7 @@ class RuleBook:
     def __init__(self) -> None:
         self._patches: dict[str, StoredPatch] = {}
         self._rules: dict[str, StoredRule] = {}
-        self._uids: dict[str, RuleOwner] = {}
+        self._uids: dict[str, OwningObject] = {}
         self._owned: dict[str, dict[str, StoredRule]] = {}
         self._scoped: set[str] = set()
         """Names of rules with `/scope: hardware`."""
@@ -36,7 +36,7 @@ class RuleBook:
         """By name."""
         return self._patches
 
-    def owner(self, uid: str) -> RuleOwner | None:
+    def owner(self, uid: str) -> OwningObject | None:
         """A patch or a rule by its uid."""
         return self._uids.get(uid)
 

@@ -32,7 +32,7 @@ _DEVICES_AT_ONCE: Final = 8
 
 
 class RenewableSelectors(CompilesSelectors, Protocol):
-    """Compiles selectors; all evaluations of a pass together may take so many steps."""
+    """Compiles selectors; all evaluations of a pass share a number of steps."""
 
     def renew(self) -> None:
         """A new pass begins."""

@@ -3,6 +3,10 @@
 A change of a pool is matched against the filters that concern it, a new filter against the pools; nothing else is
 looked at again. The caller does the work in small steps (`step`), so that its event loop is never held for long, and
 asks for the standing of a patch when nothing is left.
+
+While a driver publishes a new generation slice by slice, its pool counts as it was before: else devices of the slices
+that are still to come would lose their taints for a moment, and a rule for all that is there already would be one for
+them as well. Schedulers allocate nothing from such a pool either.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from webhook.api.rules import DeviceSelector
-from webhook.inventory.pools import Pools
+from webhook.inventory.pools import Pool, Pools
 from webhook.inventory.published import published_devices
 from webhook.patches.contests import Contests, origins_of
 from webhook.patches.faults import FaultTally
@@ -18,10 +22,9 @@ from webhook.patches.filter_match import FilterMatch
 from webhook.patches.fleet import NO_DEVICES, Fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.field import JSON
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.slices import ResourceSlice
     from webhook.inventory.covering import DeviceNameSet
@@ -57,14 +60,14 @@ class PatchIndex:
     """Slices, classes and patches in; which patches may need other rules out."""
 
     def __init__(self, selectors: MakesSelectors) -> None:
-        self.pools: Final = Pools()
         self.fleet: Final = Fleet()
         self._selectors = selectors
         self._classes: dict[str, DeviceClassSelectors] = {}
         self._patches: dict[str, ResourceSlicePatch] = {}
         self._matches: dict[DeviceSelector, FilterMatch] = {}
         self._contests = Contests()
-        self._contents: dict[PoolId, tuple[JSON | bytes, ...]] = {}
+        self._pools = Pools()
+        self._views: dict[PoolId, tuple[ResourceSlice, ...]] = {}
         self._to_read: dict[PoolId, None] = {}
         self._to_match: dict[PoolId, dict[DeviceSelector, None]] = {}
         self._passes = 0
@@ -102,11 +105,15 @@ class PatchIndex:
         """As `Contests.left_of`."""
         return self._contests.left_of(origin, patch)
 
+    def slices_of(self, pool: PoolId) -> Sequence[ResourceSlice]:
+        """The slices of a pool, of its newest generation that was there in full."""
+        return self._views.get(pool, ())
+
     # --- changes ---------------------------------------------------------------------------------
 
     def apply_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         """A slice came, changed or went."""
-        self.pools.apply(old, new)
+        self._pools.apply(old, new)
         for each in (old, new):
             if each is not None:
                 self._to_read[each.driver, each.pool] = None
@@ -162,7 +169,7 @@ class PatchIndex:
         for pool in match.known():
             self._queue(pool, match.selector)
         if not match.plain and not match.unusable:
-            for pool, _ in self.pools.selected(match.selector.driver, match.selector.pool):
+            for pool in self._views:
                 if match.concerns(pool):
                     self._queue(pool, match.selector)
 
@@ -198,15 +205,16 @@ class PatchIndex:
         del self._to_read[identity]
         if self._open is not None and self._open[0] == identity:
             self._open = None
-        pool = self.pools.get(identity)
-        contents = () if pool is None else tuple([each.raw_devices for each in pool.newest])
-        names = None if pool is None else frozenset(pool.devices)
-        other_names = self.fleet.put(identity, names)
-        if not other_names and self._contents.get(identity, ()) == contents:
+        pool, known = self._pools.get(identity), self._views.get(identity)
+        if pool is not None and known is not None and not pool.complete:
             return
-        self._contents.pop(identity, None)
+        view = () if pool is None else tuple(pool.newest)
+        other_names = self.fleet.put(identity, None if pool is None else frozenset(pool.devices))
+        self._views.pop(identity, None)
         if pool is not None:
-            self._contents[identity] = contents
+            self._views[identity] = view
+        if not other_names and known is not None and _contents(known) == _contents(view):
+            return
         self._changed_pools.add(identity)
         for match in self._matches.values():
             if other_names and match.concerns_driver(identity[0]):
@@ -253,14 +261,21 @@ class PatchIndex:
     def _devices(self, identity: PoolId) -> Mapping[str, PublishedDevice]:
         if self._open is None or self._open[0] != identity:
             self._selectors.forget()
-            pool = self.pools.get(identity)
-            found = () if pool is None else published_devices(identity, pool)
+            pool = Pool()
+            for each in self._views.get(identity, ()):
+                pool.put(each)
+            found = published_devices(identity, pool)
             self._open = identity, {device.address.device: device for device in found}
         return self._open[1]
 
     def _mark(self, match: FilterMatch, pool: PoolId) -> None:
         for name in match.patches:
             self._contests.mark(origins_of(self._patches[name]), (pool,))
+
+
+def _contents(view: Iterable[ResourceSlice]) -> list[object]:
+    """What filters and hardware scopes see of slices."""
+    return [(each.raw_devices, each.counter_sets, each.devices) for each in view]
 
 
 def _same_meaning(old: ResourceSlicePatch, new: ResourceSlicePatch) -> bool:

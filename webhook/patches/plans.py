@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from webhook.api.rules import PATCH_LABEL
 from webhook.patches.siblings import sibling_rules
 from webhook.patches.standing import Standing, standing_of
-from webhook.patches.stored import PATCH_KIND, Owner, StoredPatch, StoredRule
-from webhook.patches.writes import RuleWrites, held_deletes, kept_over_ceiling, writes_for
+from webhook.patches.stored import PATCH_KIND, RuleOwner, StoredPatch, StoredRule
+from webhook.patches.writes import RuleWrites, kept_over_ceiling, writes_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,45 +29,47 @@ class OwnerPlan(NamedTuple):
     patch: StoredPatch | None = None
     standing: Standing | None = None
     needed: int = 0
-    held: int = 0
-    """Rules that are too much, but stay until their pool is published in full."""
+    waits: bool = False
+    """There is more to delete, once the server serves patches."""
 
 
-def plan_of(uid: str, book: RuleBook, index: PatchIndex, ceiling: int, now: datetime) -> OwnerPlan:
-    """The plan of an owner, once the index has nothing left to do."""
+def plan_of(
+    uid: str, book: RuleBook, index: PatchIndex, ceiling: int, now: datetime, *, patches_served: bool = True
+) -> OwnerPlan:
+    """The plan of an owner, once the index has nothing left to do.
+
+    Where the server does not serve patches, for the moment or any more, it is not known which are gone, and their rules
+    stay: an API server that is starting has no kinds of ours for a few seconds.
+    """
     match book.owner(uid):
         case StoredPatch(deleting=False) as stored:
             return _of_patch(stored, book, index, ceiling, now)
         case StoredRule() as stored:
-            found = sibling_rules(stored, index.pools, ceiling)
+            found = sibling_rules(stored, index, ceiling)
             writes = _writes(stored.owner, found.rules, book, now)
-            return _limited(writes, [stored.rule.taint], index, found.needed, ceiling, by_names=False)
+            return OwnerPlan(_limited(writes, [stored.rule.taint], found.needed, ceiling), needed=found.needed)
         case _:
-            return OwnerPlan(_writes(Owner(PATCH_KIND, "", uid), (), book, now))
+            writes = _writes(RuleOwner(PATCH_KIND, "", uid), (), book, now)
+            if patches_served:
+                return OwnerPlan(writes)
+            left = tuple([each for each in writes.deletes if PATCH_LABEL not in each.labels])
+            return OwnerPlan(writes._replace(deletes=left), waits=left != writes.deletes)
 
 
 def _of_patch(stored: StoredPatch, book: RuleBook, index: PatchIndex, ceiling: int, now: datetime) -> OwnerPlan:
     standing = standing_of(index, stored.meta.name, ceiling)
     writes = _writes(stored.owner, standing.rules, book, now)
     taints = () if standing.unusable else stored.patch.taints
-    plan = _limited(writes, taints, index, standing.needed, ceiling, by_names=standing.by_names)
-    return plan._replace(patch=stored, standing=standing)
+    return OwnerPlan(_limited(writes, taints, standing.needed, ceiling), stored, standing, standing.needed)
 
 
-def _writes(owner: Owner, rules: Sequence[ExpandedRule], book: RuleBook, now: datetime) -> RuleWrites:
+def _writes(owner: RuleOwner, rules: Sequence[ExpandedRule], book: RuleBook, now: datetime) -> RuleWrites:
     return writes_for(owner, rules, book.rules, book.owned(owner.uid), now)
 
 
-def _limited(
-    writes: RuleWrites, taints: Sequence[DeviceTaint], index: PatchIndex, needed: int, ceiling: int, *, by_names: bool
-) -> OwnerPlan:
-    """Without those deletions that would open devices for no good reason."""
-    if needed > ceiling:
-        kept = kept_over_ceiling(writes.deletes, taints)
-    else:
-        kept = () if by_names else held_deletes(writes, taints, index.pools.incomplete)
-    if not kept:
-        return OwnerPlan(writes, needed=needed)
-    names = {each.meta.name for each in kept}
-    left = tuple([each for each in writes.deletes if each.meta.name not in names])
-    return OwnerPlan(writes._replace(deletes=left), needed=needed, held=len(kept))
+def _limited(writes: RuleWrites, taints: Sequence[DeviceTaint], needed: int, ceiling: int) -> RuleWrites:
+    """Without those deletions that would open devices because there are too many of them."""
+    if needed <= ceiling:
+        return writes
+    kept = {each.meta.name for each in kept_over_ceiling(writes.deletes, taints)}
+    return writes._replace(deletes=tuple([each for each in writes.deletes if each.meta.name not in kept]))

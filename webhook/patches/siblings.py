@@ -25,7 +25,8 @@ from webhook.inventory.rule_delta import EFFECT_RANK
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from webhook.inventory.pools import PoolId, Pools
+    from webhook.inventory.pools import PoolId
+    from webhook.patches.index import PatchIndex
     from webhook.patches.stored import StoredRule
 
 
@@ -49,13 +50,13 @@ def looks_at(stored: StoredRule, pool: PoolId) -> bool:
     return selector is not None and selector.driver in (None, pool[0]) and selector.pool in (None, pool[1])
 
 
-def sibling_rules(stored: StoredRule, pools: Pools, ceiling: int) -> PatchExpansion:
+def sibling_rules(stored: StoredRule, index: PatchIndex, ceiling: int) -> PatchExpansion:
     """The rules for the siblings of what a rule selects; none if there would be more than the ceiling."""
-    rules = tuple(_rules(stored, pools)) if has_hardware_scope(stored) else ()
+    rules = tuple(_rules(stored, index)) if has_hardware_scope(stored) else ()
     return PatchExpansion(rules if len(rules) <= ceiling else (), len(rules))
 
 
-def _rules(stored: StoredRule, pools: Pools) -> Iterator[ExpandedRule]:
+def _rules(stored: StoredRule, index: PatchIndex) -> Iterator[ExpandedRule]:
     rule = stored.rule
     selector = rule.selector
     assert selector is not None
@@ -63,9 +64,8 @@ def _rules(stored: StoredRule, pools: Pools) -> Iterator[ExpandedRule]:
     kept = (DATA, DESCRIPTION, EVICTIONS_PER_SECOND)
     annotations = {name: text for name, text in rule.meta.annotations.items() if name in kept}
     taint = structs.replace(rule.taint, extras=None)
-    for (driver, name), pool in sorted(pools.selected(selector.driver, selector.pool), key=lambda each: each[0]):
-        if selector.device in pool.devices:
-            for device in sorted(siblings_in(pool.newest, {selector.device: 1})):
-                if device != selector.device:
-                    at = DeviceSelector(driver, name, device)
-                    yield ExpandedRule(rule_name(rule.meta.name, taint, at), at, taint, annotations)
+    for identity in sorted([pool for pool, _ in index.fleet.named(selector)]):
+        for device in sorted(siblings_in(index.slices_of(identity), {selector.device: 1})):
+            if device != selector.device:
+                at = DeviceSelector(*identity, device)
+                yield ExpandedRule(rule_name(rule.meta.name, taint, at), at, taint, annotations)

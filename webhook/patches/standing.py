@@ -38,8 +38,6 @@ class Standing(NamedTuple):
     faults: tuple[SelectorFaults, ...]
     unusable: str
     """Why the filter selects nothing at all; empty if it can be judged."""
-    by_names: bool
-    """The rules have the filter's own names, so they stay as they are whatever devices come and go."""
 
 
 def standing_of(index: PatchIndex, name: str, ceiling: int) -> Standing:
@@ -47,7 +45,7 @@ def standing_of(index: PatchIndex, name: str, ceiling: int) -> Standing:
     patch, match = index.patches[name], index.match_of(name)
     selected = sum([len(names) for _, names in match.selected(index.fleet)])
     if match.unusable:
-        return Standing((), 0, 0, 0, (), match.unusable, by_names=False)
+        return Standing((), 0, 0, 0, (), match.unusable)
     covers = _Covers(index, match)
     plans: list[tuple[DeviceTaint, Iterable[DeviceSelector]]] = []
     needed = 0
@@ -64,8 +62,7 @@ def standing_of(index: PatchIndex, name: str, ceiling: int) -> Standing:
             needed += sum([cover.needed for cover in found])
     fits = needed <= ceiling
     rules = tuple(_rules(patch, plans)) if fits else ()
-    by_names = match.plain and not any(lost)
-    return Standing(rules, needed, selected, _tainted(index, match, selected, lost), match.faults, "", by_names)
+    return Standing(rules, needed, selected, _tainted(index, match, selected, lost), match.faults, "")
 
 
 def _rules(
@@ -102,8 +99,3 @@ def _tainted(index: PatchIndex, match: FilterMatch, selected: int, lost: list[Ma
     in_question = set(lost[0]).intersection(*lost)  # elsewhere some taint counts on all that is selected
     kept = sum([len(NO_DEVICES.union(*[left[pool] for left in lost])) for pool in in_question])
     return selected - sum([len(match.selected_in(pool, index.fleet)) for pool in in_question]) + kept
-
-
-def has_attributes(patch: ResourceSlicePatch) -> bool:
-    """Whether it sets anything beside taints."""
-    return bool(patch.attributes or patch.capacity)

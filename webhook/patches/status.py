@@ -28,7 +28,7 @@ REASONS: Final = (EXPANDED, TOO_MANY_RULES, FILTER_NOT_USABLE, RULE_REFUSED, WRI
 _MESSAGE_MAX: Final = 2000
 
 
-class Outcome(NamedTuple):
+class ExpansionOutcome(NamedTuple):
     """What has become of the rules of a patch: how many exist, and why others could not be written."""
 
     rules: int
@@ -38,7 +38,9 @@ class Outcome(NamedTuple):
     """An error that may pass."""
 
 
-def status_of(stored: StoredPatch, standing: Standing, ceiling: int, outcome: Outcome, now: datetime) -> PatchStatus:
+def status_of(
+    stored: StoredPatch, standing: Standing, ceiling: int, outcome: ExpansionOutcome, now: datetime
+) -> PatchStatus:
     """What the status should say; the times of conditions whose status did not change stay."""
     complete = standing.needed <= ceiling and not outcome.refused and not outcome.failed
     known = {each.type: each for each in stored.status.conditions}
@@ -52,7 +54,7 @@ def status_of(stored: StoredPatch, standing: Standing, ceiling: int, outcome: Ou
     )
 
 
-def _expanded(standing: Standing, ceiling: int, outcome: Outcome) -> Condition:
+def _expanded(standing: Standing, ceiling: int, outcome: ExpansionOutcome) -> Condition:
     if standing.unusable:
         return Condition(EXPANDED, "False", FILTER_NOT_USABLE, standing.unusable)
     if standing.needed > ceiling:

@@ -16,7 +16,7 @@ PATCH_KIND: Final = "ResourceSlicePatch"
 RULE_KIND: Final = "DeviceTaintRule"
 
 
-class Owner(NamedTuple):
+class RuleOwner(NamedTuple):
     """A patch or a rule that other rules belong to."""
 
     kind: str
@@ -53,9 +53,9 @@ class StoredPatch(msgspec.Struct, frozen=True):
         return self.patch.meta
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> RuleOwner:
         """As owner of its rules."""
-        return Owner(PATCH_KIND, self.meta.name, self.meta.uid)
+        return RuleOwner(PATCH_KIND, self.meta.name, self.meta.uid)
 
 
 class StoredRule(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ class StoredRule(msgspec.Struct, frozen=True):
     rule: DeviceTaintRule
     labels: Mapping[str, str] = {}
     """Only those that say to which patch or rule it belongs."""
-    controller: Owner | None = None
+    controller: RuleOwner | None = None
     """The owner reference that controls it."""
 
     @property
@@ -73,13 +73,13 @@ class StoredRule(msgspec.Struct, frozen=True):
         return self.rule.meta
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> RuleOwner:
         """As owner of the rules for its siblings."""
-        return Owner(RULE_KIND, self.meta.name, self.meta.uid)
+        return RuleOwner(RULE_KIND, self.meta.name, self.meta.uid)
 
     @property
     def owner_uids(self) -> tuple[str, ...]:
-        """The uids of the patches and rules that it belongs to, which is one at most unless somebody wrote more."""
+        """The uids of the patches and rules to which its labels say that it belongs: one at most, unless edited."""
         return tuple(self.labels.values())
 
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from webhook.api.taints import DeviceTaint
     from webhook.inventory.expansion import ExpandedRule
-    from webhook.inventory.pools import PoolId
-    from webhook.patches.stored import Owner, StoredRule
+    from webhook.patches.stored import RuleOwner, StoredRule
 
 OWN_ANNOTATIONS: Final = (DATA, DESCRIPTION, EVICTIONS_PER_SECOND)
 
@@ -31,7 +30,7 @@ class RuleApply(NamedTuple):
     apply leaves alone what another manager added, so such a rule is written by a patch that removes them.
     """
 
-    owner: Owner
+    owner: RuleOwner
     name: str
     selector: DeviceSelector
     taint: DeviceTaint
@@ -52,7 +51,7 @@ class RuleWrites(NamedTuple):
 
 
 def writes_for(
-    owner: Owner,
+    owner: RuleOwner,
     desired: Iterable[ExpandedRule],
     stored: Mapping[str, StoredRule],
     owned: Collection[StoredRule],
@@ -111,29 +110,6 @@ def _has_surplus(known: StoredRule, wanted: RuleApply) -> bool:
         or any(name in rule.meta.annotations and name not in wanted.annotations for name in OWN_ANNOTATIONS)
         or known.labels.keys() - {wanted.owner.label} != set()
     )
-
-
-def held_deletes(
-    writes: RuleWrites, taints: Iterable[DeviceTaint], incomplete: Collection[PoolId]
-) -> tuple[StoredRule, ...]:
-    """The rules that are too much only as long as a pool is being published, slice by slice.
-
-    Between the first and the last slice of a new generation the devices of the others are missing. A rule for them
-    would go and come again at once, and its taint would be a new one. `taints` are those that the owner still has.
-    """
-    wanted = {(taint.key, taint.value, taint.effect) for taint in taints}
-    return tuple(
-        [
-            each
-            for each in writes.deletes
-            if (each.rule.taint.key, each.rule.taint.value, each.rule.taint.effect) in wanted
-            and any(_reaches(each.rule.selector, pool) for pool in incomplete)
-        ]
-    )
-
-
-def _reaches(selector: DeviceSelector | None, pool: PoolId) -> bool:
-    return selector is not None and selector.driver in (None, pool[0]) and selector.pool in (None, pool[1])
 
 
 def kept_over_ceiling(deletes: Iterable[StoredRule], taints: Iterable[DeviceTaint]) -> tuple[StoredRule, ...]:

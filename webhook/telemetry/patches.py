@@ -45,7 +45,7 @@ class PatchMetrics:
             buckets=_SECONDS,
             registry=registry,
         )
-        self._leader = Gauge(f"{_PREFIX}_leader", "1 while this process leads.", registry=registry)
+        self._leader = Gauge(f"{_PREFIX}_patch_leader", "1 while this process leads.", registry=registry)
 
     def watch(
         self, pending: Callable[[], float], faults: Callable[[], float], reasons: Callable[[], Mapping[str, int]]

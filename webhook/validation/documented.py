@@ -14,7 +14,16 @@ import msgspec
 
 from webhook.api.field import FieldError, Path, invalid, too_many
 from webhook.api.meta import parse_time
-from webhook.api.rules import DATA, DESCRIPTION, EVICT, EVICTIONS_PER_SECOND, EXPIRES_AT, NOT_BEFORE
+from webhook.api.rules import (
+    DATA,
+    DESCRIPTION,
+    EVICT,
+    EVICTIONS_PER_SECOND,
+    EXPIRES_AT,
+    HARDWARE,
+    NOT_BEFORE,
+    SCOPE,
+)
 from webhook.api.taints import EXISTS
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, QuietRequests, toleration_lists
 from webhook.validation.meta import METADATA
@@ -112,6 +121,11 @@ def _time_annotation(path: Path, text: str) -> Iterator[FieldError]:
         yield invalid(path, text, 'must be a time like "2026-01-31T12:00:00Z" (RFC 3339)')
 
 
+def _scope_annotation(path: Path, text: str) -> Iterator[FieldError]:
+    if text != HARDWARE:
+        yield invalid(path, text, f'must be "{HARDWARE}"')
+
+
 _ANNOTATION_RULES: Final[dict[str, Callable[[Path, str], Iterator[FieldError]]]] = {
     DATA: _data_annotation,
     DESCRIPTION: description_errors,
@@ -119,4 +133,5 @@ _ANNOTATION_RULES: Final[dict[str, Callable[[Path, str], Iterator[FieldError]]]]
     EVICT: _evict_annotation,
     EXPIRES_AT: _time_annotation,
     NOT_BEFORE: _time_annotation,
+    SCOPE: _scope_annotation,
 }

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.apiserver
 
 FAIL_CLOSED: Final = {"high-availability", "production"}
-WITH_PATCHES: Final = {"patches"}
+WITH_PATCHES: Final = {"patches", "patch-controller"}
 MODES: Final = {
     "evict-observe": "observe",
     "evict-delegated": "delegated",
@@ -44,13 +44,18 @@ MODES: Final = {
     "evict-replacement": "replacement",
     "production": "delegated",
 }
+_COMPONENTS: Final = {"admission", "certificates", "eviction", "monitoring", "patches"}
 _WRITES: Final = {"create", "update", "patch", "delete", "deletecollection"}
 _LET_OUT: Final = {
     *(("TCP", port) for port in (443, 6443, 8443)),
     *((protocol, port) for protocol in ("TCP", "UDP") for port in (53, 5353, 8053)),
 }
 """The API server, and DNS: some providers give pods a name for it."""
-_WORKLOADS: Final = {"serve": "device-taint-webhook", "evict": "device-taint-webhook-evict"}
+_WORKLOADS: Final = {
+    "serve": "device-taint-webhook",
+    "evict": "device-taint-webhook-evict",
+    "patch": "device-taint-patch",
+}
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +93,7 @@ def _selects(selector: Json, labels: Json) -> bool:
 
 @every_overlay
 def test_workloads_are_those_that_the_name_says(render: Callable[[str], list[Json]], overlay: str) -> None:
-    wanted = {"serve", *(["evict"] if overlay in MODES else [])}
+    wanted = {"serve", *(["evict"] if overlay in MODES else []), *(["patch"] if overlay == "patch-controller" else [])}
     assert {container["name"] for _, container in _workloads(render(overlay))} == wanted
 
 
@@ -206,7 +211,7 @@ def test_images_and_labels_name_the_version_that_this_is(render: Callable[[str],
         assert container["image"] == f"{project['name']}:{project['version']}"
     for document in render(overlay):
         labels = dict(document["metadata"]["labels"])
-        assert labels.pop("app.kubernetes.io/component") in {"admission", "certificates", "eviction", "monitoring"}
+        assert labels.pop("app.kubernetes.io/component") in _COMPONENTS
         assert {key: text for key, text in labels.items() if key.startswith("app.kubernetes.io/")} == {
             "app.kubernetes.io/name": project["name"],
             "app.kubernetes.io/instance": project["name"],
@@ -277,6 +282,7 @@ def test_what_is_called_is_open_and_nothing_else(render: Callable[[str], list[Js
     assert opened == {
         "device-taint-webhook": {9443, 8081},
         **({"device-taint-webhook-evict": {8081}} if overlay in MODES else {}),
+        **({"device-taint-webhook-patch": {8081}} if overlay == "patch-controller" else {}),
         **({"device-taint-webhook-metrics": {8080}} if monitored else {}),
     }
     (service,) = [each for each in _of_kind(documents, "Service") if each["metadata"]["name"] == "device-taint-webhook"]
@@ -393,10 +399,9 @@ def test_patches_are_registered_only_where_they_are_defined(render: Callable[[st
 def test_nothing_shipped_may_write_patches(render: Callable[[str], list[Json]], overlay: str) -> None:
     for role in _of_kind(render(overlay), "Role", "ClusterRole"):
         for rule in role.get("rules") or ():
-            resources = set(rule.get("resources", ()))
-            assert "*" not in resources, role["metadata"]["name"]
-            if "resourceslicepatches" in resources:
-                assert set(rule["verbs"]) <= {"get", "list", "watch"}, role["metadata"]["name"]
+            resources, verbs = set(rule.get("resources", ())), set(rule["verbs"])
+            assert "*" not in resources | verbs, role["metadata"]["name"]
+            assert not ("resourceslicepatches" in resources and verbs & _WRITES), role["metadata"]["name"]
 
 
 # --- one file -------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from tests.unit.inventory.patched import slice_of
 from tests.unit.inventory.values import claim, inventory_of, on
 from webhook.api.decode import Reader
 from webhook.api.meta import format_time
-from webhook.api.rules import CONFIRM_IMPACT, HARDWARE_LABEL, NOT_BEFORE, SCOPE, DeviceTaintRule, decode_rule
+from webhook.api.rules import CONFIRM_IMPACT, EVICT, HARDWARE_LABEL, NOT_BEFORE, SCOPE, DeviceTaintRule, decode_rule
 from webhook.inventory.fates import DeviceNames
+from webhook.policy.model import InTreeEvictor
 
 if TYPE_CHECKING:
     from webhook.inventory.state import Inventory, InventoryObject
@@ -149,16 +150,21 @@ def test_devices_of_the_same_hardware_are_admitted(device: str) -> None:
             f"metadata.annotations[{SCOPE}]: must be as DeviceTaintRule bad-card has it, or as it was stored",
             id="a scope of its own",
         ),
-        pytest.param(
-            sibling(),
-            hardware(annotations={SCOPE: "hardware", NOT_BEFORE: "2027-01-01T00:00:00Z"}),
-            f"metadata.annotations[{NOT_BEFORE}]: must be as DeviceTaintRule bad-card has it, or as it was stored",
-            id="earlier than its rule",
-        ),
     ],
 )
 def test_rule_for_other_hardware_is_refused(rule: Any, cluster: Inventory, fault: str) -> None:
     assert faults(rule, cluster=cluster) == [fault]
+
+
+def test_siblings_are_not_emptied_before_their_rule() -> None:
+    """The in-tree controller does not read the annotation; our worker does."""
+    cluster = hardware(annotations={SCOPE: "hardware", NOT_BEFORE: "2027-01-01T00:00:00Z"})
+    assert faults(sibling(), cluster=cluster) == []
+    ours = {"cluster": cluster, "in_tree_evictor": InTreeEvictor.ABSENT}
+    assert faults(sibling(), **ours) == [
+        f"metadata.annotations[{NOT_BEFORE}]: must be as DeviceTaintRule bad-card has it, or as it was stored"
+    ]
+    assert faults(sibling(annotations={NOT_BEFORE: "2027-01-01T00:00:00Z"}), **ours) == []
 
 
 def test_code_of_the_rule_is_none_for_its_siblings() -> None:
@@ -192,17 +198,24 @@ def test_rule_for_all_of_the_hardware_counts_all_of_it() -> None:
     assert over(crowded) == ["window:devices"]
 
 
+def test_siblings_of_a_rule_that_asks_our_worker_only_close() -> None:
+    rule = card_rule(effect="NoSchedule")
+    rule["metadata"]["annotations"][EVICT] = "true"
+    decision = ask_card(rule, impact=allowing(pods=0))
+    assert decision.allowed
+    assert decision.annotations["impact"].startswith("devices=3 ")
+    assert " kept=2 " in decision.annotations["impact"]
+
+
 def test_no_other_device_stays_in_service_then() -> None:
     assert "siblings=" not in ask_card(card_rule()).annotations["impact"]
     assert "siblings=2" in ask_card(card_rule(scope=None)).annotations["impact"]
 
 
 def test_scope_without_a_controller_is_for_nothing() -> None:
-    for options in ({"patch_account": ""}, {}):
-        scope = "hardware" if options else "other"
-        decision = ask_card(card_rule(scope=scope), impact=allowing(pods=0), **options)
-        assert decision.allowed
-        assert decision.annotations["impact"].startswith("devices=1 ")
+    decision = ask_card(card_rule(), impact=allowing(pods=0), patch_account="")
+    assert decision.allowed
+    assert decision.annotations["impact"].startswith("devices=1 ")
 
 
 def test_scope_of_a_rule_for_more_than_one_device_adds_nothing() -> None:

@@ -23,7 +23,16 @@ from webhook.api.rules import (
 )
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
-from webhook.policy.model import Action, ImpactLimits, ImpactSettings, Policy, PolicyMode, Rule, Softening
+from webhook.policy.model import (
+    Action,
+    ImpactLimits,
+    ImpactSettings,
+    InTreeEvictor,
+    Policy,
+    PolicyMode,
+    Rule,
+    Softening,
+)
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision
@@ -214,7 +223,10 @@ def test_rate_and_softening_come_from_the_patch() -> None:
     fast = stored_patch(None, evicting(evictionsPerSecond=5))
     assert faults(written(annotations={EVICTIONS_PER_SECOND: "5"}), patch=fast) == []
     assert len(faults(written(annotations={EVICTIONS_PER_SECOND: "6"}), patch=fast)) == 1
-    assert len(faults(written(), patch=fast)) == 1, "the rate of the policy may be higher"
+    absent = {"patch": fast, "in_tree_evictor": InTreeEvictor.ABSENT}
+    assert len(faults(written(), **absent)) == 1, "the rate of the policy may be higher"
+    assert faults(written(annotations={EVICTIONS_PER_SECOND: "5"}), **absent) == []
+    assert faults(written(), patch=fast) == [], "the in-tree controller has no rate"
     soft = stored_patch(None, make_taint(), softened=KEY)
     marks = {EVICT: "true", SOFTENED_FROM: "NoExecute"}
     assert faults(written(taint=make_taint(), annotations=marks), patch=soft) == []

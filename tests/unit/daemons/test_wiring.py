@@ -181,7 +181,7 @@ def test_pods_are_left_alone_otherwise(tmp_path: Path) -> None:
 
 
 def test_patches_are_followed_if_asked_for(tmp_path: Path) -> None:
-    for flags in ((), ("--watch-patches",), ("--patch-account=ops",)):
+    for flags in ((), ("--watch-patches",), ("--patch-account=ops:bot",)):
         world = World(tmp_path, *flags)
 
         async def visit(peer: Peer, world: World = world, flags: tuple[str, ...] = flags) -> None:
@@ -193,7 +193,7 @@ def test_patches_are_followed_if_asked_for(tmp_path: Path) -> None:
                 assert not [request.path for request in peer.requests if request.path.startswith(asked)]
                 return
             await until(lambda: asked in [request.path for request in peer.requests], "a look", SECONDS)
-            assert world.state.patch_account == ("ops" if "ops" in flags[0] else "")
+            assert world.state.patch_account == ("ops:bot" if "ops" in flags[0] else "")
             assert "patches" in dict(world.checks.notes())
 
         world.visited(visit)

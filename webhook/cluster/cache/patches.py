@@ -16,13 +16,13 @@ from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, O
 from webhook.api.patches import decode_patch
 from webhook.api.rules import decode_condition, decode_rule
 from webhook.cluster.cache.decoders import WholeSliceWire
-from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
+from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import InventorySettings
 from webhook.patches.stored import (
     PATCH_VERSION,
-    Owner,
     PatchStatus,
+    RuleOwner,
     StoredPatch,
     StoredRule,
     own_labels,
@@ -95,7 +95,7 @@ class OwnedRuleWire(msgspec.Struct, frozen=True):
         metadata = reader.child_or_empty("metadata")
         labels = {name: value for name, value in metadata.map("labels").items() if isinstance(value, str)}
         controllers = [each for each in metadata.each("ownerReferences") if each.boolean("controller")]
-        owners = [Owner(each.text("kind"), each.text("name"), each.text("uid")) for each in controllers]
+        owners = [RuleOwner(each.text("kind"), each.text("name"), each.text("uid")) for each in controllers]
         return StoredRule(decode_rule(reader), own_labels(labels), owners[0] if owners else None)
 
 
@@ -128,10 +128,15 @@ class PatchCache:
             ServedCollection(cluster, GROUP, SERVED_VERSIONS, "deviceclasses"), DeviceClassWire
         )
         self.patches: Reflector[StoredPatch] = follow(
-            FixedCollection(OWN_GROUP, PATCH_VERSION, PATCHES), PatchWire, optional=True
+            ServedCollection(cluster, OWN_GROUP, (PATCH_VERSION,), PATCHES), PatchWire, optional=True
         )
         self.rules: Reflector[StoredRule] = follow(self.rule_collection, OwnedRuleWire, optional=True)
         self._all: tuple[Reflector[Any], ...] = (self.slices, self.classes, self.patches, self.rules)
+
+    @property
+    def patches_served(self) -> bool:
+        """Whether the server has the kind, so that a patch that is not known is gone."""
+        return self.patches.synced.is_set() and not self.patches.unserved
 
     @property
     def problem(self) -> str | None:

@@ -1,0 +1,169 @@
+"""Devices of one driver on two nodes, pods that want them, and what patches make of their devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.apiserver.patches.values import COLLECTION, patch
+from tests.controlplane.client import path
+from tests.controlplane.processes import wait_until
+from tests.controlplane.versions import GROUP
+from webhook.api.decode import Reader
+from webhook.api.rules import decode_rule
+from webhook.inventory.matching import selects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.controlplane.plane import ControlPlane
+
+Json = dict[str, Any]
+
+VERSION: Final = f"{GROUP}/v1"
+RULES: Final = path(VERSION, "devicetaintrules")
+KEY: Final = "closed.example.com/firmware"
+LARGE: Final = 'device.attributes["{driver}"].?memory.orValue(0) > 40'
+_CONTAINER: Final = {"name": "c", "image": "none"}
+SOON_SECONDS: Final = 60.0
+
+
+class ClosingFleet:
+    """A namespace, a driver and a device class, all of the same name; a pool of devices on each node."""
+
+    def __init__(self, plane: ControlPlane, name: str, nodes: Iterable[str]) -> None:
+        self.plane = plane
+        self.client = plane.client
+        self.name = name
+        self.driver = f"{name}.example.com"
+        self.nodes = tuple(nodes)
+        self._pods = 0
+        _ = self.client.create(path("v1", "namespaces"), {"metadata": {"name": name}}).object
+        self.set_class(f'device.driver == "{self.driver}"')
+        for node in self.nodes:
+            self.publish(node)
+
+    # --- devices ---------------------------------------------------------------------------------
+
+    def publish(self, node: str, generation: int = 1, **memory: int) -> None:
+        """Four devices, two of them large, unless it is said how large which is; one has no size at all."""
+        sizes = memory or {"gpu-0": 80, "gpu-1": 20, "gpu-2": 80, "gpu-3": 0}
+        devices = [
+            {"name": name, "attributes": {"memory": {"int": size}} if size else {}} for name, size in sizes.items()
+        ]
+        pool = {"name": node, "generation": generation, "resourceSliceCount": 1}
+        spec = {"driver": self.driver, "nodeName": node, "pool": pool, "devices": devices}
+        collection, name = path(VERSION, "resourceslices"), f"{self.name}-{node}"
+        obj = {"apiVersion": VERSION, "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+        reply = self.client.apply(f"{collection}/{name}", obj, field_manager="driver")
+        assert reply.ok, reply
+
+    def set_class(self, *expressions: str) -> None:
+        selectors = [{"cel": {"expression": each}} for each in expressions]
+        obj = {"apiVersion": VERSION, "kind": "DeviceClass", "metadata": {"name": self.name}}
+        collection = path(VERSION, "deviceclasses")
+        reply = self.client.apply(
+            f"{collection}/{self.name}", {**obj, "spec": {"selectors": selectors}}, field_manager="admin"
+        )
+        assert reply.ok, reply
+
+    # --- pods ------------------------------------------------------------------------------------
+
+    def pod(self, node: str, *, every: bool = False, tolerates: bool = False) -> str:
+        """A pod that wants one device of the class on a node, or all there are."""
+        self._pods += 1
+        name = f"pod-{self._pods}"
+        wanted: Json = {"deviceClassName": self.name, "allocationMode": "All" if every else "ExactCount"}
+        if tolerates:
+            wanted["tolerations"] = [{"key": KEY, "operator": "Exists", "effect": "NoSchedule"}]
+        claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": [{"name": "r", "exactly": wanted}]}}}
+        _ = self.client.create(path(VERSION, "resourceclaims", namespace=self.name), claim).object
+        spec = {
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "terminationGracePeriodSeconds": 0,
+            "containers": [_CONTAINER],
+            "resourceClaims": [{"name": "r", "resourceClaimName": name}],
+        }
+        pods, pod = path("v1", "pods", namespace=self.name), {"metadata": {"name": name}, "spec": spec}
+        wait_until(lambda: self.client.create(pods, pod).ok, f"pod {name}", every=0.5)
+        return name
+
+    def devices_of(self, pod: str) -> set[tuple[str, str]]:
+        """Pool and name of the devices that its claim has."""
+        claim = self.client.get(f"{path(VERSION, 'resourceclaims', namespace=self.name)}/{pod}").object
+        results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+        return {(each["pool"], each["device"]) for each in results}
+
+    def wait_for_devices(self, pod: str) -> set[tuple[str, str]]:
+        wait_until(lambda: bool(self.devices_of(pod)), f"devices for {pod}", seconds=SOON_SECONDS)
+        return self.devices_of(pod)
+
+    def wait_unschedulable(self, pod: str) -> None:
+        def refused() -> bool:
+            status = self.client.get(f"{path('v1', 'pods', namespace=self.name)}/{pod}").object["status"]
+            return any(each["reason"] == "Unschedulable" for each in status.get("conditions", ()) if "reason" in each)
+
+        wait_until(refused, f"{pod} is unschedulable", seconds=SOON_SECONDS)
+        assert not self.devices_of(pod)
+
+    def clear(self) -> None:
+        """No pods, no claims."""
+        for collection in (
+            path("v1", "pods", namespace=self.name),
+            path(VERSION, "resourceclaims", namespace=self.name),
+        ):
+            self.client.delete(collection)
+            wait_until(lambda collection=collection: not self.client.get(collection).items, f"{collection} is empty")  # type: ignore[misc]
+
+    # --- patches ---------------------------------------------------------------------------------
+
+    def patch(self, name: str, taints: Any = None, **selects: Any) -> Json:
+        """Creates a patch, or changes it; its taint is NoSchedule unless given."""
+        body = patch({"filter": selects, "taints": taints or [{"key": KEY, "effect": "NoSchedule"}]}, name)
+        return self.client.apply(f"{COLLECTION}/{name}", body, field_manager="admin").object
+
+    def drop(self, patch_name: str) -> None:
+        assert self.client.delete(f"{COLLECTION}/{patch_name}").ok
+
+    def status(self, patch_name: str) -> Json:
+        found: Json = self.client.get(f"{COLLECTION}/{patch_name}").object.get("status", {})
+        return found
+
+    def condition(self, patch_name: str, kind: str) -> tuple[str, str, str]:
+        conditions = {each["type"]: each for each in self.status(patch_name).get("conditions", ())}
+        found = conditions.get(kind, {"status": "", "reason": "", "message": ""})
+        return found["status"], found["reason"], found["message"]
+
+    def wait_expanded(self, stored: Json) -> None:
+        """Until what the patch says now is in rules."""
+
+        def done() -> bool:
+            name, generation = stored["metadata"]["name"], stored["metadata"]["generation"]
+            current = self.status(name).get("observedGeneration") == generation
+            return current and self.condition(name, "Expanded")[0] == "True"
+
+        wait_until(done, "the patch is expanded", seconds=SOON_SECONDS)
+
+    def rules(self, uid: str = "") -> list[Json]:
+        """The rules of the patch with this uid, or all that have to do with the fleet."""
+        return [
+            each
+            for each in self.client.get(RULES).items
+            if (each["metadata"].get("labels", {}).get("devicetaint.io/patch") == uid if uid else True)
+        ]
+
+    def closed(self, uid: str) -> set[tuple[str, str]]:
+        """Pool and name of the published devices that the rules of a patch select."""
+        rules = [decode_rule(Reader.of(each, [])) for each in self.rules(uid)]
+        found = set()
+        for published in self.client.get(path(VERSION, "resourceslices")).items:
+            spec = published["spec"]
+            for device in spec.get("devices") or ():
+                place = spec["driver"], spec["pool"]["name"], device["name"]
+                if any(rule.selector is not None and selects(rule.selector, *place) for rule in rules):
+                    found.add(place)
+        assert {driver for driver, _, _ in found} <= {self.driver}
+        return {(pool, device) for _, pool, device in found}
+
+
+def large(fleet: ClosingFleet) -> Any:
+    return [{"cel": {"expression": LARGE.format(driver=fleet.driver)}}]

@@ -1,0 +1,425 @@
+"""The controller of patches: what it writes, in which order, and what it makes of what others do to its rules."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+from msgspec import structs
+
+from tests.unit.inventory.patched import DRIVER, class_of, slice_of
+from tests.unit.patches.fake_cluster import NOW, START, FakeCluster, play
+from webhook.api.meta import ObjectMeta
+from webhook.api.rules import DATA, HARDWARE_LABEL, PATCH_LABEL, SCOPE, DeviceSelector, DeviceTaintRule
+from webhook.api.taints import DeviceTaint, TaintExtras
+from webhook.patches.stored import RuleOwner
+
+CLOSED: Final = DeviceTaint("example.com/closed", "", "NoSchedule")
+BIG: Final = 'device.attributes["gpu.example.com"].memory > 40'
+
+
+def gpu(name: str, memory: int | None = 80, **fields: Any) -> dict[str, Any]:
+    attributes = {} if memory is None else {"memory": {"int": memory}}
+    return {"name": name, "attributes": attributes, **fields}
+
+
+def two_pools() -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.slices(
+        slice_of(gpu("a"), gpu("b", 20), pool="p"),
+        slice_of(gpu("a"), gpu("b", 20), gpu("c"), pool="q"),
+    )
+    return cluster
+
+
+def test_filter_of_names_is_one_rule_with_these_names() -> None:
+    cluster = two_pools()
+    taint = structs.replace(CLOSED, extras=TaintExtras({"at": 1}, "why", 5))
+    cluster.patch("one", driver=DRIVER, pool="p", taints=[taint])
+    play(cluster)
+    [stored] = cluster.rules.values()
+    assert stored.rule.selector == DeviceSelector(DRIVER, "p")
+    assert stored.rule.taint == structs.replace(CLOSED, time_added=START)
+    assert stored.labels == {PATCH_LABEL: "uid-one"}
+    assert stored.controller == RuleOwner("ResourceSlicePatch", "one", "uid-one")
+    assert stored.meta.annotations[DATA] == '{"at":1}'
+    status = cluster.patches["one"].status
+    assert (status.observed_generation, status.selected_devices, status.tainted_devices, status.rules) == (1, 2, 2, 1)
+    assert cluster.conditions("one") == {
+        "Expanded": ("True", "Expanded", "the patch is 1 DeviceTaintRule"),
+        "Evaluated": ("True", "Evaluated", "the filter could be evaluated on every device"),
+    }
+    assert cluster.log == [f"create {stored.meta.name}", "status one"]
+
+
+def test_rules_follow_slices_and_classes() -> None:
+    cluster = two_pools()
+    cluster.classes(class_of("big", BIG))
+    cluster.patch("one", device_class_name="big", taints=[CLOSED])
+    play(
+        cluster,
+        lambda: _expect(cluster, (None, "a"), (None, "c")),
+        lambda: cluster.slices(slice_of(gpu("a", 20), gpu("b", 20), pool="p", generation=2, name=f"{DRIVER}-p-1")),
+        lambda: _expect(cluster, ("q", "a"), (None, "c")),
+        lambda: cluster.classes(class_of("big", "false")),
+        lambda: _expect(cluster),
+        lambda: cluster.classes(class_of("big", "true")),
+        lambda: _expect(cluster, (None, None)),
+    )
+
+
+def _expect(cluster: FakeCluster, *places: tuple[str | None, str | None]) -> None:
+    assert cluster.selectors() == {(DRIVER, pool, device, "") for pool, device in places}
+
+
+def test_new_shape_comes_before_the_old_one_goes_and_keeps_the_time() -> None:
+    """One device moves from a wide rule to a narrow one; it is never without the taint, nor since a later time."""
+    cluster = two_pools()
+    cluster.patch("one", cel=[BIG], taints=[CLOSED])
+
+    def later() -> None:
+        cluster.log.clear()
+        cluster.now = NOW + timedelta(hours=1)
+        cluster.slices(slice_of(gpu("a", 20), gpu("b", 20), pool="p", generation=2, name=f"{DRIVER}-p-1"))
+
+    play(cluster, later)
+    assert [line.split()[0] for line in cluster.log] == ["create", "delete", "status"]
+    assert {each.rule.taint.time_added for each in cluster.rules.values()} == {START}
+
+
+def test_device_that_another_patch_takes_over_is_tainted_all_the_time() -> None:
+    cluster = two_pools()
+    cluster.patch("one", driver=DRIVER, pool="p", device="a", taints=[CLOSED])
+
+    def other() -> None:
+        cluster.log.clear()
+        cluster.patch("two", driver=DRIVER, priority=1, taints=[structs.replace(CLOSED, value="x")])
+
+    play(cluster, other)
+    verbs = [line.split()[0] for line in cluster.log if not line.startswith("status")]
+    assert verbs == ["create", "delete"]
+    assert cluster.selectors() == {(DRIVER, None, None, "x")}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"selector": DeviceSelector(DRIVER, "p", "a")}, id="narrower"),
+        pytest.param({"selector": DeviceSelector()}, id="everything"),
+        pytest.param({"selector": None}, id="nothing"),
+        pytest.param({"taint": structs.replace(CLOSED, value="x", time_added=START)}, id="value"),
+        pytest.param({"taint": structs.replace(CLOSED, effect="None", time_added=START)}, id="effect"),
+    ],
+)
+def test_rule_that_was_edited_is_put_back(fields: dict[str, Any]) -> None:
+    cluster = two_pools()
+    cluster.patch("one", driver=DRIVER, pool="p", taints=[CLOSED])
+
+    def edit() -> None:
+        cluster.log.clear()
+        cluster.edit(next(iter(cluster.rules)), **fields)
+
+    play(cluster, edit)
+    [stored] = cluster.rules.values()
+    assert (stored.rule.selector, stored.rule.taint.value, stored.rule.taint.effect) == (
+        DeviceSelector(DRIVER, "p"), "", "NoSchedule",
+    )  # fmt: skip
+    assert cluster.log == [f"change {stored.meta.name}"]
+
+
+def test_rule_that_lost_its_label_is_put_back() -> None:
+    cluster = two_pools()
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+
+    def unlabel() -> None:
+        [(name, stored)] = cluster.rules.items()
+        cluster.rule(name, stored.rule)
+
+    play(cluster, unlabel)
+    [stored] = cluster.rules.values()
+    assert stored.labels == {PATCH_LABEL: "uid-one"}
+
+
+def test_rule_that_was_deleted_comes_back() -> None:
+    cluster = two_pools()
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+    play(cluster, lambda: cluster.drop_rule(next(iter(cluster.rules))))
+    assert len(cluster.rules) == 1
+
+
+def test_rules_go_with_their_patch() -> None:
+    cluster = two_pools()
+    cluster.patch("one", cel=[BIG], taints=[CLOSED])
+    play(cluster, lambda: cluster.drop_patch("one"))
+    assert not cluster.rules
+
+
+def test_patch_that_is_being_deleted_sets_nothing() -> None:
+    cluster = two_pools()
+    stored = cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+    play(cluster, lambda: cluster.controller.observe_patch("one", structs.replace(stored, deleting=True)))
+    assert not cluster.rules
+
+
+def test_patch_that_went_while_the_controller_was_down_leaves_no_rules() -> None:
+    cluster = two_pools()
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+    cluster.patch("other", driver=DRIVER, pool="p", taints=[structs.replace(CLOSED, key="example.com/other")])
+    play(cluster)
+    assert len(cluster.rules) == 2
+    cluster.drop_patch("one", tell=False)
+    cluster.restart()
+    cluster.log.clear()
+    play(cluster)
+    assert [each.labels for each in cluster.rules.values()] == [{PATCH_LABEL: "uid-other"}]
+    assert len(cluster.log) == 1
+
+
+def test_rules_stay_while_patches_are_not_served() -> None:
+    """An API server that is starting knows the kind a few seconds later."""
+    cluster = two_pools()
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+    cluster.rule("other", scoped(), labels={HARDWARE_LABEL: "uid-gone"})
+    play(cluster)
+    cluster.drop_patch("one", tell=False)
+    cluster.patches_served = False
+    cluster.restart()
+    play(cluster)
+    assert len(cluster.rules) == 1, "a rule is no patch"
+
+
+def test_restart_writes_nothing() -> None:
+    cluster = two_pools()
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+    play(cluster)
+    cluster.restart()
+    cluster.log.clear()
+    cluster.now += timedelta(hours=1)
+    play(cluster)
+    assert cluster.log == []
+
+
+def test_nothing_is_written_twice_while_the_watch_lags_behind() -> None:
+    cluster = two_pools()
+    cluster.lags = True
+    cluster.patch("one", cel=[BIG], taints=[CLOSED])
+    play(cluster, lambda: cluster.patch("one", cel=[BIG], taints=[CLOSED], priority=1), cluster.catch_up)
+    assert [line for line in cluster.log if line.startswith("create")] == list(dict.fromkeys(cluster.log))[:2]
+    assert len([line for line in cluster.log if not line.startswith("status")]) == 2
+
+
+def test_watch_may_be_faster_than_the_answer_to_a_write() -> None:
+    """Another controller writes the status of a rule as soon as it is there; what was read last counts."""
+    cluster = two_pools()
+    cluster.after_apply = lambda name: cluster.edit(name, generation=7)
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+    play(cluster, lambda: cluster.drop_patch("one"))
+    assert not cluster.rules
+
+
+@pytest.mark.parametrize("why", ["leads", "current"])
+def test_process_that_may_not_write_writes_nothing(why: str) -> None:
+    cluster = two_pools()
+    setattr(cluster, why, False)
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+    play(cluster)
+    assert cluster.log == []
+
+
+def test_more_rules_than_the_ceiling_are_none_and_the_condition_says_so() -> None:
+    cluster = FakeCluster(ceiling=2)
+    cluster.slices(*[slice_of(gpu("a"), gpu(f"b{at}", 20), pool=f"p{at}") for at in range(2)])
+    cluster.slices(slice_of(gpu("a", 20), pool="q"), slice_of(gpu("a"), gpu("b", 20), pool="r"))
+    cluster.patch("one", cel=[BIG], taints=[CLOSED])
+    play(cluster)
+    assert not cluster.rules
+    text = "needs 3 DeviceTaintRules, more than the 2 that a patch may have"
+    assert cluster.conditions("one")["Expanded"] == ("False", "TooManyRules", text)
+    status = cluster.patches["one"].status
+    assert (status.selected_devices, status.tainted_devices, status.rules) == (3, 0, 0)
+
+
+def test_rules_stay_when_a_patch_grows_past_the_ceiling_and_follow_when_it_fits_again() -> None:
+    """Deleting them would open devices because others were published."""
+    cluster = FakeCluster(ceiling=2)
+    cluster.slices(*[slice_of(gpu("a"), gpu("b", 20), pool=f"p{at}") for at in range(2)])
+    cluster.slices(slice_of(gpu("a", 20), pool="q"))
+    cluster.patch("one", cel=[BIG], taints=[CLOSED])
+    more = slice_of(gpu("a"), gpu("b", 20), pool="r")
+
+    def grown() -> None:
+        assert len(cluster.rules) == 2
+        cluster.slices(more)
+
+    def over() -> None:
+        assert cluster.selectors() == {(DRIVER, "p0", "a", ""), (DRIVER, "p1", "a", "")}
+        assert cluster.conditions("one")["Expanded"][2].endswith("; the 2 that exist stay as they are")
+        cluster.patch("one", cel=[BIG], taints=[structs.replace(CLOSED, key="example.com/other")])
+
+    def other_taint() -> None:
+        assert not cluster.rules, "its taint is not the patch's any more"
+        cluster.controller.observe_slice(more, None)
+
+    play(cluster, grown, over, other_taint)
+    assert len(cluster.rules) == 2
+
+
+def test_class_that_is_missing_makes_the_patch_select_nothing() -> None:
+    cluster = two_pools()
+    cluster.patch("one", device_class_name="big", taints=[CLOSED])
+    play(cluster)
+    assert not cluster.rules
+    why = ("False", "FilterNotUsable", "device class big does not exist")
+    assert cluster.conditions("one") == {"Expanded": why, "Evaluated": why}
+
+
+def test_cel_faults_are_one_event_a_selector_until_they_change() -> None:
+    """K-9, P-16."""
+    cluster = FakeCluster()
+    cluster.slices(*[slice_of(gpu("a", None), gpu("b"), pool=f"p{at}") for at in range(4)])
+    cluster.patch("one", cel=[BIG], taints=[CLOSED])
+    play(
+        cluster,
+        lambda: cluster.patch("one", cel=[BIG], taints=[CLOSED], priority=3),
+        lambda: cluster.slices(slice_of(gpu("a", None), pool="p9")),
+    )
+    [(name, reason, first), (_, _, second)] = cluster.events
+    assert (name, reason) == ("one", "SelectorFailed Evaluate")
+    assert first.startswith(f"selector #0 fails on 4 devices: {DRIVER}/p0/a (no such key: memory), {DRIVER}/p1/a (")
+    assert first.endswith("and 1 more")
+    assert second.startswith("selector #0 fails on 5 devices: ")
+    assert cluster.conditions("one")["Evaluated"] == ("False", "SelectorFailed", second)
+    assert cluster.conditions("one")["Expanded"][0] == "True"
+
+
+def test_refusal_is_a_condition_and_nothing_is_deleted() -> None:
+    cluster = two_pools()
+    cluster.patch("one", cel=[BIG], taints=[CLOSED])
+
+    def refuse() -> None:
+        cluster.refuses = lambda write: 'admission webhook "x" denied the request: too many' if write.creates else ""
+        cluster.log.clear()
+        cluster.slices(slice_of(gpu("a", 20), gpu("b", 20), pool="p", generation=2, name=f"{DRIVER}-p-1"))
+
+    play(cluster, refuse)
+    assert cluster.log == ["status one"]
+    expanded = cluster.conditions("one")["Expanded"]
+    assert expanded == ("False", "RuleRefused", 'admission webhook "x" denied the request: too many')
+    assert cluster.patches["one"].status.tainted_devices == 0
+    assert cluster.patches["one"].status.rules == 2
+
+
+def test_failure_is_tried_again() -> None:
+    cluster = two_pools()
+    failures = iter(["503", "503"])
+    cluster.fails = lambda _: next(failures, "")
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+
+    def wait() -> None:
+        assert cluster.conditions("one")["Expanded"] == ("False", "WriteFailed", "503")
+
+    play(cluster, wait, *[_a_moment] * 2)
+    assert len(cluster.rules) == 1
+    assert cluster.conditions("one")["Expanded"][0] == "True"
+
+
+def _a_moment() -> None:
+    time.sleep(0.6)
+
+
+def test_pool_that_is_being_published_loses_no_rules_before_it_is_complete() -> None:
+    cluster = FakeCluster()
+    first = slice_of(gpu("a"), pool="p", name="s1")
+    other = slice_of(gpu("b"), gpu("c", 20), pool="p", name="s2")
+    cluster.slices(*[structs.replace(each, slice_count=2) for each in (first, other)])
+    cluster.patch("one", cel=[BIG], taints=[CLOSED])
+
+    def begun() -> None:
+        assert cluster.selectors() == {(DRIVER, None, "a", ""), (DRIVER, None, "b", "")}
+        cluster.log.clear()
+        cluster.slices(structs.replace(first, slice_count=2, pool_generation=2))
+
+    def still_there() -> None:
+        assert (DRIVER, None, "b", "") in cluster.selectors()
+        cluster.slices(structs.replace(other, slice_count=2, pool_generation=2))
+
+    play(cluster, begun, still_there)
+    assert cluster.selectors() == {(DRIVER, None, "a", ""), (DRIVER, None, "b", "")}
+    assert not [line for line in cluster.log if line.startswith(("create", "delete"))]
+
+
+# --- /scope: hardware ----------------------------------------------------------------------------
+
+
+def part(name: str) -> dict[str, Any]:
+    return {"name": name, "consumesCounters": [{"counterSet": "gpu-0", "counters": {}}]}
+
+
+def partitioned() -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.slices(slice_of(part("full"), part("half-0"), part("half-1"), gpu("other"), pool="p"))
+    return cluster
+
+
+def scoped(**annotations: str) -> DeviceTaintRule:
+    meta = ObjectMeta("faulty", annotations={SCOPE: "hardware", **annotations})
+    taint = structs.replace(CLOSED, value="x", time_added=START - timedelta(days=1))
+    return DeviceTaintRule(meta, DeviceSelector(DRIVER, "p", "full"), taint)
+
+
+def test_hardware_scope_adds_rules_for_the_siblings() -> None:
+    cluster = partitioned()
+    cluster.rule("faulty", scoped(**{DATA: "{}"}))
+    play(cluster)
+    added = [each for name, each in cluster.rules.items() if name != "faulty"]
+    assert sorted(str(each.rule.selector and each.rule.selector.device) for each in added) == ["half-0", "half-1"]
+    for each in added:
+        assert each.rule.taint == scoped().taint
+        assert each.labels == {HARDWARE_LABEL: "uid-faulty"}
+        assert each.controller == RuleOwner("DeviceTaintRule", "faulty", "uid-faulty")
+        assert dict(each.meta.annotations) == {DATA: "{}"}
+
+
+@pytest.mark.parametrize("how", ["annotation", "rule", "device", "effect", "deleting"])
+def test_they_go_with_what_they_are_for(how: str) -> None:
+    cluster = partitioned()
+    cluster.rule("faulty", scoped())
+
+    def end() -> None:
+        assert len(cluster.rules) == 3
+        match how:
+            case "annotation":
+                meta = structs.replace(cluster.rules["faulty"].meta, annotations={})
+                cluster.edit("faulty", meta=meta)
+            case "rule":
+                cluster.drop_rule("faulty")
+            case "effect":
+                cluster.edit("faulty", taint=structs.replace(scoped().taint, effect="None"))
+            case "deleting":
+                cluster.edit("faulty", deleting=True)
+            case _:
+                renewed = slice_of(part("full"), gpu("other"), pool="p", generation=2, name=f"{DRIVER}-p-1")
+                cluster.slices(renewed)
+
+    play(cluster, end)
+    assert set(cluster.rules) <= {"faulty"}
+
+
+def test_more_siblings_than_the_ceiling_are_an_event() -> None:
+    cluster = FakeCluster(ceiling=1)
+    cluster.slices(slice_of(part("full"), part("half-0"), part("half-1"), pool="p"))
+    cluster.rule("faulty", scoped())
+    play(cluster, lambda: cluster.edit("faulty", generation=2))
+    assert set(cluster.rules) == {"faulty"}
+    [(name, reason, text)] = cluster.events
+    assert (name, reason) == ("faulty", "TooManyRules Expand")
+    assert text == "/scope: hardware needs 2 DeviceTaintRules, more than the 1 allowed"
+
+
+def test_rules_of_the_controller_never_expand_again() -> None:
+    cluster = partitioned()
+    cluster.rule("faulty", scoped(), labels={HARDWARE_LABEL: "uid-gone"})
+    play(cluster)
+    assert not cluster.rules, "it belongs to a rule that is gone"
