@@ -418,14 +418,6 @@ def test_files_stand_in_for_objects_of_the_cluster() -> None:
             ("--standalone", "--watch-pods"),
             "--watch-pods: Invalid value: true: may not be given together with --standalone",
         ),
-        (
-            ("--standalone", "--watch-patches"),
-            "--watch-patches: Invalid value: true: may not be given together with --standalone",
-        ),
-        (
-            ("--standalone", "--patch-account=ops"),
-            '--patch-account: Invalid value: "ops": may not be given together with --standalone',
-        ),
         (("--policy-configmap=b",), '--policy-configmap: Invalid value: "b": must be "namespace/name"'),
     ],
 )
@@ -436,24 +428,6 @@ def test_sources_that_exclude_each_other_are_refused(arguments: tuple[str, ...],
 def test_pods_are_followed_only_if_asked_for() -> None:
     assert not parse("--cert-dir=/certs").watch_pods
     assert parse("--cert-dir=/certs", "--watch-pods").watch_pods
-
-
-@pytest.mark.parametrize(
-    ("arguments", "watched", "account"),
-    [
-        ((), False, ""),
-        (("--watch-patches",), True, ""),
-        (("--patch-account=ops:bot",), True, "ops:bot"),
-        (("--patch-account=bot", "--namespace=here"), True, "system:serviceaccount:here:bot"),
-    ],
-)
-def test_patches_are_followed_if_asked_for_or_if_there_is_a_controller(
-    arguments: tuple[str, ...],
-    watched: bool,  # noqa: FBT001 -- pytest fills it
-    account: str,
-) -> None:
-    settings = parse("--cert-dir=/certs", *arguments)
-    assert (settings.watch_patches, settings.patch_account) == (watched, account)
 
 
 def test_help_names_every_flag_and_its_default(capsys: pytest.CaptureFixture[str]) -> None:

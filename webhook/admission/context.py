@@ -70,6 +70,11 @@ class Budget:
         deadline = self._deadline
         self._stop = stop if stop < deadline else deadline  # noqa: FURB136 -- a call of min takes as long as the rest
 
+    def lasting(self, seconds: float) -> Callable[[], bool]:
+        """Says whether it is still within `seconds` from now, and within half of what is left until the deadline."""
+        until = self._clock() + min(seconds, self.seconds_left / 2)
+        return lambda: self._clock() <= until
+
     def end_turn(self) -> None:
         """From now on only the deadline counts."""
         self._turn_seconds = 0.0

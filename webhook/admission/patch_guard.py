@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 FILTER: Final = DEVICES.child("filter")
 PATCH_TAINTS: Final = DEVICES.child("taints")
+REACH_SECONDS: Final = 1.0
+"""How long filters may be evaluated in a review. Nothing else is answered meanwhile."""
 _CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
 
 
@@ -120,17 +122,17 @@ class PatchAddition:
         context: AdmissionContext,
     ) -> tuple[PatchReach, PatchReach]:
         """What the patch taints, and what it did before."""
-        sight = context.sight
+        sight, go_on = context.sight, context.budget.lasting(REACH_SECONDS)
         assert sight is not None
         if inventory is None:
             self.unknown = sight.unknown
         elif context.patches.unknown:
             self.unknown = context.patches.unknown
         else:
-            reach = patch_reach(new, context.patches, inventory.pools, self._check)
+            reach = patch_reach(new, context.patches, inventory.pools, self._check, go_on)
             self.unknown = reach.unknown
             if not reach.unknown and old is not None:
-                return reach, patch_reach(old, context.patches, inventory.pools, self._check)
+                return reach, patch_reach(old, context.patches, inventory.pools, self._check, go_on)
             return reach, PatchReach()
         return PatchReach(), PatchReach()
 

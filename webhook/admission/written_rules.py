@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.guard import SILENT, GuardFindings, deny, milder
+from webhook.admission.patch_guard import REACH_SECONDS
 from webhook.api.decode import Reader
 from webhook.api.meta import format_time
 from webhook.api.rules import (
@@ -141,7 +142,13 @@ class _Written:
         if selector is None or not can_judge(selector):
             yield deny(SELECTOR, "must consist of names")
             return
-        reach = patch_reach(patch, self._context.patches, self._inventory.pools, self._check)
+        reach = patch_reach(
+            patch,
+            self._context.patches,
+            self._inventory.pools,
+            self._check,
+            self._context.budget.lasting(REACH_SECONDS),
+        )
         if reach.unknown:
             yield deny(SELECTOR, f"cannot be checked: {reach.unknown}; {_RETRY}")
             return

@@ -135,7 +135,9 @@ def _patch_stage(cluster: Cluster, names: ClusterCache, state: ReviewState, metr
     patches = PatchesInForce(cluster, names, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
     state.patches = patches.known
     checks.inform("patches", lambda: patches.problem)
-    return Stage(name="patches", work=patches.run)
+    sight = state.sight
+    assert sight is not None  # the stage of the inventory comes first
+    return Stage(name="patches", work=lambda: patches.run(sight))
 
 
 def _worker_stage(cluster: Cluster, name: NamespacedName, state: ReviewState) -> Stage:

@@ -1,7 +1,6 @@
 """What one patch taints beside the patches that there are, as the rules that say the same; and what an update adds.
 
-The guard asks this during a review, so only patches that can win over the one in question are looked at, and
-evaluations of CEL are limited.
+The guard asks this during a review, so only patches that can win over the one in question are looked at.
 """
 
 from __future__ import annotations
@@ -15,32 +14,27 @@ from msgspec import structs
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.inventory.covering import covering_selectors
-from webhook.inventory.device_selectors import DeviceSelectors
-from webhook.inventory.expansion import expansion
+from webhook.inventory.device_filter import CannotFilterError
+from webhook.inventory.expansion import rules_of_taint
 from webhook.inventory.extent import Extent, names_of
-from webhook.inventory.patching import (
-    EffectiveDevices,
-    Origin,
-    by_precedence,
-    effective_devices,
-    taints_of_patch,
-)
-from webhook.inventory.pools import Pools
+from webhook.inventory.filter_memo import FilterMemo
+from webhook.inventory.patching import Origin, by_precedence, taints_of_patch
 from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, only_less
 from webhook.inventory.steps import in_steps, unchecked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from collections.abc import Set as AbstractSet
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.patches import ResourceSlicePatch
+    from webhook.api.taints import DeviceTaint
+    from webhook.inventory.pools import PoolId, Pools
     from webhook.inventory.steps import Check
 
-REACH_STEPS: Final = 3_000_000
-"""Of all evaluations of CEL in a review: about a second. Usual selectors take ten for each device."""
-_MANY: Final = 10**9
-_TOO_LONG: Final = "to evaluate its filter takes too long for a review"
+_NOTHING: Final[frozenset[str]] = frozenset()
+_TOO_LONG: Final = "to evaluate its filter takes longer than a review may"
 
 
 class KnownPatches(NamedTuple):
@@ -49,6 +43,8 @@ class KnownPatches(NamedTuple):
     patches: Mapping[str, ResourceSlicePatch] = {}
     classes: Mapping[str, DeviceClassSelectors] = {}
     unknown: str = ""
+    memo: FilterMemo | None = None
+    """What filters select, from question to question."""
 
 
 class PatchReach(msgspec.Struct, frozen=True):
@@ -63,48 +59,110 @@ class PatchReach(msgspec.Struct, frozen=True):
     unknown: str = ""
 
 
-class _LimitedSelectors(DeviceSelectors):
-    """Selectors of one review."""
-
-    @property
-    def used_up(self) -> bool:
-        """Whether evaluations failed because they took too long together."""
-        return self._budget.left < 0
+def always() -> bool:
+    """For callers that may take as long as they like."""
+    return True
 
 
-def patch_reach(patch: ResourceSlicePatch, known: KnownPatches, pools: Pools, check: Check = unchecked) -> PatchReach:
+def patch_reach(
+    patch: ResourceSlicePatch,
+    known: KnownPatches,
+    pools: Pools,
+    check: Check = unchecked,
+    go_on: Callable[[], bool] = always,
+) -> PatchReach:
     """What the patch taints in these pools, beside the other known patches. `check` may raise to stop.
 
-    A filter with fields that are not known here is taken for every device, as in a rule. However many rules it takes,
-    they are all there: a controller may have another ceiling.
+    Not known if `go_on` says no before every device was asked. A filter with fields that are not known here is taken
+    for every device, as in a rule. However many rules it takes, they are all there: a controller may have another
+    ceiling.
     """
     if _has_unknown_fields(patch):
         return PatchReach(nominal_rules(patch))
-    name = patch.meta.name
     rivals = [other for other in in_steps(known.patches.values(), check) if _may_win(other, patch)]
     if _has_only_names(patch) and not rivals:
-        nothing = EffectiveDevices({}, {name: ()}, (), {})
-        return PatchReach(_expanded(pools, patch, nothing))
-    compiles = _LimitedSelectors(REACH_STEPS)
-    effective = effective_devices(pools, [patch, *rivals], known.classes, compiles, check)
-    if compiles.used_up:
+        return PatchReach(_rules(patch, dict.fromkeys(taints_of_patch(patch), (patch.filter or DeviceSelector(),))))
+    matching = _Matching(known, pools, check, go_on)
+    try:
+        selected = matching.selected(patch)
+    except CannotFilterError as error:
+        return PatchReach(unknown=str(error))
+    taken: dict[Origin, dict[PoolId, set[str]]] = {}
+    for rival in rivals if selected is not None else ():
+        theirs = matching.of_rival(rival)
+        if theirs is None:
+            selected = None
+            break
+        for origin in _origins(rival) & _origins(patch):
+            for identity, names in theirs.items():
+                taken.setdefault(origin, {}).setdefault(identity, set()).update(names)
+    if selected is None:
         return PatchReach(unknown=_TOO_LONG)
-    if name in effective.inapplicable:
-        return PatchReach(unknown=effective.inapplicable[name])
-    won = {Origin("taint", taint.key, taint.effect): list[DeviceId]() for taint in taints_of_patch(patch)}
-    for address in effective.selected[name]:
-        for origin, winner in effective.devices[address].origins.items():
-            if winner == name and origin in won:
-                won[origin].append(address)
-    return PatchReach(_expanded(pools, patch, effective), {origin: tuple(found) for origin, found in won.items()})
+    return _reach(patch, pools, selected, taken)
+
+
+class _Matching:
+    """Which devices filters select, in one question."""
+
+    def __init__(self, known: KnownPatches, pools: Pools, check: Check, go_on: Callable[[], bool]) -> None:
+        self._known = known
+        self._pools = pools
+        self._check = check
+        self._go_on = go_on
+        self._memo = known.memo or FilterMemo()
+
+    def selected(self, patch: ResourceSlicePatch) -> Mapping[PoolId, AbstractSet[str]] | None:
+        """The devices of a patch by pool; None if that takes too long. Raises: CannotFilterError."""
+        selector = patch.filter or DeviceSelector()
+        if not _has_only_names(patch):
+            self._check()
+            return self._memo.selected(selector, self._known.classes, self._pools, self._go_on)
+        found = in_steps(self._pools.selected(selector.driver, selector.pool), self._check)
+        device = selector.device
+        return {
+            identity: pool.devices.keys() if device is None else {device} & pool.devices.keys()
+            for identity, pool in found
+        }
+
+    def of_rival(self, rival: ResourceSlicePatch) -> Mapping[PoolId, AbstractSet[str]] | None:
+        """Likewise; none where its filter cannot be judged, since it is not applied then."""
+        if _has_unknown_fields(rival):
+            return {}
+        try:
+            return self.selected(rival)
+        except CannotFilterError:
+            return {}
+
+
+def _reach(
+    patch: ResourceSlicePatch,
+    pools: Pools,
+    selected: Mapping[PoolId, AbstractSet[str]],
+    taken: Mapping[Origin, Mapping[PoolId, AbstractSet[str]]],
+) -> PatchReach:
+    """The rules for what is left of the devices where other patches take theirs."""
+    won: dict[Origin, tuple[DeviceId, ...]] = {}
+    selectors: dict[DeviceTaint, tuple[DeviceSelector, ...]] = {}
+    count = sum([len(names) for names in selected.values()])
+    for taint in taints_of_patch(patch):
+        origin = Origin("taint", taint.key, taint.effect)
+        lost = taken.get(origin, {})
+        devices = tuple(
+            [
+                DeviceId(*identity, name)
+                for identity, names in sorted(selected.items())
+                for name in sorted(names - lost.get(identity, _NOTHING))
+            ]
+        )
+        won[origin] = devices
+        whole = _has_only_names(patch) and len(devices) == count
+        selectors[taint] = (patch.filter or DeviceSelector(),) if whole else covering_selectors(pools, devices)
+    return PatchReach(_rules(patch, selectors), won)
 
 
 def nominal_rules(patch: ResourceSlicePatch) -> tuple[DeviceTaintRule, ...]:
     """A rule for each taint with the filter as it stands, for where it cannot be evaluated."""
-    names = structs.replace(patch, filter=None)
-    selector = patch.filter or DeviceSelector()
-    nothing = EffectiveDevices({}, {patch.meta.name: ()}, (), {})
-    return tuple([structs.replace(each, selector=selector) for each in _expanded(Pools(), names, nothing)])
+    return _rules(patch, dict.fromkeys(taints_of_patch(patch), (patch.filter or DeviceSelector(),)))
 
 
 def added_rules(
@@ -172,14 +230,14 @@ def _may_win(other: ResourceSlicePatch, patch: ResourceSlicePatch) -> bool:
     """Whether the other may put the same taint on the same devices, and outranks the patch."""
     return (
         other.meta.name != patch.meta.name
-        and not _identities(other).isdisjoint(_identities(patch))
+        and not _origins(other).isdisjoint(_origins(patch))
         and _may_meet(other.filter or DeviceSelector(), patch.filter or DeviceSelector())
         and by_precedence([patch, other])[0] is other
     )
 
 
-def _identities(patch: ResourceSlicePatch) -> frozenset[tuple[str, str]]:
-    return frozenset([(taint.key, taint.effect) for taint in patch.taints])
+def _origins(patch: ResourceSlicePatch) -> frozenset[Origin]:
+    return frozenset([Origin("taint", taint.key, taint.effect) for taint in patch.taints])
 
 
 def _may_meet(one: DeviceSelector, other: DeviceSelector) -> bool:
@@ -187,8 +245,14 @@ def _may_meet(one: DeviceSelector, other: DeviceSelector) -> bool:
     return all(first is None or second is None or first == second for first, second in pairs)
 
 
-def _expanded(pools: Pools, patch: ResourceSlicePatch, effective: EffectiveDevices) -> tuple[DeviceTaintRule, ...]:
-    found = expansion(pools, [patch], effective, _MANY)[patch.meta.name].rules
+def _rules(
+    patch: ResourceSlicePatch, selectors: Mapping[DeviceTaint, tuple[DeviceSelector, ...]]
+) -> tuple[DeviceTaintRule, ...]:
+    found = [
+        rule
+        for taint, each in selectors.items()
+        for rule in rules_of_taint(patch.meta.name, taint, each, softened=patch.is_softened(taint))
+    ]
     return tuple(
         [
             DeviceTaintRule(ObjectMeta(each.name, annotations=each.annotations), each.selector, each.taint)

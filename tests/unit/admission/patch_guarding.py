@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.admission.decision import Decision
+    from webhook.inventory.filter_memo import FilterMemo
 
 CREATED_TEXT: Final = format_time(CREATED)
 FIRST: Final = f'device.attributes["{DRIVER}"].place == 0'
@@ -80,7 +81,10 @@ def patching(
 
 
 def known(
-    stored: Iterable[Any] = (), classes: dict[str, tuple[str, ...]] | None = None, unknown: str = ""
+    stored: Iterable[Any] = (),
+    classes: dict[str, tuple[str, ...]] | None = None,
+    unknown: str = "",
+    memo: FilterMemo | None = None,
 ) -> KnownPatches:
     """What the webhook knows of patches and classes: manifests, and CEL by the name of the class."""
     patches = {each.meta.name: each for each in (decode_patch(Reader.of(value, [])) for value in stored)}
@@ -88,7 +92,7 @@ def known(
         name: DeviceClassSelectors(name, tuple([CELSelector(each) for each in given]))
         for name, given in (classes or {}).items()
     }
-    return KnownPatches(patches, found, unknown)
+    return KnownPatches(patches, found, unknown, memo)
 
 
 def ask_patch(patch: Any, old: Any = None, *, cluster: Inventory | Sight | None = None, **options: Any) -> Decision:

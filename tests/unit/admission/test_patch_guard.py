@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,9 +25,11 @@ from tests.unit.admission.patch_guarding import (
     figures,
     known,
     patching,
+    racks,
 )
 from tests.unit.inventory.values import claim, group, inventory_of, on, pool_slice
 from webhook.admission.context import Budget, OutOfTime
+from webhook.inventory.filter_memo import FilterMemo
 from webhook.policy.model import (
     Action,
     ImpactLimits,
@@ -36,6 +38,9 @@ from webhook.policy.model import (
     PolicyMode,
     TaintMatch,
 )
+
+if TYPE_CHECKING:
+    from webhook.admission.decision import Decision
 
 CLASSES = {"second": (SECOND,), "all": ()}
 FOUR_PODS = "hits 8 devices, 4 pods in 1 namespace"
@@ -211,17 +216,38 @@ def test_expression_that_fails_on_a_device_leaves_it_out() -> None:
     assert told(decision)[0][1].startswith("taints no device now")
 
 
-def test_evaluation_that_takes_too_long_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.inventory.patch_reach.REACH_STEPS", 5)
-    decision = ask_patch(patching(cel(FIRST, driver=DRIVER)))
-    why = "to evaluate its filter takes too long for a review"
-    assert refusals(decision) == [f"what it hits is not known: {why}; try again in a while"]
+TOO_LONG = "what it hits is not known: to evaluate its filter takes longer than a review may; try again in a while"
+
+
+def test_evaluation_that_costs_too_much_is_not_known() -> None:
+    decision = ask_patch(patching(cel(FIRST, driver=DRIVER)), patches=known(memo=FilterMemo(5)))
+    assert refusals(decision) == [TOO_LONG]
+    stored = other(1, cel(SECOND))
+    assert refusals(ask_patch(patching(), patches=known([stored], memo=FilterMemo(5)))) == [TOO_LONG]
+
+
+def test_evaluation_that_lasts_too_long_goes_on_where_it_ended() -> None:
+    memo, cluster = FilterMemo(), racks(40)
+    patch = patching(cel(FIRST, driver=DRIVER))
+    seconds = [0.0]
+
+    def clock() -> float:
+        seconds[0] += 0.05
+        return seconds[0]
+
+    answers: list[Decision] = []
+    while not answers or (refusals(answers[-1]) and len(answers) < 9):
+        budget = Budget(4.0, clock)
+        answers.append(ask_patch(patch, cluster=cluster, patches=known(memo=memo), budget=budget))
+    assert refusals(answers[0]) == [TOO_LONG]
+    assert 1 < len(answers) < 9
+    assert figures(answers[-1])["pods"] == 40
 
 
 def test_time_runs_out() -> None:
     seconds = iter(range(10_000))
     with pytest.raises(OutOfTime):
-        ask_patch(patching(cel(FIRST)), budget=Budget(3.0, lambda: next(seconds)))
+        ask_patch(patching(), budget=Budget(3.0, lambda: next(seconds)))
 
 
 # --- other patches ---------------------------------------------------------------------------------

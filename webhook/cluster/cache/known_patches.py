@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
@@ -14,6 +15,7 @@ from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.freshness import doubt
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import InventorySettings
+from webhook.inventory.filter_memo import FilterMemo
 from webhook.inventory.patch_reach import KnownPatches
 
 if TYPE_CHECKING:
@@ -22,9 +24,12 @@ if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch
     from webhook.cluster.cache.names import ClusterCache
     from webhook.cluster.client.rest import Cluster
+    from webhook.inventory.state import Sight
     from webhook.telemetry.metrics import Metrics
 
-PATCH_VERSIONS = ("v1alpha1",)
+_IDLE_SECONDS: Final = 0.2
+"""How often it is looked whether a review left something to do."""
+PATCH_VERSIONS: Final = ("v1alpha1",)
 """Versions of our group in which patches are served."""
 
 
@@ -57,6 +62,7 @@ class PatchesInForce:
     ) -> None:
         """`random` returns numbers in [0, 1), `clock` seconds that only go forward."""
         self._names = names
+        self._memo = FilterMemo()
         self._stale_seconds = settings.stale_seconds
         self.reflector = Reflector(
             cluster,
@@ -72,7 +78,7 @@ class PatchesInForce:
     def known(self) -> KnownPatches:
         """The patches and classes, or why they are not known. Cheap enough for each review."""
         unknown = self._doubt()
-        return KnownPatches(self.reflector.items, self._names.selectors, unknown)
+        return KnownPatches(self.reflector.items, self._names.selectors, unknown, self._memo)
 
     @property
     def problem(self) -> str | None:
@@ -80,9 +86,18 @@ class PatchesInForce:
         unknown, error = self._doubt(), self.reflector.error
         return (f"{unknown} ({error})" if error else unknown) or None
 
-    async def run(self) -> NoReturn:
-        """Follows them; returns only when cancelled."""
-        await self.reflector.run()
+    async def run(self, sight: Callable[[], Sight]) -> NoReturn:
+        """Follows them, and goes on with filters that took a review too long; returns only when cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.reflector.run())
+            group.create_task(self._match(sight))
+        raise AssertionError("reflectors do not return")
+
+    async def _match(self, sight: Callable[[], Sight]) -> NoReturn:
+        while True:
+            inventory = sight().inventory
+            more = inventory is not None and self._memo.step(inventory.pools)
+            await asyncio.sleep(0 if more else _IDLE_SECONDS)
 
     def _doubt(self) -> str:
         classes = self._names.class_reflector

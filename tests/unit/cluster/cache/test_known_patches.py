@@ -17,7 +17,7 @@ from tests.unit.cluster.cache.test_names import ABSENT, GPU, Objects, device_cla
 from tests.unit.cluster.peer import Answer, Peer, Reply, Request, cluster_of, run, status, until
 from webhook.api.decode import Reader
 from webhook.api.patches import decode_patch
-from webhook.api.rules import CELSelector
+from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.slices import decode_slice
 from webhook.cluster.cache.decoders import SliceWire, WholeSliceWire
 from webhook.cluster.cache.known_patches import PatchesInForce
@@ -25,6 +25,7 @@ from webhook.cluster.cache.names import ClusterCache
 from webhook.cluster.settings import InventorySettings, ReflectorSettings
 from webhook.inventory.pools import Pool
 from webhook.inventory.published import published_devices
+from webhook.inventory.state import Inventory, Sight
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,7 +61,10 @@ def patch(name: str, version: int = 1) -> Any:
 
 
 class Bench:
-    def __init__(self, peer: Peer, objects: Patched, cache: PatchesInForce, now: list[float]) -> None:
+    def __init__(
+        self, peer: Peer, objects: Patched, cache: PatchesInForce, now: list[float], inventory: Inventory
+    ) -> None:
+        self.inventory = inventory
         self.peer = peer
         self.objects = objects
         self.cache = cache
@@ -83,9 +87,10 @@ async def following(*classes: Any, reflector: ReflectorSettings = QUICK, **state
         cache = PatchesInForce(
             cluster, names, random=lambda: 0.5, settings=InventorySettings(reflector=reflector), clock=lambda: now[0]
         )
-        tasks = [asyncio.create_task(names.run()), asyncio.create_task(cache.run())]
+        inventory = Inventory()
+        tasks = [asyncio.create_task(names.run()), asyncio.create_task(cache.run(lambda: Sight(inventory)))]
         try:
-            yield Bench(peer, objects, cache, now)
+            yield Bench(peer, objects, cache, now, inventory)
         finally:
             for task in tasks:
                 task.cancel()
@@ -159,6 +164,22 @@ def test_classes_that_are_not_read_leave_patches_unknown() -> None:
         async with following(served=False) as bench:
             await until(bench.cache.reflector.synced.is_set, "patches")
             assert "deviceclasses" in bench.cache.known().unknown
+
+    run(test())
+
+
+def test_filter_that_took_a_review_too_long_is_gone_on_with() -> None:
+    async def test() -> None:
+        async with following() as bench:
+            await bench.until_known()
+            bench.inventory.apply(None, decode_slice(Reader.of(attributed("v1"), [])))
+            memo, pools = bench.cache.known().memo, bench.inventory.pools
+            assert memo is not None
+            selector = DeviceSelector(selectors=(CELSelector("device.allowMultipleAllocations"),))
+            assert memo.selected(selector, {}, pools, lambda: False) is None
+            await until(lambda: not memo.step(pools), "nothing is left")
+            asked = iter([True, True])
+            assert memo.selected(selector, {}, pools, lambda: next(asked)) == {(DRIVER, "node-0"): frozenset({"gpu-1"})}
 
     run(test())
 
